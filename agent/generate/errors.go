@@ -1,0 +1,54 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The reasons of a [ConfigError], spelled as in a container's waiting state or a sync error of the kubelet.
+const (
+	// ReasonContainer is the waiting reason of a container that cannot be configured.
+	ReasonContainer = "CreateContainerConfigError"
+	// ReasonSandbox is the sync error of a pod whose sandbox cannot be configured.
+	ReasonSandbox = "ConfigPodSandboxError"
+)
+
+// ConfigError says why a sandbox or a container cannot be configured. It may heal by itself (a missing ConfigMap appears), so the
+// caller tries again in a later pass.
+type ConfigError struct {
+	// Reason is [ReasonContainer] or [ReasonSandbox].
+	Reason string
+	// Message is for the pod's status and events. It never holds a secret value nor a path of the host that the pod's author did not write.
+	Message string
+	// Err is the cause, for the node's log only: it may name paths of the host. May be nil.
+	Err error
+}
+
+// Error returns the message alone: the cause is not for users of the API.
+func (e *ConfigError) Error() string { return e.Message }
+
+// Unwrap returns the cause, which may be nil.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// containerError makes a [ConfigError] about a container.
+func containerError(format string, args ...any) error {
+	return &ConfigError{Reason: ReasonContainer, Message: fmt.Sprintf(format, args...)}
+}
+
+// withReason turns err into a [ConfigError] of the reason, keeping the text; an err that is one already keeps its cause.
+func withReason(reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ce, ok := errors.AsType[*ConfigError](err); ok {
+		return &ConfigError{Reason: reason, Message: ce.Message, Err: ce.Err}
+	}
+	return &ConfigError{Reason: reason, Message: err.Error()}
+}
+
+// podName writes a pod as the kubelet does in its messages: name_namespace(uid).
+func podName(pod *v1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
