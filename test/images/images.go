@@ -1,0 +1,164 @@
+// Package images makes the sample container images that the tests, the benchmark and "make run" use, without a registry.
+//
+// Purpose: three OCI image archives, built from files of this checkout and from the host's static busybox, that a runtime can
+// import: [Pause], [Busybox] and [Web]. Tests that need an image of their own describe it with [Image] and [Write] it.
+//
+// Truth owned: the names of the sample images and what is in them. The archives lie in the checkout's .cache/images.
+//
+// Concurrency: [Build] takes a lock file, so that test binaries that run at the same time build once. [Write] is pure but for the file
+// that it writes.
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The sample images. Their host is no registry's: nothing can pull them, so a pod that uses them proves that it was imported.
+const (
+	// Pause holds one process that waits for a signal and reaps orphans, to be a sandbox's first process.
+	Pause = "berth.local/pause:v1"
+	// Busybox is the host's static busybox with all its applets and a few usual users.
+	Busybox = "berth.local/busybox:v1"
+	// Web is testapp: an HTTP and gRPC server, and small commands to probe, hook, signal and fail with. Its entrypoint is /testapp.
+	Web = "berth.local/web:v1"
+)
+
+// Archive is one built image.
+type Archive struct {
+	// Name is the image's reference.
+	Name string
+	// Path is the OCI archive's file.
+	Path string
+}
+
+// modulePath is the first line of the go.mod by which [Root] knows the checkout.
+const modulePath = "module github.com/berthd/berth\n"
+
+// Root returns the checkout that the working directory lies in.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the working directory: %w", err)
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if mod, err := os.ReadFile(filepath.Join(d, "go.mod")); err == nil && strings.HasPrefix(string(mod), modulePath) {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("find the checkout: no go.mod of berth in %s or above it", dir)
+		}
+	}
+}
+
+// Build makes the sample images of the checkout at root that are missing or older than what they are made from, and returns all
+// of them. It needs the go command and a static busybox (Debian's busybox-static) on the host.
+func Build(ctx context.Context, root string) ([]Archive, error) {
+	cache := filepath.Join(root, ".cache", "images")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, fmt.Errorf("make the image cache: %w", err)
+	}
+	unlock, err := lock(filepath.Join(cache, ".lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+
+	archives := make([]Archive, 0, 3)
+	for _, s := range samples() {
+		path := filepath.Join(cache, s.file)
+		if err := s.ensure(ctx, root, path); err != nil {
+			return nil, fmt.Errorf("build image %s: %w", s.name, err)
+		}
+		archives = append(archives, Archive{Name: s.name, Path: path})
+	}
+	return archives, nil
+}
+
+// ensure rebuilds the archive at path unless the sum beside it is that of the sample's inputs.
+func (s sample) ensure(ctx context.Context, root, path string) error {
+	want, err := s.sum(root)
+	if err != nil {
+		return err
+	}
+	stamp := path + ".sum"
+	have, err := os.ReadFile(stamp)
+	if _, statErr := os.Stat(path); err == nil && statErr == nil && string(have) == want {
+		return nil
+	}
+	image, err := s.image(ctx, root)
+	if err != nil {
+		return err
+	}
+	if err := Write(path, image); err != nil {
+		return err
+	}
+	if err := os.WriteFile(stamp, []byte(want), 0o644); err != nil {
+		return fmt.Errorf("write the stamp of %s: %w", path, err)
+	}
+	return nil
+}
+
+// sum hashes everything that the image is made from: the files and folders of the sample's inputs (absolute, or in the checkout),
+// the code of this package, and the Go release and platform that compile it.
+func (s sample) sum(root string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	for _, input := range append([]string{"test/images/oci.go", "test/images/samples.go"}, s.inputs...) {
+		if !filepath.IsAbs(input) {
+			input = filepath.Join(root, input)
+		}
+		if err := hashTree(h, input); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func hashTree(h io.Writer, path string) error {
+	return filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		f, err := os.Open(p)
+		if err != nil {
+			return fmt.Errorf("hash %s: %w", p, err)
+		}
+		defer f.Close()
+		fmt.Fprintln(h, p)
+		if _, err := io.Copy(h, f); err != nil {
+			return fmt.Errorf("hash %s: %w", p, err)
+		}
+		return nil
+	})
+}
+
+// lock takes an exclusive lock on the file at path, waiting for it, and returns what gives it back.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file %s: %w", path, err)
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// terminationLog is where the kubelet's default terminationMessagePath mounts a file.
+const terminationLog = "/dev/termination-log"
+
+// arg returns the i-th argument, or the fallback where there are fewer.
+func arg(args []string, i int, fallback string) string {
+	if i < len(args) {
+		return args[i]
+	}
+	return fallback
+}
+
+func signals() chan os.Signal {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	return c
+}
+
+func sleep(args []string) error {
+	var end <-chan time.Time
+	if len(args) > 0 {
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			return err
+		}
+		end = time.After(d)
+	}
+	select {
+	case <-end:
+	case s := <-signals():
+		fmt.Println("signal", s)
+	}
+	return nil
+}
+
+func trap(args []string) error {
+	delay, err := time.ParseDuration(arg(args, 0, "0s"))
+	if err != nil {
+		return err
+	}
+	var end <-chan time.Time
+	for caught := signals(); ; {
+		select {
+		case <-end:
+			return nil
+		case s := <-caught:
+			fmt.Println("signal", s)
+			if s == syscall.SIGTERM && len(args) > 0 {
+				end = time.After(delay)
+			}
+		}
+	}
+}
+
+func exit(args []string) error {
+	code, err := strconv.Atoi(arg(args, 0, "0"))
+	if err != nil {
+		return err
+	}
+	if err := sleep([]string{arg(args, 1, "0s")}); err != nil {
+		return err
+	}
+	if message := arg(args, 2, ""); message != "" {
+		if err := os.WriteFile(terminationLog, []byte(message), 0o600); err != nil {
+			return err
+		}
+	}
+	return exitError(code)
+}
+
+func alloc(args []string) error {
+	mib, err := strconv.Atoi(arg(args, 0, "1"))
+	if err != nil {
+		return err
+	}
+	held := take(mib)
+	fmt.Println("allocated", len(held)>>20, "MiB")
+	return sleep(nil)
+}
+
+// take returns that many MiB of memory with every page touched.
+func take(mib int) []byte {
+	b := make([]byte, mib<<20)
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	return b
+}
+
+func logLines(args []string) error {
+	lines, err := strconv.Atoi(arg(args, 0, "1"))
+	if err != nil {
+		return err
+	}
+	size, err := strconv.Atoi(arg(args, 1, "0"))
+	if err != nil {
+		return err
+	}
+	for i := 1; i <= lines; i++ {
+		w := os.Stdout
+		if i%2 == 0 {
+			w = os.Stderr
+		}
+		text := "line " + strconv.Itoa(i)
+		if pad := size - len(text) - 1; pad > 0 {
+			text += " " + strings.Repeat("x", pad)
+		}
+		fmt.Fprintln(w, text)
+	}
+	return nil
+}
+
+func write(args []string) error {
+	if len(args) < 2 {
+		return errors.New("write needs a file and a text")
+	}
+	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, strings.Join(args[1:], " "))
+	return errors.Join(err, f.Close())
+}
+
+func cat(args []string) error {
+	for _, name := range args {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		os.Stdout.Write(b)
+	}
+	return nil
+}
+
+func wait(args []string) error {
+	for {
+		_, err := os.Stat(arg(args, 0, ""))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func env([]string) error {
+	all := os.Environ()
+	slices.Sort(all)
+	fmt.Println(strings.Join(all, "\n"))
+	return nil
+}
+
+func get(args []string) error {
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Get(arg(args, 0, ""))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("answer %s", resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Command testapp is what the tests run in containers: a server to probe and small commands to hook, signal and fail with.
+//
+//	testapp serve   [flags]       an HTTP server; see serve.go for its flags and paths
+//	testapp grpc    [flags]       a gRPC health server
+//	testapp sleep   [DURATION]    waits (for ever without one); ends with 0 on SIGTERM
+//	testapp trap    [DURATION]    logs every signal; with a duration it ends that long after SIGTERM, else only SIGKILL ends it
+//	testapp exit    CODE [DURATION] [MESSAGE]   waits, writes the termination message, ends with the code
+//	testapp alloc   MIB           takes that much memory, then waits
+//	testapp log     LINES [BYTES] writes numbered lines, odd ones to stdout and even ones to stderr
+//	testapp write   FILE TEXT     appends a line
+//	testapp cat     FILE…         prints files
+//	testapp wait    FILE          waits until the file exists
+//	testapp env                   prints the environment, sorted
+//	testapp get     URL           prints an HTTP answer; ends with 1 unless it is 2xx
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// exitError carries the code that the process is to end with.
+type exitError int
+
+// Error says the code.
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+func main() {
+	err := run(os.Args[1:])
+	var code exitError
+	switch {
+	case errors.As(err, &code):
+		os.Exit(int(code))
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "testapp:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New("a command is missing: serve, grpc, sleep, trap, exit, alloc, log, write, cat, wait, env or get")
+	}
+	commands := map[string]func(args []string) error{
+		"serve": serve, "grpc": serveGRPC, "sleep": sleep, "trap": trap, "exit": exit, "alloc": alloc,
+		"log": logLines, "write": write, "cat": cat, "wait": wait, "env": env, "get": get,
+	}
+	command, ok := commands[args[0]]
+	if !ok {
+		return fmt.Errorf("unknown command %q", args[0])
+	}
+	return command(args[1:])
+}
