@@ -37,6 +37,11 @@ func containerError(format string, args ...any) error {
 	return &ConfigError{Reason: ReasonContainer, Message: fmt.Sprintf(format, args...)}
 }
 
+// sandboxError makes a [ConfigError] about a pod's sandbox.
+func sandboxError(format string, args ...any) error {
+	return &ConfigError{Reason: ReasonSandbox, Message: fmt.Sprintf(format, args...)}
+}
+
 // withReason turns err into a [ConfigError] of the reason, keeping the text; an err that is one already keeps its cause.
 func withReason(reason string, err error) error {
 	if err == nil {

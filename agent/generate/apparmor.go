@@ -1,0 +1,61 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// apparmor returns the container's profile, also in the old notation for runtimes before containerd 1.7: its own, that of the pod's
+// old annotation, or the pod's; nil where there is none, which leaves it to the runtime. On a node that cannot enforce it, any
+// profile but Unconfined is refused.
+func apparmor(pod *v1.Pod, c *v1.Container, enforced bool) (profile *runtimeapi.SecurityProfile, old string, err error) {
+	wanted, err := apparmorProfile(pod, c)
+	if err != nil || wanted == nil {
+		return nil, "", err
+	}
+	if wanted.Type == v1.AppArmorProfileTypeUnconfined {
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, v1.DeprecatedAppArmorBetaProfileNameUnconfined, nil
+	}
+	if !enforced {
+		return nil, "", errors.New("Cannot enforce AppArmor: AppArmor is not enabled on the host")
+	}
+	switch wanted.Type {
+	case v1.AppArmorProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, v1.DeprecatedAppArmorBetaProfileRuntimeDefault, nil
+	case v1.AppArmorProfileTypeLocalhost:
+		if wanted.LocalhostProfile == nil || strings.TrimSpace(*wanted.LocalhostProfile) == "" {
+			return nil, "", errors.New("missing localhost apparmor profile name")
+		}
+		name := *wanted.LocalhostProfile
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: name},
+			v1.DeprecatedAppArmorBetaProfileNamePrefix + name, nil
+	}
+	return nil, "", fmt.Errorf("unknown apparmor profile type: %q", wanted.Type)
+}
+
+// apparmorProfile returns the profile that applies. Pods from files may have only the annotation, so it comes before the pod's field.
+func apparmorProfile(pod *v1.Pod, c *v1.Container) (*v1.AppArmorProfile, error) {
+	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+		return sc.AppArmorProfile, nil
+	}
+	if text, ok := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; ok {
+		name, local := strings.CutPrefix(text, v1.DeprecatedAppArmorBetaProfileNamePrefix)
+		switch {
+		case local:
+			return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}, nil
+		case text == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+			return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}, nil
+		case text == v1.DeprecatedAppArmorBetaProfileNameUnconfined:
+			return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}, nil
+		}
+		return nil, fmt.Errorf("invalid AppArmor profile in annotation %s%s", v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix, c.Name)
+	}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		return sc.AppArmorProfile, nil
+	}
+	return nil, nil
+}

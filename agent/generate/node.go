@@ -1,0 +1,54 @@
+package generate
+
+// Node is what the translation must know of the node and its runtime. It is the same for all pods of one runtime handler.
+type Node struct {
+	// PodLogsDir is where the pods' log directories are, as in the config.
+	PodLogsDir string
+	// DNS is what pods inherit of name resolution.
+	DNS NodeDNS
+	// SeccompDefault is the config's seccompDefault: containers without a profile get the runtime's instead of none.
+	SeccompDefault bool
+	// SeccompRoot is the absolute directory beneath which Localhost profiles are.
+	SeccompRoot string
+	// MaskedPaths are paths to hide from containers beyond the usual ones: the thermal_throttle directories of the node's CPUs.
+	MaskedPaths []string
+	// Features is what the kernel and the runtime handler can do.
+	Features Features
+}
+
+// Features is what the kernel and the runtime handler can do. Where one is false, a pod that needs it is refused.
+type Features struct {
+	// AppArmor says that the kernel enforces AppArmor profiles.
+	AppArmor bool
+	// SELinux says that the kernel enforces SELinux: volumes are relabelled only then.
+	SELinux bool
+	// SupplementalGroupsPolicy says that the runtime honours the policy Strict.
+	SupplementalGroupsPolicy bool
+	// RecursiveReadOnly says that the runtime handler can make mounts recursively read-only.
+	RecursiveReadOnly bool
+}
+
+// NodeDNS is what pods inherit of name resolution.
+type NodeDNS struct {
+	// ClusterDNS and ClusterDomain are the config's; both may be empty.
+	ClusterDNS    []string
+	ClusterDomain string
+	// Resolv is the node's resolver configuration; nil where the config's resolvConf is empty, which points pods at themselves.
+	Resolv *ResolvConf
+	// NodeIPs are the node's addresses; only their families matter, and only where Resolv is nil.
+	NodeIPs []string
+}
+
+// Warning is an event that the pod deserves although its sandbox can be made.
+type Warning struct {
+	// Reason is the event's reason, as the kubelet spells it.
+	Reason string
+	// Message is the event's message.
+	Message string
+}
+
+// The reasons of a [Warning].
+const (
+	ReasonDNSConfigForming  = "DNSConfigForming"
+	ReasonMissingClusterDNS = "MissingClusterDNS"
+)
