@@ -1,0 +1,147 @@
+package probes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The reasons of the events that probing records.
+const (
+	reasonUnhealthy    = "Unhealthy"
+	reasonProbeWarning = "ProbeWarning"
+)
+
+// worker runs one probe of one run of a container, over and over, until it is cancelled: by Sync when the run has gone, or by its
+// own report when the verdict is final.
+type worker struct {
+	m    *Manager
+	book *podBook
+	run  *run
+	kind Kind
+	spec *v1.Probe
+
+	cancel context.CancelFunc
+	// warnedSlow is set once the probe has been found to take longer than its period.
+	warnedSlow bool
+}
+
+// startWorker starts the worker of a probe. The caller holds mu.
+func (m *Manager) startWorker(book *podBook, r *run, kind Kind) *worker {
+	ctx, cancel := context.WithCancel(m.base)
+	w := &worker{m: m, book: book, run: r, kind: kind, spec: kind.specOf(r.container), cancel: cancel}
+	due := firstDue(w.spec, birth{
+		now:            time.Now(),
+		agentStart:     m.agentStart,
+		containerStart: r.target.StartedAt,
+		jitter:         m.jitter,
+	})
+	m.workers.Go(func() {
+		defer cancel()
+		w.loop(ctx, due)
+	})
+	return w
+}
+
+// loop probes at due and then every period.
+func (w *worker) loop(ctx context.Context, due time.Time) {
+	period := periodOf(w.spec)
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	for first := true; ; first = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		ready := w.probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		step := period
+		if first && w.kind == Readiness && !ready {
+			step = min(step, settle)
+		}
+		due = nextDue(due, time.Now(), step)
+		timer.Reset(time.Until(due))
+	}
+}
+
+// probe runs the probe once, tells what came of it, and returns whether the container is ready now.
+func (w *worker) probe(ctx context.Context) (ready bool) {
+	m := w.m
+	m.mu.Lock()
+	pod, ip := w.book.pod, w.book.ip
+	m.mu.Unlock()
+
+	began := time.Now()
+	r, err := m.prober.run(ctx, task{container: w.run.container, containerID: w.run.target.ContainerID, podIP: ip, spec: w.spec})
+	took := time.Since(began)
+	if ctx.Err() != nil {
+		return false
+	}
+	message := ""
+	switch {
+	case err != nil:
+		w.event(pod, reasonUnhealthy, fmt.Sprintf("%s probe errored and resulted in %s state: %v", w.kind, r.outcome, err))
+		r.outcome = unknown
+	case r.outcome == failure:
+		message = fmt.Sprintf("%s probe failed: %s", w.kind, r.text)
+		w.event(pod, reasonUnhealthy, message)
+	case r.outcome == warning:
+		w.event(pod, reasonProbeWarning, fmt.Sprintf("%s probe warning: %s", w.kind, r.text))
+	}
+	w.warnSlow(pod, took)
+	return w.report(pod, r.outcome, message, took)
+}
+
+// warnSlow says once per run of the container that an exec probe cannot keep its period.
+func (w *worker) warnSlow(pod *v1.Pod, took time.Duration) {
+	period := periodOf(w.spec)
+	if w.spec.Exec == nil || w.warnedSlow || took <= period {
+		return
+	}
+	w.warnedSlow = true
+	w.event(pod, reasonProbeWarning, fmt.Sprintf("%s probe command took %s, longer than its period of %s: raise periodSeconds",
+		w.kind, took.Round(time.Millisecond), period))
+}
+
+// report enters the outcome into the books, unless the worker has been stopped meanwhile, and tells OnChange where the
+// container's result became another. It returns whether the container is ready now.
+func (w *worker) report(pod *v1.Pod, out outcome, message string, took time.Duration) (ready bool) {
+	m := w.m
+	m.mu.Lock()
+	if w.run.workers[w.kind] != w {
+		m.mu.Unlock()
+		return false
+	}
+	if m.deps.Observe != nil {
+		m.deps.Observe(w.observation(pod, out, took))
+	}
+	before := w.run.health.result()
+	if out != unknown {
+		w.run.health.observe(w.kind, out != failure, message)
+	}
+	after := w.run.health.result()
+	m.reconcile(w.book, w.run)
+	m.mu.Unlock()
+
+	if before == after {
+		return after.Ready
+	}
+	m.log.Info("Probe result changed", "pod", pod.Namespace+"/"+pod.Name, "container", w.run.container.Name,
+		"containerID", after.ContainerID, "probe", string(w.kind), "started", after.Started, "ready", after.Ready, "failed", string(after.Failed))
+	if m.deps.OnChange != nil {
+		m.deps.OnChange(pod.UID)
+	}
+	return after.Ready
+}
+
+// event records a Warning about the container.
+func (w *worker) event(pod *v1.Pod, reason, message string) {
+	if w.m.deps.Events != nil {
+		w.m.deps.Events(pod, w.run.container.Name, v1.EventTypeWarning, reason, message)
+	}
+}
