@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -58,10 +59,11 @@ func (r *Runtime) importArchive(ctx context.Context, path string) (names []strin
 	}
 	defer func() { err = errors.Join(err, archive.Close()) }()
 
-	containerd, err := client.NewWithConn(r.imgConn, client.WithDefaultNamespace(criNamespace))
+	containerd, err := client.NewWithConn(r.imgConn)
 	if err != nil {
 		return nil, err
 	}
+	ctx = namespaces.WithNamespace(ctx, criNamespace)
 	images, err := containerd.Import(ctx, archive,
 		client.WithImageRefTranslator(fullName),
 		client.WithImageLabels(map[string]string{managedLabel: managedValue, pinnedLabel: pinnedValue}))
