@@ -1,0 +1,87 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// incarnations groups container statuses by container name, the newest incarnation first.
+type incarnations map[string][]*runtimeapi.ContainerStatus
+
+// group sorts the containers of the runtime by name and age.
+func group(containers []*runtimeapi.ContainerStatus) incarnations {
+	byName := make(incarnations, len(containers))
+	for _, c := range containers {
+		if c == nil {
+			continue
+		}
+		name := c.GetMetadata().GetName()
+		byName[name] = append(byName[name], c)
+	}
+	for _, list := range byName {
+		slices.SortStableFunc(list, func(a, b *runtimeapi.ContainerStatus) int {
+			return cmp.Or(
+				cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()),
+				cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+			)
+		})
+	}
+	return byName
+}
+
+// newest returns the newest incarnation of a container, or nil.
+func (i incarnations) newest(name string) *runtimeapi.ContainerStatus {
+	if list := i[name]; len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
+
+// anyRunning reports whether any incarnation of any container runs.
+func (i incarnations) anyRunning() bool {
+	for _, list := range i {
+		for _, c := range list {
+			if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// anyRegularCreated reports whether one of the pod's regular containers exists, which proves that its init containers completed once.
+func (i incarnations) anyRegularCreated(pod *v1.Pod) bool {
+	for _, c := range pod.Spec.Containers {
+		if s := i.newest(c.Name); s != nil && s.GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+			return true
+		}
+	}
+	return false
+}
+
+// initializedIn reports whether one of the pod's regular containers was created in the given sandbox, as long as that is ready: then the init
+// containers completed in it. The CRI does not say which sandbox a container belongs to, but a container is never older than its sandbox and the
+// given one is the latest.
+func (i incarnations) initializedIn(pod *v1.Pod, sandbox *runtimeapi.PodSandboxStatus) bool {
+	if sandbox == nil || sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return false
+	}
+	for _, c := range pod.Spec.Containers {
+		for _, s := range i[c.Name] {
+			if s.GetCreatedAt() >= sandbox.GetCreatedAt() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// timeOf converts the CRI's nanoseconds since 1970 to the API's time.
+func timeOf(nanoseconds int64) metav1.Time {
+	return metav1.NewTime(time.Unix(0, nanoseconds))
+}

@@ -1,0 +1,148 @@
+package status
+
+import (
+	"maps"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Entry is a pod's last derived status.
+type Entry struct {
+	UID       types.UID
+	Namespace string
+	Name      string
+	// Version grows with every change of this pod's status; it is 1 for the first. It orders writes to the API.
+	Version uint64
+	// Status must not be modified.
+	Status *v1.PodStatus
+}
+
+// Store is the last derived status of every pod, by UID. The zero value is not usable; see [NewStore].
+type Store struct {
+	mu          sync.Mutex
+	entries     map[types.UID]Entry
+	subscribers map[*Subscription]struct{}
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store {
+	return &Store{entries: map[types.UID]Entry{}, subscribers: map[*Subscription]struct{}{}}
+}
+
+// Set stores a pod's status and tells the subscribers, if it differs from the stored one, and returns what is stored now. It keeps the rules
+// that no writer may break: a final phase stays, with its reason and message, and no restart count falls.
+func (s *Store) Set(pod *v1.Pod, status v1.PodStatus) (entry Entry, changed bool) {
+	next := status.DeepCopy()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry = s.entries[pod.UID]
+	if old := entry.Status; old != nil {
+		keepFinal(old, next)
+		keepRestarts(old.InitContainerStatuses, next.InitContainerStatuses)
+		keepRestarts(old.ContainerStatuses, next.ContainerStatuses)
+		if equality.Semantic.DeepEqual(old, next) {
+			return entry, false
+		}
+	}
+	entry = Entry{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Version: entry.Version + 1, Status: next}
+	s.entries[pod.UID] = entry
+	s.notify(pod.UID)
+	return entry, true
+}
+
+// Get returns a pod's status.
+func (s *Store) Get(uid types.UID) (Entry, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry, ok := s.entries[uid]
+	return entry, ok
+}
+
+// All returns every pod's status.
+func (s *Store) All() map[types.UID]Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.entries)
+}
+
+// Delete forgets a pod, when nothing of it is left on the node. A later pod of the same UID (a manifest that came back) starts anew.
+func (s *Store) Delete(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.entries[uid]; ok {
+		delete(s.entries, uid)
+		s.notify(uid)
+	}
+}
+
+// Subscribe returns a subscription to all later changes. Close it when done.
+func (s *Store) Subscribe() *Subscription {
+	sub := &Subscription{store: s, wake: make(chan struct{}, 1), dirty: map[types.UID]struct{}{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subscribers[sub] = struct{}{}
+	return sub
+}
+
+// notify marks a pod as changed for every subscriber. The caller holds the lock.
+func (s *Store) notify(uid types.UID) {
+	for sub := range s.subscribers {
+		sub.dirty[uid] = struct{}{}
+		select {
+		case sub.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Subscription tells one reader which pods changed. Changes of one pod between two calls of Take become one; none is lost, and a slow
+// reader never holds up a writer.
+type Subscription struct {
+	store *Store
+	wake  chan struct{}
+	dirty map[types.UID]struct{} // guarded by store.mu
+}
+
+// Changed receives when Take has something to return.
+func (s *Subscription) Changed() <-chan struct{} {
+	return s.wake
+}
+
+// Take returns the pods that changed or were deleted since the last call; ask the store for what they are now.
+func (s *Subscription) Take() []types.UID {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	uids := make([]types.UID, 0, len(s.dirty))
+	for uid := range s.dirty {
+		uids = append(uids, uid)
+	}
+	clear(s.dirty)
+	return uids
+}
+
+// Close ends the subscription. It may be called more than once.
+func (s *Subscription) Close() {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	delete(s.store.subscribers, s)
+}
+
+// keepFinal undoes a change of a final phase.
+func keepFinal(old, next *v1.PodStatus) {
+	if !terminal(old.Phase) || next.Phase == old.Phase {
+		return
+	}
+	next.Phase, next.Reason, next.Message = old.Phase, old.Reason, old.Message
+}
+
+// keepRestarts undoes a fall of a restart count.
+func keepRestarts(old, next []v1.ContainerStatus) {
+	for i := range next {
+		if before := find(old, next[i].Name); before != nil {
+			next[i].RestartCount = max(next[i].RestartCount, before.RestartCount)
+		}
+	}
+}
