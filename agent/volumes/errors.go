@@ -1,0 +1,89 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+var (
+	// ErrUnsupported means that the pod's spec asks for what this node does not do. Trying again does not help.
+	ErrUnsupported = errors.New("unsupported")
+	// ErrNotFound means that a ConfigMap, a Secret or a key in one is missing.
+	ErrNotFound = errors.New("not found")
+	// ErrMounted means that something is still mounted beneath a directory, so it was not deleted.
+	ErrMounted = errors.New("still mounted")
+)
+
+// VolumeError says why a volume of a pod is not up, or not up to date. Its text is that of the kubelet's FailedMount event.
+type VolumeError struct {
+	// Volume is the volume's name in the pod.
+	Volume string
+	Err    error
+}
+
+// Error returns the text of the event.
+func (e *VolumeError) Error() string {
+	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *VolumeError) Unwrap() error { return e.Err }
+
+// Failures returns the volume errors in an error of [Manager.Ensure], one for each volume that failed, in the order of the pod's spec.
+func Failures(err error) []*VolumeError {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the join that Ensure made itself
+		var failures []*VolumeError
+		for _, e := range joined.Unwrap() {
+			failures = append(failures, Failures(e)...)
+		}
+		return failures
+	}
+	if failure, ok := errors.AsType[*VolumeError](err); ok {
+		return []*VolumeError{failure}
+	}
+	return nil
+}
+
+// classified is an error with a text of its own that is also a sentinel of this package.
+type classified struct {
+	text  string
+	class error
+}
+
+func (e *classified) Error() string        { return e.text }
+func (e *classified) Is(target error) bool { return target == e.class }
+
+// unsupported makes an [ErrUnsupported]; the text names the field.
+func unsupported(format string, args ...any) error {
+	return &classified{text: fmt.Sprintf(format, args...), class: ErrUnsupported}
+}
+
+// notFound makes an [ErrNotFound].
+func notFound(format string, args ...any) error {
+	return &classified{text: fmt.Sprintf(format, args...), class: ErrNotFound}
+}
+
+// checkName refuses a name that is no single path component. API validation refuses it, too; this guards against callers that
+// were not validated, above all a pod UID, which the API does not restrict.
+func checkName(what, name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || len(name) > maxNameLength {
+		return fmt.Errorf("%s name %q cannot be a file name", what, name)
+	}
+	return nil
+}
+
+// sourceField returns the API's name of the field that is set in a volume source, "" when none is.
+func sourceField(source *v1.VolumeSource) string {
+	value := reflect.ValueOf(source).Elem()
+	for i := range value.NumField() {
+		if !value.Field(i).IsNil() {
+			name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return ""
+}

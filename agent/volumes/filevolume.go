@@ -1,0 +1,154 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// files brings up a volume of files, or brings its content up to date. A volume that is up stays usable when new content cannot be had.
+func (b *bringUp) files(i int, volume *v1.Volume) (Mount, bool, error) {
+	s := storage{volume: volume.Name, meta: wrapped + volume.Name}
+	switch {
+	case volume.ConfigMap != nil:
+		s.plugin = pluginConfigMap
+	case volume.Secret != nil:
+		s.plugin, s.memory = pluginSecret, true
+	case volume.DownwardAPI != nil:
+		s.plugin, s.memory = pluginDownwardAPI, true
+	default:
+		s.plugin, s.memory = pluginProjected, true
+	}
+	mount := Mount{HostPath: filepath.Join(b.path, s.dir()), ReadOnly: true, SELinuxRelabel: true}
+	files, err := b.collect(i, &volume.VolumeSource)
+	if err == nil {
+		err = files.validate()
+	}
+	if err != nil {
+		return mount, b.hasContent(&s), err
+	}
+	if s.memory {
+		s.size = memorySize(b.pod, nil, b.m.cfg.NodeAllocatable)
+	}
+	if err := b.storage(&s); err != nil {
+		return mount, false, err
+	}
+	if err := b.write(&s, files); err != nil {
+		return mount, b.hasContent(&s), err
+	}
+	return mount, true, nil
+}
+
+// write makes the volume hold the files.
+func (b *bringUp) write(s *storage, files payload) error {
+	root, err := b.root.OpenRoot(s.dir())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	inside, err := b.nested(s.volume, files, func(dir string) error { return root.MkdirAll(dir, contentDirMode) })
+	if err != nil {
+		return err
+	}
+	w := &writer{root: root, group: b.fsGroup(), now: b.m.deps.Now}
+	changed, err := w.write(files, inside)
+	if err != nil {
+		return fmt.Errorf("write files: %w", err)
+	}
+	if changed {
+		b.m.deps.Logger.Debug("wrote volume", "pod", b.pod.Namespace+"/"+b.pod.Name, "volume", s.volume, "files", len(files))
+	}
+	return nil
+}
+
+// hasContent says whether the volume was written before, so that containers may go on using it.
+func (b *bringUp) hasContent(s *storage) bool {
+	up, err := b.isUp(s)
+	if err != nil || !up {
+		return false
+	}
+	_, err = b.root.Stat(s.dir() + "/" + dataLink)
+	return err == nil
+}
+
+// nested deals with the mount points of other volumes inside this one: no runtime can create them, since containers mount this volume read-only.
+// Those that lie in a directory of files have to be written with the files, and are returned; for all others mkdir is called. Where a file is, nothing is
+// needed: it can be mounted upon.
+func (b *bringUp) nested(volume string, files payload, mkdir func(dir string) error) (inside []string, err error) {
+	tops := files.tops()
+	for _, dir := range nestedMountPoints(&b.pod.Spec, volume) {
+		if err := validatePath(dir); err != nil {
+			return nil, fmt.Errorf("mount point inside the volume: %w", err)
+		}
+		top, _, _ := strings.Cut(dir, "/")
+		switch {
+		case files.fileOnTheWay(dir):
+		case slices.Contains(tops, top):
+			inside = append(inside, dir)
+		default:
+			if err := mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+				return nil, fmt.Errorf("make mount point inside the volume: %w", err)
+			}
+		}
+	}
+	return inside, nil
+}
+
+// fileOnTheWay says whether dir, or a directory above it, is a file of the payload.
+func (p payload) fileOnTheWay(dir string) bool {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if _, ok := p[dir]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// tops returns the first parts of all paths, sorted.
+func (p payload) tops() []string {
+	var tops []string
+	for name := range p {
+		top, _, _ := strings.Cut(name, "/")
+		tops = append(tops, top)
+	}
+	slices.Sort(tops)
+	return slices.Compact(tops)
+}
+
+// nestedMountPoints returns where, inside the volume, containers mount other volumes: sorted paths relative to the volume, the outermost only.
+func nestedMountPoints(spec *v1.PodSpec, volume string) []string {
+	var all []string
+	for container := range containers(spec) {
+		for i := range container.VolumeMounts {
+			outer := &container.VolumeMounts[i]
+			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
+				continue
+			}
+			base := strings.TrimSuffix(path.Clean("/"+outer.MountPath), "/") + "/"
+			for _, inner := range container.VolumeMounts {
+				if rel, ok := strings.CutPrefix(path.Clean("/"+inner.MountPath), base); ok && rel != "" {
+					all = append(all, rel)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return outermost(slices.Compact(all))
+}
+
+// outermost leaves out paths that lie beneath another of the list, which must be sorted.
+func outermost(sorted []string) []string {
+	var out []string
+	for _, p := range sorted {
+		if !slices.ContainsFunc(out, func(above string) bool { return strings.HasPrefix(p, above+"/") }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

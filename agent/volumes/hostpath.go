@@ -1,0 +1,69 @@
+package volumes
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The modes of what DirectoryOrCreate and FileOrCreate create, as the API documents them.
+const (
+	hostDirMode  = 0o755
+	hostFileMode = 0o644
+)
+
+// checkHostPath makes sure that a hostPath is what its type says, creating it where the type says so. An existing path is not changed.
+func checkHostPath(source *v1.HostPathVolumeSource) error {
+	if slices.Contains(strings.Split(source.Path, "/"), "..") {
+		return fmt.Errorf("invalid HostPath `%s`: must not contain '..'", source.Path)
+	}
+	kind := v1.HostPathUnset
+	if source.Type != nil {
+		kind = *source.Type
+	}
+	switch kind {
+	case v1.HostPathUnset:
+		return nil
+	case v1.HostPathDirectoryOrCreate:
+		return createOrCheck(source.Path, "a directory", fs.FileMode.IsDir, func() error { return os.MkdirAll(source.Path, hostDirMode) })
+	case v1.HostPathDirectory:
+		return checkType(source.Path, "a directory", fs.FileMode.IsDir)
+	case v1.HostPathFileOrCreate:
+		return createOrCheck(source.Path, "a file", fs.FileMode.IsRegular, func() error { return createFile(source.Path) })
+	case v1.HostPathFile:
+		return checkType(source.Path, "a file", fs.FileMode.IsRegular)
+	case v1.HostPathSocket:
+		return checkType(source.Path, "a socket file", func(m fs.FileMode) bool { return m.Type() == fs.ModeSocket })
+	case v1.HostPathCharDev:
+		return checkType(source.Path, "a character device", func(m fs.FileMode) bool { return m.Type() == fs.ModeDevice|fs.ModeCharDevice })
+	case v1.HostPathBlockDev:
+		return checkType(source.Path, "a block device", func(m fs.FileMode) bool { return m.Type() == fs.ModeDevice })
+	}
+	return unsupported("%s is an invalid volume type", kind)
+}
+
+func checkType(path, what string, is func(fs.FileMode) bool) error {
+	if info, err := os.Stat(path); err != nil || !is(info.Mode()) {
+		return fmt.Errorf("hostPath type check failed: %s is not %s", path, what)
+	}
+	return nil
+}
+
+func createOrCheck(path, what string, is func(fs.FileMode) bool, create func() error) error {
+	if _, err := os.Stat(path); err != nil {
+		return create()
+	}
+	return checkType(path, what, is)
+}
+
+func createFile(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, hostFileMode)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}

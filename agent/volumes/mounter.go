@@ -1,0 +1,112 @@
+package volumes
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mounter mounts and unmounts. [KernelMounter] does; every mounter of k8s.io/mount-utils does, too.
+type Mounter interface {
+	// MountSensitiveWithoutSystemdWithMountFlags mounts source on target. options are those of mount(8) -o; sensitiveOptions are more of them that
+	// must not be logged; mountFlags are flags of mount(8) itself.
+	MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitiveOptions, mountFlags []string) error
+	// Unmount unmounts what is mounted last on target.
+	Unmount(target string) error
+}
+
+// KernelMounter is a [Mounter] that calls the kernel. It knows the options bind and ro, and hands all others to the file system.
+type KernelMounter struct{}
+
+// MountSensitiveWithoutSystemdWithMountFlags mounts source on target; mountFlags mean nothing here, since the kernel never rewrites a path.
+func (KernelMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitiveOptions, _ []string) error {
+	var flags uintptr
+	var data []string
+	for _, option := range append(append([]string(nil), options...), sensitiveOptions...) {
+		switch option {
+		case "bind":
+			flags |= unix.MS_BIND
+		case "ro":
+			flags |= unix.MS_RDONLY
+		default:
+			data = append(data, option)
+		}
+	}
+	if err := unix.Mount(source, target, fstype, flags, strings.Join(data, ",")); err != nil {
+		return &os.PathError{Op: "mount", Path: target, Err: err}
+	}
+	return nil
+}
+
+// Unmount unmounts what is mounted last on target, which must not be a symbolic link.
+func (KernelMounter) Unmount(target string) error {
+	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "unmount", Path: target, Err: err}
+	}
+	return nil
+}
+
+// mountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, one that is never swapped
+// out where the kernel can do that (Linux 6.4).
+func (m *Manager) mountTmpfs(target string, size int64) error {
+	var options []string
+	if size > 0 {
+		options = append(options, fmt.Sprintf("size=%d", size))
+	}
+	if !m.swappable.Load() {
+		err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", target, "tmpfs", append(options, "noswap"), nil, nil)
+		if err == nil {
+			return nil
+		}
+	}
+	if err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", target, "tmpfs", options, nil, nil); err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	m.swappable.Store(true)
+	return nil
+}
+
+// isMountPoint says whether something is mounted on path itself. A symbolic link is not followed at the end of path. A path that does not
+// exist is [os.ErrNotExist].
+func isMountPoint(path string) (bool, error) {
+	var stat unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &stat); err != nil {
+		return false, &os.PathError{Op: "statx", Path: path, Err: err}
+	}
+	if stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return false, fmt.Errorf("find mount at %s: the kernel (before 5.8) cannot say", path)
+	}
+	return stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
+// isTmpfs says whether path is on a tmpfs.
+func isTmpfs(path string) (bool, error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return false, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return stat.Type == unix.TMPFS_MAGIC, nil
+}
+
+// openBeneath opens name beneath the directory dir, close-on-exec. Wherever symbolic links or renames lead, the kernel does not let the
+// result be outside dir (CVE-2017-1002101, CVE-2021-25741). resolve adds RESOLVE_ flags.
+func openBeneath(dir int, name string, flags int, resolve uint64) (int, error) {
+	how := &unix.OpenHow{
+		Flags:   uint64(flags) | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | resolve,
+	}
+	var fd int
+	var err error
+	for range maxOpenTries {
+		fd, err = unix.Openat2(dir, name, how)
+		if err != unix.EAGAIN && err != unix.EINTR {
+			break
+		}
+	}
+	return fd, err
+}
+
+// maxOpenTries bounds how often an open is tried again because a container renamed a directory meanwhile.
+const maxOpenTries = 128

@@ -1,0 +1,239 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+// payload is what a volume shall hold: the content of each file, by its slash-separated path.
+type payload map[string]content
+
+// content is a file's data and permission bits.
+type content struct {
+	data []byte
+	mode fs.FileMode
+}
+
+// validate refuses paths that lead out of the volume, that collide with the writer's own names, or that are a file and a directory at once.
+func (p payload) validate() error {
+	for name := range p {
+		if err := validatePath(name); err != nil {
+			return err
+		}
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, ok := p[dir]; ok {
+				return fmt.Errorf("invalid path: %s is both a file and a directory", dir)
+			}
+		}
+	}
+	return nil
+}
+
+// validatePath refuses all but clean relative paths, none of whose parts is too long and whose first does not begin with "..".
+func validatePath(name string) error {
+	switch {
+	case name == "" || name == ".":
+		return fmt.Errorf("invalid path: must not be empty: %q", name)
+	case path.IsAbs(name):
+		return fmt.Errorf("invalid path: must be relative path: %s", name)
+	case len(name) > maxPathLength:
+		return fmt.Errorf("invalid path: must be less than or equal to %d characters", maxPathLength)
+	case strings.ContainsRune(name, 0):
+		return fmt.Errorf("invalid path: must not contain NUL: %q", name)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return fmt.Errorf("invalid path: must not contain '..': %s", name)
+		}
+		if len(part) > maxNameLength {
+			return fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", maxNameLength)
+		}
+	}
+	if strings.HasPrefix(name, "..") {
+		return fmt.Errorf("invalid path: must not start with '..': %s", name)
+	}
+	if path.Clean(name) != name {
+		return fmt.Errorf("invalid path: must be clean: %s", name)
+	}
+	return nil
+}
+
+// add puts a file at a path as the user wrote it. The path may still be invalid: validate says so.
+func (p payload) add(name string, c content) {
+	if name != "" {
+		name = path.Clean(name)
+	}
+	p[name] = c
+}
+
+// collect returns what the volume shall hold now. The errors are the kubelet's, and where there are several sources there is one for each that
+// fails.
+func (b *bringUp) collect(i int, source *v1.VolumeSource) (payload, error) {
+	switch {
+	case source.ConfigMap != nil:
+		ref := source.ConfigMap
+		return b.configMap(ref.Name, ref.Items, mode(ref.DefaultMode), isTrue(ref.Optional))
+	case source.Secret != nil:
+		ref := source.Secret
+		return b.secret(ref.SecretName, ref.Items, mode(ref.DefaultMode), isTrue(ref.Optional))
+	case source.DownwardAPI != nil:
+		return b.downwardAPI(source.DownwardAPI.Items, mode(source.DownwardAPI.DefaultMode))
+	}
+	return b.projected(i, source.Projected)
+}
+
+// projected merges all sources; of two files at one path, the later source's stays.
+func (b *bringUp) projected(i int, source *v1.ProjectedVolumeSource) (payload, error) {
+	files := payload{}
+	var errs []error
+	for j := range source.Sources {
+		more, err := b.projection(fmt.Sprintf("spec.volumes[%d].projected.sources[%d]", i, j), &source.Sources[j], mode(source.DefaultMode))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		maps.Copy(files, more)
+	}
+	return files, utilerrors.NewAggregate(errs)
+}
+
+// projection returns the files of one source of a projected volume; field is its path in the pod.
+func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.FileMode) (payload, error) {
+	switch {
+	case source.ConfigMap != nil:
+		return b.configMap(source.ConfigMap.Name, source.ConfigMap.Items, mode, isTrue(source.ConfigMap.Optional))
+	case source.Secret != nil:
+		return b.secret(source.Secret.Name, source.Secret.Items, mode, isTrue(source.Secret.Optional))
+	case source.DownwardAPI != nil:
+		return b.downwardAPI(source.DownwardAPI.Items, mode)
+	case source.ServiceAccountToken != nil:
+		return nil, unsupported("%s.serviceAccountToken: tokens need an API server, and static pods may not use them", field)
+	case source.ClusterTrustBundle != nil:
+		return nil, unsupported("%s.clusterTrustBundle: trust bundles need an API server, and static pods may not use them", field)
+	case source.PodCertificate != nil:
+		return nil, unsupported("%s.podCertificate: pod certificates need an API server, and static pods may not use them", field)
+	}
+	return nil, unsupported("%s: projections of this kind are not supported", field)
+}
+
+func (b *bringUp) configMap(name string, items []v1.KeyToPath, mode fs.FileMode, optional bool) (payload, error) {
+	object, ok := b.m.deps.Objects.ConfigMap(b.pod.Namespace, name)
+	if !ok || object == nil {
+		if optional {
+			return payload{}, nil
+		}
+		return nil, notFound("configmap %q not found", name)
+	}
+	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
+	maps.Copy(data, object.BinaryData)
+	for key, value := range object.Data {
+		data[key] = []byte(value)
+	}
+	if err := checkSize("configmap", name, data); err != nil {
+		return nil, err
+	}
+	return project(data, items, mode, func(key string) error {
+		if optional {
+			return nil
+		}
+		return notFound("configmap references non-existent config key: %s", key)
+	})
+}
+
+func (b *bringUp) secret(name string, items []v1.KeyToPath, mode fs.FileMode, optional bool) (payload, error) {
+	object, ok := b.m.deps.Objects.Secret(b.pod.Namespace, name)
+	if !ok || object == nil {
+		if optional {
+			return payload{}, nil
+		}
+		return nil, notFound("secret %q not found", name)
+	}
+	if err := checkSize("secret", name, object.Data); err != nil {
+		return nil, err
+	}
+	return project(object.Data, items, mode, func(key string) error {
+		if optional {
+			return nil
+		}
+		return notFound("references non-existent secret key: %s", key)
+	})
+}
+
+// checkSize refuses an object larger than the API allows, wherever it came from.
+func checkSize(kind, name string, data map[string][]byte) error {
+	size := 0
+	for _, value := range data {
+		size += len(value)
+	}
+	if size > v1.MaxSecretSize {
+		return fmt.Errorf("%s %q holds %d bytes, more than the %d that are allowed", kind, name, size, v1.MaxSecretSize)
+	}
+	return nil
+}
+
+// project returns all keys as files, or those that items names, each at its path. missing is asked about a key that is not there: with no error
+// the item is left out.
+func project(data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, missing func(key string) error) (payload, error) {
+	files := make(payload, len(data))
+	if len(items) == 0 {
+		for key, value := range data {
+			files.add(key, content{data: value, mode: mode})
+		}
+		return files, nil
+	}
+	for _, item := range items {
+		value, ok := data[item.Key]
+		if !ok {
+			if err := missing(item.Key); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		files.add(item.Path, content{data: value, mode: modeOr(item.Mode, mode)})
+	}
+	return files, nil
+}
+
+func (b *bringUp) downwardAPI(items []v1.DownwardAPIVolumeFile, mode fs.FileMode) (payload, error) {
+	files := make(payload, len(items))
+	var errs []error
+	for i := range items {
+		value, err := b.downwardValue(&items[i])
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		files.add(items[i].Path, content{data: []byte(value), mode: modeOr(items[i].Mode, mode)})
+	}
+	return files, utilerrors.NewAggregate(errs)
+}
+
+func (b *bringUp) downwardValue(item *v1.DownwardAPIVolumeFile) (string, error) {
+	switch {
+	case item.FieldRef != nil && b.m.deps.FieldValue != nil:
+		return b.m.deps.FieldValue(b.pod, item.FieldRef, b.dynamic)
+	case item.ResourceFieldRef != nil && b.m.deps.ResourceValue != nil:
+		return b.m.deps.ResourceValue(b.pod, item.ResourceFieldRef)
+	}
+	return "", errors.New("downwardAPI item selects no field: " + item.Path)
+}
+
+// defaultFileMode is the API's default mode of files in ConfigMap, Secret, downward API and projected volumes alike.
+const defaultFileMode = v1.ConfigMapVolumeSourceDefaultMode
+
+// mode returns permission bits as the API writes them, the API's default where they are missing.
+func mode(bits *int32) fs.FileMode { return modeOr(bits, fs.FileMode(defaultFileMode)) }
+
+func modeOr(bits *int32, otherwise fs.FileMode) fs.FileMode {
+	if bits == nil {
+		return otherwise
+	}
+	return fs.FileMode(*bits) & fs.ModePerm
+}

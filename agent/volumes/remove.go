@@ -1,0 +1,229 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Remove unmounts everything beneath the pod's directory and deletes the directory. It needs no knowledge of the pod, works after any crash, and succeeds
+// when nothing is there. The pod's containers must have ended.
+//
+// While something stays mounted beneath the directory, nothing in it is deleted and the error is [ErrMounted]. The deletion itself does not
+// cross mount points either, even one that appears while it runs, and follows no symbolic link. Who calls again after an error goes on where the
+// last call ended.
+func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
+	if err := m.remove(ctx, uid); err != nil {
+		return fmt.Errorf("remove directory of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+func (m *Manager) remove(ctx context.Context, uid types.UID) error {
+	if err := checkName("pod UID", string(uid)); err != nil {
+		return err
+	}
+	pods, err := os.Open(m.podsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	// The mount table knows paths without symbolic links only.
+	podsPath, err := filepath.EvalSymlinks(m.podsDir)
+	if err != nil {
+		return err
+	}
+	if err := m.unmountAll(ctx, filepath.Join(podsPath, string(uid))); err != nil {
+		return err
+	}
+	return removeTree(ctx, int(pods.Fd()), string(uid))
+}
+
+// unmountRounds bounds how often the mount table is read again because something was mounted meanwhile.
+const unmountRounds = 3
+
+// unmountAll unmounts whatever is mounted on dir or beneath it, the innermost and the latest first. A mount that is busy is detached: it goes away for good
+// once nobody uses it, and nothing can be reached through it any more.
+func (m *Manager) unmountAll(ctx context.Context, dir string) error {
+	var errs []error
+	for range unmountRounds {
+		mounts, err := mountsBeneath(dir)
+		if err != nil {
+			return fmt.Errorf("read mount table: %w", err)
+		}
+		if len(mounts) == 0 {
+			return nil
+		}
+		errs = nil
+		for _, mount := range mounts {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			errs = append(errs, m.unmount(mount))
+		}
+	}
+	mounts, err := mountsBeneath(dir)
+	if err != nil || len(mounts) == 0 {
+		return err
+	}
+	return errors.Join(append(errs, fmt.Errorf("%s: %w", strings.Join(mounts, ", "), ErrMounted))...)
+}
+
+// unmount unmounts what is mounted on target, or detaches it.
+func (m *Manager) unmount(target string) error {
+	err := m.deps.Mounter.Unmount(target)
+	if err == nil {
+		return nil
+	}
+	if detachErr := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); detachErr != nil {
+		return err
+	}
+	m.deps.Logger.Warn("detached a mount that could not be unmounted", "path", target, "error", err)
+	return nil
+}
+
+// mountsBeneath returns the mount points on dir and beneath it, in the order in which they can be unmounted; a path with several mounts is there as often.
+func mountsBeneath(dir string) ([]string, error) {
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(infos))
+	for i, info := range infos {
+		paths[i] = info.Mountpoint
+	}
+	slices.SortFunc(paths, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
+	return paths, nil
+}
+
+const (
+	// maxDepth bounds how deep a deletion goes, and so how many files it holds open. Containers can nest directories much deeper.
+	maxDepth = 64
+	// batch is how many names of a directory are read at once.
+	batch = 512
+	// maxSweeps bounds how often a directory that should be empty is read again.
+	maxSweeps = 16
+)
+
+// removeTree deletes name in the open directory parent: a file, a link or a whole tree. It follows no symbolic link, and ends with [ErrMounted] at the first
+// mount point, touching nothing in it. What does not exist is deleted. ctx may be nil.
+func removeTree(ctx context.Context, parent int, name string) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	r := &remover{ctx: ctx, top: parent, topName: name}
+	return r.remove(parent, name, name, 0)
+}
+
+// remover is one deletion of a tree.
+type remover struct {
+	ctx context.Context
+	// top is the directory that holds the tree, topName the tree's name, and moved counts the directories that were moved up because they lie too deep.
+	top     int
+	topName string
+	moved   int
+}
+
+// remove deletes name in the directory parent. shown is its path for errors.
+func (r *remover) remove(parent int, name, shown string, depth int) error {
+	err := unix.Unlinkat(parent, name, 0)
+	switch {
+	case err == nil || err == unix.ENOENT:
+		return nil
+	case err == unix.EBUSY:
+		return fmt.Errorf("%s: %w", shown, ErrMounted)
+	case err != unix.EISDIR && err != unix.EPERM:
+		return &fs.PathError{Op: "delete", Path: shown, Err: err}
+	}
+	if depth == maxDepth {
+		return r.moveUp(parent, name, shown)
+	}
+	for sweeps := 0; sweeps < maxSweeps; sweeps++ {
+		moved := r.moved
+		if err := r.empty(parent, name, shown, depth); err != nil {
+			return err
+		}
+		err = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+		if err != unix.ENOTEMPTY && err != unix.EEXIST {
+			break
+		}
+		if r.moved > moved {
+			sweeps = 0 // directories came to the top of the tree: that is progress
+		}
+	}
+	switch err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.EBUSY:
+		return fmt.Errorf("%s: %w", shown, ErrMounted)
+	}
+	return &fs.PathError{Op: "delete", Path: shown, Err: err}
+}
+
+// empty deletes all that is in a directory.
+func (r *remover) empty(parent int, name, shown string, depth int) error {
+	fd, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_SYMLINKS)
+	switch err {
+	case nil:
+	case unix.ENOENT:
+		return nil
+	case unix.EXDEV:
+		return fmt.Errorf("%s: %w", shown, ErrMounted)
+	default:
+		return &fs.PathError{Op: "open", Path: shown, Err: err}
+	}
+	dir := os.NewFile(uintptr(fd), shown)
+	defer dir.Close()
+	for {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		names, err := dir.Readdirnames(batch)
+		for _, child := range names {
+			if err := r.remove(fd, child, shown+"/"+child, depth+1); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// moveUp moves a directory that lies too deep to the top of the tree, where a later sweep of the top finds it.
+func (r *remover) moveUp(parent int, name, shown string) error {
+	for {
+		r.moved++
+		target := r.topName + "/" + movedPrefix + strconv.Itoa(r.moved)
+		err := unix.Renameat2(parent, name, r.top, target, unix.RENAME_NOREPLACE)
+		switch err {
+		case nil, unix.ENOENT:
+			return nil
+		case unix.EEXIST:
+			continue
+		case unix.EBUSY, unix.EXDEV:
+			return fmt.Errorf("%s: %w", shown, ErrMounted)
+		}
+		return &fs.PathError{Op: "move up", Path: shown, Err: err}
+	}
+}
+
+// movedPrefix begins the names of directories that were moved up.
+const movedPrefix = ".berth-deleting-"

@@ -1,0 +1,243 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// subPathsDir is the directory beneath a pod's own in which subPaths are mounted.
+const subPathsDir = "volume-subpaths"
+
+// SubPathMount is a container's mount of a part of a volume.
+type SubPathMount struct {
+	// Container is the container's name, and Index the mount's place among its volumeMounts.
+	Container string
+	Index     int
+	// Volume is the volume's name, and VolumePath where it is on the host, see [Mount].
+	Volume     string
+	VolumePath string
+	// Path is the subPath, with a subPathExpr expanded.
+	Path string
+}
+
+// SubPathError says why a subPath cannot be mounted.
+type SubPathError struct {
+	// Message is for the pod's status and events: it tells nothing about the host's files.
+	Message string
+	// Err is the cause, for the node's log only.
+	Err error
+}
+
+// Error returns the message alone.
+func (e *SubPathError) Error() string { return e.Message }
+
+// Unwrap returns the cause.
+func (e *SubPathError) Unwrap() error { return e.Err }
+
+// SubPath mounts a part of a volume at a place of its own beneath the pod's directory, and returns that place for the runtime to mount. A missing path is
+// created as directories with the mode of the volume's root. Symbolic links are followed as long as they stay inside the volume: keys of a
+// ConfigMap are such links. What the container, or another one, does to the volume meanwhile cannot make the result be outside of it.
+//
+// It has to be called before every start of a container, and may be repeated: what is mounted already and still right is kept, what became wrong (a ConfigMap
+// changed) is mounted anew. [Manager.Remove] unmounts. Its error is a [SubPathError].
+func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (hostPath string, err error) {
+	if err := s.check(); err != nil {
+		return "", err
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	hidden := func(doing string, err error) error {
+		return &SubPathError{Message: fmt.Sprintf("failed to %s for volumeMount %q of container %q", doing, s.Volume, s.Container), Err: err}
+	}
+	volume, err := unix.Open(s.VolumePath, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", hidden("prepare subPath", &fs.PathError{Op: "open", Path: s.VolumePath, Err: err})
+	}
+	defer unix.Close(volume)
+	if err := createBeneath(volume, s.Path); err != nil {
+		return "", hidden("create subPath directory", err)
+	}
+	source, err := openBeneath(volume, s.Path, unix.O_PATH, 0)
+	if err != nil {
+		return "", hidden("prepare subPath", &fs.PathError{Op: "open", Path: filepath.Join(s.VolumePath, s.Path), Err: err})
+	}
+	defer unix.Close(source)
+	hostPath, err = m.bindSubPath(uid, &s, source)
+	if err != nil {
+		return "", hidden("prepare subPath", err)
+	}
+	return hostPath, nil
+}
+
+// check refuses what API validation should have refused.
+func (s *SubPathMount) check() error {
+	if filepath.IsAbs(s.Path) {
+		return &SubPathError{Message: fmt.Sprintf("error SubPath `%s` must not be an absolute path", s.Path)}
+	}
+	if s.Path == "" || slices.Contains(strings.Split(s.Path, "/"), "..") {
+		return &SubPathError{Message: fmt.Sprintf("unable to provision SubPath `%s`: must not contain '..'", s.Path)}
+	}
+	for what, name := range map[string]string{"volume": s.Volume, "container": s.Container} {
+		if err := checkName(what, name); err != nil {
+			return &SubPathError{Message: err.Error()}
+		}
+	}
+	return nil
+}
+
+// createBeneath makes the directories of path that are missing in the open directory volume. Nothing is made outside of it, whatever is renamed or linked
+// meanwhile.
+func createBeneath(volume int, path string) error {
+	if fd, err := openBeneath(volume, path, unix.O_PATH, 0); err != unix.ENOENT {
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
+	var root unix.Stat_t
+	if err := unix.Fstat(volume, &root); err != nil {
+		return fmt.Errorf("stat volume: %w", err)
+	}
+	parts := slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "" || part == "." })
+	parent, err := unix.FcntlInt(uintptr(volume), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { unix.Close(parent) }()
+	for i, part := range parts {
+		// Each prefix is opened from the volume's root, so that links between its directories work.
+		next, err := openBeneath(volume, strings.Join(parts[:i+1], "/"), unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err == unix.ENOENT {
+			next, err = makeDirAt(parent, part, root.Mode)
+		}
+		if err != nil {
+			return &fs.PathError{Op: "make directory", Path: strings.Join(parts[:i+1], "/"), Err: err}
+		}
+		unix.Close(parent)
+		parent = next
+	}
+	return nil
+}
+
+// makeDirAt makes a directory with these permission bits, whatever the umask, and opens it. The set-group-ID bit, which an fsGroup sets on the
+// volume's root, goes along.
+func makeDirAt(parent int, name string, mode uint32) (int, error) {
+	mode &= unix.S_ISGID | 0o777
+	made := unix.Mkdirat(parent, name, mode)
+	if made != nil && made != unix.EEXIST {
+		return -1, made
+	}
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if made != nil {
+		return fd, nil // somebody else made it: its mode is theirs
+	}
+	if err := unix.Fchmod(fd, mode); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// bindSubPath mounts the open file or directory source at the subPath's place.
+func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (string, error) {
+	root, err := m.openPod(uid)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	name := filepath.Join(subPathsDir, s.Volume, s.Container, strconv.Itoa(s.Index))
+	target := filepath.Join(m.PodDir(uid), name)
+	if same, err := m.clearTarget(target, source); err != nil || same {
+		return target, err
+	}
+	if err := makeTarget(root, name, source); err != nil {
+		return "", err
+	}
+	// The link in /proc leads to the open file itself; mount(8) must not replace it by a path.
+	from := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), source)
+	if err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(from, target, "", []string{"bind"}, nil, []string{"--no-canonicalize"}); err != nil {
+		return "", errors.Join(err, root.Remove(name))
+	}
+	same, err := sameFile(target, source)
+	if err == nil && !same {
+		err = errors.New("what was mounted is not what was opened")
+	}
+	if err != nil {
+		return "", errors.Join(err, m.unmount(target), root.Remove(name))
+	}
+	return target, nil
+}
+
+// clearTarget unmounts what an earlier call mounted at target, unless it is still source: then it says so.
+func (m *Manager) clearTarget(target string, source int) (same bool, err error) {
+	for range maxSweeps {
+		mounted, err := isMountPoint(target)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil || !mounted {
+			return false, err
+		}
+		if same, err := sameFile(target, source); err != nil || same {
+			return same, err
+		}
+		if err := m.unmount(target); err != nil {
+			return false, err
+		}
+	}
+	return false, fmt.Errorf("%s: %w", target, ErrMounted)
+}
+
+// makeTarget makes the directory or the empty file on which source can be mounted.
+func makeTarget(root *os.Root, name string, source int) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(source, &stat); err != nil {
+		return fmt.Errorf("stat subPath: %w", err)
+	}
+	isDir := stat.Mode&unix.S_IFMT == unix.S_IFDIR
+	if info, err := root.Lstat(name); err == nil {
+		if info.IsDir() == isDir && (isDir || info.Mode().IsRegular()) {
+			return nil
+		}
+		if err := root.Remove(name); err != nil {
+			return err
+		}
+	}
+	if err := root.MkdirAll(filepath.Dir(name), dirMode); err != nil {
+		return err
+	}
+	if isDir {
+		return root.Mkdir(name, dirMode)
+	}
+	file, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// sameFile says whether path, which is not followed, is the open file.
+func sameFile(path string, fd int) (bool, error) {
+	var a, b unix.Stat_t
+	if err := unix.Lstat(path, &a); err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if err := unix.Fstat(fd, &b); err != nil {
+		return false, fmt.Errorf("stat subPath: %w", err)
+	}
+	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+}
