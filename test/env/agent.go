@@ -1,0 +1,238 @@
+package env
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// binaryVariable names the berth that agents run; without it the checkout's is built first.
+	binaryVariable = "BERTH_BIN"
+	// podTimeout bounds the waits for pods.
+	podTimeout = time.Minute
+)
+
+// AgentOptions shape one agent.
+type AgentOptions struct {
+	// Name tells the agents of one environment apart; empty for the first.
+	Name string
+	// Kubelet and Berth are YAML laid over the agent's KubeletConfiguration and BerthConfiguration.
+	Kubelet, Berth string
+	// Flags are added to "berth agent --config FILE --root-dir DIR --hostname-override node".
+	Flags []string
+	// Env is added to the agent's environment, as KEY=VALUE.
+	Env []string
+}
+
+// Agent is a berth on an environment's containerd, with folders and a socket of its own.
+type Agent struct {
+	// Home holds all that follows; RootDir is --root-dir, Manifests staticPodPath, LogsDir podLogsDir, LinksDir containerLogsDir.
+	Home, RootDir, Manifests, LogsDir, LinksDir string
+	// Socket is the agent's local API.
+	Socket string
+	// Log has the agent's output, of all its starts.
+	Log string
+
+	binary string
+	args   []string
+	env    []string
+	client http.Client
+	p      *process
+}
+
+// StartAgent starts an agent for a test; the environment stops it. It does not wait for the agent to be ready: see [Agent.WaitUp].
+func (e *Env) StartAgent(t testing.TB, opts AgentOptions) *Agent {
+	t.Helper()
+	a, err := e.NewAgent(t.Context(), opts)
+	if err != nil {
+		t.Fatalf("prepare an agent: %v", err)
+	}
+	if err := a.Start(); err != nil {
+		t.Fatalf("start the agent: %v", err)
+	}
+	return a
+}
+
+// NewAgent makes an agent's folders and config but does not start it, so that manifests can be there first.
+func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
+	if opts.Name == "" {
+		opts.Name = firstAgent
+	}
+	binary, err := Binary(ctx, e.Checkout)
+	if err != nil {
+		return nil, err
+	}
+	d := agentDirs(e.Dir, opts.Name)
+	for _, dir := range []string{d.root, d.manifests, d.logs, d.links, d.images} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("make the agent's folders: %w", err)
+		}
+	}
+	if err := e.writeConfig(d, opts); err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		Home: d.home, RootDir: d.root, Manifests: d.manifests, LogsDir: d.logs, LinksDir: d.links,
+		Socket: d.socket(), Log: filepath.Join(d.home, agentLog),
+		binary: binary, env: opts.Env,
+		args: append([]string{
+			"agent", "--config", filepath.Join(d.home, agentConfigFile),
+			"--root-dir", d.root, "--hostname-override", NodeName,
+		}, opts.Flags...),
+	}
+	a.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "unix", a.Socket)
+	}}
+	e.mu.Lock()
+	e.agents = append(e.agents, a)
+	e.mu.Unlock()
+	return a, nil
+}
+
+// Binary returns the berth to test: the file that $BERTH_BIN names, else a fresh build of the checkout.
+func Binary(ctx context.Context, checkout string) (string, error) {
+	if b := os.Getenv(binaryVariable); b != "" {
+		return filepath.Abs(b)
+	}
+	out := filepath.Join(checkout, ".cache", "berth")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/berth")
+	cmd.Dir = checkout
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build berth: %w: %s", err, bytes.TrimSpace(text))
+	}
+	return out, nil
+}
+
+// Start starts the agent, for the first time or again.
+func (a *Agent) Start() error {
+	if a.Running() {
+		return errors.New("the agent runs already")
+	}
+	cmd := exec.Command(a.binary, a.args...)
+	cmd.Env = append(os.Environ(), a.env...)
+	cmd.Dir = a.Home
+	p, err := startProcess(cmd, a.Log)
+	if err != nil {
+		return err
+	}
+	a.p = p
+	return nil
+}
+
+// Kill9 kills the agent and nothing else; its pods go on.
+func (a *Agent) Kill9() {
+	if a.p != nil {
+		a.p.kill()
+	}
+}
+
+// Stop ends the agent with SIGTERM; its pods go on. It is no error if the agent has ended already.
+func (a *Agent) Stop() error {
+	a.client.CloseIdleConnections()
+	if a.p == nil {
+		return nil
+	}
+	return a.p.stop(stopTimeout)
+}
+
+// Restart stops the agent with SIGTERM and starts it again.
+func (a *Agent) Restart() error {
+	if err := a.Stop(); err != nil {
+		return err
+	}
+	return a.Start()
+}
+
+// Running tells whether the agent's process lives.
+func (a *Agent) Running() bool { return a.p != nil && !a.p.ended() }
+
+// Done is closed when the running agent's process has ended; nil before the first start.
+func (a *Agent) Done() <-chan struct{} {
+	if a.p == nil {
+		return nil
+	}
+	return a.p.done
+}
+
+// PID returns the agent's process id, 0 before the first start.
+func (a *Agent) PID() int {
+	if a.p == nil {
+		return 0
+	}
+	return a.p.cmd.Process.Pid
+}
+
+// LogTail returns the end of the agent's output.
+func (a *Agent) LogTail() string { return tail(a.Log) }
+
+// CLI runs a verb of berth against this agent and returns what it printed and its exit code, -1 if it could not be run.
+func (a *Agent) CLI(args ...string) (stdout, stderr string, code int) {
+	full := append([]string{args[0], "--socket", a.Socket}, args[1:]...)
+	cmd := exec.Command(a.binary, full...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		return "", err.Error(), -1
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// Get returns the answer of the agent's local API to a path such as /pods.
+func (a *Agent) Get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://berth"+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent for %s: %w", path, err)
+	}
+	return a.client.Do(req)
+}
+
+// Pods returns the agent's pods with their status, as its API has them.
+func (a *Agent) Pods(ctx context.Context) ([]corev1.Pod, error) {
+	resp, err := a.Get(ctx, "/pods")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask the agent for its pods: %s", resp.Status)
+	}
+	var list corev1.PodList
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		return nil, fmt.Errorf("read the agent's pods: %w", err)
+	}
+	return list.Items, nil
+}
+
+// WriteManifest puts a manifest in place at once, as a careful user does.
+func (a *Agent) WriteManifest(t testing.TB, file, text string) {
+	t.Helper()
+	// The temporary file lies outside the folder, so that the agent sees one change.
+	tmp := filepath.Join(a.Home, "."+file)
+	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
+		t.Fatalf("write manifest: %v", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(a.Manifests, file)); err != nil {
+		t.Fatalf("put manifest in place: %v", err)
+	}
+}
+
+// RemoveManifest deletes a manifest.
+func (a *Agent) RemoveManifest(t testing.TB, file string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(a.Manifests, file)); err != nil {
+		t.Fatalf("remove manifest: %v", err)
+	}
+}

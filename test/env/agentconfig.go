@@ -1,0 +1,106 @@
+package env
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// firstAgent is the name of the agent that has none of its own.
+	firstAgent = "a"
+	// NodeName is the agents' node name: a static pod P is called P-node.
+	NodeName = "node"
+
+	agentConfigFile = "berth.yaml"
+	agentLog        = "agent.log"
+)
+
+// dirs say where one agent keeps its things. Each is in a folder of the agent's own.
+type dirs struct {
+	home, root, manifests, logs, links, images string
+}
+
+func agentDirs(dir, name string) dirs {
+	home := filepath.Join(dir, name)
+	return dirs{
+		home:      home,
+		root:      filepath.Join(home, "root"),
+		manifests: filepath.Join(home, "manifests"),
+		logs:      filepath.Join(home, "pods"),
+		links:     filepath.Join(home, "containers"),
+		images:    filepath.Join(home, "images"),
+	}
+}
+
+// socket is the agent's local API.
+func (d dirs) socket() string { return filepath.Join(d.home, "b.sock") }
+
+// writeConfig writes the agent's config file: a stock KubeletConfiguration and a BerthConfiguration, each with what the options add to it
+// or change in it.
+func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
+	kubelet := map[string]any{
+		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
+		"kind":                     "KubeletConfiguration",
+		"staticPodPath":            d.manifests,
+		"podLogsDir":               d.logs,
+		"containerRuntimeEndpoint": e.Endpoint,
+		"cgroupRoot":               e.CgroupRoot,
+		"cgroupDriver":             "cgroupfs",
+		"enableServer":             false,
+		"healthzPort":              0,
+		"failSwapOn":               false,
+		"failCgroupV1":             false,
+		// Nothing here may lower a score, as the defaults would.
+		"oomScoreAdj": 0,
+	}
+	berth := map[string]any{
+		"apiVersion":       "berth.dev/v1alpha1",
+		"kind":             "BerthConfiguration",
+		"socket":           d.socket(),
+		"runtime":          "remote",
+		"imagesDir":        d.images,
+		"containerLogsDir": d.links,
+		"cni":              map[string]any{"confDir": e.CNIConfDir, "binDirs": e.CNIBinDirs},
+	}
+	var text []byte
+	for _, doc := range []struct {
+		base  map[string]any
+		extra string
+	}{{kubelet, opts.Kubelet}, {berth, opts.Berth}} {
+		var extra map[string]any
+		if err := yaml.Unmarshal([]byte(doc.extra), &extra); err != nil {
+			return fmt.Errorf("read the extra %s: %w", doc.base["kind"], err)
+		}
+		b, err := yaml.Marshal(merge(doc.base, extra))
+		if err != nil {
+			return fmt.Errorf("write the agent's config: %w", err)
+		}
+		text = append(append(text, "---\n"...), b...)
+	}
+	if err := os.WriteFile(filepath.Join(d.home, agentConfigFile), text, 0o600); err != nil {
+		return fmt.Errorf("write the agent's config: %w", err)
+	}
+	return nil
+}
+
+// merge lays extra over base: objects are merged, everything else replaces, null removes.
+func merge(base, extra map[string]any) map[string]any {
+	out := maps.Clone(base)
+	for k, v := range extra {
+		below, isObject := v.(map[string]any)
+		old, wasObject := out[k].(map[string]any)
+		switch {
+		case v == nil:
+			delete(out, k)
+		case isObject && wasObject:
+			out[k] = merge(old, below)
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}

@@ -1,0 +1,157 @@
+package env
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/test/images"
+)
+
+// The containerd versions that an environment can have.
+const (
+	// Containerd24 is the release that test/upstream/containerd pins, built by "make deps".
+	Containerd24 = "2.4"
+	// ContainerdDebian is the host's package, 1.6 on Debian 12.
+	ContainerdDebian = "debian"
+)
+
+// binaries says where a version's programs are and how its config reads.
+type binaries struct {
+	dir      string
+	template *template.Template
+}
+
+// binariesOf returns the programs of a version, for the checkout at root.
+func binariesOf(version, root string) (binaries, error) {
+	b := binaries{dir: filepath.Join(root, ".cache", "bin"), template: configV3}
+	if version == ContainerdDebian {
+		b = binaries{dir: "/usr/bin", template: configV2}
+	} else if version != Containerd24 {
+		return binaries{}, fmt.Errorf("unknown containerd version %q", version)
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		if _, err := os.Stat(filepath.Join(b.dir, name)); err != nil {
+			return binaries{}, fmt.Errorf("find containerd %s (run \"make deps\"): %w", version, err)
+		}
+	}
+	return b, nil
+}
+
+// configV3 is the config of containerd 2. The plugins that are off would share a path with other environments.
+var configV3 = template.Must(template.New("containerd 2").Parse(`version = 3
+root = "{{.Root}}"
+state = "{{.State}}"
+imports = []
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt", "io.containerd.image-verifier.v1.bindir"]
+[grpc]
+  address = "{{.Socket}}"
+[ttrpc]
+  address = "{{.Socket}}.ttrpc"
+[debug]
+  level = "info"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "{{.Snapshotter}}"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{{.Pause}}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = [{{.BinDirs}}]
+    conf_dir = "{{.ConfDir}}"
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      Root = "{{.RuncRoot}}"
+      SystemdCgroup = false
+`))
+
+// configV2 is the config of containerd 1.6 and 1.7.
+var configV2 = template.Must(template.New("containerd 1").Parse(`version = 2
+root = "{{.Root}}"
+state = "{{.State}}"
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+[grpc]
+  address = "{{.Socket}}"
+[ttrpc]
+  address = "{{.Socket}}.ttrpc"
+[debug]
+  level = "info"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{{.Pause}}"
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = {{.BinDir}}
+    conf_dir = "{{.ConfDir}}"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "{{.Snapshotter}}"
+    default_runtime_name = "runc"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = "{{.RuncRoot}}"
+      SystemdCgroup = false
+`))
+
+// cniConfig is the pods' network: a bridge that the node has an address on, and no route to anywhere else.
+const cniConfig = `{
+  "cniVersion": "1.0.0",
+  "name": %q,
+  "plugins": [
+    {
+      "type": "bridge",
+      "bridge": %q,
+      "isGateway": true,
+      "isDefaultGateway": false,
+      "ipMasq": false,
+      "hairpinMode": true,
+      "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": %q}]]}
+    }
+  ]
+}
+`
+
+// writeConfigs writes containerd's and the network's config.
+func (l Layout) writeConfigs(b binaries) error {
+	if len(l.CNIBinDirs) == 0 {
+		return fmt.Errorf("find the CNI plugins: no bridge plugin in the usual folders (run \"make deps\")")
+	}
+	quoted := make([]string, len(l.CNIBinDirs))
+	for i, dir := range l.CNIBinDirs {
+		quoted[i] = fmt.Sprintf("%q", dir)
+	}
+	var text strings.Builder
+	err := b.template.Execute(&text, map[string]string{
+		"Root": filepath.Join(l.Dir, "c"), "State": l.state(), "Socket": l.socket(), "RuncRoot": l.runcRoot(),
+		"Snapshotter": snapshotter(l.Dir), "Pause": images.Pause,
+		"BinDirs": strings.Join(quoted, ", "), "BinDir": quoted[0], "ConfDir": l.CNIConfDir,
+	})
+	if err != nil {
+		return fmt.Errorf("write containerd's config: %w", err)
+	}
+	if err := os.WriteFile(l.config(), []byte(text.String()), 0o600); err != nil {
+		return fmt.Errorf("write containerd's config: %w", err)
+	}
+	cni := fmt.Sprintf(cniConfig, l.Network, l.Bridge, filepath.Dir(l.leases()), l.PodCIDR)
+	if err := os.WriteFile(filepath.Join(l.CNIConfDir, "10-"+l.Network+".conflist"), []byte(cni), 0o600); err != nil {
+		return fmt.Errorf("write the network's config: %w", err)
+	}
+	return nil
+}
+
+// snapshotter returns overlayfs, or native where dir itself lies on an overlay, which cannot carry another.
+func snapshotter(dir string) string {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		return "native"
+	}
+	return "overlayfs"
+}

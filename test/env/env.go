@@ -1,0 +1,218 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/test/images"
+)
+
+const (
+	// readyTimeout bounds containerd's start on a busy machine.
+	readyTimeout = time.Minute
+	// stopTimeout bounds containerd's and the agent's end after SIGTERM.
+	stopTimeout = 20 * time.Second
+	// logTail is how many bytes of a log a failed test shows.
+	logTail = 16 << 10
+)
+
+// Options choose an environment.
+type Options struct {
+	// Version is [Containerd24] (the default) or [ContainerdDebian].
+	Version string
+	// Endpoint, where it is set, is a containerd to use instead of a private one; the environment then has no network of its own,
+	// cannot kill or restart containerd, and imports no images.
+	Endpoint string
+}
+
+// Env is a containerd and the agents on it.
+type Env struct {
+	Layout
+	// Version is containerd's, as in [Options]; empty for a containerd that is not ours.
+	Version string
+	// Checkout is the folder of the source tree.
+	Checkout string
+
+	slot       slot
+	binaries   binaries
+	containerd *process
+	conn       *grpc.ClientConn
+
+	mu     sync.Mutex
+	agents []*Agent
+	closed bool
+}
+
+// Containerd starts an environment for a test and removes it when the test ends. A failed test gets the ends of the logs.
+func Containerd(t testing.TB, opts Options) *Env {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("a containerd of its own needs root")
+	}
+	e, err := New(context.Background(), opts)
+	if err != nil {
+		t.Fatalf("start an environment: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			e.showLogs(t)
+		}
+		if err := e.Close(); err != nil {
+			t.Errorf("remove the environment: %v", err)
+		}
+	})
+	return e
+}
+
+// New starts an environment; the caller closes it. It first waits for a slot's remains to be removed, then for containerd to be ready.
+func New(ctx context.Context, opts Options) (*Env, error) {
+	root, err := images.Root()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Version == "" {
+		opts.Version = Containerd24
+	}
+	s, err := acquire()
+	if err != nil {
+		return nil, err
+	}
+	e := &Env{Layout: layoutOf(s.number), Version: opts.Version, Checkout: root, slot: s}
+	if opts.Endpoint != "" {
+		e.Version, e.Endpoint = "", opts.Endpoint
+		e.CNIConfDir = "/etc/cni/net.d"
+	}
+	if err := e.setUp(ctx); err != nil {
+		e.showLogsOn(os.Stderr)
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// private tells whether containerd is ours.
+func (e *Env) private() bool { return e.Version != "" }
+
+func (e *Env) setUp(ctx context.Context) error {
+	if err := os.MkdirAll(e.Dir, 0o711); err != nil {
+		return fmt.Errorf("make the environment's folder: %w", err)
+	}
+	conn, err := grpc.NewClient(e.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", e.Endpoint, err)
+	}
+	e.conn = conn
+	if !e.private() {
+		return e.waitReady(ctx)
+	}
+	if e.binaries, err = binariesOf(e.Version, e.Checkout); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(e.CNIConfDir, 0o700); err != nil {
+		return fmt.Errorf("make the network's folder: %w", err)
+	}
+	if err := e.writeConfigs(e.binaries); err != nil {
+		return err
+	}
+	if err := e.Start(ctx); err != nil {
+		return err
+	}
+	archives, err := images.Build(ctx, e.Checkout)
+	if err != nil {
+		return err
+	}
+	for _, a := range archives {
+		if err := e.Import(ctx, a.Path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Runtime returns a client of the CRI's runtime service.
+func (e *Env) Runtime() runtimeapi.RuntimeServiceClient {
+	return runtimeapi.NewRuntimeServiceClient(e.conn)
+}
+
+// Images returns a client of the CRI's image service.
+func (e *Env) Images() runtimeapi.ImageServiceClient { return runtimeapi.NewImageServiceClient(e.conn) }
+
+// NodeIP returns the node's address on the pods' network.
+func (e *Env) NodeIP() string { return e.PodCIDR.Addr().Next().String() }
+
+// BinDir returns the folder of containerd's programs.
+func (e *Env) BinDir() string { return e.binaries.dir }
+
+// Close stops the agents, removes every pod, stops containerd and removes all that is left. It does as much as it can and joins the errors.
+// Only the first call does anything.
+func (e *Env) Close() error {
+	var errs []error
+	e.mu.Lock()
+	agents, closed := e.agents, e.closed
+	e.closed = true
+	e.mu.Unlock()
+	if closed {
+		return nil
+	}
+	for _, a := range agents {
+		errs = append(errs, a.Stop())
+	}
+	if e.private() && e.containerd != nil {
+		if !e.containerd.ended() {
+			e.removePods()
+		}
+		errs = append(errs, e.containerd.stop(stopTimeout))
+	}
+	if e.conn != nil {
+		errs = append(errs, e.conn.Close())
+	}
+	errs = append(errs, e.remove())
+	e.slot.release()
+	return errors.Join(errs...)
+}
+
+// Import loads an OCI archive into the CRI's image store.
+func (e *Env) Import(ctx context.Context, archive string) error {
+	ctr := filepath.Join(e.binaries.dir, "ctr")
+	if !e.private() {
+		ctr = "ctr"
+	}
+	return run(ctx, ctr, "--address", e.address(), "--namespace", criNamespace, "images", "import", archive)
+}
+
+// showLogs writes the ends of containerd's and the agents' logs to the test's output.
+func (e *Env) showLogs(t testing.TB) {
+	t.Helper()
+	for _, f := range e.logFiles() {
+		t.Logf("--- the end of %s\n%s", f, tail(f))
+	}
+}
+
+func (e *Env) showLogsOn(w *os.File) {
+	for _, f := range e.logFiles() {
+		fmt.Fprintf(w, "--- the end of %s\n%s\n", f, tail(f))
+	}
+}
+
+func (e *Env) logFiles() []string {
+	agents, _ := filepath.Glob(filepath.Join(e.Dir, "*", agentLog))
+	return append([]string{e.log()}, agents...)
+}
+
+// tail returns the last bytes of a file, and nothing of one that cannot be read.
+func tail(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b[max(0, len(b)-logTail):])
+}

@@ -1,0 +1,131 @@
+package env
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a child of ours. The kernel kills it when this process dies, however that happens.
+type process struct {
+	cmd *exec.Cmd
+	// done is closed when the child has been waited for; err then says how it ended.
+	done chan struct{}
+	err  error
+}
+
+// startProcess runs the command with its output appended to the file at log.
+func startProcess(cmd *exec.Cmd, log string) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", cmd.Path, err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	// A group of its own keeps the terminal's Ctrl-C from it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The death signal is sent when the starting thread ends, so the thread stays until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	return p, nil
+}
+
+// ended tells whether the child has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the child at once and waits for it.
+func (p *process) kill() {
+	if !p.ended() {
+		_ = p.cmd.Process.Kill()
+	}
+	<-p.done
+}
+
+// stop sends SIGTERM, and SIGKILL after the grace; it returns an error when that was needed.
+func (p *process) stop(grace time.Duration) error {
+	if p.ended() {
+		return nil
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(grace):
+		p.kill()
+		return fmt.Errorf("stop %s: it did not end within %s of SIGTERM and was killed", filepath.Base(p.cmd.Path), grace)
+	}
+}
+
+// running is a process found in /proc.
+type running struct {
+	pid  int
+	args []string
+}
+
+// processes returns the processes whose arguments satisfy match.
+func processes(match func(args []string) bool) []running {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	var found []running
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil || len(b) == 0 {
+			continue
+		}
+		args := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+		if !match(args) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(f, "/proc/%d/", &pid); err == nil {
+			found = append(found, running{pid: pid, args: args})
+		}
+	}
+	return found
+}
+
+// killAll kills the processes that list returns until it returns none, for at most five seconds.
+func killAll(what string, list func() []running) error {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		left := list()
+		if len(left) == 0 {
+			return nil
+		}
+		for _, p := range left {
+			if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill %s %d: %w", what, p.pid, err)
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kill %s: %d of them outlived SIGKILL", what, len(left))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
