@@ -1,0 +1,77 @@
+package configs
+
+import (
+	"bufio"
+	_ "embed"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// knownGates lists the feature gates of Kubernetes 1.36, one per line: name, default, stage (ALPHA, BETA, GA, DEPRECATED)
+// and "locked" where the default cannot be changed. A test compares it with the gates of the linked Kubernetes release.
+//
+//go:embed gates.txt
+var knownGates string
+
+// gate is a known feature gate.
+type gate struct {
+	byDefault bool
+	stage     string
+	locked    bool
+}
+
+func parseGates(text string) map[string]gate {
+	gates := map[string]gate{}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) < 3 {
+			continue
+		}
+		gates[f[0]] = gate{byDefault: f[1] == "true", stage: f[2], locked: len(f) > 3}
+	}
+	return gates
+}
+
+// checkGates refuses gates that Kubernetes does not know, and values that it does not allow, as the kubelet does.
+func checkGates(set map[string]bool, r *report) {
+	known := parseGates(knownGates)
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if name == "AllAlpha" || name == "AllBeta" {
+			continue
+		}
+		path := "featureGates[" + name + "]"
+		g, ok := known[name]
+		switch {
+		case !ok:
+			r.fail(kubeletDoc, path, "unknown feature gate")
+		case g.locked && set[name] != g.byDefault:
+			r.fail(kubeletDoc, path, "the gate is locked to %s since the feature is %s", strconv.FormatBool(g.byDefault), g.stage)
+		}
+	}
+}
+
+// GateEnabled tells whether a feature gate of Kubernetes is on: as set by the user, else as AllAlpha or AllBeta say, else
+// by its default. A gate that Kubernetes 1.36 does not know is off.
+func (c *Config) GateEnabled(name string) bool {
+	set := c.Kubelet.FeatureGates
+	if on, ok := set[name]; ok {
+		return on
+	}
+	g, ok := parseGates(knownGates)[name]
+	if !ok {
+		return false
+	}
+	if g.locked {
+		return g.byDefault
+	}
+	if on, ok := set["AllAlpha"]; ok && g.stage == "ALPHA" {
+		return on
+	}
+	if on, ok := set["AllBeta"]; ok && g.stage == "BETA" {
+		return on
+	}
+	return g.byDefault
+}

@@ -1,0 +1,30 @@
+package configs
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// NodeName returns the name of this node: --hostname-override, else the host's name, trimmed and in lower case. It fails
+// where the result is empty or no DNS subdomain, because pod names and the node object are made from it.
+func NodeName(c *Config) (string, error) {
+	name := c.HostnameOverride
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("read the host name: %w", err)
+		}
+		name = host
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", fmt.Errorf("the node name is empty: set --hostname-override")
+	}
+	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
+		return "", fmt.Errorf("the node name %q is not valid, set --hostname-override: %s", name, strings.Join(msgs, "; "))
+	}
+	return name, nil
+}

@@ -1,0 +1,224 @@
+package configs
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// The values of enforceNodeAllocatable.
+const (
+	enforcePods               = "pods"
+	enforceNone               = "none"
+	enforceSystem             = "system-reserved"
+	enforceSystemCompressible = "system-reserved-compressible"
+	enforceKube               = "kube-reserved"
+	enforceKubeCompressible   = "kube-reserved-compressible"
+)
+
+// checker reports wrong values of one document.
+type checker struct {
+	kind   docKind
+	report *report
+}
+
+func (c checker) fail(path, format string, args ...any) { c.report.fail(c.kind, path, format, args...) }
+
+// that fails with the message where ok is false.
+func (c checker) that(ok bool, path, format string, args ...any) {
+	if !ok {
+		c.fail(path, format, args...)
+	}
+}
+
+// oneOf checks an enumeration.
+func oneOf[T ~string](c checker, path string, value T, allowed ...T) {
+	if slices.Contains(allowed, value) {
+		return
+	}
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		names[i] = fmt.Sprintf("%q", string(a))
+	}
+	c.fail(path, "%q is not supported: must be one of %s", string(value), strings.Join(names, ", "))
+}
+
+// atLeast checks a lower bound. A nil pointer is not checked.
+func atLeast[T int32 | int64](c checker, path string, value *T, least T) {
+	if value != nil && *value < least {
+		c.fail(path, "%d must be %d or more", *value, least)
+	}
+}
+
+func between[T int32 | int64](c checker, path string, value *T, least, most T) {
+	if value != nil && (*value < least || *value > most) {
+		c.fail(path, "%d must be between %d and %d", *value, least, most)
+	}
+}
+
+func (c checker) positive(path string, d metav1.Duration) {
+	c.that(d.Duration > 0, path, "%v must be greater than zero", d.Duration)
+}
+
+func (c checker) notNegative(path string, d metav1.Duration) {
+	c.that(d.Duration >= 0, path, "%v must not be negative", d.Duration)
+}
+
+func (c checker) absolute(path, value string) {
+	c.that(filepath.IsAbs(value), path, "%q must be an absolute path", value)
+}
+
+func (c checker) ip(path, value string) {
+	_, err := netip.ParseAddr(value)
+	c.that(err == nil, path, "%q is not an IP address", value)
+}
+
+// validateKubelet checks a defaulted KubeletConfiguration.
+func validateKubelet(k *kubeletconfigv1beta1.KubeletConfiguration, r *report) {
+	c := checker{kubeletDoc, r}
+	checkGates(k.FeatureGates, r)
+	c.that(!k.RunOnce, "runOnce", "the kubelet no longer has this mode, and neither has the agent: use berth run --once POD.yaml")
+	c.sources(k)
+	c.server(k)
+	c.node(k)
+	c.images(k)
+	c.cgroups(k)
+	c.reserved(k)
+	c.pods(k)
+	c.logs(k)
+	c.shutdown(k)
+	c.eviction(k)
+	c.withoutEffect(k)
+}
+
+func (c checker) sources(k *kubeletconfigv1beta1.KubeletConfiguration) {
+	c.positive("syncFrequency", k.SyncFrequency)
+	c.positive("fileCheckFrequency", k.FileCheckFrequency)
+	c.positive("httpCheckFrequency", k.HTTPCheckFrequency)
+	if k.StaticPodURL != "" {
+		c.httpURL("staticPodURL", k.StaticPodURL)
+	}
+	c.endpoint("containerRuntimeEndpoint", k.ContainerRuntimeEndpoint)
+	if k.ImageServiceEndpoint != "" {
+		c.endpoint("imageServiceEndpoint", k.ImageServiceEndpoint)
+	}
+	c.positive("runtimeRequestTimeout", k.RuntimeRequestTimeout)
+	oneOf(c, "configMapAndSecretChangeDetectionStrategy", k.ConfigMapAndSecretChangeDetectionStrategy,
+		kubeletconfigv1beta1.GetChangeDetectionStrategy, kubeletconfigv1beta1.TTLCacheChangeDetectionStrategy, kubeletconfigv1beta1.WatchChangeDetectionStrategy)
+}
+
+func (c checker) server(k *kubeletconfigv1beta1.KubeletConfiguration) {
+	c.ip("address", k.Address)
+	between(c, "port", &k.Port, 1, 65535)
+	between(c, "readOnlyPort", &k.ReadOnlyPort, 0, 65535)
+	between(c, "healthzPort", k.HealthzPort, 0, 65535)
+	c.ip("healthzBindAddress", k.HealthzBindAddress)
+	c.that(k.ReadOnlyPort == 0 || k.ReadOnlyPort != k.Port, "readOnlyPort", "%d is also the port of the authenticated API", k.ReadOnlyPort)
+	c.notNegative("streamingConnectionIdleTimeout", k.StreamingConnectionIdleTimeout)
+	oneOf(c, "authorization.mode", k.Authorization.Mode,
+		kubeletconfigv1beta1.KubeletAuthorizationModeAlwaysAllow, kubeletconfigv1beta1.KubeletAuthorizationModeWebhook)
+	c.notNegative("authentication.webhook.cacheTTL", k.Authentication.Webhook.CacheTTL)
+	c.notNegative("authorization.webhook.cacheAuthorizedTTL", k.Authorization.Webhook.CacheAuthorizedTTL)
+	c.notNegative("authorization.webhook.cacheUnauthorizedTTL", k.Authorization.Webhook.CacheUnauthorizedTTL)
+	c.that((k.TLSCertFile == "") == (k.TLSPrivateKeyFile == ""), "tlsCertFile", "must be set together with tlsPrivateKeyFile")
+	oneOf(c, "tlsMinVersion", k.TLSMinVersion, "", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
+	c.that(!k.ServerTLSBootstrap || c.gate(k, "RotateKubeletServerCertificate"), "serverTLSBootstrap", "needs the feature gate RotateKubeletServerCertificate")
+	query := k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery
+	c.that(!query || c.gate(k, "NodeLogQuery"), "enableSystemLogQuery", "needs the feature gate NodeLogQuery")
+	c.that(!query || *k.EnableSystemLogHandler, "enableSystemLogQuery", "needs enableSystemLogHandler")
+}
+
+func (c checker) gate(k *kubeletconfigv1beta1.KubeletConfiguration, name string) bool {
+	return (&Config{Kubelet: *k}).GateEnabled(name)
+}
+
+func (c checker) node(k *kubeletconfigv1beta1.KubeletConfiguration) {
+	c.positive("nodeStatusUpdateFrequency", k.NodeStatusUpdateFrequency)
+	c.positive("nodeStatusReportFrequency", k.NodeStatusReportFrequency)
+	atLeast(c, "nodeLeaseDurationSeconds", &k.NodeLeaseDurationSeconds, 1)
+	atLeast(c, "eventRecordQPS", k.EventRecordQPS, 0)
+	atLeast(c, "eventBurst", &k.EventBurst, 0)
+	atLeast(c, "kubeAPIQPS", k.KubeAPIQPS, 0)
+	atLeast(c, "kubeAPIBurst", &k.KubeAPIBurst, 0)
+	between(c, "oomScoreAdj", k.OOMScoreAdj, -1000, 1000)
+	atLeast(c, "maxOpenFiles", &k.MaxOpenFiles, 0)
+	atLeast(c, "maxPods", &k.MaxPods, 0)
+	atLeast(c, "podsPerCore", &k.PodsPerCore, 0)
+	for i, t := range k.RegisterWithTaints {
+		c.taint(fmt.Sprintf("registerWithTaints[%d]", i), t)
+	}
+}
+
+func (c checker) images(k *kubeletconfigv1beta1.KubeletConfiguration) {
+	atLeast(c, "registryPullQPS", k.RegistryPullQPS, 0)
+	atLeast(c, "registryBurst", &k.RegistryBurst, 0)
+	atLeast(c, "maxParallelImagePulls", k.MaxParallelImagePulls, 1)
+	c.that(!*k.SerializeImagePulls || k.MaxParallelImagePulls == nil || *k.MaxParallelImagePulls <= 1, "maxParallelImagePulls",
+		"cannot be larger than 1 unless serializeImagePulls is false")
+	between(c, "imageGCHighThresholdPercent", k.ImageGCHighThresholdPercent, 0, 100)
+	between(c, "imageGCLowThresholdPercent", k.ImageGCLowThresholdPercent, 0, 100)
+	c.that(*k.ImageGCLowThresholdPercent < *k.ImageGCHighThresholdPercent, "imageGCLowThresholdPercent", "%d must be less than imageGCHighThresholdPercent (%d)",
+		*k.ImageGCLowThresholdPercent, *k.ImageGCHighThresholdPercent)
+	c.notNegative("imageMinimumGCAge", k.ImageMinimumGCAge)
+	c.notNegative("imageMaximumGCAge", k.ImageMaximumGCAge)
+	c.that(k.ImageMaximumGCAge.Duration <= 0 || k.ImageMaximumGCAge.Duration > k.ImageMinimumGCAge.Duration, "imageMaximumGCAge",
+		"%v must be greater than imageMinimumGCAge (%v)", k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration)
+	oneOf(c, "imagePullCredentialsVerificationPolicy", k.ImagePullCredentialsVerificationPolicy,
+		kubeletconfigv1beta1.NeverVerify, kubeletconfigv1beta1.NeverVerifyPreloadedImages,
+		kubeletconfigv1beta1.NeverVerifyAllowlistedImages, kubeletconfigv1beta1.AlwaysVerify)
+	c.that(len(k.PreloadedImagesVerificationAllowlist) == 0 || k.ImagePullCredentialsVerificationPolicy == kubeletconfigv1beta1.NeverVerifyAllowlistedImages,
+		"preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy %q", kubeletconfigv1beta1.NeverVerifyAllowlistedImages)
+}
+
+func (c checker) logs(k *kubeletconfigv1beta1.KubeletConfiguration) {
+	c.absolute("podLogsDir", k.PodLogsDir)
+	c.that(filepath.Clean(k.PodLogsDir) == k.PodLogsDir, "podLogsDir", "%q must be written without . and .. and doubled slashes", k.PodLogsDir)
+	c.quantity("containerLogMaxSize", k.ContainerLogMaxSize)
+	atLeast(c, "containerLogMaxFiles", k.ContainerLogMaxFiles, 2)
+	atLeast(c, "containerLogMaxWorkers", k.ContainerLogMaxWorkers, 1)
+	c.that(k.ContainerLogMonitorInterval.Duration >= 3*time.Second, "containerLogMonitorInterval", "%v must be 3s or more", k.ContainerLogMonitorInterval.Duration)
+	oneOf(c, "logging.format", k.Logging.Format, "text", "json")
+	c.that(k.Logging.Verbosity <= 100, "logging.verbosity", "%d must be 100 or less", k.Logging.Verbosity)
+}
+
+func (c checker) shutdown(k *kubeletconfigv1beta1.KubeletConfiguration) {
+	for path, d := range map[string]time.Duration{
+		"shutdownGracePeriod":             k.ShutdownGracePeriod.Duration,
+		"shutdownGracePeriodCriticalPods": k.ShutdownGracePeriodCriticalPods.Duration,
+	} {
+		c.that(d == 0 || d >= time.Second, path, "%v must be zero, or 1s or more", d)
+	}
+	c.that(k.ShutdownGracePeriodCriticalPods.Duration <= k.ShutdownGracePeriod.Duration, "shutdownGracePeriodCriticalPods",
+		"%v must not be longer than shutdownGracePeriod (%v)", k.ShutdownGracePeriodCriticalPods.Duration, k.ShutdownGracePeriod.Duration)
+	c.that(len(k.ShutdownGracePeriodByPodPriority) == 0 || k.ShutdownGracePeriod.Duration <= 0, "shutdownGracePeriodByPodPriority",
+		"cannot be combined with shutdownGracePeriod")
+	for i, s := range k.ShutdownGracePeriodByPodPriority {
+		c.that(s.ShutdownGracePeriodSeconds >= 0, fmt.Sprintf("shutdownGracePeriodByPodPriority[%d].shutdownGracePeriodSeconds", i),
+			"%d must not be negative", s.ShutdownGracePeriodSeconds)
+	}
+}
+
+// validateBerth checks a defaulted BerthConfiguration.
+func validateBerth(b *BerthConfiguration, r *report) {
+	c := checker{berthDoc, r}
+	c.absolute("socket", b.Socket)
+	// sun_path of a unix socket address holds 108 bytes with the closing zero.
+	c.that(len(b.Socket) < 108, "socket", "%q is longer than the 107 bytes of a socket's path", b.Socket)
+	oneOf(c, "runtime", b.Runtime, RuntimeAuto, RuntimeRemote, RuntimeNative)
+	oneOf(c, "sandbox.pause", b.Sandbox.Pause, PauseAuto, PauseAlways, PauseNever)
+	between(c, "maxParallelPodStarts", &b.MaxParallelPodStarts, 1, 1000)
+	c.absolute("imagesDir", b.ImagesDir)
+	c.absolute("containerLogsDir", b.ContainerLogsDir)
+	c.absolute("cni.confDir", b.CNI.ConfDir)
+	for i, dir := range b.CNI.BinDirs {
+		c.absolute(fmt.Sprintf("cni.binDirs[%d]", i), dir)
+	}
+	c.that(b.RelistPeriod.Duration >= time.Second, "relistPeriod", "%v must be 1s or more", b.RelistPeriod.Duration)
+	oneOf(c, "manifests.symlinks", b.Manifests.Symlinks, SymlinksInside, SymlinksFollow, SymlinksRefuse)
+}
