@@ -1,0 +1,184 @@
+package hooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/probes"
+)
+
+// Reasons and messages of the events that the pipeline records when a hook has failed. The error itself stays out of the event: it
+// may hold what an event's readers must not see.
+const (
+	ReasonFailedPostStartHook  = "FailedPostStartHook"
+	MessageFailedPostStartHook = "PostStartHook failed"
+	ReasonFailedPreStopHook    = "FailedPreStopHook"
+	MessageFailedPreStopHook   = "PreStopHook failed"
+)
+
+// reasonHTTPFallback is the reason of the event that this package records itself.
+const reasonHTTPFallback = "LifecycleHTTPFallback"
+
+// maxOutput is how much of a command's output an error keeps and how much of a response's body is read, in bytes; the kubelet's
+// value.
+const maxOutput = 10 << 10
+
+// Config is what an administrator can choose. The zero value works.
+type Config struct {
+	// UserAgent is sent by HTTP hooks; "kube-lifecycle/1.36" where empty.
+	UserAgent string
+	// DenyLinkLocal refuses HTTP hooks to link-local addresses, such as a cloud's metadata service.
+	DenyLinkLocal bool
+}
+
+// Deps is what hooks need from others. Exec is required where containers have exec hooks; the rest may be nil.
+type Deps struct {
+	// Exec runs a command in a container. Hooks pass no timeout of their own (0): the context bounds them.
+	Exec probes.ExecFunc
+	// Events records an event; container is empty for one about the pod.
+	Events func(pod *v1.Pod, container, eventType, reason, message string)
+	// Observe takes what came of every hook.
+	Observe func(Observation)
+	Logger  *slog.Logger
+}
+
+// Observation measures one hook that ran.
+type Observation struct {
+	// Handler is exec, httpGet, sleep, or invalid.
+	Handler  string
+	Duration time.Duration
+	// Err is what Run returned.
+	Err error
+	// HTTPFallback is set when an HTTPS hook succeeded over HTTP (kubelet_lifecycle_handler_http_fallbacks_total).
+	HTTPFallback bool
+	// SleepTerminated is set when a sleep was cut short (kubelet_lifecycle_handler_sleep_terminated_total).
+	SleepTerminated bool
+}
+
+// Runner runs hooks. Make it with [New].
+type Runner struct {
+	cfg  Config
+	deps Deps
+	log  *slog.Logger
+	http *http.Client
+}
+
+// New returns a Runner.
+func New(cfg Config, deps Deps) *Runner {
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = "kube-lifecycle/1.36"
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{
+		cfg:  cfg,
+		deps: deps,
+		log:  deps.Logger,
+		// No timeout: the context of each Run has it.
+		http: &http.Client{Transport: probes.NewHTTPTransport(cfg.DenyLinkLocal), CheckRedirect: probes.SameHostRedirects},
+	}
+}
+
+// hook is one handler to be run, with all it needs.
+type hook struct {
+	pod         *v1.Pod
+	podIP       string
+	container   *v1.Container
+	containerID string
+	handler     *v1.LifecycleHandler
+}
+
+// Run carries out a handler of a container of pod, and returns nil once it has succeeded. podIP is the host of HTTP hooks that
+// name none; containerID is what Exec gets. The error's text is the kubelet's message for the container's state, with the cause
+// wrapped: context.Cause(ctx) where ctx ended first. tcpSocket and empty handlers always fail.
+func (r *Runner) Run(ctx context.Context, pod *v1.Pod, podIP string, container *v1.Container, containerID string, handler *v1.LifecycleHandler) error {
+	began := time.Now()
+	o := r.run(ctx, hook{pod, podIP, container, containerID, handler})
+	o.Duration = time.Since(began)
+	if cause := context.Cause(ctx); o.Err != nil && cause != nil && !errors.Is(o.Err, cause) {
+		// Runtimes and servers word a call that was cut short in many ways.
+		o.Err = fmt.Errorf("%w (%w)", o.Err, cause)
+	}
+	if o.Err != nil {
+		r.log.Debug("Lifecycle hook failed", "pod", pod.Namespace+"/"+pod.Name, "container", container.Name,
+			"handler", o.Handler, "duration", o.Duration)
+	}
+	if r.deps.Observe != nil {
+		r.deps.Observe(o)
+	}
+	return o.Err
+}
+
+// run dispatches on the handler and words the failure.
+func (r *Runner) run(ctx context.Context, h hook) (o Observation) {
+	switch {
+	case h.handler.Exec != nil:
+		o.Handler = "exec"
+		output, err := r.exec(ctx, h)
+		if err != nil {
+			o.Err = fmt.Errorf("Exec lifecycle hook (%v) for %s failed - error: %w, message: %q", //nolint:staticcheck // The kubelet's text.
+				h.handler.Exec.Command, h.where(), err, output)
+		}
+	case h.handler.HTTPGet != nil:
+		o.Handler = "httpGet"
+		fallback, err := r.httpGet(ctx, h)
+		o.HTTPFallback = fallback
+		if err != nil {
+			o.Err = fmt.Errorf("HTTP lifecycle hook (%s) for %s failed - error: %w", //nolint:staticcheck // The kubelet's text.
+				h.handler.HTTPGet.Path, h.where(), err)
+		}
+	case h.handler.Sleep != nil:
+		o.Handler = "sleep"
+		if err := sleep(ctx, h.handler.Sleep.Seconds); err != nil {
+			o.SleepTerminated = true
+			o.Err = fmt.Errorf("Sleep lifecycle hook (%d) for %s failed - error: %w", //nolint:staticcheck // The kubelet's text.
+				h.handler.Sleep.Seconds, h.where(), err)
+		}
+	default:
+		o.Handler = "invalid"
+		o.Err = fmt.Errorf("Cannot run handler: invalid handler: %v", h.handler) //nolint:staticcheck // The kubelet's text.
+	}
+	return o
+}
+
+// where names the container and its pod.
+func (h hook) where() string {
+	return fmt.Sprintf("Container %q in Pod %q", h.container.Name, fmt.Sprintf("%s_%s(%s)", h.pod.Name, h.pod.Namespace, h.pod.UID))
+}
+
+// exec runs the command and returns its output, made fit for a message, when it failed.
+func (r *Runner) exec(ctx context.Context, h hook) (output string, err error) {
+	if r.deps.Exec == nil {
+		return "", errors.New("exec is not available")
+	}
+	command := h.handler.Exec.Command
+	exit, out, err := r.deps.Exec(ctx, h.containerID, command, 0)
+	output = strings.ToValidUTF8(string(out[:min(len(out), maxOutput)]), "\uFFFD")
+	switch {
+	case err != nil:
+		return output, err
+	case exit != 0:
+		return output, fmt.Errorf("command '%s' exited with %d", strings.Join(command, " "), exit)
+	}
+	return "", nil
+}
+
+// sleep waits that many seconds, or until ctx ends.
+func sleep(ctx context.Context, seconds int64) error {
+	timer := time.NewTimer(time.Duration(seconds) * time.Second)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("container terminated before sleep hook finished: %w", context.Cause(ctx))
+	}
+}
