@@ -2,6 +2,7 @@ package generate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,13 +94,12 @@ func splitSubscript(fieldPath string) (path, key string, ok bool) {
 	return path, key, ok && path != ""
 }
 
-// formatMap writes a map as sorted lines of key="value", without a newline at the end.
+// formatMap writes a map as lines of key="value" in the order of the keys, without a newline at the end.
 func formatMap(values map[string]string) string {
 	lines := make([]string, 0, len(values))
-	for key, value := range values {
-		lines = append(lines, key+"="+strconv.Quote(value))
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		lines = append(lines, key+"="+strconv.Quote(values[key]))
 	}
-	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
