@@ -1,0 +1,200 @@
+package objects
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// The kinds that a store may hold today.
+const (
+	KindConfigMap = "ConfigMap"
+	KindSecret    = "Secret"
+)
+
+// Object is what a store holds: *v1.ConfigMap or *v1.Secret, with namespace and name set.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Entry is one object as the store holds it.
+type Entry struct {
+	// Object must not be modified.
+	Object Object
+	// Revision changes with the object's content, and never repeats for the same key while the agent runs.
+	Revision uint64
+	// Source is the source that the object came from.
+	Source string
+}
+
+// Format keeps the object's content, which may be secret, out of logs and messages.
+func (e Entry) Format(f fmt.State, _ rune) {
+	if e.Object == nil {
+		fmt.Fprint(f, "no object")
+		return
+	}
+	fmt.Fprintf(f, "%s %s/%s revision %d from %s", KindOf(e.Object), e.Object.GetNamespace(), e.Object.GetName(), e.Revision, e.Source)
+}
+
+// LogValue does the same for structured logs.
+func (e Entry) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(e)) }
+
+// Key names an object.
+type Key struct {
+	Kind, Namespace, Name string
+}
+
+// KeyOf returns an object's key.
+func KeyOf(o Object) Key {
+	return Key{Kind: KindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// KindOf returns an object's kind, from its Go type: decoded objects often lack the kind's field.
+func KindOf(o Object) string {
+	return reflect.TypeOf(o).Elem().Name()
+}
+
+// Store is the set of local objects. The zero value is not usable; see [New].
+type Store struct {
+	// changing is held over a whole Replace, with its callbacks, so that these come in order.
+	changing sync.Mutex
+
+	mu        sync.RWMutex
+	bySource  map[string]map[Key]Object
+	current   map[Key]Entry
+	revision  uint64
+	listeners []*listener
+}
+
+type listener struct {
+	changed func(kind, namespace, name string)
+}
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{bySource: map[string]map[Key]Object{}, current: map[Key]Entry{}}
+}
+
+// Get returns an object by kind, namespace and name.
+func (s *Store) Get(kind, namespace, name string) (Entry, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e, ok := s.current[Key{kind, namespace, name}]
+	return e, ok
+}
+
+// ConfigMap returns a ConfigMap and its revision, or nil.
+func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, uint64) {
+	e, _ := s.Get(KindConfigMap, namespace, name)
+	o, _ := e.Object.(*v1.ConfigMap)
+	return o, e.Revision
+}
+
+// Secret returns a Secret and its revision, or nil.
+func (s *Store) Secret(namespace, name string) (*v1.Secret, uint64) {
+	e, _ := s.Get(KindSecret, namespace, name)
+	o, _ := e.Object.(*v1.Secret)
+	return o, e.Revision
+}
+
+// List returns all objects of a kind, by namespace and name.
+func (s *Store) List(kind string) []Entry {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []Entry
+	for key, e := range s.current {
+		if key.Kind == kind {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Object.GetNamespace(), b.Object.GetNamespace()), cmp.Compare(a.Object.GetName(), b.Object.GetName()))
+	})
+	return out
+}
+
+// Replace sets all objects of one source: what it had and no longer has is removed. Of several sources with an object of the same key, the one whose name
+// sorts first has it. Listeners are called, one change after the other, before Replace returns.
+func (s *Store) Replace(source string, objs []Object) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	changed, listeners := s.replace(source, objs)
+	for _, key := range changed {
+		for _, l := range listeners {
+			l.changed(key.Kind, key.Namespace, key.Name)
+		}
+	}
+}
+
+// replace does the work of Replace, and returns which objects changed and whom to tell.
+func (s *Store) replace(source string, objs []Object) ([]Key, []*listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	touched := map[Key]struct{}{}
+	for key := range s.bySource[source] {
+		touched[key] = struct{}{}
+	}
+	mine := make(map[Key]Object, len(objs))
+	for _, o := range objs {
+		mine[KeyOf(o)] = o
+		touched[KeyOf(o)] = struct{}{}
+	}
+	s.bySource[source] = mine
+	var changed []Key
+	for key := range touched {
+		if s.settle(key) {
+			changed = append(changed, key)
+		}
+	}
+	slices.SortFunc(changed, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return changed, slices.Clone(s.listeners)
+}
+
+// settle brings current[key] to what the sources say, and reports whether that changed its content. The caller holds mu.
+func (s *Store) settle(key Key) bool {
+	var next Entry
+	for source, objs := range s.bySource {
+		if o, ok := objs[key]; ok && (next.Object == nil || source < next.Source) {
+			next = Entry{Object: o, Source: source}
+		}
+	}
+	old, had := s.current[key]
+	switch {
+	case next.Object == nil:
+		delete(s.current, key)
+		return had
+	case had && equality.Semantic.DeepEqual(old.Object, next.Object):
+		old.Source = next.Source
+		s.current[key] = old
+		return false
+	}
+	s.revision++
+	next.Revision = s.revision
+	s.current[key] = next
+	return true
+}
+
+// OnChange calls changed for every object that appears, changes its content or disappears, until cancel is called. The callback may read the
+// store, must not call Replace, and must not block.
+func (s *Store) OnChange(changed func(kind, namespace, name string)) (cancel func()) {
+	l := &listener{changed: changed}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = append(s.listeners, l)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.listeners = slices.DeleteFunc(s.listeners, func(other *listener) bool { return other == l })
+	}
+}
