@@ -27,13 +27,14 @@ var lookups = map[string]bool{
 }
 
 // classify maps a gRPC error to errdefs, once. The message stays the runtime's own, without gRPC's "rpc error: code = …" before it, because it is
-// shown to users in statuses and events. Codes win over texts; texts are only consulted where the runtime gave no code.
+// shown to users in statuses and events. Codes win over texts; texts are only consulted where the runtime gave no code, and for a name
+// that is taken, which containerd from 2.4 reports as a failed precondition.
 func classify(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
 	st, isStatus := status.FromError(err)
-	if isStatus && st.Code() == codes.Unknown {
+	if isStatus && (st.Code() == codes.Unknown || st.Code() == codes.FailedPrecondition) {
 		if class := classOf(operation, st.Message()); class != nil {
 			return withClass(class, st.Message())
 		}
@@ -41,7 +42,7 @@ func classify(operation string, err error) error {
 	return errgrpc.ToNative(err)
 }
 
-// classOf recognises errors that runtimes send without a code; nil if it does not.
+// classOf recognises errors that runtimes send without the code that they mean; nil if it does not.
 func classOf(operation, message string) error {
 	switch {
 	case (operation == "run_podsandbox" || operation == "create_container") && nameReserved.MatchString(message):

@@ -8,12 +8,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// execSlack is how much longer than the command's timeout an ExecSync call may take. It is short on purpose: containerd kills the
+// command in time, but then waits, for ever, until every process that the command left behind has closed its output.
+const execSlack = 5 * time.Second
+
 // ExecSync runs a command in the container and returns its output and exit code. The runtime kills it after timeout (whole
-// seconds, rounded up) and the error is then errdefs.IsDeadlineExceeded. Timeout 0 means none, and then the call has no deadline either.
+// seconds, rounded up) and the error is then errdefs.IsDeadlineExceeded, at the latest [execSlack] later. Timeout 0 means none, and then
+// the call has no deadline either.
 func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	deadline := noDeadline
 	if timeout > 0 {
-		deadline = timeout + r.cfg.RequestTimeout
+		deadline = time.Duration(seconds(timeout))*time.Second + execSlack
 	}
 	return call(ctx, r, "exec_sync", deadline, r.runtime.ExecSync,
 		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds(timeout)})

@@ -110,12 +110,13 @@ func containerNameIsReserved(b *bench) {
 	b.ok(err, "create the next attempt")
 }
 
+// exitCodes does not compare the times: a short process may have ended before the runtime notes that it started.
 func exitCodes(b *bench) {
 	sandbox := b.sandbox()
 	for _, code := range []int{0, 1, 3, 127, 255} {
 		id := b.start(sandbox, fmt.Sprintf("exit-%d", code), b.Commands.Exit(code))
 		status := b.ended(id)
-		if int(status.GetExitCode()) != code || status.GetFinishedAt() < status.GetStartedAt() || status.GetStartedAt() == 0 {
+		if int(status.GetExitCode()) != code || status.GetFinishedAt() == 0 || status.GetStartedAt() == 0 {
 			b.Errorf("status is %v, want exit code %d and both times", status, code)
 		}
 		reason := "Error"

@@ -86,6 +86,7 @@ func sandboxNetwork(b *bench) {
 		b.Errorf("two sandboxes have the addresses %v, want two", addrs)
 	}
 	config := b.newSandboxConfig()
+	config.Hostname = "" // runtimes refuse to name the node
 	config.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
 	id, err := b.Runtime.RunPodSandbox(b.ctx, config, b.Handler)
 	b.ok(err, "run a sandbox on the node's network")
