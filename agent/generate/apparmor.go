@@ -21,7 +21,7 @@ func apparmor(pod *v1.Pod, c *v1.Container, enforced bool) (profile *runtimeapi.
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, v1.DeprecatedAppArmorBetaProfileNameUnconfined, nil
 	}
 	if !enforced {
-		return nil, "", errors.New("Cannot enforce AppArmor: AppArmor is not enabled on the host")
+		return nil, "", containerError("Cannot enforce AppArmor: AppArmor is not enabled on the host")
 	}
 	switch wanted.Type {
 	case v1.AppArmorProfileTypeRuntimeDefault:

@@ -39,7 +39,7 @@ func seccomp(pod *v1.Pod, c *v1.Container, node Node) (*runtimeapi.SecurityProfi
 // localhostSeccomp returns a profile beneath root, which its name cannot leave.
 func localhostSeccomp(profile *v1.SeccompProfile, root string) (*runtimeapi.SecurityProfile, error) {
 	if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
-		return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.")
+		return nil, containerError("localhostProfile must be set if seccompProfile type is Localhost.")
 	}
 	name := *profile.LocalhostProfile
 	if !isBeneath(name) || filepath.Clean(name) == "." {

@@ -55,6 +55,7 @@ func containerSecurity(in ContainerInput) (*runtimeapi.LinuxContainerSecurityCon
 	if out.Seccomp, err = seccomp(in.Pod, in.Container, in.Node); err != nil {
 		return nil, err
 	}
+	//nolint:staticcheck // runtimes before containerd 1.7 read the deprecated field only
 	if out.Apparmor, out.ApparmorProfile, err = apparmor(in.Pod, in.Container, in.Node.Features.AppArmor); err != nil {
 		return nil, err
 	}
