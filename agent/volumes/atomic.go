@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -89,8 +91,8 @@ func (w *writer) step(name string) {
 // current returns the name of the directory of the current content, "" when there is none that this writer could have made.
 func (w *writer) current() (string, error) {
 	target, err := w.root.Readlink(dataLink)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
+		return "", nil // there is nothing, or something that is no link
 	}
 	if err != nil {
 		return "", err

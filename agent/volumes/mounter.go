@@ -17,6 +17,11 @@ type Mounter interface {
 	Unmount(target string) error
 }
 
+// detacher is what a [Mounter] may have besides: Detach takes a busy mount out of the tree, and the kernel unmounts it once nobody uses it.
+type detacher interface {
+	Detach(target string) error
+}
+
 // KernelMounter is a [Mounter] that calls the kernel. It knows the options bind and ro, and hands all others to the file system.
 type KernelMounter struct{}
 
@@ -44,6 +49,14 @@ func (KernelMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, 
 func (KernelMounter) Unmount(target string) error {
 	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
 		return &os.PathError{Op: "unmount", Path: target, Err: err}
+	}
+	return nil
+}
+
+// Detach takes the mount on target, which must not be a symbolic link, out of the tree, busy or not.
+func (KernelMounter) Detach(target string) error {
+	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "detach", Path: target, Err: err}
 	}
 	return nil
 }

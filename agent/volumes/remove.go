@@ -89,7 +89,11 @@ func (m *Manager) unmount(target string) error {
 	if err == nil {
 		return nil
 	}
-	if detachErr := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); detachErr != nil {
+	detach := KernelMounter{}.Detach
+	if own, ok := m.deps.Mounter.(detacher); ok {
+		detach = own.Detach
+	}
+	if detach(target) != nil {
 		return err
 	}
 	m.deps.Logger.Warn("detached a mount that could not be unmounted", "path", target, "error", err)
