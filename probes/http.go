@@ -122,7 +122,7 @@ func (p *prober) httpGet(ctx context.Context, t task, timeout time.Duration) (re
 	if err != nil {
 		return reply{failure, err.Error()}, nil
 	}
-	defer resp.Body.Close() //nolint:errcheck // Only read from.
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
 	if err != nil {
 		return reply{outcome: failure}, fmt.Errorf("read response body: %w", err)

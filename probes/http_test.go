@@ -187,7 +187,7 @@ func TestHTTPBrokenServers(t *testing.T) {
 		{"nobody listens", closedPort(t), "connect: connection refused"},
 		{"never answers", silent(t), "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"},
 		{"hangs up", listen(t, func(c net.Conn) { c.Close() }), ""},
-		{"speaks something else", listen(t, func(c net.Conn) { io.WriteString(c, "220 smtp\r\n") }), "malformed HTTP"},
+		{"speaks something else", listen(t, func(c net.Conn) { c.Read(make([]byte, 1)); io.WriteString(c, "220 smtp\r\n") }), "malformed HTTP"},
 	}
 	p := testProber(Config{})
 	for _, tt := range tests {

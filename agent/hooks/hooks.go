@@ -132,7 +132,7 @@ func (r *Runner) run(ctx context.Context, h hook) (o Observation) {
 		fallback, err := r.httpGet(ctx, h)
 		o.HTTPFallback = fallback
 		if err != nil {
-			o.Err = fmt.Errorf("HTTP lifecycle hook (%s) for %s failed - error: %w", //nolint:staticcheck // The kubelet's text.
+			o.Err = fmt.Errorf("HTTP lifecycle hook (%s) for %s failed - error: %w",
 				h.handler.HTTPGet.Path, h.where(), err)
 		}
 	case h.handler.Sleep != nil:

@@ -45,7 +45,7 @@ func (r *Runner) ask(req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // Only read from.
+	defer resp.Body.Close()
 	// Reading a little lets a server that answers shortly finish in peace. That the body breaks off says nothing about the hook.
 	_, _ = io.CopyN(io.Discard, resp.Body, maxOutput)
 	return nil
