@@ -1,0 +1,120 @@
+// Package admit decides once whether a pod may run on this node.
+//
+// Purpose: an ordered list of pure predicates; the first that objects rejects the pod for good, with the kubelet's reason.
+//
+// Truth owned: the rules. That a pod was admitted is remembered in its checkpoint, so that a restart of the agent cannot reject a running pod.
+//
+// Concurrency: everything is pure.
+package admit
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Input is what a predicate may depend on.
+type Input struct {
+	Pod *v1.Pod
+	// Others are the admitted pods that have not ended.
+	Others []*v1.Pod
+}
+
+// Rejection is why a pod may not run: the pod status's reason and message.
+type Rejection struct {
+	Reason, Message string
+}
+
+// predicate is one rule: nil, or the rejection.
+type predicate struct {
+	name  string
+	check func(Input) *Rejection
+}
+
+// predicates returns the rules in the order in which they are asked; the reasons are upstream's (FEATURES 1.2).
+func predicates() []predicate {
+	return []predicate{
+		{"os", runsHere},
+		{"ports", portsFree},
+	}
+}
+
+// Check asks every predicate in order and returns the first rejection, nil for a pod that may run.
+func Check(in Input) *Rejection {
+	for _, p := range predicates() {
+		if r := p.check(in); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// runsHere refuses pods for another operating system (KEP-2802).
+func runsHere(in Input) *Rejection {
+	if os := in.Pod.Spec.OS; os != nil && os.Name != "" && os.Name != v1.Linux {
+		return &Rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	if os, ok := in.Pod.Spec.NodeSelector[v1.LabelOSStable]; ok && os != string(v1.Linux) {
+		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	return nil
+}
+
+// hostPort is a port of the host that a pod claims.
+type hostPort struct {
+	ip       string
+	protocol v1.Protocol
+	port     int32
+}
+
+// clashes reports whether two claims cannot both be served: same port and protocol, and an address in common.
+func (a hostPort) clashes(b hostPort) bool {
+	anyIP := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
+	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || anyIP(a.ip) || anyIP(b.ip))
+}
+
+// portsFree refuses a pod whose host ports another pod has (row 52).
+func portsFree(in Input) *Rejection {
+	mine := hostPorts(in.Pod)
+	if len(mine) == 0 {
+		return nil
+	}
+	for _, other := range in.Others {
+		for _, theirs := range hostPorts(other) {
+			for _, want := range mine {
+				if want.clashes(theirs) {
+					return &Rejection{"NodePorts", fmt.Sprintf(
+						"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: %s port %d is taken by pod %s/%s",
+						want.protocol, want.port, other.Namespace, other.Name)}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// hostPorts lists the host ports that a pod claims while it runs: those of its app containers and sidecars.
+func hostPorts(pod *v1.Pod) []hostPort {
+	var out []hostPort
+	add := func(c *v1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort <= 0 {
+				continue
+			}
+			protocol := p.Protocol
+			if protocol == "" {
+				protocol = v1.ProtocolTCP
+			}
+			out = append(out, hostPort{p.HostIP, protocol, p.HostPort})
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	return out
+}

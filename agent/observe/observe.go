@@ -1,0 +1,267 @@
+// Package observe reads what the runtime has of each pod.
+//
+// Purpose: [Observer.Pod] lists one pod's sandboxes and containers for a pass; [Observer.Relist] lists all of them and says whose changed behind the
+// agent's back; [Observer.Owner] finds the pod of a container id. Details of a container whose state has not changed are remembered, since
+// nothing else about it can change.
+//
+// Truth owned: none; the runtime owns it. A pass always lists anew, so that what is remembered can only save calls, never mislead.
+//
+// Concurrency: an [Observer] is safe for concurrent use.
+package observe
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/cri"
+)
+
+// Runtime is the part of cri.Runtime that observing needs.
+type Runtime interface {
+	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
+	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+}
+
+// Observer observes one runtime.
+type Observer struct {
+	rt Runtime
+
+	mu         sync.Mutex
+	containers map[string]*plan.Container
+	sandboxes  map[string]*runtimeapi.PodSandboxStatus
+	owner      map[string]types.UID
+	seen       map[types.UID]uint64
+}
+
+// New returns an observer of rt.
+func New(rt Runtime) *Observer {
+	return &Observer{
+		rt:         rt,
+		containers: map[string]*plan.Container{},
+		sandboxes:  map[string]*runtimeapi.PodSandboxStatus{},
+		owner:      map[string]types.UID{},
+		seen:       map[types.UID]uint64{},
+	}
+}
+
+// Pod returns what the runtime has of one pod. What vanishes between listing and asking for details is left out.
+func (o *Observer) Pod(ctx context.Context, uid types.UID) (plan.Observed, error) {
+	selector := map[string]string{cri.LabelPodUID: string(uid)}
+	sandboxes, err := o.rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
+	if err != nil {
+		return plan.Observed{}, fmt.Errorf("listing the sandboxes of pod %s: %w", uid, err)
+	}
+	containers, err := o.rt.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
+	if err != nil {
+		return plan.Observed{}, fmt.Errorf("listing the containers of pod %s: %w", uid, err)
+	}
+	var obs plan.Observed
+	for _, s := range sandboxes {
+		st, err := o.sandbox(ctx, s)
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return plan.Observed{}, fmt.Errorf("asking for sandbox %s of pod %s: %w", s.Id, uid, err)
+		}
+		obs.Sandboxes = append(obs.Sandboxes, st)
+	}
+	for _, c := range containers {
+		st, err := o.container(ctx, c)
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return plan.Observed{}, fmt.Errorf("asking for container %s of pod %s: %w", c.Id, uid, err)
+		}
+		obs.Containers = append(obs.Containers, st)
+	}
+	obs.Sort()
+	o.mu.Lock()
+	o.seen[uid] = signature(sandboxes, containers)
+	o.mu.Unlock()
+	return obs, nil
+}
+
+// sandbox returns a sandbox's details, remembered ones if its state is the same and an address was known.
+func (o *Observer) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatus, error) {
+	o.mu.Lock()
+	known := o.sandboxes[s.Id]
+	o.owner[s.Id] = types.UID(s.Labels[cri.LabelPodUID])
+	o.mu.Unlock()
+	if known != nil && known.State == s.State && known.GetNetwork().GetIp() != "" {
+		return known, nil
+	}
+	st, err := o.rt.PodSandboxStatus(ctx, s.Id)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	o.sandboxes[s.Id] = st
+	o.mu.Unlock()
+	return st, nil
+}
+
+// container returns a container's details, remembered ones if its state is the same.
+func (o *Observer) container(ctx context.Context, c *runtimeapi.Container) (*plan.Container, error) {
+	o.mu.Lock()
+	known := o.containers[c.Id]
+	o.owner[c.Id] = types.UID(c.Labels[cri.LabelPodUID])
+	o.mu.Unlock()
+	if known != nil && known.State == c.State && c.State != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+		return known, nil
+	}
+	st, err := o.rt.ContainerStatus(ctx, c.Id)
+	if err != nil {
+		return nil, err
+	}
+	out := &plan.Container{ContainerStatus: st, SandboxID: c.PodSandboxId, Hash: st.Annotations[cri.AnnotationHash]}
+	o.mu.Lock()
+	o.containers[c.Id] = out
+	o.mu.Unlock()
+	return out, nil
+}
+
+// Drop forgets what is remembered of a container, for the caller who changed it (its resources, say).
+func (o *Observer) Drop(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.containers, id)
+}
+
+// Owner returns the pod of a container or sandbox id that has been observed.
+func (o *Observer) Owner(id string) (types.UID, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	uid, ok := o.owner[id]
+	return uid, ok
+}
+
+// defaultGrace is the grace period of a pod of which nothing is known, in seconds (core/v1 DefaultTerminationGracePeriodSeconds).
+const defaultGrace = 30
+
+// Listed is a pod as Relist found it.
+type Listed struct {
+	// Namespace and Name are from the pod's newest sandbox, or from a container's labels.
+	Namespace, Name string
+	// Labels and Annotations are the newest sandbox's.
+	Labels, Annotations map[string]string
+	// GraceSeconds is the grace period that a container's annotations keep, upstream's default where none does.
+	GraceSeconds int64
+	// Ready is true with a ready sandbox.
+	Ready bool
+	// Changed says that the pod differs from what its last pass observed, or was never observed.
+	Changed bool
+}
+
+// Relist lists everything in two calls and returns each pod found; a pod that was observed before and is gone is among them as changed, without
+// names. What is remembered of things that are gone is dropped.
+func (o *Observer) Relist(ctx context.Context) (map[types.UID]*Listed, error) {
+	sandboxes, err := o.rt.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("listing all sandboxes: %w", err)
+	}
+	containers, err := o.rt.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("listing all containers: %w", err)
+	}
+	byPodS := map[types.UID][]*runtimeapi.PodSandbox{}
+	byPodC := map[types.UID][]*runtimeapi.Container{}
+	ids := map[string]types.UID{}
+	out := map[types.UID]*Listed{}
+	newest := map[types.UID]int64{}
+	for _, s := range sandboxes {
+		uid := types.UID(s.Labels[cri.LabelPodUID])
+		if uid == "" {
+			continue
+		}
+		ids[s.Id] = uid
+		byPodS[uid] = append(byPodS[uid], s)
+		l := entry(out, uid, s.Labels)
+		if l.Annotations == nil || s.CreatedAt > newest[uid] {
+			l.Labels, l.Annotations, newest[uid] = s.Labels, s.Annotations, s.CreatedAt
+		}
+		l.Ready = l.Ready || s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	for _, c := range containers {
+		uid := types.UID(c.Labels[cri.LabelPodUID])
+		if uid == "" {
+			continue
+		}
+		ids[c.Id] = uid
+		byPodC[uid] = append(byPodC[uid], c)
+		l := entry(out, uid, c.Labels)
+		if id, err := cri.ParseContainer(c.Labels, c.Annotations); err == nil && id.GracePeriod != nil {
+			l.GraceSeconds = *id.GracePeriod
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for uid, l := range out {
+		l.Changed = o.seen[uid] != signature(byPodS[uid], byPodC[uid])
+	}
+	for uid := range o.seen {
+		if _, ok := out[uid]; !ok && o.seen[uid] != 0 {
+			out[uid] = &Listed{Changed: true}
+		}
+	}
+	o.owner = ids
+	gone := func(id string) bool { _, ok := ids[id]; return !ok }
+	maps.DeleteFunc(o.containers, func(id string, _ *plan.Container) bool { return gone(id) })
+	maps.DeleteFunc(o.sandboxes, func(id string, _ *runtimeapi.PodSandboxStatus) bool { return gone(id) })
+	return out, nil
+}
+
+// Forget drops what is remembered of a pod that is gone.
+func (o *Observer) Forget(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.seen, uid)
+	for id, owner := range o.owner {
+		if owner == uid {
+			delete(o.owner, id)
+			delete(o.containers, id)
+			delete(o.sandboxes, id)
+		}
+	}
+}
+
+func entry(out map[types.UID]*Listed, uid types.UID, labels map[string]string) *Listed {
+	l := out[uid]
+	if l == nil {
+		l = &Listed{Namespace: labels[cri.LabelPodNamespace], Name: labels[cri.LabelPodName], Labels: labels, GraceSeconds: defaultGrace}
+		out[uid] = l
+	}
+	return l
+}
+
+// signature sums up which sandboxes and containers a pod has and in what state; 0 for none.
+func signature(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) uint64 {
+	parts := make([]string, 0, len(sandboxes)+len(containers))
+	for _, s := range sandboxes {
+		parts = append(parts, s.Id+s.State.String())
+	}
+	for _, c := range containers {
+		parts = append(parts, c.Id+c.State.String())
+	}
+	if len(parts) == 0 {
+		return 0
+	}
+	slices.Sort(parts)
+	h := fnv.New64a()
+	for _, p := range parts {
+		h.Write([]byte(p))
+	}
+	return h.Sum64()
+}

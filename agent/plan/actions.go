@@ -1,0 +1,87 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Kind says which of a pod's lists a container stands in.
+type Kind string
+
+// The kinds, in the order in which they start.
+const (
+	Init      Kind = "init"
+	App       Kind = "app"
+	Ephemeral Kind = "ephemeral"
+)
+
+// Start asks for a new incarnation of a container.
+type Start struct {
+	Container *v1.Container
+	Kind      Kind
+	// Attempt is the incarnation's number and the restart count it is made with.
+	Attempt uint32
+	// Previous is the incarnation that it follows, nil for the first.
+	Previous *Container
+}
+
+// KillReason says why a running container has to stop.
+type KillReason string
+
+// The reasons for stopping a container of a pod that goes on.
+const (
+	KillChanged  KillReason = "changed"
+	KillLiveness KillReason = "liveness"
+	KillStartup  KillReason = "startup"
+	KillUnknown  KillReason = "unknown"
+	KillPod      KillReason = "pod"
+)
+
+// Kill asks for a running container to be stopped.
+type Kill struct {
+	Container *Container
+	// Spec is the container's spec; nil where the pod no longer has one.
+	Spec    *v1.Container
+	Reason  KillReason
+	Message string
+	// Grace is the probe's own grace period in seconds, nil for the pod's.
+	Grace *int64
+}
+
+// Wait says that a container waits for a time before it may start.
+type Wait struct {
+	Name    string
+	Until   time.Time
+	Delay   time.Duration
+	Attempt uint32
+}
+
+// Actions is what a pod needs now. Steps read their own part of it.
+type Actions struct {
+	// CreateSandbox asks for a new sandbox with SandboxAttempt, after everything in StopSandboxes has been stopped.
+	CreateSandbox  bool
+	SandboxAttempt uint32
+	// SandboxChanged says that an earlier sandbox existed and was lost or is out of date.
+	SandboxChanged bool
+	// SandboxID is the sandbox to use; empty with CreateSandbox.
+	SandboxID string
+	// StopSandboxes are sandboxes whose containers have all ended and that must be stopped.
+	StopSandboxes []string
+	// RemoveSandboxes are stopped sandboxes that no longer matter.
+	RemoveSandboxes []string
+	// Start are the containers to start now, in order.
+	Start []Start
+	// Kill are the containers to stop now, all at once.
+	Kill []Kill
+	// RemoveContainers are incarnations that no longer matter, or were created and never started.
+	RemoveContainers []*Container
+	// Wait are the containers held back by their crash back-off.
+	Wait []Wait
+	// Initialized is true once no init container is left to run in the sandbox.
+	Initialized bool
+	// Finished is true when nothing of the pod will ever run again: its phase is terminal, and it has to be taken down.
+	Finished bool
+	// Stopped is set by DecideStop once no container runs and no sandbox is ready.
+	Stopped bool
+}

@@ -1,0 +1,44 @@
+package plan
+
+import "time"
+
+// Backoff is the crash back-off of one container: the delay that its next restart has to wait after its end.
+type Backoff struct {
+	// Delay is counted from the container's end; zero means that nothing has crashed yet.
+	Delay time.Duration `json:"delay"`
+	// Set is the end of the container for which Delay was last raised.
+	Set time.Time `json:"set"`
+}
+
+// BackoffLimits are the node's first and longest delay (KubeletConfiguration crashLoopBackOff; upstream's defaults 10 s and 300 s).
+type BackoffLimits struct {
+	Initial, Max time.Duration
+}
+
+// DefaultBackoffLimits are upstream's: 10 s, doubled up to 5 minutes.
+func DefaultBackoffLimits() BackoffLimits {
+	return BackoffLimits{Initial: 10 * time.Second, Max: 300 * time.Second}
+}
+
+// Until returns when a container that ended at finished may start again; the zero time means at once.
+func (b Backoff) Until(finished time.Time, l BackoffLimits) time.Time {
+	if b.Delay == 0 || b.expired(finished, l) {
+		return time.Time{}
+	}
+	return finished.Add(b.Delay)
+}
+
+// Next returns the back-off after a restart of a container that ended at finished: the first restart is at once and sets the initial delay,
+// each further one doubles it, and a container that ran twice the longest delay starts afresh.
+func (b Backoff) Next(finished time.Time, l BackoffLimits) Backoff {
+	if b.Delay == 0 || b.expired(finished, l) {
+		return Backoff{Delay: min(l.Initial, l.Max), Set: finished}
+	}
+	return Backoff{Delay: min(2*b.Delay, l.Max), Set: finished}
+}
+
+// expired reports whether the container lived long enough since its last crash for the back-off to be forgotten: twice the longest
+// delay, as client-go's flowcontrol.Backoff has it.
+func (b Backoff) expired(finished time.Time, l BackoffLimits) bool {
+	return finished.Sub(b.Set) > 2*l.Max
+}

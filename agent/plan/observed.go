@@ -1,0 +1,138 @@
+// Package plan decides what one pod needs next.
+//
+// Purpose: [Decide] turns a pod, what was observed of it in the runtime, and a few remembered facts into [Actions]: data that the
+// steps carry out. [DecideStop] does the same for a pod that has to end. [Next] computes crash back-off.
+//
+// Truth owned: the rules of a pod's life (which container starts when, what is restarted, in which order things stop). It owns no state.
+//
+// Concurrency: everything is pure: no I/O, no clock, no logger; safe to call from anywhere.
+package plan
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Container is one incarnation of a container as the runtime reports it.
+type Container struct {
+	*runtimeapi.ContainerStatus
+	// SandboxID is the sandbox it was made in: what ran in an earlier sandbox says nothing about this one's initialisation.
+	SandboxID string
+	// Hash is the hash of the container's spec that it was made from, from its annotations.
+	Hash string
+}
+
+// Name returns the container's name in the pod.
+func (c *Container) Name() string { return c.GetMetadata().GetName() }
+
+// Attempt returns which incarnation it is, which is the restart count it was made with.
+func (c *Container) Attempt() uint32 { return c.GetMetadata().GetAttempt() }
+
+// Running reports whether its process may be running: an unknown state counts, since two instances must never run at once.
+func (c *Container) Running() bool {
+	return c.State == runtimeapi.ContainerState_CONTAINER_RUNNING || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
+}
+
+// Exited reports whether its process ran and ended.
+func (c *Container) Exited() bool { return c.State == runtimeapi.ContainerState_CONTAINER_EXITED }
+
+// Observed is what the runtime has of one pod.
+type Observed struct {
+	// Sandboxes are the pod's sandboxes, the latest attempt first.
+	Sandboxes []*runtimeapi.PodSandboxStatus
+	// Containers are all incarnations of all its containers, the latest attempt of each name first.
+	Containers []*Container
+}
+
+// Sort brings the sandboxes and containers into the order that the fields promise.
+func (o *Observed) Sort() {
+	slices.SortStableFunc(o.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
+		if d := int(b.GetMetadata().GetAttempt()) - int(a.GetMetadata().GetAttempt()); d != 0 {
+			return d
+		}
+		return int(b.CreatedAt - a.CreatedAt)
+	})
+	slices.SortStableFunc(o.Containers, func(a, b *Container) int {
+		if d := int(b.Attempt()) - int(a.Attempt()); d != 0 {
+			return d
+		}
+		return int(b.CreatedAt - a.CreatedAt)
+	})
+}
+
+// Latest returns the latest incarnation of the named container, nil where there is none.
+func (o *Observed) Latest(name string) *Container {
+	for _, c := range o.Containers {
+		if c.Name() == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// Sandbox returns the latest sandbox, nil where there is none.
+func (o *Observed) Sandbox() *runtimeapi.PodSandboxStatus {
+	if len(o.Sandboxes) == 0 {
+		return nil
+	}
+	return o.Sandboxes[0]
+}
+
+// Running returns the containers whose processes may be running.
+func (o *Observed) Running() []*Container {
+	var out []*Container
+	for _, c := range o.Containers {
+		if c.Running() {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// ProbeState is what the probes say of a container.
+type ProbeState struct {
+	// ContainerID is the incarnation that was probed.
+	ContainerID string
+	// Started is true once the startup probe succeeded, or at once where there is none.
+	Started bool
+	// Failed names the probe that wants the container killed, "Liveness" or "Startup"; empty where none does.
+	Failed string
+}
+
+// Operation is something under way on a container that the worker started and has not finished.
+type Operation string
+
+// The operations that hold back decisions about a container.
+const (
+	Stopping  Operation = "stopping"
+	PostStart Operation = "postStart"
+)
+
+// Input is all that a decision may depend on.
+type Input struct {
+	Pod      *v1.Pod
+	Observed Observed
+	// Hash gives the hash of a container's spec (cri.ContainerHash).
+	Hash func(*v1.Container) string
+	// Probes are the probes' verdicts by container name.
+	Probes map[string]ProbeState
+	// Busy are the operations under way, by container id.
+	Busy map[string]Operation
+	// Backoff is the crash back-off by container name.
+	Backoff map[string]Backoff
+	// RestartFloor is the least next attempt by container name, for records that the runtime no longer has.
+	RestartFloor map[string]uint32
+	// InitializedIn is the sandbox in which the pod's initialisation was seen to be complete; it stands in for records that are gone.
+	InitializedIn string
+	// Limits are the node's back-off limits.
+	Limits BackoffLimits
+	Now    time.Time
+}
+
+// sidecar reports whether an init container keeps running beside the app containers (KEP-753).
+func sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}

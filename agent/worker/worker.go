@@ -1,0 +1,196 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// worker is one pod's goroutine and mailbox.
+type worker struct {
+	pool *Pool
+	uid  types.UID
+	name string
+	bell chan struct{}
+
+	mu     sync.Mutex
+	pod    *v1.Pod
+	phase  Phase
+	stopBy *Stop
+	forget bool
+	retry  time.Time
+	cancel context.CancelCauseFunc // the pass under way
+}
+
+// errOvertaken ends a pass whose pod has been asked to stop meanwhile.
+var errOvertaken = errors.New("overtaken by a stop")
+
+func newWorker(p *Pool, pod *v1.Pod, phase Phase) *worker {
+	w := &worker{pool: p, uid: pod.UID, name: fullName(pod), bell: make(chan struct{}, 1), pod: pod, phase: phase}
+	if phase != Running {
+		w.stopBy = &Stop{}
+	}
+	w.bell <- struct{}{}
+	return w
+}
+
+func (w *worker) wake() {
+	select {
+	case w.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (w *worker) setPod(pod *v1.Pod) {
+	w.mu.Lock()
+	w.pod = pod
+	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *worker) leaving() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.forget
+}
+
+func (w *worker) entry() Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Entry{Pod: w.pod, Phase: w.phase, Forget: w.forget, RetryAt: w.retry}
+}
+
+// stop moves the worker on to Terminating and overtakes the pass under way, if that pass was for running the pod or has a longer grace.
+func (w *worker) stop(stop Stop, forget bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forget = w.forget || forget
+	overtake := false
+	switch {
+	case w.phase == Running:
+		w.phase = Terminating
+		w.stopBy = &stop
+		overtake = true
+	case w.phase == Terminating && shorter(stop.Grace, w.stopBy.Grace):
+		by := *w.stopBy
+		by.Grace = stop.Grace
+		w.stopBy = &by
+		overtake = true
+	}
+	if overtake && w.cancel != nil {
+		w.cancel(errOvertaken)
+	}
+	w.wake()
+}
+
+// shorter reports whether grace a is a wish for less than b; nil is the pod's own.
+func shorter(a, b *int64) bool {
+	return a != nil && (b == nil || *a < *b)
+}
+
+// run makes passes until the pod is gone or the pool closes.
+func (w *worker) run() {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	failures := 0
+	for {
+		select {
+		case <-w.pool.ctx.Done():
+			return
+		case <-w.bell:
+		case <-timer.C:
+		}
+		timer.Stop()
+		work, res := w.pass()
+		if w.pool.ctx.Err() != nil {
+			return
+		}
+		if w.advance(work, res) {
+			w.pool.gone(w)
+			return
+		}
+		if res.Err == nil {
+			failures = 0
+		} else {
+			failures++
+		}
+		if d, again := w.next(res, failures); again {
+			timer.Reset(d)
+		}
+	}
+}
+
+// pass makes one pass over the pod as it is wanted now.
+func (w *worker) pass() (Work, Result) {
+	ctx, cancel := context.WithCancelCause(w.pool.ctx)
+	defer cancel(nil)
+	w.mu.Lock()
+	work := Work{UID: w.uid, Pod: w.pod, Phase: w.phase, Stop: w.stopBy, Forget: w.forget}
+	if work.Phase == Terminated && !work.Forget {
+		w.mu.Unlock()
+		return work, Result{}
+	}
+	w.cancel = cancel
+	w.mu.Unlock()
+
+	res := w.pool.deps.Pass(ctx, work)
+
+	w.mu.Lock()
+	w.cancel = nil
+	w.mu.Unlock()
+	if res.Err != nil && context.Cause(ctx) == errOvertaken {
+		res.Err = nil // the next pass, for which stop has rung the bell, does what is wanted now
+	}
+	return work, res
+}
+
+// advance moves the phase on after a pass and reports whether the pod is gone.
+func (w *worker) advance(work Work, res Result) (gone bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case work.Phase == Running && res.Finished && w.phase == Running:
+		w.phase = Terminating
+		w.stopBy = &Stop{}
+		w.wake()
+	case work.Phase == Terminating && res.Done:
+		w.phase = Terminated
+		w.wake()
+	case work.Phase == Terminated && work.Forget && res.Done:
+		return true
+	}
+	return false
+}
+
+// next returns how long to wait for the next pass if nothing rings, and notes when that will be.
+func (w *worker) next(res Result, failures int) (time.Duration, bool) {
+	var d time.Duration
+	again := false
+	if res.Err != nil {
+		d = w.pool.cfg.RetryMax
+		if shift := failures - 1; shift < 16 {
+			d = min(d, w.pool.cfg.RetryFirst<<shift)
+		}
+		d -= rand.N(d/5 + 1) // a fifth of jitter, so that pods that failed together do not retry together
+		again = true
+	}
+	if !res.RetryAt.IsZero() {
+		at := max(time.Until(res.RetryAt), 0)
+		if !again || at < d {
+			d, again = at, true
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retry = time.Time{}
+	if again {
+		w.retry = time.Now().Add(d)
+	}
+	return d, again
+}
