@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -127,7 +128,7 @@ func (w *writer) removeAll(name string) error {
 		return err
 	}
 	defer dir.Close()
-	return removeTree(nil, int(dir.Fd()), name)
+	return removeTree(context.Background(), int(dir.Fd()), name)
 }
 
 // holds says whether the directory of content holds exactly these files and directories. Modes and owners are not compared: for one pod they never change.

@@ -41,7 +41,7 @@ func (m *Manager) ensureDirs(ctx context.Context, pod *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer closeHandle(root)
 	for _, dir := range []string{uid, uid + "/volumes", uid + "/plugins", uid + "/containers"} {
 		if err := ensureDir(root, dir); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (m *Manager) openPod(uid types.UID) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer pods.Close()
+	defer closeHandle(pods)
 	return pods.OpenRoot(string(uid))
 }
 

@@ -35,7 +35,7 @@ func (e *VolumeError) Unwrap() error { return e.Err }
 
 // Failures returns the volume errors in an error of [Manager.Ensure], one for each volume that failed, in the order of the pod's spec.
 func Failures(err error) []*VolumeError {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the join that Ensure made itself
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var failures []*VolumeError
 		for _, e := range joined.Unwrap() {
 			failures = append(failures, Failures(e)...)

@@ -35,7 +35,7 @@ func (m *Manager) TerminationLog(pod *v1.Pod, container string, attempt uint32) 
 	if err != nil {
 		return "", fmt.Errorf("make termination log of container %s in pod %s/%s: %w", container, pod.Namespace, pod.Name, err)
 	}
-	defer root.Close()
+	defer closeHandle(root)
 	name := terminationLogName(pod, container, attempt)
 	if err := createTerminationLog(root, name); err != nil {
 		return "", fmt.Errorf("make termination log of container %s in pod %s/%s: %w", container, pod.Namespace, pod.Name, err)
@@ -95,7 +95,7 @@ func (m *Manager) readTerminationMessage(hostPath string, limit int64) (string, 
 	if err != nil {
 		return "", &fs.PathError{Op: "open", Path: hostPath, Err: err}
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return "", &fs.PathError{Op: "stat", Path: hostPath, Err: err}
@@ -128,7 +128,7 @@ func (m *Manager) WriteHosts(pod *v1.Pod, content []byte) (hostPath string, err 
 	if err != nil {
 		return "", fmt.Errorf("write hosts file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	defer root.Close()
+	defer closeHandle(root)
 	if err := writeInPlace(root, hostsFile, content); err != nil {
 		return "", fmt.Errorf("write hosts file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -51,7 +51,7 @@ func (b *bringUp) write(s *storage, files payload) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer closeHandle(root)
 	inside, err := b.nested(s.volume, files, func(dir string) error { return root.MkdirAll(dir, contentDirMode) })
 	if err != nil {
 		return err

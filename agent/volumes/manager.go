@@ -106,7 +106,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 	if err != nil {
 		return nil, fmt.Errorf("open directory of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	defer root.Close()
+	defer closeHandle(root)
 	up := &bringUp{m: m, pod: pod, dynamic: dynamic, root: root, path: m.PodDir(pod.UID)}
 	mounts := make(Mounts, len(pod.Spec.Volumes))
 	var errs []error

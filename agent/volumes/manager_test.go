@@ -290,7 +290,7 @@ func TestEnsureErrors(t *testing.T) {
 				t.Fatalf("failures = %v, mounts = %v, want %q", failures, mounts, test.want)
 			}
 			for _, class := range []error{ErrNotFound, ErrUnsupported} {
-				if errors.Is(err, class) != (class == test.class) {
+				if errors.Is(err, class) != errors.Is(test.class, class) {
 					t.Errorf("error is %v: %v", class, errors.Is(err, class))
 				}
 			}

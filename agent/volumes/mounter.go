@@ -1,7 +1,9 @@
 package volumes
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -114,7 +116,7 @@ func openBeneath(dir int, name string, flags int, resolve uint64) (int, error) {
 	var err error
 	for range maxOpenTries {
 		fd, err = unix.Openat2(dir, name, how)
-		if err != unix.EAGAIN && err != unix.EINTR {
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
@@ -123,3 +125,9 @@ func openBeneath(dir int, name string, flags int, resolve uint64) (int, error) {
 
 // maxOpenTries bounds how often an open is tried again because a container renamed a directory meanwhile.
 const maxOpenTries = 128
+
+// closeFD closes a file descriptor through which nothing was written.
+func closeFD(fd int) { _ = unix.Close(fd) }
+
+// closeHandle closes a handle through which nothing was written.
+func closeHandle(handle io.Closer) { _ = handle.Close() }

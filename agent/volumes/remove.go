@@ -124,11 +124,8 @@ const (
 )
 
 // removeTree deletes name in the open directory parent: a file, a link or a whole tree. It follows no symbolic link, and ends with [ErrMounted] at the first
-// mount point, touching nothing in it. What does not exist is deleted. ctx may be nil.
+// mount point, touching nothing in it. What does not exist is deleted.
 func removeTree(ctx context.Context, parent int, name string) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	r := &remover{ctx: ctx, top: parent, topName: name}
 	return r.remove(parent, name, name, 0)
 }
@@ -145,13 +142,8 @@ type remover struct {
 // remove deletes name in the directory parent. shown is its path for errors.
 func (r *remover) remove(parent int, name, shown string, depth int) error {
 	err := unix.Unlinkat(parent, name, 0)
-	switch {
-	case err == nil || err == unix.ENOENT:
-		return nil
-	case err == unix.EBUSY:
-		return fmt.Errorf("%s: %w", shown, ErrMounted)
-	case err != unix.EISDIR && err != unix.EPERM:
-		return &fs.PathError{Op: "delete", Path: shown, Err: err}
+	if !errors.Is(err, unix.EISDIR) {
+		return deleted(err, "delete", shown)
 	}
 	if depth == maxDepth {
 		return r.moveUp(parent, name, shown)
@@ -162,33 +154,32 @@ func (r *remover) remove(parent int, name, shown string, depth int) error {
 			return err
 		}
 		err = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
-		if err != unix.ENOTEMPTY && err != unix.EEXIST {
+		if !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
 			break
 		}
 		if r.moved > moved {
 			sweeps = 0 // directories came to the top of the tree: that is progress
 		}
 	}
-	switch err {
-	case nil, unix.ENOENT:
+	return deleted(err, "delete", shown)
+}
+
+// deleted turns the kernel's answer to a step of a deletion into an error, none when the file is gone.
+func deleted(err error, step, shown string) error {
+	switch {
+	case err == nil, errors.Is(err, unix.ENOENT):
 		return nil
-	case unix.EBUSY:
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV):
 		return fmt.Errorf("%s: %w", shown, ErrMounted)
 	}
-	return &fs.PathError{Op: "delete", Path: shown, Err: err}
+	return &fs.PathError{Op: step, Path: shown, Err: err}
 }
 
 // empty deletes all that is in a directory.
 func (r *remover) empty(parent int, name, shown string, depth int) error {
 	fd, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_SYMLINKS)
-	switch err {
-	case nil:
-	case unix.ENOENT:
-		return nil
-	case unix.EXDEV:
-		return fmt.Errorf("%s: %w", shown, ErrMounted)
-	default:
-		return &fs.PathError{Op: "open", Path: shown, Err: err}
+	if err != nil {
+		return deleted(err, "open", shown)
 	}
 	dir := os.NewFile(uintptr(fd), shown)
 	defer dir.Close()
@@ -217,15 +208,9 @@ func (r *remover) moveUp(parent int, name, shown string) error {
 		r.moved++
 		target := r.topName + "/" + movedPrefix + strconv.Itoa(r.moved)
 		err := unix.Renameat2(parent, name, r.top, target, unix.RENAME_NOREPLACE)
-		switch err {
-		case nil, unix.ENOENT:
-			return nil
-		case unix.EEXIST:
-			continue
-		case unix.EBUSY, unix.EXDEV:
-			return fmt.Errorf("%s: %w", shown, ErrMounted)
+		if !errors.Is(err, unix.EEXIST) {
+			return deleted(err, "move up", shown)
 		}
-		return &fs.PathError{Op: "move up", Path: shown, Err: err}
 	}
 }
 

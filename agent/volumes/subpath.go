@@ -64,7 +64,7 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 	if err != nil {
 		return "", hidden("prepare subPath", &fs.PathError{Op: "open", Path: s.VolumePath, Err: err})
 	}
-	defer unix.Close(volume)
+	defer closeFD(volume)
 	if err := createBeneath(volume, s.Path); err != nil {
 		return "", hidden("create subPath directory", err)
 	}
@@ -72,7 +72,7 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 	if err != nil {
 		return "", hidden("prepare subPath", &fs.PathError{Op: "open", Path: filepath.Join(s.VolumePath, s.Path), Err: err})
 	}
-	defer unix.Close(source)
+	defer closeFD(source)
 	hostPath, err = m.bindSubPath(uid, &s, source)
 	if err != nil {
 		return "", hidden("prepare subPath", err)
@@ -99,9 +99,9 @@ func (s *SubPathMount) check() error {
 // createBeneath makes the directories of path that are missing in the open directory volume. Nothing is made outside of it, whatever is renamed or linked
 // meanwhile.
 func createBeneath(volume int, path string) error {
-	if fd, err := openBeneath(volume, path, unix.O_PATH, 0); err != unix.ENOENT {
+	if fd, err := openBeneath(volume, path, unix.O_PATH, 0); !errors.Is(err, unix.ENOENT) {
 		if err == nil {
-			unix.Close(fd)
+			closeFD(fd)
 		}
 		return err
 	}
@@ -114,17 +114,17 @@ func createBeneath(volume int, path string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { unix.Close(parent) }()
+	defer func() { closeFD(parent) }()
 	for i, part := range parts {
 		// Each prefix is opened from the volume's root, so that links between its directories work.
 		next, err := openBeneath(volume, strings.Join(parts[:i+1], "/"), unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err == unix.ENOENT {
+		if errors.Is(err, unix.ENOENT) {
 			next, err = makeDirAt(parent, part, root.Mode)
 		}
 		if err != nil {
 			return &fs.PathError{Op: "make directory", Path: strings.Join(parts[:i+1], "/"), Err: err}
 		}
-		unix.Close(parent)
+		closeFD(parent)
 		parent = next
 	}
 	return nil
@@ -134,19 +134,20 @@ func createBeneath(volume int, path string) error {
 // volume's root, goes along.
 func makeDirAt(parent int, name string, mode uint32) (int, error) {
 	mode &= unix.S_ISGID | 0o777
-	made := unix.Mkdirat(parent, name, mode)
-	if made != nil && made != unix.EEXIST {
-		return -1, made
+	err := unix.Mkdirat(parent, name, mode)
+	mine := err == nil
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, err
 	}
 	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
-	if made != nil {
-		return fd, nil // somebody else made it: its mode is theirs
+	if mine { // another's directory keeps its mode
+		err = unix.Fchmod(fd, mode)
 	}
-	if err := unix.Fchmod(fd, mode); err != nil {
-		unix.Close(fd)
+	if err != nil {
+		closeFD(fd)
 		return -1, err
 	}
 	return fd, nil
@@ -158,7 +159,7 @@ func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (strin
 	if err != nil {
 		return "", err
 	}
-	defer root.Close()
+	defer closeHandle(root)
 	name := filepath.Join(subPathsDir, s.Volume, s.Container, strconv.Itoa(s.Index))
 	target := filepath.Join(m.PodDir(uid), name)
 	if same, err := m.clearTarget(target, source); err != nil || same {
