@@ -1,0 +1,106 @@
+package cgroups
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ContainerResources returns what the runtime is told about a container's resources. memoryCapacity is the node's memory
+// in bytes, by which a Burstable container's OOM score is computed.
+//
+// Shares follow the request, or the limit where there is no request. A container without a limit of its own has the
+// pod's, where spec.resources gives one. Containers get no swap.
+func ContainerResources(pod *corev1.Pod, container *corev1.Container, memoryCapacity int64, o Options) *runtimeapi.LinuxContainerResources {
+	r := linuxResources(cpuRequest(container.Resources.Requests), containerLimit(pod, container, corev1.ResourceCPU),
+		containerLimit(pod, container, corev1.ResourceMemory), o)
+	r.OomScoreAdj = OOMScoreAdj(pod, container, memoryCapacity)
+	r.HugepageLimits = hugePageLimits(pod, container, o.HugePageSizes)
+	withoutSwap(r, o)
+	return r
+}
+
+// SandboxResources returns what the runtime is told about a pod's resources as a whole: those of its containers, and the
+// overhead of the sandbox itself. Neither sets a limit; runtimes that run a pod in a virtual machine size it by them.
+func SandboxResources(pod *corev1.Pod, o Options) (resources, overhead *runtimeapi.LinuxContainerResources) {
+	ro := resource.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limits := resource.PodRequests(pod, ro), resource.PodLimits(pod, ro)
+	resources = linuxResources(cpuRequest(requests), *limits.Cpu(), *limits.Memory(), o)
+	overhead = &runtimeapi.LinuxContainerResources{}
+	if list := pod.Spec.Overhead; list != nil {
+		overhead = linuxResources(list.Cpu(), *list.Cpu(), *list.Memory(), o)
+	}
+	return resources, overhead
+}
+
+// linuxResources converts amounts to the kernel's units. request is nil where there is none.
+func linuxResources(request *apiresource.Quantity, cpuLimit, memoryLimit apiresource.Quantity, o Options) *runtimeapi.LinuxContainerResources {
+	if request == nil {
+		request = &cpuLimit
+	}
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:          int64(cpuShares(request.MilliValue())),
+		MemoryLimitInBytes: memoryLimit.Value(),
+	}
+	if o.CPUQuota {
+		r.CpuPeriod = o.period()
+		r.CpuQuota = cpuQuota(cpuLimit.MilliValue(), r.CpuPeriod)
+	}
+	if o.Version == V2 && (o.SingleProcessOOMKill == nil || !*o.SingleProcessOOMKill) {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// withoutSwap forbids swap where the host counts it. On cgroup v1 the bound is on memory and swap together, and counts
+// only beside a memory limit.
+func withoutSwap(r *runtimeapi.LinuxContainerResources, o Options) {
+	switch {
+	case !o.SwapAccounting:
+	case o.Version == V2:
+		if r.Unified == nil {
+			r.Unified = map[string]string{}
+		}
+		r.Unified["memory.swap.max"] = "0"
+	default:
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
+	}
+}
+
+func cpuRequest(list corev1.ResourceList) *apiresource.Quantity {
+	if q, ok := list[corev1.ResourceCPU]; ok {
+		return &q
+	}
+	return nil
+}
+
+// containerLimit returns the container's limit, else the pod's.
+func containerLimit(pod *corev1.Pod, container *corev1.Container, name corev1.ResourceName) apiresource.Quantity {
+	limit := container.Resources.Limits[name]
+	if limit.IsZero() && resource.IsPodLevelResourcesSet(pod) {
+		return pod.Spec.Resources.Limits[name]
+	}
+	return limit
+}
+
+// hugePageLimits returns a limit for each of the host's page sizes: the container's, else the pod's, else none at all.
+func hugePageLimits(pod *corev1.Pod, container *corev1.Container, sizes []string) []*runtimeapi.HugepageLimit {
+	amounts := map[string]uint64{}
+	collect := func(list corev1.ResourceList) {
+		for name, amount := range list {
+			if size, ok := hugePageSize(name); ok {
+				amounts[hugePageName(size)] = uint64(amount.Value())
+			}
+		}
+	}
+	if resource.IsPodLevelResourcesSet(pod) {
+		collect(pod.Spec.Resources.Limits)
+	}
+	collect(container.Resources.Limits)
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: amounts[size]})
+	}
+	return out
+}

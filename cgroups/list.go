@@ -1,0 +1,65 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// List returns the pods that have a cgroup in any hierarchy, sorted, those half removed included. A hierarchy that cannot
+// be read is an error, not an empty one.
+func (m *Manager) List(ctx context.Context) ([]types.UID, error) {
+	if !m.config.CgroupsPerQOS {
+		return nil, nil
+	}
+	found := map[types.UID]bool{}
+	for _, class := range QOSClasses() {
+		for _, dir := range m.host.dirs(m.layout.ClassPath(class)) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			entries, err := os.ReadDir(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("list pod cgroups: %w", err)
+			}
+			for _, entry := range entries {
+				if uid, ok := m.layout.PodUID(class, entry.Name()); ok && entry.IsDir() {
+					found[uid] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// Prune removes the cgroups of all pods that keep does not want, and returns the pods removed. It goes on after an error
+// and returns all of them. Call it only when every source of pods has reported.
+func (m *Manager) Prune(ctx context.Context, keep func(types.UID) bool) ([]types.UID, error) {
+	uids, err := m.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var removed []types.UID
+	var errs []error
+	for _, uid := range uids {
+		if keep(uid) {
+			continue
+		}
+		if err := m.RemovePod(ctx, uid); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.log.Info("Removed the cgroup of a pod nobody wants", "podUID", uid)
+		removed = append(removed, uid)
+	}
+	return removed, errors.Join(errs...)
+}

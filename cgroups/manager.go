@@ -1,0 +1,259 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/cgroups/systemd"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config says where pods live and what they are held to.
+type Config struct {
+	// Driver makes the cgroups. It must be the runtime's own.
+	Driver Driver
+	// Root is the cgroup below which all pods live; see [Layout.Root].
+	Root string
+	// CgroupsPerQOS makes pod cgroups at all. Without, every method succeeds and does nothing, and the runtime places
+	// sandboxes where it likes.
+	CgroupsPerQOS bool
+	// Allocatable is what all pods together may use: cpu, memory, pid, hugepages-*. nil limits nothing
+	// (enforceNodeAllocatable without "pods").
+	Allocatable corev1.ResourceList
+	// RefuseV1 makes New fail on a host without cgroup v2 (failCgroupV1).
+	RefuseV1 bool
+	// Options are what a pod's limits depend on. Version and HugePageSizes are set by New.
+	Options Options
+}
+
+// Deps are what a Manager needs from its surroundings.
+type Deps struct {
+	Logger *slog.Logger
+}
+
+// Manager makes and removes the cgroups of pods.
+type Manager struct {
+	config Config
+	layout Layout
+	host   hierarchies
+	log    *slog.Logger
+
+	mu sync.Mutex
+	// made remembers the pods whose limits this process has written, so that a pass over a settled pod costs a few stat
+	// calls. It is a shortcut, never the truth: after a restart it is empty.
+	made map[types.UID]podCgroup
+	// nodeLimited is whether the limits of all pods together are in force.
+	nodeLimited bool
+}
+
+// podCgroup is what EnsurePod last wrote.
+type podCgroup struct {
+	path   string
+	limits string
+	paths  []string
+}
+
+// New checks the configuration against the host. It changes nothing.
+func New(config Config, deps Deps) (*Manager, error) {
+	m := &Manager{config: config, layout: Layout{Driver: config.Driver, Root: config.Root}, log: deps.Logger, made: map[types.UID]podCgroup{}}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	if err := m.layout.Validate(); err != nil {
+		return nil, err
+	}
+	host, err := detect()
+	if err != nil {
+		return nil, err
+	}
+	if config.RefuseV1 && host.version != V2 {
+		return nil, fmt.Errorf("this host has cgroup %s and the configuration refuses it: set failCgroupV1: false, or boot with systemd.unified_cgroup_hierarchy=1", host.version)
+	}
+	if config.CgroupsPerQOS && config.Driver == Systemd && !systemd.IsRunningSystemd() {
+		return nil, errors.New("the cgroup driver is systemd, but systemd does not run on this host: set cgroupDriver: cgroupfs, here and in the runtime")
+	}
+	m.host = host
+	m.config.Options.Version = host.version
+	m.config.Options.HugePageSizes = HugePageSizes()
+	return m, nil
+}
+
+// Version returns the host's cgroup version.
+func (m *Manager) Version() Version { return m.host.version }
+
+// Layout returns the names this manager gives.
+func (m *Manager) Layout() Layout { return m.layout }
+
+// Options returns the settings, completed with the host's, that [ContainerResources] and [SandboxResources] take.
+func (m *Manager) Options() Options { return m.config.Options }
+
+// Setup makes the root, the cgroup of all pods and those of the quality-of-service classes, and sets their limits. It may
+// be called again at any time. Limits of all pods together that cannot be set, because the pods of an earlier run use
+// more, are logged and tried again by [Manager.UpdateQoS].
+func (m *Manager) Setup(ctx context.Context) error {
+	if !m.config.CgroupsPerQOS {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if root := m.layout.RootPath(); root != "/" {
+		if err := m.apply(root, Limits{AnyHugePages: true}); err != nil {
+			return fmt.Errorf("make cgroup root %s: %w", root, err)
+		}
+	}
+	if err := m.create(m.layout.PodsPath()); err != nil {
+		return fmt.Errorf("make cgroup of all pods: %w", err)
+	}
+	m.limitNode()
+	for class, limits := range map[corev1.PodQOSClass]Limits{
+		corev1.PodQOSBurstable:  {AnyHugePages: true},
+		corev1.PodQOSBestEffort: {AnyHugePages: true, CPUShares: minShares},
+	} {
+		if err := m.apply(m.layout.ClassPath(class), limits); err != nil {
+			return fmt.Errorf("make cgroup of %s pods: %w", class, err)
+		}
+	}
+	return nil
+}
+
+// limitNode sets the limits of all pods together, unless they are in force.
+func (m *Manager) limitNode() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.nodeLimited {
+		return
+	}
+	if err := m.set(m.layout.PodsPath(), nodeLimits(m.config.Allocatable, runtime.NumCPU())); err != nil {
+		m.log.Warn("The limits of all pods together are not in force, will try again", "cgroup", m.layout.PodsPath(), "err", err)
+		return
+	}
+	m.nodeLimited = true
+}
+
+// EnsurePod makes a pod's cgroup and sets its limits, and returns the path the runtime takes as the sandbox's cgroup
+// parent; empty without CgroupsPerQOS. Nothing is written for a pod that this process has made before and that has not
+// changed. A pod left half made by a process that died is completed.
+func (m *Manager) EnsurePod(ctx context.Context, pod *corev1.Pod) (parent string, err error) {
+	if !m.config.CgroupsPerQOS {
+		return "", nil
+	}
+	if err := errors.Join(ctx.Err(), validUID(pod.UID)); err != nil {
+		return "", fmt.Errorf("make cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	path := m.layout.PodPath(pod.UID, QOSClass(pod))
+	limits := PodLimits(pod, m.config.Options)
+	want := podCgroup{path: path, limits: fmt.Sprintf("%+v", limits)}
+	m.mu.Lock()
+	have := m.made[pod.UID]
+	m.mu.Unlock()
+	if have.path == want.path && have.limits == want.limits && allExist(have.paths) {
+		return path, nil
+	}
+	mgr, err := m.library(path, limits)
+	if err == nil {
+		err = create(mgr)
+	}
+	if err == nil {
+		err = mgr.Set(m.host.resources(limits, m.config.Options.HugePageSizes))
+	}
+	if err != nil {
+		return "", fmt.Errorf("make cgroup %s of pod %s/%s: %w", path, pod.Namespace, pod.Name, err)
+	}
+	// The library leaves hierarchies out that it sets nothing in (devices).
+	want.paths = existing(slices.Collect(maps.Values(mgr.GetPaths())))
+	m.mu.Lock()
+	m.made[pod.UID] = want
+	m.mu.Unlock()
+	return path, nil
+}
+
+// UpdateQoS sets the weight of the Burstable pods to the sum of their requests and that of the BestEffort pods to the
+// least there is. pods are all pods that have or will have a cgroup. A weight that is right is only read.
+func (m *Manager) UpdateQoS(ctx context.Context, pods []*corev1.Pod) error {
+	if !m.config.CgroupsPerQOS {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.limitNode()
+	var errs []error
+	for class, shares := range map[corev1.PodQOSClass]uint64{
+		corev1.PodQOSBurstable:  burstableShares(pods),
+		corev1.PodQOSBestEffort: minShares,
+	} {
+		path := m.layout.ClassPath(class)
+		if m.hasShares(path, shares) {
+			continue
+		}
+		if err := m.apply(path, Limits{CPUShares: shares, AnyHugePages: true}); err != nil {
+			errs = append(errs, fmt.Errorf("set weight of %s pods: %w", class, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hasShares tells whether a cgroup has this weight.
+func (m *Manager) hasShares(path string, shares uint64) bool {
+	file, want := "cpu.shares", shares
+	if m.host.version == V2 {
+		file, want = "cpu.weight", cpuWeight(shares)
+	}
+	data, err := os.ReadFile(filepath.Join(m.host.controllers["cpu"], path, file))
+	return err == nil && strings.TrimSpace(string(data)) == strconv.FormatUint(want, 10)
+}
+
+// apply makes a cgroup and sets its limits.
+func (m *Manager) apply(path string, l Limits) error {
+	if err := m.create(path); err != nil {
+		return err
+	}
+	return m.set(path, l)
+}
+
+func (m *Manager) create(path string) error {
+	mgr, err := m.library(path, Limits{AnyHugePages: true})
+	if err != nil {
+		return err
+	}
+	return create(mgr)
+}
+
+// create makes the directories in all hierarchies, and what is missing above them. -1 is the library's word for "move no
+// process".
+func create(mgr cgroups.Manager) error { return mgr.Apply(-1) }
+
+func (m *Manager) set(path string, l Limits) error {
+	mgr, err := m.library(path, l)
+	if err != nil {
+		return err
+	}
+	return mgr.Set(m.host.resources(l, m.config.Options.HugePageSizes))
+}
+
+func (m *Manager) library(path string, l Limits) (cgroups.Manager, error) {
+	return manager.New(m.layout.cgroup(path, m.host.resources(l, m.config.Options.HugePageSizes)))
+}
+
+func allExist(paths []string) bool {
+	for _, path := range paths {
+		if _, err := os.Stat(path); err != nil {
+			return false
+		}
+	}
+	return len(paths) > 0
+}

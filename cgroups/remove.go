@@ -1,0 +1,167 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// removeBound ends a removal whose context has no deadline: a process that sleeps in the kernel may never end.
+	removeBound = 30 * time.Second
+	// firstWait and longestWait are the pauses between two attempts. The kernel frees a killed process's cgroup within
+	// milliseconds.
+	firstWait   = 2 * time.Millisecond
+	longestWait = 100 * time.Millisecond
+)
+
+// RemovePod kills what is left in a pod's cgroup and removes it with everything below it, from all hierarchies and
+// whichever class it is in. It works where EnsurePod never ran, and succeeds where there is nothing. It waits for
+// processes to end until ctx ends, at most 30 s; the error then names the processes, and a later call goes on.
+func (m *Manager) RemovePod(ctx context.Context, uid types.UID) error {
+	if !m.config.CgroupsPerQOS {
+		return nil
+	}
+	if err := validUID(uid); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, removeBound)
+	defer cancel()
+	var errs []error
+	for _, class := range QOSClasses() {
+		if err := m.removeTree(ctx, m.layout.PodPath(uid, class)); err != nil {
+			errs = append(errs, fmt.Errorf("remove cgroup of pod %s: %w", uid, err))
+		}
+	}
+	if len(errs) == 0 {
+		m.mu.Lock()
+		delete(m.made, uid)
+		m.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree empties and removes one cgroup.
+func (m *Manager) removeTree(ctx context.Context, path string) error {
+	dirs := existing(m.host.dirs(path))
+	if len(dirs) == 0 {
+		return nil
+	}
+	if m.layout.Driver == Systemd {
+		if err := killAll(dirs); err != nil {
+			return err
+		}
+		mgr, err := m.library(path, Limits{AnyHugePages: true})
+		if err != nil {
+			return err
+		}
+		// Stops the slice; what it leaves behind is removed below.
+		if err := mgr.Destroy(); err != nil {
+			m.log.Debug("Stopping a slice failed", "cgroup", path, "err", err)
+		}
+	}
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		if err := killAll(dirs); err != nil {
+			return err
+		}
+		if dirs = removeDirs(dirs); len(dirs) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("%s is still in use by processes %v: %w", strings.Join(dirs, ", "), pidsBelow(dirs), ctx.Err())
+		}
+	}
+}
+
+func existing(dirs []string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+// removeDirs removes cgroups, deepest first, and returns those that are left.
+func removeDirs(dirs []string) []string {
+	var left []string
+	for _, dir := range dirs {
+		for _, sub := range slices.Backward(treeOf(dir)) {
+			_ = unix.Rmdir(sub) // what is still in use is left for the next attempt
+		}
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			left = append(left, dir)
+		}
+	}
+	return left
+}
+
+// treeOf lists a cgroup and those below it, parents first. Cgroups that end meanwhile are left out.
+func treeOf(dir string) []string {
+	var tree []string
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			tree = append(tree, path)
+		}
+		return nil
+	})
+	return tree
+}
+
+// Teardown removes the cgroups of the classes, of all pods, and the root as far as it is empty. It fails where there are
+// pods left. For a node that is being dismantled; an agent that ends leaves everything to its successor.
+func (m *Manager) Teardown(ctx context.Context) error {
+	if !m.config.CgroupsPerQOS {
+		return nil
+	}
+	left, err := m.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("remove cgroup of all pods: there are still %d pods", len(left))
+	}
+	m.mu.Lock()
+	m.nodeLimited = false
+	m.mu.Unlock()
+	var errs []error
+	for _, path := range []string{m.layout.ClassPath(corev1.PodQOSBurstable), m.layout.ClassPath(corev1.PodQOSBestEffort), m.layout.PodsPath()} {
+		errs = append(errs, m.removeEmpty(path))
+	}
+	for path := m.layout.RootPath(); path != "/"; path = filepath.Dir(path) {
+		for _, dir := range m.host.dirs(path) {
+			_ = unix.Rmdir(dir) // somebody else's cgroups may be in it
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeEmpty removes a cgroup that has nothing in it.
+func (m *Manager) removeEmpty(path string) error {
+	dirs := existing(m.host.dirs(path))
+	if len(dirs) > 0 && m.layout.Driver == Systemd {
+		mgr, err := m.library(path, Limits{AnyHugePages: true})
+		if err != nil {
+			return err
+		}
+		return mgr.Destroy()
+	}
+	var errs []error
+	for _, dir := range dirs {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
