@@ -1,0 +1,60 @@
+# "make" lists the targets.
+
+SHELL   := /bin/bash
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# What "make run" and "make fuzz" take from the command line.
+ONCE     ?=
+FUZZTIME ?= 10s
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test test-unit test-integration bench lint fuzz deps clean
+
+help: ## list the targets
+	@echo 'berth: a node agent that runs pods on containerd'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/berth
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
+
+run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are ready); needs root
+	@scripts/deps host containerd
+	@$(MAKE) --no-print-directory build
+	@go build -o .cache/run ./test/run
+	@BERTH_BIN=bin/berth .cache/run $(if $(filter-out 0,$(ONCE)),--once)
+
+test: deps build ## lint, unit, scenario and integration tests; needs root
+	@go build -o .cache/runner ./test/runner
+	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner lint unit integration
+
+test-unit: ## unit and scenario tests only
+	@go build -o .cache/runner ./test/runner
+	@.cache/runner unit
+
+test-integration: ## the tests on a real containerd only; needs root
+	@scripts/deps host containerd
+	@$(MAKE) --no-print-directory build
+	@go build -o .cache/runner ./test/runner
+	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner integration
+
+bench: ## measure berth beside bare CRI calls (KUBELET=/path/to/kubelet: and beside a kubelet); needs root
+	@scripts/deps host containerd
+	@$(MAKE) --no-print-directory build
+	@BERTH_BIN=$(CURDIR)/bin/berth go run ./test/bench
+
+lint: ## gofumpt, go vet and golangci-lint
+	@scripts/deps tools
+	@go build -o .cache/runner ./test/runner
+	@.cache/runner lint
+
+fuzz: ## run every fuzz target for FUZZTIME
+	@go build -o .cache/runner ./test/runner
+	@FUZZTIME=$(FUZZTIME) .cache/runner fuzz
+
+deps: ## install what is missing: packages, containerd, linters
+	@scripts/deps
+
+clean: ## remove what was built
+	rm -rf bin dist .cache

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestSummaryCounts(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		events          string
+		passed, skipped int
+		failed          []string
+	}{
+		{
+			name: "plain tests",
+			events: `{"Action":"run","Package":"p","Test":"A"}
+{"Action":"pass","Package":"p","Test":"A"}
+{"Action":"run","Package":"p","Test":"B"}
+{"Action":"skip","Package":"p","Test":"B"}
+{"Action":"pass","Package":"p"}`,
+			passed: 1, skipped: 1,
+		},
+		{
+			name: "a parent counts through its subtests",
+			events: `{"Action":"run","Package":"p","Test":"A"}
+{"Action":"run","Package":"p","Test":"A/x"}
+{"Action":"run","Package":"p","Test":"A/y"}
+{"Action":"pass","Package":"p","Test":"A/x"}
+{"Action":"fail","Package":"p","Test":"A/y"}
+{"Action":"fail","Package":"p","Test":"A"}
+{"Action":"fail","Package":"p"}`,
+			passed: 1, failed: []string{"p.A/y"},
+		},
+		{
+			name: "a parent that fails by itself counts",
+			events: `{"Action":"run","Package":"p","Test":"A"}
+{"Action":"run","Package":"p","Test":"A/x"}
+{"Action":"pass","Package":"p","Test":"A/x"}
+{"Action":"fail","Package":"p","Test":"A"}
+{"Action":"fail","Package":"p"}`,
+			passed: 1, failed: []string{"p.A"},
+		},
+		{
+			name: "a package that does not build",
+			events: `{"ImportPath":"p [p.test]","Action":"build-output","Output":"oops\n"}
+{"ImportPath":"p [p.test]","Action":"build-fail"}
+{"Action":"start","Package":"p"}
+{"Action":"output","Package":"p","Output":"FAIL p [build failed]\n"}
+{"Action":"fail","Package":"p"}`,
+			failed: []string{"p"},
+		},
+		{
+			name: "a test that was running when the package died",
+			events: `{"Action":"run","Package":"p","Test":"A"}
+{"Action":"pass","Package":"p","Test":"A"}
+{"Action":"run","Package":"p","Test":"B"}
+{"Action":"run","Package":"p","Test":"B/x"}
+{"Action":"output","Package":"p","Test":"B/x","Output":"panic: test timed out\n"}
+{"Action":"fail","Package":"p"}`,
+			passed: 1, failed: []string{"p.B/x"},
+		},
+		{
+			name:   "an output that breaks off",
+			events: `{"Action":"start","Package":"p"}`,
+			failed: []string{"p"},
+		},
+		{
+			name: "a package that fails though its tests passed",
+			events: `{"Action":"run","Package":"p","Test":"A"}
+{"Action":"pass","Package":"p","Test":"A"}
+{"Action":"output","Package":"p","Output":"found unexpected goroutines\n"}
+{"Action":"fail","Package":"p"}`,
+			passed: 1, failed: []string{"p"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSummary(io.Discard)
+			if err := s.read(strings.NewReader(tc.events)); err != nil {
+				t.Fatal(err)
+			}
+			if s.passed != tc.passed || len(s.skipped) != tc.skipped || strings.Join(s.failed, " ") != strings.Join(tc.failed, " ") {
+				t.Errorf("passed %d, skipped %v, failed %v", s.passed, s.skipped, s.failed)
+			}
+		})
+	}
+}
+
+func TestReport(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		fill   func(*summary)
+		last   string
+		failed bool
+	}{
+		{"nothing ran", func(*summary) {}, "0 passed, 0 failed", true},
+		{"all passed", func(s *summary) { s.pass("x") }, "1 passed, 0 failed", false},
+		{"one failed", func(s *summary) { s.pass("x"); s.fail("y", "why") }, "1 passed, 1 failed", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out strings.Builder
+			s := newSummary(&out)
+			tc.fill(s)
+			err := s.report()
+			if errors.Is(err, errFailed) != tc.failed {
+				t.Errorf("error %v", err)
+			}
+			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if lines[len(lines)-1] != tc.last {
+				t.Errorf("last line %q, want %q", lines[len(lines)-1], tc.last)
+			}
+		})
+	}
+}
