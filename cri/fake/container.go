@@ -55,9 +55,14 @@ func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config 
 		if config.GetMetadata() == nil || sandbox.GetMetadata() == nil {
 			return "", unknown("container config and pod sandbox config must include metadata")
 		}
-		b := n.behavior(sandbox, config)
 		n.mu.Lock()
 		defer n.mu.Unlock()
+		if _, err := n.newContainer(sandboxID, config, sandbox); err != nil {
+			return "", err // before the script moves on
+		}
+		n.mu.Unlock()
+		b := n.behavior(sandbox, config)
+		n.mu.Lock()
 		c, err := n.newContainer(sandboxID, config, sandbox)
 		if err != nil {
 			return "", err

@@ -9,11 +9,16 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/fake"
 )
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
 
 // pod is a pod on a fake node.
 type pod struct {
@@ -89,7 +94,7 @@ func TestContainersDoWhatTheirScriptsSay(t *testing.T) {
 		time.Sleep(3*time.Second - 1)
 		synctest.Wait()
 		p.wantDump("default/web#0 ready\n\tapp#0 running\n\tshell#0 running\n")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		p.wantDump("default/web#0 ready\n\tapp#0 exited 2 Error\n\tshell#0 running\n")
 		status := rt.Container("default/web/app")
@@ -325,7 +330,7 @@ func TestInvariantsAreRemembered(t *testing.T) {
 		annotated.Metadata.Attempt++
 	}
 	newPod(t, rt, "web", "u1", 1)
-	p = newPod(t, rt, "web", "u2", 0)
+	newPod(t, rt, "web", "u2", 0)
 	if err := rt.ForgetSandbox("web"); err != nil { // u2's
 		t.Fatal(err)
 	}
@@ -375,4 +380,25 @@ func TestImagesArePulled(t *testing.T) {
 			t.Errorf("a pull of an unknown image: %v", err)
 		}
 	})
+}
+
+func TestFailedCreationsDoNotUseUpTheScript(t *testing.T) {
+	rt := fake.New(fake.Config{})
+	p := newPod(t, rt, "web", "u1", 0)
+	rt.Script("app", fake.Behavior{CreateErr: errors.New("no space left")}, fake.Behavior{Exit: &fake.Exit{After: time.Hour}})
+	config := containerConfig("app", 0)
+	config.Image.Image = "missing"
+	for _, want := range []func(error) bool{
+		errdefs.IsNotFound,
+		func(err error) bool { return err != nil && strings.Contains(err.Error(), "no space left") },
+		func(err error) bool { return err == nil },
+		errdefs.IsAlreadyExists,
+	} {
+		_, err := rt.CreateContainer(t.Context(), p.sandbox, config, p.config)
+		if !want(err) {
+			t.Errorf("got %v", err)
+		}
+		config.Image.Image = "busybox"
+	}
+	p.wantDump("default/web#0 ready\n\tapp#0 created\n")
 }
