@@ -1,8 +1,10 @@
 package cgroups
 
 import (
+	"path"
 	"testing"
 
+	"github.com/opencontainers/cgroups/systemd"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -52,6 +54,18 @@ func TestLayout(t *testing.T) {
 			name := dir[len(l.ClassPath(class))+1:]
 			if got, ok := l.PodUID(class, name); !ok || got != uid {
 				t.Errorf("%+v: %s of %s reads back as %q, %t", l, name, class, got, ok)
+			}
+		}
+	}
+}
+
+// TestSlicesAreSystemds compares the paths of slices with what the runtime's library makes of their names.
+func TestSlicesAreSystemds(t *testing.T) {
+	for _, root := range []string{"/", "/a", "/a/b-c", "/x.slice"} {
+		l := Layout{Driver: Systemd, Root: root}
+		for _, p := range []string{l.PodsPath(), l.ClassPath(corev1.PodQOSBestEffort), l.PodPath("1-2", corev1.PodQOSBurstable)} {
+			if want, err := systemd.ExpandSlice(path.Base(p)); err != nil || p != want {
+				t.Errorf("%s, want %s, %v", p, want, err)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -168,10 +169,9 @@ func (g given) plain(r *report) Flags {
 	return f
 }
 
+// number returns a flag that holds a whole number. Its text was parsed when the flag was set, or is this package's default.
 func (g given) number(name string) int {
-	var n int
-	// The text was parsed when the flag was set, or is a default of this package.
-	fmt.Sscan(g.text(name), &n)
+	n, _ := strconv.Atoi(g.text(name))
 	return n
 }
 

@@ -96,7 +96,7 @@ func parseFlag(kind flagKind, text string) (any, error) {
 	case kindBool:
 		return strconv.ParseBool(text)
 	case kindInt:
-		n, err := strconv.ParseInt(text, 0, 64)
+		n, err := strconv.ParseInt(text, 10, 64)
 		return json.Number(strconv.FormatInt(n, 10)), err
 	case kindDuration:
 		d, err := time.ParseDuration(text)

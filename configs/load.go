@@ -117,10 +117,18 @@ func configFiles(o Options, flags given) ([]string, error) {
 	return append(files, dropIns...), nil
 }
 
-// dropInFiles lists the *.conf files below dir in the order of their paths, as the kubelet does.
+// dropInFiles lists the *.conf files below dir, which may be a link to a directory, in the order of their paths, as the
+// kubelet does.
 func dropInFiles(dir string) ([]string, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, errors.Join(err, fmt.Errorf("%s is not a directory", dir))
+	}
 	var files []string
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".conf" {
 			files = append(files, path)
 		}

@@ -319,6 +319,7 @@ func TestFilesThatAreMissing(t *testing.T) {
 		"--config":           {Flags: parse(t, "--config="+missing)},
 		"--config-dir":       {Flags: parse(t, "--config-dir="+missing)},
 		"a file for a dir":   {Flags: parse(t, "--config=/")},
+		"a file as dir":      {DropInDir: "/etc/passwd"},
 		"a dir below a file": {Flags: parse(t, "--config-dir=/etc/passwd/x")},
 	} {
 		if _, _, err := Load(o); err == nil {
