@@ -121,7 +121,7 @@ func (a *Agent) Start() error {
 	if a.Running() {
 		return errors.New("the agent runs already")
 	}
-	cmd := exec.Command(a.binary, a.args...)
+	cmd := exec.CommandContext(context.Background(), a.binary, a.args...)
 	cmd.Env = append(os.Environ(), a.env...)
 	cmd.Dir = a.Home
 	p, err := startProcess(cmd, a.Log)
@@ -181,7 +181,7 @@ func (a *Agent) LogTail() string { return tail(a.Log) }
 // CLI runs a verb of berth against this agent and returns what it printed and its exit code, -1 if it could not be run.
 func (a *Agent) CLI(args ...string) (stdout, stderr string, code int) {
 	full := append([]string{args[0], "--socket", a.Socket}, args[1:]...)
-	cmd := exec.Command(a.binary, full...)
+	cmd := exec.CommandContext(context.Background(), a.binary, full...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {

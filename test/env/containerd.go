@@ -31,7 +31,8 @@ func (e *Env) Start(ctx context.Context) error {
 	}
 	// containerd looks for its shim in PATH.
 	path := "PATH=" + e.binaries.dir + string(os.PathListSeparator) + os.Getenv("PATH")
-	cmd := exec.Command(filepath.Join(e.binaries.dir, "containerd"), "--config", e.config())
+	// The context bounds the start, not the life.
+	cmd := exec.CommandContext(context.Background(), filepath.Join(e.binaries.dir, "containerd"), "--config", e.config())
 	cmd.Env = append(os.Environ(), path)
 	cmd.Dir = e.Dir
 	p, err := startProcess(cmd, e.log())

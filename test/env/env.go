@@ -182,11 +182,23 @@ func (e *Env) Close() error {
 
 // Import loads an OCI archive into the CRI's image store.
 func (e *Env) Import(ctx context.Context, archive string) error {
-	ctr := filepath.Join(e.binaries.dir, "ctr")
-	if !e.private() {
-		ctr = "ctr"
-	}
-	return run(ctx, ctr, "--address", e.address(), "--namespace", criNamespace, "images", "import", archive)
+	return e.ctr(ctx, "import", archive)
+}
+
+// Tag gives an image of the CRI's store another name.
+func (e *Env) Tag(ctx context.Context, image, name string) error {
+	return e.ctr(ctx, "tag", image, name)
+}
+
+// Untag removes a name from the CRI's image store, and the image with its last name.
+func (e *Env) Untag(ctx context.Context, name string) error {
+	return e.ctr(ctx, "rm", name)
+}
+
+// ctr runs a command of containerd's own client on images. On a containerd that is not ours it is the host's client.
+func (e *Env) ctr(ctx context.Context, args ...string) error {
+	program := filepath.Join(e.binaries.dir, "ctr")
+	return run(ctx, program, append([]string{"--address", e.address(), "--namespace", criNamespace, "images"}, args...)...)
 }
 
 // showLogs writes the ends of containerd's and the agents' logs to the test's output.

@@ -142,9 +142,11 @@ func (l Layout) cgroupRoots() []string {
 	}
 	var roots []string
 	for _, m := range mounts {
-		dir := filepath.Join(m.Mountpoint, l.CgroupRoot)
-		if _, err := os.Stat(dir); err == nil {
-			roots = append(roots, dir)
+		// The second is the name under systemd's driver.
+		for _, dir := range []string{filepath.Join(m.Mountpoint, l.CgroupRoot), filepath.Join(m.Mountpoint, l.CgroupRoot+".slice")} {
+			if _, err := os.Stat(dir); err == nil {
+				roots = append(roots, dir)
+			}
 		}
 	}
 	return roots

@@ -45,7 +45,7 @@ type Layout struct {
 	CNIConfDir string
 	// CNIBinDirs have the CNI plugins.
 	CNIBinDirs []string
-	// CgroupRoot is the parent of all pods' cgroups, as a path in each hierarchy.
+	// CgroupRoot is the parent of all pods' cgroups, as a path in each hierarchy. It has no dash: systemd's slices are named after their parents.
 	CgroupRoot string
 	// RootDir and LogsDir are the first agent's --root-dir and podLogsDir.
 	RootDir, LogsDir string
@@ -70,7 +70,7 @@ func layoutOf(number int) Layout {
 		PodCIDR:    netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 222, byte(number), 0}), 24),
 		CNIConfDir: filepath.Join(dir, "cni"),
 		CNIBinDirs: cniBinDirs(),
-		CgroupRoot: "/berth-test-" + strconv.Itoa(number),
+		CgroupRoot: "/berthtest" + strconv.Itoa(number),
 		RootDir:    first.root,
 		LogsDir:    first.logs,
 	}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+const (
+	// drainTimeout bounds the pods' removal: the longest grace of the samples, and room for a slow machine.
+	drainTimeout = time.Minute
+	// uidLabel marks a sandbox with its pod.
+	uidLabel = "io.kubernetes.pod.uid"
+)
+
+// drain removes the pods as a user does who deletes their manifests, but leaves the samples alone: the agent is started again on an empty
+// folder. It returns an error if anything of them is left, and removes it all the same.
+func drain(rt *hostRuntime, agent *env.Agent) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	pods, _ := agent.Pods(ctx)
+	err := removePods(ctx, rt, agent)
+	if err == nil || rt.private {
+		return err
+	}
+	for i := range pods {
+		err = errors.Join(err, removeSandboxes(rt, string(pods[i].UID)))
+	}
+	return err
+}
+
+func removePods(ctx context.Context, rt *hostRuntime, agent *env.Agent) error {
+	if err := agent.Stop(); err != nil {
+		return err
+	}
+	empty := filepath.Join(agent.Home, "no-manifests")
+	if err := os.MkdirAll(empty, 0o700); err != nil {
+		return fmt.Errorf("make an empty manifest folder: %w", err)
+	}
+	last, err := startAgent(ctx, rt, empty)
+	if err != nil {
+		return err
+	}
+	for {
+		pods, err := last.Pods(ctx)
+		leaks := rt.env.Leaks()
+		if err == nil && len(pods) == 0 && len(leaks) == 0 {
+			return last.Stop()
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+			if last.Running() {
+				continue
+			}
+			err = errors.Join(err, errors.New("the agent has ended by itself"))
+		case <-ctx.Done():
+		}
+		return fmt.Errorf("the pods were not removed (agent's last answer: %w); left:\n%s%s\nthe end of the agent's log:\n%s",
+			err, env.Describe(pods), strings.Join(leaks, "\n"), last.LogTail())
+	}
+}
+
+// removeSandboxes removes the sandboxes of one pod through the runtime.
+func removeSandboxes(rt *hostRuntime, uid string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	list, err := rt.env.Runtime().ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{uidLabel: uid}},
+	})
+	if err != nil {
+		return fmt.Errorf("list the sandboxes of pod %s: %w", uid, err)
+	}
+	var errs []error
+	for _, s := range list.Items {
+		_, err := rt.env.Runtime().StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.Id})
+		errs = append(errs, err)
+		_, err = rt.env.Runtime().RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,145 @@
+// Command run is "make run": it starts berth on the sample manifests, shows the pods coming up, and leaves nothing behind.
+//
+// It uses the host's containerd where that answers and its network is ready, else a private one. Ctrl-C ends it; with --once it ends by
+// itself once every sample pod is ready and removed again: 0 if that came about, else 1 with the reason.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// samplesDir has the manifests, in the checkout.
+const samplesDir = "configs/samples/manifests"
+
+// options are the command's flags.
+type options struct {
+	once     bool
+	endpoint string
+	version  string
+	timeout  time.Duration
+}
+
+func main() {
+	var opts options
+	flag.BoolVar(&opts.once, "once", false, "end when every pod is ready and removed again")
+	flag.StringVar(&opts.endpoint, "endpoint", "unix:///run/containerd/containerd.sock", "the host's containerd; empty: always a private one")
+	flag.StringVar(&opts.version, "containerd", env.Containerd24, "the private containerd: 2.4 or debian")
+	flag.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "how long the pods may take with --once")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, opts)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make run:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, opts options) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("running pods needs root: use sudo")
+	}
+	rt, err := openRuntime(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rt.close()) }()
+
+	manifests := filepath.Join(rt.env.Checkout, samplesDir)
+	samples, err := readSamples(manifests)
+	if err != nil {
+		return err
+	}
+	agent, err := startAgent(ctx, rt, manifests)
+	if err != nil {
+		return err
+	}
+	show := newBoard(os.Stdout, samples)
+	err = watch(ctx, agent, show, opts)
+	interrupted := errors.Is(err, context.Canceled)
+	if err != nil && !interrupted {
+		fmt.Fprintf(os.Stderr, "the end of the agent's log:\n%s\n", agent.LogTail())
+	}
+	fmt.Println("removing the pods")
+	err = errors.Join(err, drain(rt, agent))
+	if interrupted && !opts.once {
+		err = without(err, context.Canceled)
+	}
+	if err == nil {
+		fmt.Println("nothing is left")
+	}
+	return err
+}
+
+// without returns the joined errors but for those that are the target.
+func without(err, target error) error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // a joined error is looked into, not searched
+	if !ok {
+		if errors.Is(err, target) {
+			return nil
+		}
+		return err
+	}
+	var left []error
+	for _, e := range joined.Unwrap() {
+		if !errors.Is(e, target) {
+			left = append(left, e)
+		}
+	}
+	return errors.Join(left...)
+}
+
+// startAgent starts berth on a manifest folder.
+func startAgent(ctx context.Context, rt *hostRuntime, manifests string) (*env.Agent, error) {
+	agent, err := rt.env.NewAgent(ctx, env.AgentOptions{
+		Kubelet: fmt.Sprintf("staticPodPath: %q\ncgroupDriver: %s\n", manifests, rt.cgroupDriver),
+		// The checkout may belong to who cloned it.
+		Berth: "manifests: {allowUntrustedOwners: true}\n",
+	})
+	if err != nil {
+		return nil, err
+	}
+	return agent, agent.Start()
+}
+
+// watch shows the pods until the context ends, or with once until all are ready.
+func watch(ctx context.Context, agent *env.Agent, show *board, opts options) error {
+	deadline := time.Now().Add(opts.timeout)
+	greeted := false
+	for {
+		pods, err := agent.Pods(ctx)
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted: %w", ctx.Err())
+		}
+		if err == nil {
+			show.update(pods)
+		}
+		if show.ready() && !greeted {
+			greeted = true
+			if err := greet(ctx, agent, pods, opts); err != nil || opts.once {
+				return err
+			}
+		}
+		switch {
+		case !agent.Running():
+			return errors.New("the agent has ended by itself")
+		case opts.once && time.Now().After(deadline):
+			return fmt.Errorf("not every pod became ready within %s (agent's last answer: %w)\n%s", opts.timeout, err, env.Describe(pods))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
