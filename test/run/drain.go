@@ -63,8 +63,8 @@ func removePods(ctx context.Context, rt *hostRuntime, agent *env.Agent) error {
 			err = errors.Join(err, errors.New("the agent has ended by itself"))
 		case <-ctx.Done():
 		}
-		return fmt.Errorf("the pods were not removed (agent's last answer: %w); left:\n%s%s\nthe end of the agent's log:\n%s",
-			err, env.Describe(pods), strings.Join(leaks, "\n"), last.LogTail())
+		return errors.Join(fmt.Errorf("the pods were not removed; left:\n%s%s\nthe end of the agent's log:\n%s",
+			env.Describe(pods), strings.Join(leaks, "\n"), last.LogTail()), err)
 	}
 }
 

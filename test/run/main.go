@@ -135,7 +135,7 @@ func watch(ctx context.Context, agent *env.Agent, show *board, opts options) err
 		case !agent.Running():
 			return errors.New("the agent has ended by itself")
 		case opts.once && time.Now().After(deadline):
-			return fmt.Errorf("not every pod became ready within %s (agent's last answer: %w)\n%s", opts.timeout, err, env.Describe(pods))
+			return errors.Join(fmt.Errorf("not every pod became ready within %s\n%s", opts.timeout, env.Describe(pods)), err)
 		}
 		select {
 		case <-ctx.Done():
