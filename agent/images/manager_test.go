@@ -1,0 +1,560 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRuntime has images, and pulls by a function of the test's.
+type fakeRuntime struct {
+	mu      sync.Mutex
+	present map[string]*runtimeapi.Image // by full name and by id
+	pulls   []string                     // full names, in the order in which they began
+	inspect error
+	pull    func(ctx context.Context, name string) error // nil succeeds
+}
+
+func (f *fakeRuntime) put(name string) *runtimeapi.Image {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	image := &runtimeapi.Image{Id: "id-of-" + name, Size: 1234, Uid: &runtimeapi.Int64Value{Value: 1000}}
+	f.present[name], f.present[image.Id] = image, image
+	return image
+}
+
+func (f *fakeRuntime) remove(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.present, name)
+	delete(f.present, "id-of-"+name)
+}
+
+func (f *fakeRuntime) begun() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.pulls)
+}
+
+func (f *fakeRuntime) ImageStatus(_ context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name := spec.Image
+	if full, err := FullName(name); err == nil && !strings.HasPrefix(name, "id-of-") {
+		name = full
+	}
+	return f.present[name], f.inspect
+}
+
+func (f *fakeRuntime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	name, err := FullName(spec.Image)
+	if err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	f.pulls = append(f.pulls, name)
+	pull := f.pull
+	f.mu.Unlock()
+	if pull != nil {
+		if err := pull(ctx, name); err != nil {
+			return "", err
+		}
+	}
+	return f.put(name).Id, nil
+}
+
+// bench is a manager at work.
+type bench struct {
+	*testing.T
+	*Manager
+	runtime *fakeRuntime
+	woken   chan types.UID
+	end     func() // ends Run and waits for it
+
+	mu     sync.Mutex
+	events []string
+}
+
+// start runs a manager on a fake runtime until the test or end ends it.
+func start(t *testing.T, cfg Config, deps Deps) *bench {
+	t.Helper()
+	b := &bench{T: t, runtime: &fakeRuntime{present: map[string]*runtimeapi.Image{}}, woken: make(chan types.UID, 1000)}
+	if deps.Runtime != nil {
+		b.runtime = deps.Runtime.(*fakeRuntime)
+	}
+	deps.Runtime = b.runtime
+	deps.Wake = func(uid types.UID) { b.woken <- uid }
+	deps.Events = func(pod *v1.Pod, container, kind, reason, message string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.events = append(b.events, fmt.Sprintf("%s/%s %s %s: %s", pod.UID, container, kind, reason, message))
+	}
+	b.Manager = New(cfg, deps)
+	b.run()
+	return b
+}
+
+// run runs the manager.
+func (b *bench) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Manager.Run(ctx) }()
+	b.end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Errorf("run: %v", err)
+		}
+	})
+	b.Cleanup(b.end)
+	synctest.Wait()
+}
+
+// want asks for an image, for container "c" of the pod.
+func (b *bench) want(uid, image string, change ...func(*Request)) Result {
+	req := Request{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}, Container: "c", Image: image}
+	for _, f := range change {
+		f(&req)
+	}
+	res := b.Ensure(context.Background(), req)
+	synctest.Wait()
+	return res
+}
+
+func policy(p v1.PullPolicy) func(*Request) { return func(r *Request) { r.Policy = p } }
+func attempt(n uint32) func(*Request)       { return func(r *Request) { r.Attempt = n } }
+func priority(n int32) func(*Request)       { return func(r *Request) { r.Pod.Spec.Priority = &n } }
+func container(name string) func(*Request)  { return func(r *Request) { r.Container = name } }
+func (b *bench) forget(uid string)          { b.Forget(types.UID(uid)); synctest.Wait() }
+func (b *bench) sleep(d time.Duration)      { time.Sleep(d); synctest.Wait() } // the bubble's clock
+func (b *bench) takeEvents() (events []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	events, b.events = b.events, nil
+	return events
+}
+
+// takeWoken returns who was woken since the last call, sorted.
+func (b *bench) takeWoken() []types.UID {
+	var out []types.UID
+	for len(b.woken) > 0 {
+		out = append(out, <-b.woken)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (b *bench) wantEvents(want ...string) {
+	b.Helper()
+	got := b.takeEvents()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		b.Errorf("events:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func (b *bench) wantWoken(want ...types.UID) {
+	b.Helper()
+	if got := b.takeWoken(); !slices.Equal(got, want) {
+		b.Errorf("woken: %v, want %v", got, want)
+	}
+}
+
+func (b *bench) wantPulls(want ...string) {
+	b.Helper()
+	if got := b.runtime.begun(); !slices.Equal(got, want) {
+		b.Errorf("pulls: %v, want %v", got, want)
+	}
+}
+
+// wantWait reports a result that is not this wait.
+func wantWait(t *testing.T, res Result, reason, message string, after time.Duration) {
+	t.Helper()
+	want := Result{Reason: reason, Message: message}
+	if after > 0 {
+		want.RetryAt = time.Now().Add(after)
+	}
+	if res != want {
+		t.Errorf("result is %+v, want %+v", res, want)
+	}
+}
+
+func wantReady(t *testing.T, res Result) {
+	t.Helper()
+	if !res.Ready {
+		t.Errorf("result is %+v, want ready", res)
+	}
+}
+
+// held is a pull that waits until it is let go or ended.
+func held() (pull func(context.Context, string) error, release func(error)) {
+	gate := make(chan error)
+	return func(ctx context.Context, _ string) error {
+			select {
+			case err := <-gate:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, func(err error) {
+			gate <- err
+			synctest.Wait()
+		}
+}
+
+var errPull = errors.New("failed to resolve reference: connection refused")
+
+func TestPresentImageIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{}, Deps{})
+		b.runtime.put("docker.io/library/busybox:1")
+		for range 3 {
+			res := b.want("a", "busybox:1")
+			if !res.Ready || res.Image.Ref != "id-of-docker.io/library/busybox:1" || res.Image.UID == nil || *res.Image.UID != 1000 {
+				t.Errorf("result is %+v, want ready with id and user", res)
+			}
+		}
+		wantReady(t, b.want("a", "busybox:1", policy(v1.PullNever), attempt(1)))
+		b.wantPulls()
+		b.wantEvents(
+			`a/c Normal Pulled: Container image "busybox:1" already present on machine`, // once for each attempt
+			`a/c Normal Pulled: Container image "busybox:1" already present on machine`)
+	})
+}
+
+func TestOnePullServesAllWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{}, Deps{})
+		var release func(error)
+		b.runtime.pull, release = held()
+		wantWait(t, b.want("a", "busybox:1"), ReasonCreating, `Pulling image "busybox:1"`, 0)
+		b.sleep(time.Second)
+		wantWait(t, b.want("b", "docker.io/busybox:1"), ReasonCreating, `Pulling image "docker.io/busybox:1"`, 0)
+		wantWait(t, b.want("b", "busybox:1", container("d")), ReasonCreating, `Pulling image "busybox:1"`, 0)
+		for range 5 {
+			b.want("a", "busybox:1")
+		}
+		b.sleep(time.Second)
+		release(nil)
+		b.wantPulls("docker.io/library/busybox:1")
+		b.wantWoken("a", "b")
+		wantReady(t, b.want("a", "busybox:1"))
+		wantReady(t, b.want("b", "docker.io/busybox:1"))
+		wantReady(t, b.want("b", "busybox:1", container("d")))
+		b.wantEvents(
+			`a/c Normal Pulling: Pulling image "busybox:1"`,
+			`b/c Normal Pulling: Pulling image "docker.io/busybox:1"`,
+			`b/d Normal Pulling: Pulling image "busybox:1"`,
+			`a/c Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`,
+			`b/c Normal Pulled: Successfully pulled image "docker.io/busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`,
+			`b/d Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`)
+		if got := b.Progress(); len(got) != 0 {
+			t.Errorf("progress is %v, want none", got)
+		}
+	})
+}
+
+func TestFailedPullBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{}, Deps{})
+		b.runtime.pull = func(context.Context, string) error { return errPull }
+		const inBackOff = `Back-off pulling image "x:1": ErrImagePull: failed to resolve reference: connection refused`
+		for i, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300, 300} {
+			delay *= time.Second
+			res := b.want("a", "x:1") // the pull fails at once
+			if i == 0 {
+				wantWait(t, res, ReasonCreating, `Pulling image "x:1"`, 0)
+			} else {
+				wantWait(t, res, ReasonBackOff, inBackOff, 0)
+			}
+			b.wantWoken("a")
+			wantWait(t, b.want("a", "x:1"), ReasonPull, errPull.Error(), failureShown)
+			b.sleep(failureShown)
+			for range 3 {
+				wantWait(t, b.want("a", "x:1"), ReasonBackOff, inBackOff, delay-failureShown)
+			}
+			b.wantEvents(
+				`a/c Normal Pulling: Pulling image "x:1"`,
+				`a/c Warning Failed: Failed to pull image "x:1": failed to resolve reference: connection refused`,
+				`a/c Warning Failed: Error: ErrImagePull`,
+				`a/c Normal BackOff: Back-off pulling image "x:1"`,
+				`a/c Warning Failed: Error: ImagePullBackOff`)
+			b.sleep(delay - failureShown - time.Nanosecond)
+			wantWait(t, b.want("a", "x:1"), ReasonBackOff, inBackOff, time.Nanosecond)
+			b.sleep(time.Nanosecond)
+			if got := len(b.runtime.begun()); got != i+1 {
+				t.Fatalf("%d pulls after %d back-offs", got, i+1)
+			}
+		}
+		b.sleep(2*DefaultBackoffMax + time.Second) // so long after the last failure it starts anew
+		b.want("a", "x:1")
+		b.sleep(failureShown)
+		wantWait(t, b.want("a", "x:1"), ReasonBackOff, inBackOff, DefaultBackoffInitial-failureShown)
+		b.takeWoken()
+		b.takeEvents()
+
+		// Another pod tries at once; its success wakes the one that holds off.
+		b.runtime.pull = nil
+		b.want("b", "x:1")
+		b.wantWoken("a", "b")
+		wantReady(t, b.want("a", "x:1"))
+		// And the back-off is over.
+		b.runtime.remove("docker.io/library/x:1")
+		wantWait(t, b.want("a", "x:1", attempt(1)), ReasonCreating, `Pulling image "x:1"`, 0)
+	})
+}
+
+func TestReasonsOfFailures(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"anything":                               {ReasonPull, "anything"},
+		"RegistryUnavailable: pull QPS exceeded": {ReasonRegistry, "image pull failed for x:1 because the registry is unavailable: pull QPS exceeded"},
+		"SignatureValidationFailed: bad":         {ReasonSignature, "image pull failed for x:1 because the signature validation failed: bad"},
+	} {
+		reason, message := reasonOf("x:1", errors.New(text))
+		if reason != want[0] || message != want[1] {
+			t.Errorf("%q gives %s: %s, want %s", text, reason, message, want)
+		}
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{}, Deps{})
+		const never = `Container image "x:1" is not present with pull policy of Never`
+		for range 2 {
+			wantWait(t, b.want("a", "x:1", policy(v1.PullNever)), ReasonNeverPull, never, recheck)
+		}
+		b.wantEvents(`a/c Warning ErrImageNeverPull: `+never, `a/c Warning Failed: Error: ErrImageNeverPull`)
+		b.wantPulls()
+
+		// Always pulls once for each attempt, even what is there.
+		const latest = "docker.io/library/busybox:latest"
+		b.runtime.put(latest)
+		for n := range 3 {
+			for range 3 {
+				b.want("a", "busybox", attempt(uint32(n)))
+			}
+			wantReady(t, b.want("a", "busybox", attempt(uint32(n))))
+		}
+		b.wantPulls(latest, latest, latest)
+		b.runtime.remove(latest)
+		if res := b.want("a", "busybox", attempt(2)); res.Ready {
+			t.Error("an image that is gone is ready")
+		}
+		wantReady(t, b.want("a", "busybox", attempt(2)))
+		b.wantPulls(latest, latest, latest, latest)
+	})
+}
+
+func TestBadNamesAndBrokenRuntimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{}, Deps{})
+		const bad = `Failed to apply default image tag "Upper": couldn't parse image name "Upper": invalid reference format: repository name (library/Upper) must be lowercase`
+		for range 2 {
+			wantWait(t, b.want("a", "Upper"), ReasonInvalidName, bad, 0)
+		}
+		b.wantEvents("a/c Warning InspectFailed: "+bad, "a/c Warning Failed: Error: InvalidImageName")
+
+		b.runtime.inspect = errdefs.ErrUnavailable.WithMessage("no runtime")
+		for range 2 {
+			wantWait(t, b.want("a", "x:1"), ReasonInspect, `Failed to inspect image "x:1": no runtime`, DefaultBackoffInitial)
+		}
+		b.wantEvents(`a/c Warning InspectFailed: Failed to inspect image "x:1": no runtime`, "a/c Warning Failed: Error: ImageInspectError")
+		b.runtime.inspect = nil
+		wantWait(t, b.want("a", "x:1"), ReasonCreating, `Pulling image "x:1"`, 0)
+		wantReady(t, b.want("a", "x:1"))
+	})
+}
+
+func TestHangingPullsGiveUpTheirPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{MaxParallelPulls: 2}, Deps{})
+		b.runtime.pull, _ = held()
+		for _, pod := range []string{"a", "b", "c"} {
+			b.want(pod, pod+":1")
+		}
+		began := time.Now()
+		wantWait(t, b.want("c", "c:1"), ReasonCreating, `Image "c:1" is queued for its pull`, 0)
+		states := func() (out []State) {
+			for _, p := range b.Progress() {
+				out = append(out, p.State)
+				if p.Since.After(time.Now()) || len(p.Pods) != 1 {
+					t.Errorf("progress is %+v", p)
+				}
+			}
+			return out
+		}
+		if got := states(); !slices.Equal(got, []State{Pulling, Pulling, Queued}) {
+			t.Errorf("states are %v", got)
+		}
+		b.sleep(DefaultStallTimeout)
+		if got := states(); !slices.Equal(got, []State{Stalled, Stalled, Pulling}) {
+			t.Errorf("states after the stall timeout are %v", got)
+		}
+		b.wantWoken()
+		b.sleep(DefaultPullTimeout - DefaultStallTimeout)
+		b.wantWoken("a", "b")
+		wantWait(t, b.want("a", "a:1"), ReasonPull, "the pull did not end within 1h0m0s: context deadline exceeded", failureShown)
+		b.sleep(failureShown)
+		if got := states(); !slices.Equal(got, []State{BackOff, BackOff, Stalled}) {
+			t.Errorf("states after the pull timeout are %v", got)
+		}
+		if time.Since(began) > DefaultPullTimeout+time.Minute {
+			t.Error("the clock ran away")
+		}
+	})
+}
+
+func TestOrderOfPulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{MaxParallelPulls: 2}, Deps{})
+		var release func(error)
+		b.runtime.pull, release = held()
+		b.want("a", "one.example/a:1")
+		b.want("b", "one.example/b:1")
+		b.want("c", "one.example/c:1")
+		b.want("d", "two.example/d:1")
+		b.want("e", "one.example/e:1", priority(1000))
+		b.want("f", "one.example/c:1", priority(-5)) // c waits for the same image with more
+		for range 5 {
+			release(nil)
+		}
+		b.wantPulls("one.example/a:1", "one.example/b:1", "one.example/e:1", "two.example/d:1", "one.example/c:1")
+	})
+}
+
+func TestEndOfRunEndsPulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{MaxParallelPulls: 1}, Deps{})
+		b.runtime.pull, _ = held()
+		b.want("a", "a:1")
+		b.want("b", "b:1")
+		if err := b.Manager.Run(context.Background()); err == nil {
+			t.Error("a second run beside the first succeeded")
+		}
+		b.end()
+		b.wantWoken()
+		b.wantPulls("docker.io/library/a:1")
+		b.want("a", "a:1")
+		b.wantPulls("docker.io/library/a:1") // nothing is pulled while nothing runs
+		b.runtime.pull = nil
+		b.run()
+		b.wantWoken("a", "b")
+		wantReady(t, b.want("a", "a:1")) // and the first end was no failure
+		wantReady(t, b.want("b", "b:1"))
+	})
+}
+
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{MaxParallelPulls: 1}, Deps{})
+		var release func(error)
+		b.runtime.pull, release = held()
+		b.want("a", "x:1")
+		b.want("b", "x:1")
+		b.want("c", "y:1")
+		b.forget("a")
+		b.forget("a")
+		b.forget("unknown")
+		b.wantPulls("docker.io/library/x:1")
+		b.forget("b") // nobody waits for x any more: it ends, and y takes its place
+		b.wantPulls("docker.io/library/x:1", "docker.io/library/y:1")
+		release(errPull)
+		b.wantWoken("c")
+		b.forget("c")
+		if got := b.Progress(); len(got) != 0 {
+			t.Errorf("progress after all was forgotten is %v", got)
+		}
+		b.takeEvents()
+		wantWait(t, b.want("c", "y:1"), ReasonCreating, `Pulling image "y:1"`, 0) // no back-off is left
+		release(nil)
+		wantReady(t, b.want("c", "y:1"))
+		if len(b.backoffs) != 0 || len(b.pulls) != 0 || len(b.wants) != 1 {
+			t.Errorf("left: %d back-offs, %d pulls, %d wants", len(b.backoffs), len(b.pulls), len(b.wants))
+		}
+	})
+}
+
+// TestManyPods has pods come, wait and go from many goroutines; it is for the race detector, and for what is left.
+func TestManyPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{MaxParallelPulls: 3}, Deps{})
+		b.runtime.pull = func(_ context.Context, name string) error {
+			time.Sleep(time.Second)
+			if strings.Contains(name, "bad") {
+				return errPull
+			}
+			return nil
+		}
+		var wg sync.WaitGroup
+		for i := range 60 {
+			wg.Go(func() {
+				uid := fmt.Sprint("pod", i)
+				image := []string{"a:1", "b:1", "c", "bad:1", "d:1"}[i%5]
+				for n := range 40 {
+					res := b.Ensure(context.Background(), Request{
+						Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}, Container: "c", Image: image, Attempt: uint32(n / 20),
+					})
+					if res.Ready != (res.Reason == "") {
+						t.Errorf("result is %+v", res)
+					}
+					b.Progress()
+					time.Sleep(300 * time.Millisecond)
+				}
+				b.Forget(types.UID(uid))
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		if len(b.backoffs) != 0 || len(b.pulls) != 0 || len(b.wants) != 0 {
+			t.Errorf("left: %d back-offs, %d pulls, %d wants", len(b.backoffs), len(b.pulls), len(b.wants))
+		}
+		if n := len(b.runtime.begun()); n > 100 {
+			t.Errorf("%d pulls", n)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	for in, want := range map[string]struct {
+		full, tagged string
+		policy       v1.PullPolicy
+	}{
+		"busybox":                               {"docker.io/library/busybox:latest", "busybox:latest", v1.PullAlways},
+		"busybox:1":                             {"docker.io/library/busybox:1", "busybox:1", v1.PullIfNotPresent},
+		"docker.io/busybox":                     {"docker.io/library/busybox:latest", "docker.io/busybox:latest", v1.PullAlways},
+		"index.docker.io/library/a:1":           {"docker.io/library/a:1", "index.docker.io/library/a:1", v1.PullIfNotPresent},
+		"registry.example:5000/a":               {"registry.example:5000/a:latest", "registry.example:5000/a:latest", v1.PullAlways},
+		"localhost/a/b:v1":                      {"localhost/a/b:v1", "localhost/a/b:v1", v1.PullIfNotPresent},
+		"a@sha256:" + strings.Repeat("0", 64):   {"docker.io/library/a@sha256:" + strings.Repeat("0", 64), "a@sha256:" + strings.Repeat("0", 64), v1.PullIfNotPresent},
+		"a:1@sha256:" + strings.Repeat("0", 64): {"docker.io/library/a@sha256:" + strings.Repeat("0", 64), "a:1@sha256:" + strings.Repeat("0", 64), v1.PullIfNotPresent},
+	} {
+		full, err := FullName(in)
+		if err != nil || full != want.full || withTag(in) != want.tagged || policyOf("", full) != want.policy {
+			t.Errorf("%q: %q, %q, %s, error %v, want %v", in, full, withTag(in), policyOf("", full), err, want)
+		}
+		if policyOf(v1.PullNever, full) != v1.PullNever {
+			t.Errorf("%q: a policy that is set was changed", in)
+		}
+	}
+	for _, in := range []string{"", " ", "A", "a b", "a:", "http://a/b", strings.Repeat("a", 300), strings.Repeat("0", 64)} {
+		if full, err := FullName(in); err == nil {
+			t.Errorf("%q gives %q, want an error", in, full)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// fakeImporter imports files whose content is an image's name.
+type fakeImporter struct {
+	runtime *fakeRuntime
+
+	mu      sync.Mutex
+	fail    error
+	hold    func(context.Context, string) error
+	imports []string // base names
+}
+
+func (f *fakeImporter) Import(ctx context.Context, path string) ([]string, error) {
+	f.mu.Lock()
+	f.imports = append(f.imports, filepath.Base(path))
+	fail, hold := f.fail, f.hold
+	f.mu.Unlock()
+	if hold != nil {
+		if err := hold(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	if fail != nil {
+		return nil, fail
+	}
+	name, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if string(name) == "broken" {
+		return nil, errors.New("not an archive")
+	}
+	f.runtime.put(string(name))
+	return []string{string(name)}, nil
+}
+
+func (f *fakeImporter) take() (imports []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	imports, f.imports = f.imports, nil
+	return imports
+}
+
+// archives is a test's images directory with what works on it.
+type archives struct {
+	*testing.T
+	dir      string
+	importer *fakeImporter
+	deps     Deps
+	cfg      Config
+}
+
+func newArchives(t *testing.T) *archives {
+	dir := t.TempDir()
+	runtime := &fakeRuntime{present: map[string]*runtimeapi.Image{}}
+	importer := &fakeImporter{runtime: runtime}
+	return &archives{
+		T: t, dir: dir, importer: importer, deps: Deps{Runtime: runtime, Importer: importer},
+		cfg: Config{ImagesDir: filepath.Join(dir, "images"), StateFile: filepath.Join(dir, "state", "images.json")},
+	}
+}
+
+// write puts a file into the images directory, with the bubble's time.
+func (a *archives) write(name, content string) {
+	a.Helper()
+	path := filepath.Join(a.cfg.ImagesDir, name)
+	now := time.Now()
+	err := errors.Join(os.MkdirAll(a.cfg.ImagesDir, 0o755), os.WriteFile(path, []byte(content), 0o600), os.Chtimes(path, now, now))
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+func (a *archives) wantImports(want ...string) {
+	a.Helper()
+	if got := a.importer.take(); !slices.Equal(got, want) {
+		a.Errorf("imports: %v, want %v", got, want)
+	}
+}
+
+func TestPreload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		a.write("a.tar", "one.example/a:1")
+		a.write("b.tar.gz", "one.example/b:1")
+		a.write("c.tgz", "broken")
+		a.write("d.txt", "one.example/d:1")
+		a.write(".e.tar", "one.example/e:1")
+		if err := os.Mkdir(filepath.Join(a.cfg.ImagesDir, "f.tar"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		b := start(t, a.cfg, a.deps)
+		a.wantImports("a.tar", "b.tar.gz", "c.tgz")
+		wantReady(t, b.want("p", "one.example/a:1", policy(v1.PullNever)))
+		list := b.Archives()
+		if len(list) != 3 || !slices.Equal(list[0].Images, []string{"one.example/a:1"}) || list[2].Error != "not an archive" {
+			t.Errorf("archives are %+v", list)
+		}
+
+		// Nothing changed: nothing is imported again, not even what failed.
+		if err := b.Preload(t.Context()); err != nil {
+			t.Error(err)
+		}
+		a.wantImports()
+		// A changed file is, and so is one whose image has gone.
+		b.sleep(time.Second)
+		a.write("c.tgz", "one.example/c:1")
+		b.runtime.remove("one.example/b:1")
+		if err := b.Preload(t.Context()); err != nil {
+			t.Error(err)
+		}
+		a.wantImports("b.tar.gz", "c.tgz")
+		b.end()
+
+		// The next run remembers.
+		b = start(t, a.cfg, a.deps)
+		a.wantImports()
+		// A file that is gone is forgotten, its image stays.
+		if err := os.Remove(filepath.Join(a.cfg.ImagesDir, "a.tar")); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Preload(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := len(b.Archives()); got != 2 {
+			t.Errorf("%d archives, want 2", got)
+		}
+		wantReady(t, b.want("p", "one.example/a:1", policy(v1.PullNever)))
+		b.end()
+
+		// A state file that is no use costs an import.
+		if err := os.WriteFile(a.cfg.StateFile, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		start(t, a.cfg, a.deps).end()
+		a.wantImports("b.tar.gz", "c.tgz")
+	})
+}
+
+func TestPodsWaitForThePreload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		a.write("a.tar", "one.example/a:1")
+		a.write("b.tar", "one.example/b:1")
+		hold, release := held()
+		a.importer.hold = hold
+		b := start(t, a.cfg, a.deps)
+		waiting := "waiting for the import of " + a.cfg.ImagesDir
+		wantWait(t, b.want("pa", "one.example/a:1"), ReasonCreating, `Image "one.example/a:1": `+waiting, 0)
+		wantWait(t, b.want("pb", "one.example/b:1", policy(v1.PullNever)), ReasonCreating, `Image "one.example/b:1": `+waiting, 0)
+		b.want("always", "one.example/c")
+		b.wantPulls("one.example/c:latest") // that one is not for the directory to give
+		b.takeWoken()
+		release(nil)
+		b.wantWoken("pa", "pb")
+		wantReady(t, b.want("pa", "one.example/a:1"))
+		b.want("pb", "one.example/b:1", policy(v1.PullNever))
+		b.want("pd", "one.example/d:1")
+		release(nil)
+		b.takeWoken()
+		wantReady(t, b.want("pb", "one.example/b:1", policy(v1.PullNever)))
+		wantWait(t, b.want("pd", "one.example/d:1"), ReasonCreating, `Pulling image "one.example/d:1"`, 0)
+	})
+}
+
+func TestHangingImportDoesNotHoldPodsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		a.write("a.tar", "one.example/a:1")
+		a.importer.hold, _ = held()
+		b := start(t, a.cfg, a.deps)
+		b.want("p", "one.example/d:1")
+		b.sleep(DefaultStallTimeout)
+		b.wantWoken("p")
+		b.want("p", "one.example/d:1")
+		b.wantPulls("one.example/d:1")
+		b.sleep(DefaultPullTimeout)
+		if list := b.Archives(); len(list) != 1 || list[0].Error == "" {
+			t.Errorf("archives are %+v, want one that failed", list)
+		}
+	})
+}
+
+func TestPreloadAwaitsTheRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		a.write("a.tar", "one.example/a:1")
+		a.importer.fail = errdefs.ErrUnavailable
+		b := start(t, a.cfg, a.deps)
+		b.want("p", "one.example/a:1")
+		b.sleep(10 * time.Second)
+		if n := len(a.importer.take()); n < 5 || n > 15 {
+			t.Errorf("%d tries in 10 s", n)
+		}
+		b.wantWoken()
+		a.importer.mu.Lock()
+		a.importer.fail = nil
+		a.importer.mu.Unlock()
+		b.sleep(2 * preloadRetry)
+		b.wantWoken("p")
+		wantReady(t, b.want("p", "one.example/a:1"))
+	})
+}
+
+func TestRuntimesThatCannotImport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		a.write("a.tar", "one.example/a:1")
+		a.importer.fail = errdefs.ErrNotImplemented
+		b := start(t, a.cfg, a.deps)
+		wantWait(t, b.want("p", "one.example/a:1"), ReasonCreating, `Pulling image "one.example/a:1"`, 0)
+		b.end()
+		a.deps.Importer = nil
+		b = start(t, a.cfg, a.deps)
+		wantReady(t, b.want("p", "one.example/a:1"))
+	})
+}
+
+func TestLateArchiveWakesWhoNeedsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		b := start(t, a.cfg, a.deps)
+		b.runtime.pull = func(context.Context, string) error { return errPull }
+		b.want("p", "one.example/a:1")
+		b.want("n", "one.example/a:1", policy(v1.PullNever))
+		b.want("o", "one.example/o:1")
+		b.takeWoken()
+		a.write("a.tar", "one.example/a:1")
+		b.want("o", "one.example/o:1") // a missing image makes it look
+		b.wantWoken("n", "p")
+		wantReady(t, b.want("p", "one.example/a:1"))
+		wantReady(t, b.want("n", "one.example/a:1", policy(v1.PullNever)))
+	})
+}
