@@ -21,6 +21,9 @@ import (
 // samplesDir has the manifests, in the checkout.
 const samplesDir = "configs/samples/manifests"
 
+// errInterrupted says that the user ended it, which is the usual end without --once.
+var errInterrupted = errors.New("interrupted")
+
 // options are the command's flags.
 type options struct {
 	once     bool
@@ -67,37 +70,19 @@ func run(ctx context.Context, opts options) (err error) {
 	}
 	show := newBoard(os.Stdout, samples)
 	err = watch(ctx, agent, show, opts)
-	interrupted := errors.Is(err, context.Canceled)
+	interrupted := errors.Is(err, errInterrupted)
+	if interrupted && !opts.once {
+		err = nil
+	}
 	if err != nil && !interrupted {
 		fmt.Fprintf(os.Stderr, "the end of the agent's log:\n%s\n", agent.LogTail())
 	}
 	fmt.Println("removing the pods")
 	err = errors.Join(err, drain(rt, agent))
-	if interrupted && !opts.once {
-		err = without(err, context.Canceled)
-	}
 	if err == nil {
 		fmt.Println("nothing is left")
 	}
 	return err
-}
-
-// without returns the joined errors but for those that are the target.
-func without(err, target error) error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // a joined error is looked into, not searched
-	if !ok {
-		if errors.Is(err, target) {
-			return nil
-		}
-		return err
-	}
-	var left []error
-	for _, e := range joined.Unwrap() {
-		if !errors.Is(e, target) {
-			left = append(left, e)
-		}
-	}
-	return errors.Join(left...)
 }
 
 // startAgent starts berth on a manifest folder.
@@ -120,7 +105,7 @@ func watch(ctx context.Context, agent *env.Agent, show *board, opts options) err
 	for {
 		pods, err := agent.Pods(ctx)
 		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted: %w", ctx.Err())
+			return errInterrupted
 		}
 		if err == nil {
 			show.update(pods)
