@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, opts options) (err error) {
+func run(ctx context.Context, opts options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("running pods needs root: use sudo")
 	}
@@ -57,8 +57,15 @@ func run(ctx context.Context, opts options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rt.close()) }()
+	if err := errors.Join(runSamples(ctx, rt, opts), rt.close()); err != nil {
+		return err
+	}
+	fmt.Println("nothing is left")
+	return nil
+}
 
+// runSamples runs the sample pods until the user, or with once their readiness, ends it, and removes them.
+func runSamples(ctx context.Context, rt *hostRuntime, opts options) error {
 	manifests := filepath.Join(rt.env.Checkout, samplesDir)
 	samples, err := readSamples(manifests)
 	if err != nil {
@@ -78,11 +85,7 @@ func run(ctx context.Context, opts options) (err error) {
 		fmt.Fprintf(os.Stderr, "the end of the agent's log:\n%s\n", agent.LogTail())
 	}
 	fmt.Println("removing the pods")
-	err = errors.Join(err, drain(rt, agent))
-	if err == nil {
-		fmt.Println("nothing is left")
-	}
-	return err
+	return errors.Join(err, drain(rt, agent))
 }
 
 // startAgent starts berth on a manifest folder.
