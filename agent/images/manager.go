@@ -159,12 +159,13 @@ func (m *Manager) Forget(podUID types.UID) {
 	}
 	delete(m.preload.waiters, podUID)
 	for name, p := range m.pulls {
+		waited := len(p.waiters)
 		for key := range p.waiters {
 			if key.pod == podUID {
 				delete(p.waiters, key)
 			}
 		}
-		if len(p.waiters) == 0 {
+		if waited > 0 && len(p.waiters) == 0 {
 			delete(m.pulls, name)
 			p.abandon()
 		}

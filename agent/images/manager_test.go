@@ -274,8 +274,8 @@ func TestFailedPullBacksOff(t *testing.T) {
 		b := start(t, Config{}, Deps{})
 		b.runtime.pull = func(context.Context, string) error { return errPull }
 		const inBackOff = `Back-off pulling image "x:1": ErrImagePull: failed to resolve reference: connection refused`
-		for i, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300, 300} {
-			delay *= time.Second
+		for i, seconds := range []int{10, 20, 40, 80, 160, 300, 300, 300} {
+			delay := time.Duration(seconds) * time.Second
 			res := b.want("a", "x:1") // the pull fails at once
 			if i == 0 {
 				wantWait(t, res, ReasonCreating, `Pulling image "x:1"`, 0)
@@ -486,6 +486,30 @@ func TestForget(t *testing.T) {
 		wantReady(t, b.want("c", "y:1"))
 		if len(b.backoffs) != 0 || len(b.pulls) != 0 || len(b.wants) != 1 {
 			t.Errorf("left: %d back-offs, %d pulls, %d wants", len(b.backoffs), len(b.pulls), len(b.wants))
+		}
+	})
+}
+
+func TestImageThatComesDuringItsPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{MaxParallelPulls: 1}, Deps{})
+		var release func(error)
+		b.runtime.pull, release = held()
+		b.want("a", "x:1")
+		b.want("b", "y:1")
+		b.runtime.put("docker.io/library/x:1")
+		b.runtime.put("docker.io/library/y:1")
+		wantReady(t, b.want("a", "x:1"))
+		wantReady(t, b.want("b", "y:1"))
+		b.forget("a")
+		if got := b.Progress(); len(got) != 1 || got[0].State != Pulling || len(got[0].Pods) != 0 {
+			t.Errorf("progress is %+v, want the pull under way, for nobody", got)
+		}
+		release(nil)
+		b.wantPulls("docker.io/library/x:1") // y's was dropped from the queue
+		b.wantWoken()
+		if got := b.Progress(); len(got) != 0 {
+			t.Errorf("progress is %+v, want none", got)
 		}
 	})
 }

@@ -72,16 +72,16 @@ func (m *Manager) join(req Request, name string) (p *pull, joined bool) {
 	return p, !waited
 }
 
-// leave withdraws a container that has its image from the image's pull. The lock is held.
+// leave withdraws a container that has its image from the image's pull. One that nobody waits for any more is dropped from the queue; one under
+// way goes on, because the image may have been seen a moment before the runtime is done with it. The lock is held.
 func (m *Manager) leave(req Request, name string) {
 	p := m.pulls[name]
 	if p == nil {
 		return
 	}
 	delete(p.waiters, wantKey{req.Pod.UID, req.Container})
-	if len(p.waiters) == 0 {
+	if len(p.waiters) == 0 && p.state == Queued {
 		delete(m.pulls, name)
-		p.abandon()
 	}
 }
 

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -42,7 +43,7 @@ func TestClassify(t *testing.T) {
 			errdefs.ErrNotFound, errdefs.ErrUnavailable, errdefs.ErrNotImplemented, context.Canceled, context.DeadlineExceeded,
 			errdefs.ErrAlreadyExists, errdefs.ErrFailedPrecondition, errdefs.ErrUnknown,
 		} {
-			if got := errorsIs(err, class); got != (class == c.want) {
+			if got := errorsIs(err, class); got != errors.Is(class, c.want) {
 				t.Errorf("%s, %s %q: is %v: %v, want only %v", c.operation, c.code, c.message, class, got, c.want)
 			}
 		}

@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,19 +54,10 @@ func (s *server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.
 	return s.events(stream)
 }
 
-// socket returns a path that is short enough for a socket.
+// socket returns a path for a socket.
 func socket(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cri")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return filepath.Join(dir, "s")
+	return filepath.Join(t.TempDir(), "s")
 }
 
 // serve serves s at path until the test ends or the returned function is called.
