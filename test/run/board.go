@@ -92,7 +92,7 @@ func (b *board) update(pods []corev1.Pod) {
 			fmt.Fprintf(b.out, "%7.2fs  %s\n", time.Since(b.start).Seconds(), b.rows[i].line())
 		}
 	}
-	if b.terminal && (changed || !b.drawn) {
+	if b.terminal && changed {
 		b.draw()
 	}
 }
@@ -163,6 +163,9 @@ func (b *board) draw() {
 		fmt.Fprintf(b.out, "\x1b[2K%s\n", r.line())
 	}
 }
+
+// leave keeps the table as it stands; the next change draws another below what was written since.
+func (b *board) leave() { b.drawn = false }
 
 // greet says that all is ready, asks the pods that serve HTTP, and tells what to try next. An HTTP pod that does not answer is an error.
 func greet(ctx context.Context, agent *env.Agent, pods []corev1.Pod, opts options) error {

@@ -40,7 +40,7 @@ func main() {
 	flag.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "how long the pods may take with --once")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, opts)
 	stop()
 	if err != nil {
@@ -118,6 +118,7 @@ func watch(ctx context.Context, agent *env.Agent, show *board, opts options) err
 			if err := greet(ctx, agent, pods, opts); err != nil || opts.once {
 				return err
 			}
+			show.leave()
 		}
 		switch {
 		case !agent.Running():
