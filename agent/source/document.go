@@ -1,0 +1,213 @@
+package source
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"unicode/utf8"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// MaxManifest is the largest manifest in bytes, the kubelet's limit.
+	MaxManifest = 10 << 20
+	// maxExpanded is how many bytes, and how many values, a document may have once its aliases are expanded.
+	maxExpanded      = MaxManifest
+	maxExpandedNodes = 200_000
+)
+
+// document is one YAML or JSON document of a manifest.
+type document struct {
+	index int    // from 1
+	line  int    // of its first byte, from 1
+	data  []byte // with the separator before it
+	root  *yamlv3.Node
+}
+
+// problem is why a document or a file is bad.
+type problem struct {
+	line    int
+	field   string
+	message string
+}
+
+// checkBytes finds what makes a whole manifest unreadable.
+func checkBytes(data []byte) *problem {
+	switch {
+	case len(data) > MaxManifest:
+		return &problem{message: fmt.Sprintf("the manifest is larger than %d MiB", MaxManifest>>20)}
+	case bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data):
+		return &problem{message: "the manifest is not text (UTF-8)"}
+	default:
+		return nil
+	}
+}
+
+// split cuts a manifest into its documents, at the lines that begin with three dashes; YAML allows such a line nowhere else. Documents without
+// content are left out, but counted.
+func split(data []byte) []*document {
+	var docs []*document
+	start, startLine, line, index := 0, 1, 0, 1
+	add := func(end int) {
+		if chunk := data[start:end]; hasContent(chunk) {
+			docs = append(docs, &document{index: index, line: startLine, data: chunk})
+			index++
+		}
+	}
+	for pos := 0; pos < len(data); {
+		line++
+		end := pos + 1 + bytes.IndexByte(data[pos:], '\n')
+		if end == pos {
+			end = len(data)
+		}
+		if isSeparator(data[pos:end]) {
+			add(pos)
+			start, startLine = pos, line
+		}
+		pos = end
+	}
+	add(len(data))
+	return docs
+}
+
+// isSeparator reports whether a line begins a document.
+func isSeparator(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte("---"))
+	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
+}
+
+// hasContent reports whether a chunk has more than separators, directives and comments.
+func hasContent(chunk []byte) bool {
+	for line := range bytes.Lines(chunk) {
+		if isSeparator(line) {
+			line = line[3:]
+		}
+		line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("\ufeff")))
+		if len(line) > 0 && line[0] != '#' && line[0] != '%' && !bytes.Equal(line, []byte("...")) {
+			return true
+		}
+	}
+	return false
+}
+
+// toJSON converts a document as upstream does, but refuses duplicate keys, and aliases that expand to more than a manifest may have.
+func (d *document) toJSON() ([]byte, *problem) {
+	if bytes.IndexByte(d.data, '&') >= 0 && bytes.IndexByte(d.data, '*') >= 0 {
+		if p := d.checkAliases(); p != nil {
+			return nil, p
+		}
+	}
+	json, err := yaml.YAMLToJSONStrict(d.data)
+	if err == nil {
+		return json, nil
+	}
+	// The strict parser also refuses a key that overrides a merged one, which is no duplicate.
+	if root := d.node(); root != nil {
+		if line, key, ok := duplicateKey(root); ok {
+			return nil, &problem{line: d.fileLine(line), message: fmt.Sprintf("duplicate key %q", key)}
+		}
+		if json, err = yaml.YAMLToJSON(d.data); err == nil {
+			return json, nil
+		}
+	}
+	return nil, d.syntaxProblem(err)
+}
+
+var lineInError = regexp.MustCompile(`line (\d+)`)
+
+// syntaxProblem moves the line that a parser's error names to where it is in the file.
+func (d *document) syntaxProblem(err error) *problem {
+	p := &problem{line: d.line, message: err.Error()}
+	p.message = lineInError.ReplaceAllStringFunc(p.message, func(text string) string {
+		n, convErr := strconv.Atoi(text[len("line "):])
+		if convErr != nil {
+			return text
+		}
+		p.line = d.fileLine(n)
+		return "line " + strconv.Itoa(p.line)
+	})
+	return p
+}
+
+// fileLine is the file's line of a line of the document.
+func (d *document) fileLine(line int) int {
+	return d.line + max(line, 1) - 1
+}
+
+// node parses the document with line numbers, once; nil if it is not even YAML. Only documents that have something to say about them are parsed so.
+func (d *document) node() *yamlv3.Node {
+	if d.root == nil {
+		var root yamlv3.Node
+		if err := yamlv3.Unmarshal(d.data, &root); err != nil {
+			return nil
+		}
+		d.root = &root
+	}
+	return d.root
+}
+
+var errTooLarge = errors.New("its aliases expand to more than a manifest may have")
+
+// checkAliases refuses documents whose aliases expand too far ("YAML bombs"), before anything expands them.
+func (d *document) checkAliases() *problem {
+	root := d.node()
+	if root == nil {
+		return nil // the parser will say what is wrong
+	}
+	if _, _, err := expandedSize(root, map[*yamlv3.Node][2]int{}, map[*yamlv3.Node]bool{}); err != nil {
+		return &problem{line: d.line, message: "the document is refused: " + err.Error()}
+	}
+	return nil
+}
+
+// expandedSize returns how many bytes and values a node has once expanded.
+func expandedSize(n *yamlv3.Node, known map[*yamlv3.Node][2]int, open map[*yamlv3.Node]bool) (size, nodes int, err error) {
+	if n.Kind == yamlv3.AliasNode {
+		n = n.Alias
+	}
+	if sum, ok := known[n]; ok {
+		return sum[0], sum[1], nil
+	}
+	if open[n] {
+		return 0, 0, errors.New("an alias is inside of what it stands for")
+	}
+	open[n] = true
+	size, nodes = len(n.Value)+1, 1
+	for _, child := range n.Content {
+		s, c, err := expandedSize(child, known, open)
+		if err != nil {
+			return 0, 0, err
+		}
+		size, nodes = size+s, nodes+c
+		if size > maxExpanded || nodes > maxExpandedNodes {
+			return 0, 0, errTooLarge
+		}
+	}
+	delete(open, n)
+	known[n] = [2]int{size, nodes}
+	return size, nodes, nil
+}
+
+// duplicateKey finds a key that a mapping has twice.
+func duplicateKey(n *yamlv3.Node) (line int, key string, found bool) {
+	if n.Kind == yamlv3.MappingNode {
+		seen := make(map[string]bool, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i]
+			if seen[k.Value] && k.Kind == yamlv3.ScalarNode {
+				return k.Line, k.Value, true
+			}
+			seen[k.Value] = k.Kind == yamlv3.ScalarNode
+		}
+	}
+	for _, child := range n.Content {
+		if line, key, found = duplicateKey(child); found {
+			return line, key, true
+		}
+	}
+	return 0, "", false
+}

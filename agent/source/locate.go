@@ -1,0 +1,86 @@
+package source
+
+import (
+	"strconv"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+)
+
+// lineOf returns the file's line of a field path ("spec.containers[0].image"), or of the deepest part of it that the document has.
+func (d *document) lineOf(path string) int {
+	n := d.node()
+	if n == nil {
+		return d.line
+	}
+	if n.Kind == yamlv3.DocumentNode && len(n.Content) > 0 {
+		n = n.Content[0]
+	}
+	line := n.Line
+	for _, step := range pathSteps(path) {
+		next, at := descend(n, step)
+		if next == nil {
+			break
+		}
+		n, line = next, at
+	}
+	return d.fileLine(line)
+}
+
+// pathSteps cuts a field path into names and indexes: a.b[c.d][0] is a, b, c.d, 0.
+func pathSteps(path string) []string {
+	var steps []string
+	for path != "" {
+		switch {
+		case path[0] == '.':
+			path = path[1:]
+		case path[0] == '[':
+			end := strings.IndexByte(path, ']')
+			if end < 0 {
+				return steps
+			}
+			steps = append(steps, strings.Trim(path[1:end], `"`))
+			path = path[end+1:]
+		default:
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			steps = append(steps, path[:end])
+			path = path[end:]
+		}
+	}
+	return steps
+}
+
+// descend goes one step down, and returns the node there and the line where it begins (of its key, in a mapping). A name on a list means the first
+// element that has it: some messages leave indexes out.
+func descend(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
+	if n.Kind == yamlv3.AliasNode {
+		n = n.Alias
+	}
+	switch n.Kind {
+	case yamlv3.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == step {
+				return n.Content[i+1], n.Content[i].Line
+			}
+		}
+	case yamlv3.SequenceNode:
+		if i, err := strconv.Atoi(step); err == nil {
+			if i >= 0 && i < len(n.Content) {
+				return n.Content[i], n.Content[i].Line
+			}
+			return nil, 0
+		}
+		for _, item := range n.Content {
+			if item.Kind != yamlv3.MappingNode {
+				continue
+			}
+			if found, line := descend(item, step); found != nil {
+				return found, line
+			}
+		}
+	}
+	return nil, 0
+}

@@ -1,0 +1,267 @@
+package source
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/berthd/berth/agent/objects"
+)
+
+// busyShown is how long a file may be open for writing before a verdict says so.
+const busyShown = 5 * time.Second
+
+// manifests is what is known of the manifest files of one directory.
+type manifests struct {
+	decoder  Decoder
+	now      func() time.Time
+	lastGood func(file string) []*v1.Pod
+
+	files map[string]*manifest
+	since map[string]time.Time // when each verdict was first given
+}
+
+// manifest is what is known of one file.
+type manifest struct {
+	id       fileID
+	sum      [sha256.Size]byte
+	read     bool // sum and items are of a version that was read
+	items    []Item
+	kept     []Item // last good versions of what the current version no longer has, or has wrong
+	warnings []string
+	problem  string    // why it could not be read
+	busy     time.Time // since when it is open for writing; zero if it is not
+}
+
+// key names an object of a manifest.
+type key struct {
+	kind, namespace, name string
+}
+
+func (i Item) key() key {
+	return key{i.Verdict.Kind, i.Verdict.Namespace, i.Verdict.Name}
+}
+
+// update reads one file again, if it changed. complete says that its writer has closed it.
+func (m *manifests) update(dir *directory, name string, complete bool) {
+	known := m.files[name]
+	if known == nil {
+		known = &manifest{}
+	}
+	v, err := dir.read(name, known.id, complete)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		delete(m.files, name)
+		return
+	case errors.Is(err, errBusy):
+		if known.busy.IsZero() {
+			known.busy = m.now()
+		}
+	case err != nil:
+		known.id, known.busy, known.problem = fileID{}, time.Time{}, err.Error()
+		m.keepLastGood(dir, name, known)
+	case v != nil:
+		m.decode(dir, name, known, v)
+	default:
+		known.busy = time.Time{}
+	}
+	m.files[name] = known
+}
+
+// decode takes in a new version of a file.
+func (m *manifests) decode(dir *directory, name string, known *manifest, v *version) {
+	sum := sha256.Sum256(v.data)
+	same := known.read && sum == known.sum
+	known.id, known.sum, known.warnings = v.id, sum, v.warnings
+	known.problem, known.busy, known.read = "", time.Time{}, true
+	if same {
+		return
+	}
+	m.keepLastGood(dir, name, known)
+	before := append(accepted(known.items), known.kept...)
+	known.items = m.decoder.Decode(filepath.Join(dir.path, name), v.data)
+	known.kept = nil
+	bad := false
+	for i := range known.items {
+		item := &known.items[i]
+		bad = bad || !item.Verdict.Accepted
+		reuse(item, before)
+	}
+	if bad {
+		known.kept = without(before, accepted(known.items))
+	}
+}
+
+// keepLastGood asks, for a file that has never been read by this agent, what it last held: it may have turned bad while the agent was not running.
+func (m *manifests) keepLastGood(dir *directory, name string, known *manifest) {
+	if m.lastGood == nil || len(known.items)+len(known.kept) > 0 {
+		return
+	}
+	file := filepath.Join(dir.path, name)
+	for _, pod := range m.lastGood(file) {
+		known.kept = append(known.kept, Item{Pod: pod, Verdict: Verdict{
+			File: file, Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Accepted: true,
+		}})
+	}
+}
+
+// accepted are the items that count.
+func accepted(items []Item) []Item {
+	var out []Item
+	for _, item := range items {
+		if item.Verdict.Accepted {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// without are the items of old whose objects are not among current.
+func without(old, current []Item) []Item {
+	have := make(map[key]bool, len(current))
+	for _, item := range current {
+		have[item.key()] = true
+	}
+	return slices.DeleteFunc(slices.Clone(old), func(item Item) bool { return have[item.key()] })
+}
+
+// reuse keeps the pointer of an object that did not change.
+func reuse(item *Item, before []Item) {
+	for _, old := range before {
+		if old.key() != item.key() {
+			continue
+		}
+		if item.Pod != nil && old.Pod != nil && equality.Semantic.DeepEqual(old.Pod, item.Pod) {
+			item.Pod = old.Pod
+		}
+		if item.Object != nil && old.Object != nil && equality.Semantic.DeepEqual(old.Object, item.Object) {
+			item.Object = old.Object
+		}
+	}
+}
+
+// anyBusy reports whether a file waits for its writer to close it.
+func (m *manifests) anyBusy() bool {
+	for _, f := range m.files {
+		if !f.busy.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// claims is who has each object and each UID.
+type claims struct {
+	keys map[key]string
+	uids map[string]string
+}
+
+// claim gives an item's object to its file, or returns which file has it already.
+func (c *claims) claim(item Item, file string) (owner string, ok bool) {
+	uid := string(item.Verdict.UID)
+	if owner, taken := c.keys[item.key()]; taken {
+		return owner, false
+	}
+	if owner, taken := c.uids[uid]; taken && uid != "" {
+		return owner, false
+	}
+	c.keys[item.key()] = file
+	if uid != "" {
+		c.uids[uid] = file
+	}
+	return file, true
+}
+
+// snapshot is what the files want together. In order of the files' names, the first has an object; what is kept of earlier versions comes last.
+func (m *manifests) snapshot(dir string) Snapshot {
+	s := Snapshot{Source: NameFile}
+	owners := &claims{keys: map[key]string{}, uids: map[string]string{}}
+	names := slices.Sorted(maps.Keys(m.files))
+	for _, name := range names {
+		f := m.files[name]
+		file := filepath.Join(dir, name)
+		s.Verdicts = append(s.Verdicts, m.fileVerdicts(file, f)...)
+		for _, item := range f.items {
+			v := item.Verdict
+			if v.Accepted {
+				if owner, ok := owners.claim(item, file); ok {
+					s.add(item)
+				} else {
+					v.Accepted, v.UID = false, ""
+					v.Message = duplicateOf(v, owner)
+				}
+			}
+			s.Verdicts = append(s.Verdicts, v)
+		}
+	}
+	for _, name := range names {
+		file := filepath.Join(dir, name)
+		for _, item := range m.files[name].kept {
+			if _, ok := owners.claim(item, file); !ok {
+				continue
+			}
+			s.add(item)
+			s.Verdicts = append(s.Verdicts, Verdict{
+				File: file, Kind: item.Verdict.Kind, Namespace: item.Verdict.Namespace, Name: item.Verdict.Name, UID: item.Verdict.UID, Accepted: true,
+				Warnings: []string{"the last good version stays until the manifest is good again, or deleted"},
+			})
+		}
+	}
+	return s
+}
+
+// add takes an item's object into the snapshot.
+func (s *Snapshot) add(item Item) {
+	if item.Pod != nil {
+		s.Pods = append(s.Pods, item.Pod)
+	}
+	if item.Object != nil {
+		s.Objects = append(s.Objects, item.Object)
+	}
+}
+
+// fileVerdicts are those about a file as a whole.
+func (m *manifests) fileVerdicts(file string, f *manifest) []Verdict {
+	var out []Verdict
+	if len(f.warnings) > 0 {
+		out = append(out, Verdict{File: file, Accepted: true, Warnings: f.warnings})
+	}
+	if f.problem != "" {
+		out = append(out, Verdict{File: file, Message: f.problem})
+	}
+	if !f.busy.IsZero() && m.now().Sub(f.busy) >= busyShown {
+		out = append(out, Verdict{File: file, Message: errBusy.Error()})
+	}
+	return out
+}
+
+// date sets since when each verdict of a snapshot has been given.
+func (m *manifests) date(s *Snapshot) {
+	next := make(map[string]time.Time, len(s.Verdicts))
+	for i := range s.Verdicts {
+		v := &s.Verdicts[i]
+		v.Since = time.Time{}
+		text := fmt.Sprintf("%+v", *v)
+		since, ok := m.since[text]
+		if !ok {
+			since = m.now()
+		}
+		v.Since, next[text] = since, since
+	}
+	m.since = next
+}
+
+// sameSnapshot reports whether nothing changed between two snapshots. Objects that did not change keep their pointers.
+func sameSnapshot(a, b *Snapshot) bool {
+	return a.Ready == b.Ready && slices.Equal(a.Pods, b.Pods) && slices.EqualFunc(a.Objects, b.Objects, func(x, y objects.Object) bool { return x == y }) &&
+		slices.EqualFunc(a.Verdicts, b.Verdicts, func(x, y Verdict) bool { return reflect.DeepEqual(x, y) })
+}

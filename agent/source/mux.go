@@ -1,0 +1,158 @@
+package source
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/objects"
+)
+
+// seenFormat is how the annotation kubernetes.io/config.seen is written: RFC 3339 with nine digits.
+const seenFormat = "2006-01-02T15:04:05.000000000Z07:00"
+
+// ObjectSink takes the local objects of the sources; *objects.Store is one.
+type ObjectSink interface {
+	Replace(source string, objs []objects.Object)
+}
+
+// MuxDeps are what a mux needs.
+type MuxDeps struct {
+	// Objects gets a snapshot's local objects before Out gets its pods; nil drops them.
+	Objects ObjectSink
+	// Out gets what is desired after every snapshot, one call after the other. It must not call Set.
+	Out func(Update)
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Mux merges the snapshots of several sources into one desired set.
+type Mux struct {
+	sources []string
+	deps    MuxDeps
+
+	setting sync.Mutex // held over a whole Set, with its calls to the outside
+
+	mu        sync.Mutex
+	snapshots map[string]Snapshot
+	merged    map[types.UID]merged
+	current   Update
+}
+
+// merged is a pod as it was given out, and the source's pod that it was made from.
+type merged struct {
+	from   *v1.Pod
+	source string
+	pod    *v1.Pod
+}
+
+// NewMux returns a mux for the named sources. Where two of them want the same pod, the first named has it.
+func NewMux(sources []string, deps MuxDeps) *Mux {
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	m := &Mux{sources: sources, deps: deps, snapshots: map[string]Snapshot{}, merged: map[types.UID]merged{}}
+	m.current = m.merge()
+	return m
+}
+
+// Set takes a source's latest snapshot. A source that is ready stays so, whatever later snapshots say. Snapshots of sources that the mux was not made for are
+// ignored.
+func (m *Mux) Set(s Snapshot) {
+	m.setting.Lock()
+	defer m.setting.Unlock()
+	if m.deps.Objects != nil {
+		m.deps.Objects.Replace(s.Source, s.Objects)
+	}
+	m.mu.Lock()
+	s.Ready = s.Ready || m.snapshots[s.Source].Ready
+	m.snapshots[s.Source] = s
+	m.current = m.merge()
+	update := m.current
+	m.mu.Unlock()
+	if m.deps.Out != nil {
+		m.deps.Out(update)
+	}
+}
+
+// Current returns what is desired now.
+func (m *Mux) Current() Update {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current
+}
+
+// merge computes the desired set. The caller holds mu, or is the constructor.
+func (m *Mux) merge() Update {
+	u := Update{Pods: map[types.UID]*v1.Pod{}, Ready: map[string]bool{}, AllReady: true}
+	next := map[types.UID]merged{}
+	names := map[string]string{} // full name of a static pod -> source
+	for _, source := range m.sources {
+		s := m.snapshots[source]
+		u.Ready[source] = s.Ready
+		u.AllReady = u.AllReady && s.Ready
+		refused := map[types.UID]string{}
+		for _, pod := range s.Pods {
+			name := fullName(pod.Namespace, pod.Name)
+			if other, taken := next[pod.UID]; taken {
+				refused[pod.UID] = other.source
+				continue
+			}
+			if source != NameAPI {
+				if other, taken := names[name]; taken {
+					refused[pod.UID] = other
+					continue
+				}
+				names[name] = source
+			}
+			next[pod.UID] = m.annotate(pod, source)
+			u.Pods[pod.UID] = next[pod.UID].pod
+		}
+		u.Verdicts = append(u.Verdicts, refuse(s.Verdicts, refused)...)
+	}
+	m.merged = next
+	return u
+}
+
+// annotate returns the pod with its source and when it was first seen. An unchanged pod stays the same pointer.
+func (m *Mux) annotate(pod *v1.Pod, source string) merged {
+	old, known := m.merged[pod.UID]
+	if known && old.from == pod && old.source == source {
+		return old
+	}
+	seen := m.deps.Now().Format(seenFormat)
+	if known {
+		seen = old.pod.Annotations[AnnotationSeen]
+	}
+	out := *pod
+	out.Annotations = maps.Clone(pod.Annotations)
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	out.Annotations[AnnotationSource], out.Annotations[AnnotationSeen] = source, seen
+	if known && reflect.DeepEqual(old.pod, &out) {
+		return merged{from: pod, source: source, pod: old.pod}
+	}
+	return merged{from: pod, source: source, pod: &out}
+}
+
+// refuse turns the verdicts about pods that an earlier source has.
+func refuse(verdicts []Verdict, refused map[types.UID]string) []Verdict {
+	if len(refused) == 0 {
+		return verdicts
+	}
+	out := make([]Verdict, 0, len(verdicts))
+	for _, v := range verdicts {
+		if source, ok := refused[v.UID]; ok && v.UID != "" {
+			v.Accepted, v.UID = false, ""
+			v.Message = fmt.Sprintf("duplicate: Pod %s is already in source %s", fullName(v.Namespace, v.Name), source)
+		}
+		out = append(out, v)
+	}
+	return out
+}

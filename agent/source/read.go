@@ -1,0 +1,220 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileID tells two versions of a file apart without reading it.
+type fileID struct {
+	device, inode uint64
+	size          int64
+	modified      unix.Timespec
+	changed       unix.Timespec
+}
+
+// version is one version of a manifest file as it was read.
+type version struct {
+	id       fileID
+	data     []byte
+	warnings []string
+}
+
+// errBusy says that somebody has the file open for writing.
+var errBusy = errors.New("the file is open for writing; waiting until it is closed")
+
+// directory reads the files of one directory, and nothing outside of it whatever the links in it say.
+type directory struct {
+	path string
+	root *os.Root
+}
+
+// openDirectory opens a manifest directory. The caller closes root.
+func openDirectory(path string) (*directory, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	return &directory{path: path, root: root}, nil
+}
+
+// names lists the manifests in the directory, unsorted.
+func (d *directory) names() ([]string, error) {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	names := all[:0]
+	for _, name := range all {
+		if isManifestName(name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// stat returns the file's identity and a name under which it can be opened below the root. The error is fs.ErrNotExist if there is no such
+// name any more; every other error is one to show.
+func (d *directory) stat(name string) (string, fileID, error) {
+	info, err := d.root.Lstat(name)
+	if err != nil {
+		return "", fileID{}, bare(err)
+	}
+	target := name
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if target, err = d.resolve(name); err != nil {
+			return "", fileID{}, err
+		}
+		if info, err = d.root.Stat(target); err != nil {
+			return "", fileID{}, fmt.Errorf("following the symbolic link: %w", opaque(err))
+		}
+	}
+	if !info.Mode().IsRegular() {
+		return "", fileID{}, fmt.Errorf("it is not a regular file but %s", kindOf(info.Mode()))
+	}
+	return target, identify(info), nil
+}
+
+// resolve follows a symbolic link, as long as it stays inside of the directory.
+func (d *directory) resolve(name string) (string, error) {
+	if _, err := d.root.Stat(name); err == nil {
+		return name, nil
+	}
+	// A link may also lead to where the directory is by an absolute path.
+	real, err := filepath.EvalSymlinks(d.path)
+	if err != nil {
+		return "", fmt.Errorf("following the symbolic link: %w", opaque(err))
+	}
+	target, err := filepath.EvalSymlinks(filepath.Join(d.path, name))
+	if err != nil {
+		return "", fmt.Errorf("following the symbolic link: %w", opaque(err))
+	}
+	inside, err := filepath.Rel(real, target)
+	if err != nil || !filepath.IsLocal(inside) {
+		return "", errors.New("the symbolic link leads out of the manifest directory")
+	}
+	return inside, nil
+}
+
+// read reads a file, unless it is still the known version: then it returns nil. complete says that its writer is known to have closed it; otherwise a
+// file that somebody has open for writing gives errBusy.
+func (d *directory) read(name string, known fileID, complete bool) (*version, error) {
+	target, id, err := d.stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if id == known {
+		return nil, nil
+	}
+	f, err := d.root.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, bare(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is not a regular file but %s", kindOf(info.Mode()))
+	}
+	if !complete && openForWriting(f) {
+		return nil, errBusy
+	}
+	v := &version{id: identify(info), warnings: ownerWarnings(info)}
+	// One byte more than allowed is enough to see that it is too large.
+	if v.data, err = io.ReadAll(io.LimitReader(f, MaxManifest+1)); err != nil {
+		return nil, bare(err)
+	}
+	return v, nil
+}
+
+// openForWriting reports whether any process has the file open for writing, by asking for a read lease, which the kernel then refuses. Where leases do not
+// work the answer is no. A lease that was given is returned at once; a writer that comes between waits for microseconds.
+func openForWriting(f *os.File) bool {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	busy := false
+	_ = conn.Control(func(fd uintptr) {
+		_, err := unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK)
+		busy = errors.Is(err, unix.EAGAIN)
+		if err == nil {
+			_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK)
+		}
+	})
+	return busy
+}
+
+// identify reads a file's identity.
+func identify(info fs.FileInfo) fileID {
+	id := fileID{size: info.Size()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		id.device, id.inode = uint64(st.Dev), st.Ino
+		id.modified, id.changed = unix.Timespec(st.Mtim), unix.Timespec(st.Ctim)
+	}
+	return id
+}
+
+// ownerWarnings says who else than root can change a file or directory: whoever can, is root on this node.
+func ownerWarnings(info fs.FileInfo) []string {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	var warnings []string
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		warnings = append(warnings, fmt.Sprintf("it belongs to user %d, who can run any pod on this node; it should belong to root", st.Uid))
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		warnings = append(warnings, fmt.Sprintf("its mode %04o lets others than its owner write to it, who can so run any pod on this node", mode))
+	}
+	if !info.IsDir() && st.Nlink > 1 {
+		warnings = append(warnings, fmt.Sprintf("it has %d hard links: it can be changed under other names", st.Nlink))
+	}
+	return warnings
+}
+
+// kindOf names a file's kind.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	default:
+		return strings.TrimSpace("a special file " + mode.String())
+	}
+}
+
+// bare takes operation and path off an error: the verdict names the file already.
+func bare(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err
+	}
+	return err
+}
+
+// opaque keeps only an error's text, so that a link to nothing is not taken for a file that is gone.
+func opaque(err error) error {
+	return errors.New(bare(err).Error())
+}
