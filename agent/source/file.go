@@ -36,8 +36,6 @@ type FileConfig struct {
 // FileDeps are what a file source needs.
 type FileDeps struct {
 	Logger *slog.Logger
-	// Out gets a snapshot at start and after every change. It is called from Run, one call after the other.
-	Out func(Snapshot)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// LastGood, where not nil, returns the pods that a manifest last held before this agent started. It is asked about manifests that are bad when they are
@@ -45,14 +43,14 @@ type FileDeps struct {
 	LastGood func(file string) []*v1.Pod
 }
 
-// File is the source of a manifest directory.
+// File is the source of a manifest directory. It is a [Source].
 type File struct {
 	path   string
 	rescan time.Duration
 	log    *slog.Logger
-	out    func(Snapshot)
 
 	// All below is Run's.
+	out     func(Snapshot)
 	known   *manifests
 	watcher *watcher
 	single  string // the only file that counts, in single file mode
@@ -70,7 +68,6 @@ func NewFile(cfg FileConfig, deps FileDeps) *File {
 		path:   filepath.Clean(cfg.Path),
 		rescan: cfg.Rescan,
 		log:    deps.Logger,
-		out:    deps.Out,
 	}
 	if f.rescan <= 0 {
 		f.rescan = DefaultRescan
@@ -86,9 +83,13 @@ func NewFile(cfg FileConfig, deps FileDeps) *File {
 	return f
 }
 
-// Run reads the manifests and keeps them up to date until ctx ends, whose error it returns. It never gives up: whatever cannot be read is in the snapshots'
-// verdicts and is tried again.
-func (f *File) Run(ctx context.Context) error {
+// Name returns NameFile.
+func (f *File) Name() string { return NameFile }
+
+// Run reads the manifests and keeps them up to date until ctx ends. It is called once. It never gives up: whatever cannot be read is in the
+// snapshots' verdicts and is tried again.
+func (f *File) Run(ctx context.Context, out func(Snapshot)) error {
+	f.out = out
 	defer f.stopWatching()
 	f.lookThrough()
 	for {
@@ -96,7 +97,7 @@ func (f *File) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return ctx.Err()
+			return nil
 		case batch := <-f.notices():
 			f.handle(batch)
 		case <-timer.C:
@@ -150,10 +151,18 @@ func (f *File) handle(batch []notice) {
 			f.lookThrough()
 			return
 		}
-		if f.wanted(n.name) && !f.incomplete(dir, n) {
+		if !f.wanted(n.name) {
+			continue
+		}
+		if f.single != "" && n.mask&unix.IN_CLOSE_WRITE == 0 {
+			f.lookThrough() // it may have become a directory
+			return
+		}
+		if !f.incomplete(dir, n) {
 			f.known.update(dir, n.name, n.mask&unix.IN_CLOSE_WRITE != 0)
 		}
 	}
+	f.known.updateLinks(dir)
 }
 
 // incomplete reports whether a notice is of a file that was just created and will be written: another notice comes when it is closed. Links are complete

@@ -31,7 +31,7 @@ func TestSamePodsAsKubelet(t *testing.T) {
 	if err != nil || len(files) != len(want) {
 		t.Fatalf("%d manifests and %d pods, %v", len(files), len(want), err)
 	}
-	mux := NewMux([]string{NameFile}, MuxDeps{})
+	mux := NewMux(named(NameFile), MuxDeps{})
 	var pods []*v1.Pod
 	for _, file := range files {
 		data, err := os.ReadFile(file)

@@ -39,6 +39,7 @@ type manifest struct {
 	kept     []Item // last good versions of what the current version no longer has, or has wrong
 	warnings []string
 	problem  string    // why it could not be read
+	link     bool      // it is a symbolic link
 	busy     time.Time // since when it is open for writing; zero if it is not
 }
 
@@ -77,11 +78,20 @@ func (m *manifests) update(dir *directory, name string, complete bool) {
 	m.files[name] = known
 }
 
+// updateLinks reads the files again that symbolic links lead to, if they changed: no notice about the link tells of that.
+func (m *manifests) updateLinks(dir *directory) {
+	for name, f := range m.files {
+		if f.link {
+			m.update(dir, name, false)
+		}
+	}
+}
+
 // decode takes in a new version of a file.
 func (m *manifests) decode(dir *directory, name string, known *manifest, v *version) {
 	sum := sha256.Sum256(v.data)
 	same := known.read && sum == known.sum
-	known.id, known.sum, known.warnings = v.id, sum, v.warnings
+	known.id, known.sum, known.warnings, known.link = v.id, sum, v.warnings, v.link
 	known.problem, known.busy, known.read = "", time.Time{}, true
 	if same {
 		return
@@ -165,20 +175,21 @@ type claims struct {
 	uids map[string]string
 }
 
-// claim gives an item's object to its file, or returns which file has it already.
-func (c *claims) claim(item Item, file string) (owner string, ok bool) {
-	uid := string(item.Verdict.UID)
+// claim gives an item's object to its file. Where another has it already, it says so instead.
+func (c *claims) claim(item Item, file string) (conflict string) {
+	v := &item.Verdict
+	uid := string(v.UID)
 	if owner, taken := c.keys[item.key()]; taken {
-		return owner, false
+		return fmt.Sprintf("duplicate: %s %s is already in %s", v.Kind, fullName(v.Namespace, v.Name), owner)
 	}
 	if owner, taken := c.uids[uid]; taken && uid != "" {
-		return owner, false
+		return fmt.Sprintf("duplicate: another pod has the UID %s already, in %s", uid, owner)
 	}
 	c.keys[item.key()] = file
 	if uid != "" {
 		c.uids[uid] = file
 	}
-	return file, true
+	return ""
 }
 
 // snapshot is what the files want together. In order of the files' names, the first has an object; what is kept of earlier versions comes last.
@@ -193,11 +204,10 @@ func (m *manifests) snapshot(dir string) Snapshot {
 		for _, item := range f.items {
 			v := item.Verdict
 			if v.Accepted {
-				if owner, ok := owners.claim(item, file); ok {
+				if conflict := owners.claim(item, file); conflict == "" {
 					s.add(item)
 				} else {
-					v.Accepted, v.UID = false, ""
-					v.Message = duplicateOf(v, owner)
+					v.Accepted, v.UID, v.Message = false, "", conflict
 				}
 			}
 			s.Verdicts = append(s.Verdicts, v)
@@ -206,7 +216,7 @@ func (m *manifests) snapshot(dir string) Snapshot {
 	for _, name := range names {
 		file := filepath.Join(dir, name)
 		for _, item := range m.files[name].kept {
-			if _, ok := owners.claim(item, file); !ok {
+			if owners.claim(item, file) != "" {
 				continue
 			}
 			s.add(item)

@@ -1,9 +1,12 @@
 package source
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +36,7 @@ type MuxDeps struct {
 
 // Mux merges the snapshots of several sources into one desired set.
 type Mux struct {
-	sources []string
+	sources []Source
 	deps    MuxDeps
 
 	setting sync.Mutex // held over a whole Set, with its calls to the outside
@@ -51,8 +54,8 @@ type merged struct {
 	pod    *v1.Pod
 }
 
-// NewMux returns a mux for the named sources. Where two of them want the same pod, the first named has it.
-func NewMux(sources []string, deps MuxDeps) *Mux {
+// NewMux returns a mux of sources. Where two of them want the same pod, the first has it.
+func NewMux(sources []Source, deps MuxDeps) *Mux {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
@@ -61,11 +64,29 @@ func NewMux(sources []string, deps MuxDeps) *Mux {
 	return m
 }
 
-// Set takes a source's latest snapshot. A source that is ready stays so, whatever later snapshots say. Snapshots of sources that the mux was not made for are
-// ignored.
+// Run runs the sources until ctx ends, and joins them. A source that gives up does not end the others: what it wanted last stays.
+func (m *Mux) Run(ctx context.Context) error {
+	errs := make([]error, len(m.sources))
+	var running sync.WaitGroup
+	for i, source := range m.sources {
+		running.Go(func() {
+			if err := source.Run(ctx, m.Set); err != nil {
+				errs[i] = fmt.Errorf("running the pod source %s: %w", source.Name(), err)
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// Set takes a source's latest snapshot. A source that is ready stays so, whatever later snapshots say. Run calls it for the mux's own sources; snapshots of
+// others are ignored.
 func (m *Mux) Set(s Snapshot) {
 	m.setting.Lock()
 	defer m.setting.Unlock()
+	if !slices.ContainsFunc(m.sources, func(source Source) bool { return source.Name() == s.Source }) {
+		return
+	}
 	if m.deps.Objects != nil {
 		m.deps.Objects.Replace(s.Source, s.Objects)
 	}
@@ -92,7 +113,8 @@ func (m *Mux) merge() Update {
 	u := Update{Pods: map[types.UID]*v1.Pod{}, Ready: map[string]bool{}, AllReady: true}
 	next := map[types.UID]merged{}
 	names := map[string]string{} // full name of a static pod -> source
-	for _, source := range m.sources {
+	for _, from := range m.sources {
+		source := from.Name()
 		s := m.snapshots[source]
 		u.Ready[source] = s.Ready
 		u.AllReady = u.AllReady && s.Ready

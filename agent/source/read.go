@@ -24,6 +24,7 @@ type fileID struct {
 // version is one version of a manifest file as it was read.
 type version struct {
 	id       fileID
+	link     bool // it was read through a symbolic link
 	data     []byte
 	warnings []string
 }
@@ -109,6 +110,12 @@ func (d *directory) resolve(name string) (string, error) {
 	return inside, nil
 }
 
+// isLink reports whether a name is a symbolic link.
+func (d *directory) isLink(name string) bool {
+	info, err := d.root.Lstat(name)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
 // read reads a file, unless it is still the known version: then it returns nil. complete says that its writer is known to have closed it; otherwise a
 // file that somebody has open for writing gives errBusy.
 func (d *directory) read(name string, known fileID, complete bool) (*version, error) {
@@ -134,7 +141,7 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 	if !complete && openForWriting(f) {
 		return nil, errBusy
 	}
-	v := &version{id: identify(info), warnings: ownerWarnings(info)}
+	v := &version{id: identify(info), warnings: ownerWarnings(info), link: d.isLink(name)}
 	// One byte more than allowed is enough to see that it is too large.
 	if v.data, err = io.ReadAll(io.LimitReader(f, MaxManifest+1)); err != nil {
 		return nil, bare(err)

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +26,15 @@ const (
 	// AnnotationHash is a static pod's hash, which is its UID unless the manifest sets one.
 	AnnotationHash = "kubernetes.io/config.hash"
 )
+
+// Source is a place that pods come from.
+type Source interface {
+	// Name is the source's name, the same at all times.
+	Name() string
+	// Run calls out with a first snapshot as soon as it has one, and again after every change, one call after the other, until ctx ends. It returns nil
+	// then, and never before unless it can never work.
+	Run(ctx context.Context, out func(Snapshot)) error
+}
 
 // Snapshot is all that one source wants.
 type Snapshot struct {

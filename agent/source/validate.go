@@ -2,7 +2,6 @@ package source
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,9 +60,8 @@ func validateFile(decoder Decoder, owners *claims, file string) []Verdict {
 	for _, item := range decoder.Decode(file, data) {
 		v := item.Verdict
 		if v.Accepted {
-			if owner, ok := owners.claim(item, file); !ok {
-				v.Accepted, v.UID = false, ""
-				v.Message = duplicateOf(v, owner)
+			if conflict := owners.claim(item, file); conflict != "" {
+				v.Accepted, v.UID, v.Message = false, "", conflict
 			}
 		}
 		out = append(out, v)
@@ -90,9 +88,4 @@ func readManifest(file string) ([]byte, error) {
 		return nil, err
 	}
 	return v.data, nil
-}
-
-// duplicateOf is the message about an object that another manifest has already.
-func duplicateOf(v Verdict, owner string) string {
-	return fmt.Sprintf("duplicate: %s %s is already in %s", v.Kind, fullName(v.Namespace, v.Name), owner)
 }

@@ -1,0 +1,576 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noRescan is so long that whatever a test sees came by a notice of the kernel.
+const noRescan = time.Hour
+
+// tooLong is when a test gives up; nothing depends on how long things take otherwise.
+const tooLong = 30 * time.Second
+
+// rig is a running file source.
+type rig struct {
+	t    *testing.T
+	dir  string
+	mu   sync.Mutex
+	last Snapshot
+	seen int
+	wake chan struct{}
+	stop func()
+}
+
+func manifest4(name, image string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %s}]}\n", name, image)
+}
+
+func start(t *testing.T, path string, change ...func(*FileConfig, *FileDeps)) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: path, wake: make(chan struct{}, 1)}
+	cfg := FileConfig{Path: path, NodeName: "n", Rescan: noRescan}
+	deps := FileDeps{Logger: slog.New(slog.DiscardHandler)}
+	out := func(s Snapshot) {
+		r.mu.Lock()
+		r.last, r.seen = s, r.seen+1
+		r.mu.Unlock()
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+	for _, c := range change {
+		c(&cfg, &deps)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- NewFile(cfg, deps).Run(ctx, out) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	t.Cleanup(r.stop)
+	r.until("the first snapshot", func(Snapshot) bool { return true })
+	return r
+}
+
+// until waits for a snapshot that is as wanted, and returns it.
+func (r *rig) until(what string, ok func(Snapshot) bool) Snapshot {
+	r.t.Helper()
+	timeout := time.After(tooLong)
+	for {
+		r.mu.Lock()
+		last, seen := r.last, r.seen
+		r.mu.Unlock()
+		if seen > 0 && ok(last) {
+			return last
+		}
+		select {
+		case <-r.wake:
+		case <-timeout:
+			r.t.Fatalf("never saw %s; the last snapshot is %s", what, describe(last))
+		}
+	}
+}
+
+// pods waits until exactly these pods are wanted, as name=image.
+func (r *rig) pods(want ...string) Snapshot {
+	r.t.Helper()
+	return r.until("pods "+strings.Join(want, " "), func(s Snapshot) bool { return slices.Equal(podsOf(s), want) })
+}
+
+// refused waits for a verdict that refuses a file, with a message that has text in it.
+func (r *rig) refused(file, text string) Snapshot {
+	r.t.Helper()
+	return r.until(file+" refused: "+text, func(s Snapshot) bool {
+		for _, v := range s.Verdicts {
+			if filepath.Base(v.File) == file && !v.Accepted && strings.Contains(v.Message, text) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func podsOf(s Snapshot) []string {
+	var out []string
+	for _, p := range s.Pods {
+		out = append(out, strings.TrimSuffix(p.Name, "-n")+"="+p.Spec.Containers[0].Image)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func describe(s Snapshot) string {
+	out := fmt.Sprintf("ready=%v pods=%v", s.Ready, podsOf(s))
+	for _, v := range s.Verdicts {
+		out += "\n  " + filepath.Base(v.File) + " " + summary(v)
+	}
+	return out
+}
+
+// write writes a file in one go, as `cp` does: create, write, close.
+func (r *rig) write(name, data string) {
+	r.t.Helper()
+	put(r.t, filepath.Join(r.dir, name), data)
+}
+
+func put(t *testing.T, path, data string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func privateDir(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	must(t, os.Mkdir(dir, 0o755))
+	return dir
+}
+
+func TestFileFollowsTheDirectory(t *testing.T) {
+	dir := privateDir(t)
+	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	r := start(t, dir)
+	if s := r.pods("a=i:1"); !s.Ready || s.Source != NameFile {
+		t.Errorf("%s", describe(s))
+	}
+	r.write("b.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i:1"}]}}`)
+	before := r.pods("a=i:1", "b=i:1")
+	r.write("a.yaml", manifest4("a", "i:2")) // in place
+	after := r.pods("a=i:2", "b=i:1")
+	if find(after, "b") != find(before, "b") {
+		t.Error("the pod that did not change is another pointer")
+	}
+	must(t, os.Rename(filepath.Join(dir, "b.json"), filepath.Join(dir, "b.json.bak")))
+	r.pods("a=i:2")
+	put(t, filepath.Join(dir, ".tmp"), manifest4("b", "i:3")) // atomically
+	must(t, os.Rename(filepath.Join(dir, ".tmp"), filepath.Join(dir, "b.yaml")))
+	r.pods("a=i:2", "b=i:3")
+	must(t, os.Symlink("b.yaml", filepath.Join(dir, "link.yaml")))
+	r.refused("link.yaml", "duplicate")
+	must(t, os.Remove(filepath.Join(dir, "link.yaml")))
+	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
+	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	if s := r.pods(); !s.Ready {
+		t.Error("an empty directory is not ready")
+	}
+}
+
+func find(s Snapshot, name string) *v1.Pod {
+	for _, p := range s.Pods {
+		if p.Name == name+"-n" {
+			return p
+		}
+	}
+	return nil
+}
+
+func TestFileIgnoresEditors(t *testing.T) {
+	dir := privateDir(t)
+	r := start(t, dir)
+	for _, name := range []string{".a.yaml.swp", "4913", "a.yaml~", "#a.yaml#", "a.yaml.bak", "a.txt"} {
+		r.write(name, manifest4("x", "i:1"))
+	}
+	must(t, os.Mkdir(filepath.Join(dir, "sub.yaml"), 0o755))
+	r.refused("sub.yaml", "a directory")
+	r.write("a.yaml", manifest4("a", "i:1"))
+	if s := r.pods("a=i:1"); len(s.Verdicts) != 2 {
+		t.Errorf("%s", describe(s))
+	}
+}
+
+// Half of a manifest may be a valid manifest of something else. A file is not read before its writer has closed it, whether it was there before or is new.
+func TestFileHalfWritten(t *testing.T) {
+	dir := privateDir(t)
+	open := func(name string) *os.File {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY, 0o644)
+		must(t, err)
+		return f
+	}
+	early := open("early.yaml")
+	text := manifest4("early", "i:1")
+	_, err := early.WriteString(text)
+	must(t, err)
+	r := start(t, dir)
+	late := open("late.yaml")
+	_, err = late.WriteString(manifest4("late", "i:1"))
+	must(t, err)
+	must(t, late.Chmod(0o600)) // gives a notice, too
+	r.write("done.yaml", manifest4("done", "i:1"))
+	if s := r.pods("done=i:1"); find(s, "early") != nil || find(s, "late") != nil {
+		t.Errorf("%s", describe(s))
+	}
+	must(t, late.Close())
+	r.pods("done=i:1", "late=i:1")
+	must(t, early.Close())
+	r.pods("done=i:1", "early=i:1", "late=i:1")
+}
+
+// A manifest that turns bad, in whichever way, takes nothing away; a good one after it counts at once.
+func TestFileLastGoodVersionStays(t *testing.T) {
+	for _, bad := range []struct{ name, data, message string }{
+		{"syntax", "kind: [", "yaml:"},
+		{"empty", "", "empty"},
+		{"binary", "\x00", "not text"},
+		{"invalid", manifest4("a", `""`), "Required value"},
+		{"renamed and invalid", manifest4("other", `""`), "Required value"},
+		{"other kind", "apiVersion: v1\nkind: Node\n", "not supported"},
+		{"too large", "#" + strings.Repeat("x", MaxManifest), "larger than"},
+		{"reference", strings.Replace(manifest4("a", "i"), "spec: {", "spec: {serviceAccountName: x, ", 1), "may not reference"},
+	} {
+		t.Run(bad.name, func(t *testing.T) {
+			dir := privateDir(t)
+			r := start(t, dir)
+			r.write("a.yaml", manifest4("a", "i:1"))
+			r.write("b.yaml", manifest4("b", "i:1"))
+			before := find(r.pods("a=i:1", "b=i:1"), "a")
+			r.write("a.yaml", bad.data)
+			s := r.refused("a.yaml", bad.message)
+			if !slices.Equal(podsOf(s), []string{"a=i:1", "b=i:1"}) || find(s, "a") != before {
+				t.Errorf("%s", describe(s))
+			}
+			r.write("a.yaml", manifest4("a", "i:2"))
+			s = r.pods("a=i:2", "b=i:1")
+			if len(s.Verdicts) != 2 || !s.Verdicts[0].Accepted {
+				t.Errorf("%s", describe(s))
+			}
+			r.write("a.yaml", bad.data)
+			r.refused("a.yaml", bad.message)
+			must(t, os.Remove(filepath.Join(dir, "a.yaml")))
+			r.pods("b=i:1")
+		})
+	}
+}
+
+// In a file of several documents, the good ones count, and what a bad one was before stays.
+func TestFileLastGoodDocuments(t *testing.T) {
+	dir := privateDir(t)
+	r := start(t, dir)
+	cm := func(value string) string {
+		return "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {k: " + value + "}\n---\n"
+	}
+	r.write("a.yaml", manifest4("a", "i:1")+cm("v1")+manifest4("b", "i:1"))
+	r.pods("a=i:1", "b=i:1")
+	r.write("a.yaml", manifest4("a", `""`)+cm("[]")+manifest4("b", "i:2")+"---\n"+manifest4("c", "i:1"))
+	s := r.pods("a=i:1", "b=i:2", "c=i:1")
+	if len(s.Objects) != 1 {
+		t.Errorf("%s", describe(s))
+	}
+	var kept []string
+	for _, v := range s.Verdicts {
+		if v.Accepted && v.Document == 0 {
+			kept = append(kept, v.Kind+" "+v.Name)
+		}
+	}
+	if !slices.Equal(kept, []string{"Pod a-n", "ConfigMap m"}) {
+		t.Errorf("kept: %v", kept)
+	}
+	r.write("a.yaml", manifest4("b", "i:2"))
+	if s := r.pods("b=i:2"); len(s.Objects) != 0 {
+		t.Errorf("%s", describe(s))
+	}
+}
+
+// After a restart of the agent, a bad manifest keeps the pods that the agent remembers.
+func TestFileLastGoodOverARestart(t *testing.T) {
+	dir := privateDir(t)
+	put(t, filepath.Join(dir, "bad.yaml"), "kind: [")
+	put(t, filepath.Join(dir, "good.yaml"), manifest4("good", "i:1"))
+	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "out.yaml")))
+	r := start(t, dir, func(_ *FileConfig, deps *FileDeps) {
+		deps.LastGood = func(file string) []*v1.Pod {
+			name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+			return []*v1.Pod{{
+				ObjectMeta: metav1.ObjectMeta{Name: name + "-n", Namespace: "default", UID: "u-" + "x"},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Image: "old"}}},
+			}}
+		}
+	})
+	// Both remembered pods have the same UID here, so that the first wins.
+	if s := r.until("the first", func(s Snapshot) bool { return s.Ready }); !slices.Equal(podsOf(s), []string{"bad=old", "good=i:1"}) {
+		t.Errorf("%s", describe(s))
+	}
+	r.write("bad.yaml", manifest4("new", "i:1"))
+	r.pods("good=i:1", "new=i:1", "out=old")
+}
+
+func TestFileDuplicates(t *testing.T) {
+	dir := privateDir(t)
+	r := start(t, dir)
+	r.write("b.yaml", manifest4("x", "i:b"))
+	r.pods("x=i:b")
+	r.write("c.yaml", manifest4("x", "i:c"))
+	s := r.refused("c.yaml", "duplicate: Pod default/x-n is already in "+filepath.Join(dir, "b.yaml"))
+	if !slices.Equal(podsOf(s), []string{"x=i:b"}) {
+		t.Errorf("%s", describe(s))
+	}
+	r.write("a.yaml", manifest4("x", "i:a"))
+	r.pods("x=i:a")
+	// A version that is only kept never beats one that is in a manifest.
+	r.write("a.yaml", "kind: [")
+	r.pods("x=i:b")
+	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
+	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	r.pods("x=i:c")
+	// Two pods of different names with the same UID.
+	r.write("d.yaml", strings.Replace(manifest4("w", "i:1"), "name: w", "name: w, uid: same", 1))
+	r.write("e.yaml", strings.Replace(manifest4("z", "i:1"), "name: z", "name: z, uid: same", 1))
+	r.refused("e.yaml", "duplicate: another pod has the UID same already")
+	r.pods("w=i:1", "x=i:c")
+}
+
+func TestFileLinks(t *testing.T) {
+	dir := privateDir(t)
+	outside := filepath.Join(filepath.Dir(dir), "outside.yaml")
+	put(t, outside, manifest4("outside", "i:1"))
+	r := start(t, dir)
+	link := func(target, name string) { must(t, os.Symlink(target, filepath.Join(dir, name))) }
+	link("../outside.yaml", "relative.yaml")
+	r.refused("relative.yaml", "leads out of the manifest directory")
+	link(outside, "absolute.yaml")
+	r.refused("absolute.yaml", "leads out of the manifest directory")
+	link("nothing.yaml", "dangling.yaml")
+	r.refused("dangling.yaml", "no such file")
+	link("loop.yaml", "loop.yaml")
+	r.refused("loop.yaml", "symbolic link")
+	r.write("file.yaml", manifest4("a", "i:1"))
+	must(t, os.Mkdir(filepath.Join(dir, ".hidden"), 0o755))
+	put(t, filepath.Join(dir, ".hidden", "b.yaml"), manifest4("b", "i:1"))
+	link(".hidden/b.yaml", "b.yaml")
+	r.pods("a=i:1", "b=i:1")
+	put(t, filepath.Join(dir, ".hidden", "c.yaml"), manifest4("c", "i:1"))
+	link(filepath.Join(dir, ".hidden", "c.yaml"), "c.yaml")
+	r.pods("a=i:1", "b=i:1", "c=i:1")
+	// What a link leads to is looked at with every notice, though the kernel tells nothing about it.
+	put(t, filepath.Join(dir, ".hidden", "c.yaml"), manifest4("c", "i:2"))
+	r.write("file.yaml", manifest4("a", "i:1")+"\n")
+	r.pods("a=i:1", "b=i:1", "c=i:2")
+	// A good manifest that is replaced by a link out keeps its pod.
+	must(t, os.Symlink(outside, filepath.Join(dir, ".l")))
+	must(t, os.Rename(filepath.Join(dir, ".l"), filepath.Join(dir, "file.yaml")))
+	if s := r.refused("file.yaml", "leads out"); find(s, "a") == nil || find(s, "outside") != nil {
+		t.Errorf("%s", describe(s))
+	}
+}
+
+// Mounted ConfigMaps and the like swap a whole directory by one rename of a link.
+func TestFileSwappedByLink(t *testing.T) {
+	dir := privateDir(t)
+	for _, v := range []string{"1", "2"} {
+		must(t, os.Mkdir(filepath.Join(dir, "..v"+v), 0o755))
+		put(t, filepath.Join(dir, "..v"+v, "a.yaml"), manifest4("a", "i:"+v))
+	}
+	must(t, os.Symlink("..v1", filepath.Join(dir, "..data")))
+	must(t, os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")))
+	r := start(t, dir)
+	r.pods("a=i:1")
+	must(t, os.Symlink("..v2", filepath.Join(dir, "..tmp")))
+	must(t, os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
+	r.pods("a=i:2")
+}
+
+func TestFileDirectoryComesLater(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "x", "y", "manifests")
+	r := start(t, dir)
+	if s := r.refused("manifests", "does not exist"); s.Ready {
+		t.Error("ready without a directory")
+	}
+	must(t, os.MkdirAll(dir, 0o755))
+	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	if s := r.pods("a=i:1"); !s.Ready {
+		t.Error("not ready")
+	}
+	r.write("a.yaml", manifest4("a", "i:2"))
+	r.pods("a=i:2")
+}
+
+// A directory that is gone, or replaced, or not to be read, is not an empty one.
+func TestFileDirectoryGoesAway(t *testing.T) {
+	dir := privateDir(t)
+	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	r := start(t, dir)
+	r.pods("a=i:1")
+	must(t, os.Rename(dir, dir+".old"))
+	if s := r.refused("manifests", "does not exist"); find(s, "a") == nil || !s.Ready {
+		t.Errorf("%s", describe(s))
+	}
+	must(t, os.WriteFile(dir, []byte("kind: ["), 0o644)) // a file in its place
+	r.refused("manifests", "yaml:")
+	must(t, os.Remove(dir))
+	must(t, os.Mkdir(dir, 0o755))
+	put(t, filepath.Join(dir, "b.yaml"), manifest4("b", "i:1"))
+	r.pods("b=i:1")
+	must(t, os.RemoveAll(dir))
+	r.refused("manifests", "does not exist")
+	must(t, os.Rename(dir+".old", dir))
+	r.pods("a=i:1")
+	r.write("c.yaml", manifest4("c", "i:1"))
+	r.pods("a=i:1", "c=i:1")
+}
+
+func TestFileSingle(t *testing.T) {
+	dir := privateDir(t)
+	path := filepath.Join(dir, "pod") // the name does not matter when it was named by the user
+	put(t, path, manifest4("a", "i:1"))
+	put(t, filepath.Join(dir, "other.yaml"), manifest4("other", "i:1"))
+	r := start(t, path)
+	r.pods("a=i:1")
+	put(t, path, manifest4("a", "i:2"))
+	r.pods("a=i:2")
+	must(t, os.Remove(path))
+	r.pods()
+	put(t, path, manifest4("a", "i:3"))
+	r.pods("a=i:3")
+}
+
+// What the kernel does not tell, a look through the directory finds; one that finds nothing new gives no snapshot.
+func TestFileRescan(t *testing.T) {
+	dir := privateDir(t)
+	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	f := NewFile(FileConfig{Path: dir, NodeName: "n"}, FileDeps{})
+	count, last := 0, Snapshot{}
+	f.out = func(s Snapshot) { count, last = count+1, s }
+	defer f.stopWatching()
+	look := func(wantCount int, wantPods ...string) {
+		t.Helper()
+		f.lookThrough()
+		if count != wantCount || !slices.Equal(podsOf(last), wantPods) {
+			t.Errorf("%d snapshots, want %d; %s", count, wantCount, describe(last))
+		}
+	}
+	look(1, "a=i:1")
+	look(1, "a=i:1")
+	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:2"))
+	look(2, "a=i:2")
+	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:2")) // rewritten, the same
+	look(2, "a=i:2")
+	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	look(3)
+}
+
+func TestFileDirectoryOfOthers(t *testing.T) {
+	dir := privateDir(t)
+	must(t, os.Chmod(dir, 0o777))
+	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o666))
+	r := start(t, dir)
+	s := r.pods("a=i:1")
+	warned := map[string]string{}
+	for _, v := range s.Verdicts {
+		if len(v.Warnings) > 0 {
+			warned[filepath.Base(v.File)] = v.Warnings[0]
+		}
+		if !v.Accepted {
+			t.Errorf("a warning refused something: %s", summary(v))
+		}
+	}
+	for _, name := range []string{"manifests", "a.yaml"} {
+		if !strings.Contains(warned[name], "lets others than its owner write") {
+			t.Errorf("%s: %q of %v", name, warned[name], slices.Sorted(maps.Keys(warned)))
+		}
+	}
+	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o644))
+	must(t, os.Chmod(dir, 0o755))
+	r.write("b.yaml", manifest4("b", "i:1"))
+	r.until("no warning about the file", func(s Snapshot) bool {
+		return !slices.ContainsFunc(s.Verdicts, func(v Verdict) bool { return filepath.Base(v.File) == "a.yaml" && len(v.Warnings) > 0 })
+	})
+}
+
+func TestFileSpecialFiles(t *testing.T) {
+	dir := privateDir(t)
+	r := start(t, dir)
+	must(t, mkfifo(filepath.Join(dir, "pipe.yaml")))
+	r.refused("pipe.yaml", "a named pipe")
+	r.write("a.yaml", manifest4("a", "i:1"))
+	r.pods("a=i:1")
+}
+
+// Since says when a verdict began, and does not move while it stays.
+func TestVerdictSince(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	m := &manifests{decoder: Decoder{NodeName: "n"}, now: func() time.Time { return now }, files: map[string]*manifest{}}
+	dir := privateDir(t)
+	step := func(data string) map[string]time.Time {
+		now = now.Add(time.Minute)
+		put(t, filepath.Join(dir, "a.yaml"), data)
+		d, err := openDirectory(dir)
+		must(t, err)
+		defer d.root.Close()
+		m.update(d, "a.yaml", true)
+		s := m.snapshot(dir)
+		m.date(&s)
+		out := map[string]time.Time{}
+		for _, v := range s.Verdicts {
+			out[v.Name] = v.Since
+		}
+		return out
+	}
+	first := step(manifest4("a", "i:1") + "---\n" + manifest4("b", "i:1"))
+	second := step(manifest4("a", "i:1") + "---\n" + manifest4("b", `""`))
+	if !second["a-n"].Equal(first["a-n"]) || !second["b-n"].After(first["b-n"]) {
+		t.Errorf("%v then %v", first, second)
+	}
+}
+
+// A burst of changes, with the kernel's queue far too small for it or not, ends in what the directory then holds.
+func TestFileChurn(t *testing.T) {
+	dir := privateDir(t)
+	r := start(t, dir, func(cfg *FileConfig, _ *FileDeps) { cfg.Rescan = time.Second })
+	var wait sync.WaitGroup
+	for w := range 4 {
+		wait.Go(func() {
+			for i := range 60 {
+				path := filepath.Join(dir, fmt.Sprintf("p%d-%d.yaml", w, i%5))
+				switch i % 3 {
+				case 0, 1:
+					_ = os.WriteFile(path, []byte(manifest4(fmt.Sprintf("p%d-%d", w, i%5), fmt.Sprintf("i:%d", i))), 0o644)
+				default:
+					_ = os.Remove(path)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	var want []string
+	names, err := os.ReadDir(dir)
+	must(t, err)
+	for _, n := range names {
+		data, err := os.ReadFile(filepath.Join(dir, n.Name()))
+		must(t, err)
+		item := Decoder{NodeName: "n"}.Decode("x", data)[0]
+		want = append(want, strings.TrimSuffix(item.Pod.Name, "-n")+"="+item.Pod.Spec.Containers[0].Image)
+	}
+	slices.Sort(want)
+	if s := r.pods(want...); len(s.Pods) != len(want) {
+		t.Error(cmp.Diff(want, podsOf(s)))
+	}
+}
