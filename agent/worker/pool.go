@@ -1,15 +1,3 @@
-// Package worker runs one goroutine per pod UID, which makes passes over its pod until the pod is gone.
-//
-// Purpose: order and liveness. A pod's passes never overlap; wishes that come faster than passes coalesce, newest wins; a failed pass is tried
-// again with back-off; a pod's successor of the same full name starts only after its predecessor is gone.
-//
-// Truth owned: each pod's [Phase], which only moves forward:
-//
-//	Running ──Stop, Remove, or a pass that says Finished──▶ Terminating ──pass Done──▶ Terminated ──Remove, pass Done──▶ gone
-//
-// Eviction, deletion, shutdown and deadlines only ask, through Stop and Remove.
-//
-// Concurrency: a [Pool] is safe for concurrent use. Its goroutines end when the context given to [New] does; [Pool.Wait] joins them.
 package worker
 
 import (
@@ -22,58 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Phase is where a pod's worker stands. It never goes back.
-type Phase int
-
-// The phases.
-const (
-	// Running: the pod should run; passes bring it up and keep it up.
-	Running Phase = iota
-	// Terminating: containers are stopped and everything that the pod holds is given back.
-	Terminating
-	// Terminated: nothing runs; records (logs, exit codes, status) are kept until the pod is no longer wanted.
-	Terminated
-)
-
-// String returns the phase's name for logs and the timeline.
-func (p Phase) String() string {
-	return [...]string{"Running", "Terminating", "Terminated"}[p]
-}
-
-// Stop is why and how a pod has to end.
-type Stop struct {
-	// Reason and Message become the pod status's where they are set (Evicted, DeadlineExceeded…); empty for a plain deletion.
-	Reason, Message string
-	// Grace replaces the pod's own grace period, in seconds.
-	Grace *int64
-}
-
-// Work is what a pass is about.
-type Work struct {
-	UID   types.UID
-	Pod   *v1.Pod
-	Phase Phase
-	// Stop is set from Terminating on.
-	Stop *Stop
-	// Forget says that nobody wants the pod any more: in Terminated its records have to go, too.
-	Forget bool
-}
-
-// Result is how a pass ended.
-type Result struct {
-	// Done says that the phase's work is complete: in Terminating, that everything is given back; in Terminated, that the records are gone.
-	Done bool
-	// Finished says, in Running, that nothing of the pod will ever run again: the worker goes on to Terminating.
-	Finished bool
-	// RetryAt asks for another pass at that time, whatever happens; zero for none.
-	RetryAt time.Time
-	// Err asks for another pass after the worker's back-off.
-	Err error
-}
-
 // Config has the worker's timings.
 type Config struct {
-	// RetryFirst and RetryMax bound the back-off after failed passes, with jitter (FEATURES 2.2: 200 ms to 10 s).
+	// RetryFirst and RetryMax bound the back-off after failed passes, with jitter (FEATURES 2.2: 200 ms to 10 s). A wake cuts the back-off short, but not
+	// below RetryFirst, so that a failing pass whose own work wakes its worker does not spin. A change of what is wanted cuts it short at once.
 	RetryFirst, RetryMax time.Duration
 }
 
@@ -88,15 +28,19 @@ type Deps struct {
 
 // Pool has a worker for each pod.
 type Pool struct {
-	cfg  Config
-	deps Deps
-	ctx  context.Context //nolint:containedctx // the pool's life: workers start later than New and must end with it.
-	wg   sync.WaitGroup
+	cfg    Config
+	deps   Deps
+	ctx    context.Context //nolint:containedctx // the pool's life: workers start later than New and must end with it.
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 
+	// mu guards what follows. It is taken before a worker's own lock, never after.
 	mu      sync.Mutex
 	workers map[types.UID]*worker
-	holder  map[string]types.UID
-	queued  map[string]*v1.Pod
+	// named counts the workers of each full name: more than one only where the runtime held two pods of one name.
+	named map[string]int
+	// queued has, by full name, the pods that wait for a predecessor of their name or their UID to be gone.
+	queued map[string]*v1.Pod
 }
 
 // New returns an empty pool whose workers live at most as long as ctx.
@@ -107,64 +51,75 @@ func New(ctx context.Context, cfg Config, deps Deps) *Pool {
 	if cfg.RetryMax == 0 {
 		cfg.RetryMax = 10 * time.Second
 	}
-	return &Pool{
-		cfg: cfg, deps: deps, ctx: ctx,
+	p := &Pool{
+		cfg: cfg, deps: deps,
 		workers: map[types.UID]*worker{},
-		holder:  map[string]types.UID{},
+		named:   map[string]int{},
 		queued:  map[string]*v1.Pod{},
 	}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	return p
 }
 
-// Set makes pod wanted: its worker gets it, is made, or is made as soon as whoever holds the pod's full name is gone. A pod that is already
-// on its way out under the same UID is made anew afterwards.
+// Set makes pod wanted: its worker gets it, is made, or is made as soon as whoever holds the pod's full name or UID is gone. A pod that is already
+// on its way out under the same UID is made anew afterwards. A UID that comes under another name is another pod: the one that has it is removed first.
 func (p *Pool) Set(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fullName(pod)
-	uid, held := p.holder[name]
-	if !held {
-		p.start(pod, Running)
-		return
+	w := p.workers[pod.UID]
+	if w != nil && w.name != name {
+		w.stop(Stop{}, true)
 	}
-	w := p.workers[uid]
-	if uid == pod.UID && !w.leaving() {
+	if w != nil && !w.leaving() {
 		delete(p.queued, name)
 		w.setPod(pod)
 		return
 	}
+	if p.free(pod) {
+		p.start(pod, Running)
+		return
+	}
+	if before := p.queued[name]; before == nil || before.UID != pod.UID {
+		p.deps.Logger.Info("pod waits for its predecessor to be gone", "pod", name, "uid", pod.UID)
+	}
 	p.queued[name] = pod
-	p.deps.Logger.Info("pod waits for its predecessor to be gone", "pod", name, "uid", pod.UID, "predecessor", uid)
 }
 
-// Adopt makes a worker for a pod found in the runtime or the checkpoint, in the phase it was left in, unless there is one.
+// Adopt makes a worker for a pod found in the runtime or the checkpoint, in the phase it was left in, unless there is one. Two pods of one name
+// found so both get workers.
 func (p *Pool) Adopt(pod *v1.Pod, phase Phase) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.workers[pod.UID]; ok {
-		return
+	if _, ok := p.workers[pod.UID]; !ok {
+		p.start(pod, phase)
 	}
-	p.start(pod, phase)
 }
 
-// start makes the worker; p.mu is held. Two pods of one name found in the runtime both get workers: the name belongs to the last.
+// free reports whether neither the pod's name nor its UID is held; p.mu is held.
+func (p *Pool) free(pod *v1.Pod) bool {
+	return p.named[fullName(pod)] == 0 && p.workers[pod.UID] == nil
+}
+
+// start makes the worker, unless the pool has ended; p.mu is held.
 func (p *Pool) start(pod *v1.Pod, phase Phase) {
+	if p.ctx.Err() != nil {
+		return
+	}
 	w := newWorker(p, pod, phase)
 	p.workers[pod.UID] = w
-	p.holder[fullName(pod)] = pod.UID
+	p.named[w.name]++
 	p.wg.Go(w.run)
 }
 
 // Stop asks for the pod to end and its records to be kept. A second Stop can only shorten the grace.
 func (p *Pool) Stop(uid types.UID, stop Stop) {
-	p.mu.Lock()
-	w := p.workers[uid]
-	p.mu.Unlock()
-	if w != nil {
+	if w := p.worker(uid); w != nil {
 		w.stop(stop, false)
 	}
 }
 
-// Remove says that nobody wants the pod any more: it ends, and its records go.
+// Remove says that nobody wants the pod any more: it ends, and its records go. A pod that waits for its predecessor is dropped.
 func (p *Pool) Remove(uid types.UID) {
 	p.mu.Lock()
 	for name, pod := range p.queued {
@@ -181,12 +136,15 @@ func (p *Pool) Remove(uid types.UID) {
 
 // Wake asks for a pass over the pod soon. Wakes of a pod without a worker are nothing.
 func (p *Pool) Wake(uid types.UID) {
-	p.mu.Lock()
-	w := p.workers[uid]
-	p.mu.Unlock()
-	if w != nil {
+	if w := p.worker(uid); w != nil {
 		w.wake()
 	}
+}
+
+func (p *Pool) worker(uid types.UID) *worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.workers[uid]
 }
 
 // Entry is a pod as its worker has it.
@@ -196,54 +154,71 @@ type Entry struct {
 	Forget bool
 	// Waiting is true for a successor that waits for its predecessor to be gone.
 	Waiting bool
+	// Again is true for a pod that is leaving and is wanted again, under the same UID, once it is gone; Remove takes that back.
+	Again bool
 	// RetryAt is when the next pass is due if nothing happens before; zero when it waits for something to happen.
 	RetryAt time.Time
 }
 
-// List returns all pods that have a worker or wait for one, by UID; a pod that is leaving and comes again is listed as leaving.
+// List returns all pods that have a worker or wait for one, by UID; a pod that is leaving and comes again is listed as leaving, with Again.
 func (p *Pool) List() map[types.UID]Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make(map[types.UID]Entry, len(p.workers))
-	for _, pod := range p.queued {
-		out[pod.UID] = Entry{Pod: pod, Waiting: true}
-	}
+	out := make(map[types.UID]Entry, len(p.workers)+len(p.queued))
 	for uid, w := range p.workers {
 		out[uid] = w.entry()
+	}
+	for _, pod := range p.queued {
+		if e, ok := out[pod.UID]; ok {
+			e.Again = true
+			out[pod.UID] = e
+		} else {
+			out[pod.UID] = Entry{Pod: pod, Waiting: true}
+		}
 	}
 	return out
 }
 
-// Get returns the pod with that UID as its worker has it.
+// Get returns the pod with that UID as its worker has it; false for one that has no worker, waiting successors among them.
 func (p *Pool) Get(uid types.UID) (Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w, ok := p.workers[uid]; ok {
-		return w.entry(), true
+	w, ok := p.workers[uid]
+	if !ok {
+		return Entry{}, false
 	}
-	return Entry{}, false
+	e := w.entry()
+	for _, pod := range p.queued {
+		e.Again = e.Again || pod.UID == uid
+	}
+	return e, true
 }
 
-// Wait joins the workers. The pool's context must have ended.
-func (p *Pool) Wait() { p.wg.Wait() }
+// Close ends all workers, cancelling the passes under way, and joins them. The pods are left as they are; afterwards no worker starts any more.
+func (p *Pool) Close() {
+	p.cancel()
+	p.Wait()
+}
 
-// gone takes a worker off the books and lets the successor in.
+// Wait joins the workers. The pool's context must have ended, else use Close.
+func (p *Pool) Wait() {
+	p.mu.Lock()
+	p.mu.Unlock() //nolint:staticcheck // a barrier: a start that saw the pool open has counted its worker by now
+	p.wg.Wait()
+}
+
+// gone takes a worker off the books and lets in whoever waited for its name or its UID.
 func (p *Pool) gone(w *worker) {
 	p.deps.Gone(w.uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.workers, w.uid)
-	if p.holder[w.name] == w.uid {
-		delete(p.holder, w.name)
-		for uid, other := range p.workers {
-			if other.name == w.name {
-				p.holder[w.name] = uid // two of one name were found in the runtime
-			}
-		}
+	if p.named[w.name]--; p.named[w.name] == 0 {
+		delete(p.named, w.name)
 	}
-	if next, ok := p.queued[w.name]; ok {
-		if _, held := p.holder[w.name]; !held {
-			delete(p.queued, w.name)
+	for name, next := range p.queued {
+		if p.free(next) {
+			delete(p.queued, name)
 			p.start(next, Running)
 		}
 	}

@@ -16,7 +16,8 @@ type worker struct {
 	pool *Pool
 	uid  types.UID
 	name string
-	bell chan struct{}
+	// bell asks for a pass; urgent asks for one even right after a failed one. Both hold one ring, and whoever rings urgent rings the bell, too.
+	bell, urgent chan struct{}
 
 	mu     sync.Mutex
 	pod    *v1.Pod
@@ -31,17 +32,27 @@ type worker struct {
 var errOvertaken = errors.New("overtaken by a stop")
 
 func newWorker(p *Pool, pod *v1.Pod, phase Phase) *worker {
-	w := &worker{pool: p, uid: pod.UID, name: fullName(pod), bell: make(chan struct{}, 1), pod: pod, phase: phase}
-	if phase != Running {
-		w.stopBy = &Stop{}
+	w := &worker{
+		pool: p, uid: pod.UID, name: fullName(pod), bell: make(chan struct{}, 1), urgent: make(chan struct{}, 1), pod: pod, phase: phase,
 	}
-	w.bell <- struct{}{}
+	if phase != Running {
+		w.stopBy = &Stop{Since: time.Now()}
+	}
+	w.wake()
 	return w
 }
 
-func (w *worker) wake() {
+func (w *worker) wake() { ring(w.bell) }
+
+// hurry wakes the worker even out of the hold after a failed pass.
+func (w *worker) hurry() {
+	ring(w.bell)
+	ring(w.urgent)
+}
+
+func ring(bell chan struct{}) {
 	select {
-	case w.bell <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }
@@ -50,7 +61,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 	w.mu.Lock()
 	w.pod = pod
 	w.mu.Unlock()
-	w.wake()
+	w.hurry()
 }
 
 func (w *worker) leaving() bool {
@@ -69,12 +80,12 @@ func (w *worker) entry() Entry {
 func (w *worker) stop(stop Stop, forget bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	news := forget && !w.forget
 	w.forget = w.forget || forget
 	overtake := false
 	switch {
 	case w.phase == Running:
-		w.phase = Terminating
-		w.stopBy = &stop
+		w.end(stop)
 		overtake = true
 	case w.phase == Terminating && shorter(stop.Grace, w.stopBy.Grace):
 		by := *w.stopBy
@@ -85,7 +96,15 @@ func (w *worker) stop(stop Stop, forget bool) {
 	if overtake && w.cancel != nil {
 		w.cancel(errOvertaken)
 	}
-	w.wake()
+	if overtake || news {
+		w.hurry()
+	}
+}
+
+// end moves the worker to Terminating; w.mu is held.
+func (w *worker) end(stop Stop) {
+	stop.Since = time.Now()
+	w.phase, w.stopBy = Terminating, &stop
 }
 
 // shorter reports whether grace a is a wish for less than b; nil is the pod's own.
@@ -95,13 +114,14 @@ func shorter(a, b *int64) bool {
 
 // run makes passes until the pod is gone or the pool closes.
 func (w *worker) run() {
+	closed := w.pool.ctx.Done()
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
 	failures := 0
 	for {
 		select {
-		case <-w.pool.ctx.Done():
+		case <-closed:
 			return
 		case <-w.bell:
 		case <-timer.C:
@@ -120,10 +140,27 @@ func (w *worker) run() {
 		} else {
 			failures++
 		}
-		if d, again := w.next(res, failures); again {
+		d, again := w.next(res, failures)
+		if again {
 			timer.Reset(d)
 		}
+		if res.Err != nil && !w.hold(min(d, w.pool.cfg.RetryFirst)) {
+			return
+		}
 	}
+}
+
+// hold lets a little time go by after a failed pass whatever rings, unless what is wanted changes; false once the pool has ended.
+func (w *worker) hold(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-w.pool.ctx.Done():
+		return false
+	case <-w.urgent:
+	case <-t.C:
+	}
+	return true
 }
 
 // pass makes one pass over the pod as it is wanted now.
@@ -131,8 +168,12 @@ func (w *worker) pass() (Work, Result) {
 	ctx, cancel := context.WithCancelCause(w.pool.ctx)
 	defer cancel(nil)
 	w.mu.Lock()
+	select { // what it announced is in this pass
+	case <-w.urgent:
+	default:
+	}
 	work := Work{UID: w.uid, Pod: w.pod, Phase: w.phase, Stop: w.stopBy, Forget: w.forget}
-	if work.Phase == Terminated && !work.Forget {
+	if ctx.Err() != nil || work.Phase == Terminated && !work.Forget {
 		w.mu.Unlock()
 		return work, Result{}
 	}
@@ -144,7 +185,7 @@ func (w *worker) pass() (Work, Result) {
 	w.mu.Lock()
 	w.cancel = nil
 	w.mu.Unlock()
-	if res.Err != nil && context.Cause(ctx) == errOvertaken {
+	if res.Err != nil && errors.Is(context.Cause(ctx), errOvertaken) {
 		res.Err = nil // the next pass, for which stop has rung the bell, does what is wanted now
 	}
 	return work, res
@@ -156,17 +197,19 @@ func (w *worker) advance(work Work, res Result) (gone bool) {
 	defer w.mu.Unlock()
 	switch {
 	case work.Phase == Running && res.Finished && w.phase == Running:
-		w.phase = Terminating
-		w.stopBy = &Stop{}
-		w.wake()
+		w.end(Stop{})
+		w.hurry()
 	case work.Phase == Terminating && res.Done:
 		w.phase = Terminated
-		w.wake()
+		w.hurry()
 	case work.Phase == Terminated && work.Forget && res.Done:
 		return true
 	}
 	return false
 }
+
+// soonest is how soon another pass may follow that a pass asked for by RetryAt: one that names the past over and over must not spin.
+const soonest = 10 * time.Millisecond
 
 // next returns how long to wait for the next pass if nothing rings, and notes when that will be.
 func (w *worker) next(res Result, failures int) (time.Duration, bool) {
@@ -181,7 +224,7 @@ func (w *worker) next(res Result, failures int) (time.Duration, bool) {
 		again = true
 	}
 	if !res.RetryAt.IsZero() {
-		at := max(time.Until(res.RetryAt), 0)
+		at := max(time.Until(res.RetryAt), soonest)
 		if !again || at < d {
 			d, again = at, true
 		}
