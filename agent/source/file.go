@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -92,25 +93,34 @@ func (f *File) Run(ctx context.Context, out func(Snapshot)) error {
 	f.out = out
 	defer f.stopWatching()
 	f.lookThrough()
+	timer := time.NewTimer(f.wait())
+	defer timer.Stop()
 	for {
-		timer := time.NewTimer(f.wait())
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case batch := <-f.notices():
+			waited := f.retry > 0
 			f.handle(batch)
+			if f.unsettled() && !waited {
+				timer.Reset(f.wait())
+			}
 		case <-timer.C:
 			f.lookThrough()
+			timer.Reset(f.wait())
 		}
-		timer.Stop()
 		f.publish()
 	}
 }
 
+// unsettled reports whether something is to be tried again soon.
+func (f *File) unsettled() bool {
+	return f.trouble != "" || f.watcher == nil || f.known.anyBusy()
+}
+
 // wait is how long until the next look through the directory.
 func (f *File) wait() time.Duration {
-	if f.trouble == "" && f.watcher != nil && !f.known.anyBusy() {
+	if !f.unsettled() {
 		f.retry = 0
 		return f.rescan
 	}
@@ -126,8 +136,17 @@ func (f *File) notices() <-chan []notice {
 	return f.watcher.notices
 }
 
-// handle acts on the kernel's notices. Whatever does not concern single files is a reason to look through everything.
+// handle acts on the kernel's notices.
 func (f *File) handle(batch []notice) {
+	// Notices of an earlier watch, among them that it ended, mean nothing any more.
+	batch = slices.DeleteFunc(batch, func(n notice) bool { return n.watch != f.watcher.watch && n.mask&unix.IN_Q_OVERFLOW == 0 })
+	if len(batch) == 0 {
+		return
+	}
+	if f.trouble != "" || slices.ContainsFunc(batch, f.beyondFiles) {
+		f.lookThrough()
+		return
+	}
 	dir, err := openDirectory(f.dir())
 	if err != nil {
 		f.lookThrough()
@@ -135,34 +154,28 @@ func (f *File) handle(batch []notice) {
 	}
 	defer dir.root.Close()
 	for _, n := range batch {
-		if n.mask&unix.IN_Q_OVERFLOW != 0 {
-			f.log.Warn("inotify lost notices, looking through all manifests", "path", f.path)
-			f.lookThrough()
-			return
-		}
-		if n.watch != f.watcher.watch {
-			continue // of a directory that is not watched any more
-		}
-		const own = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_UNMOUNT | unix.IN_IGNORED
-		if n.mask&own != 0 {
-			f.watcher.disarm() // the directory may come back, even with the same inode number
-		}
-		if n.mask&own != 0 || f.watcher.watched != f.dir() || n.name == "" || strings.HasPrefix(n.name, "..") {
-			f.lookThrough()
-			return
-		}
-		if !f.wanted(n.name) {
-			continue
-		}
-		if f.single != "" && n.mask&unix.IN_CLOSE_WRITE == 0 {
-			f.lookThrough() // it may have become a directory
-			return
-		}
-		if !f.incomplete(dir, n) {
+		if f.wanted(n.name) && !f.incomplete(dir, n) {
 			f.known.update(dir, n.name, n.mask&unix.IN_CLOSE_WRITE != 0)
 		}
 	}
 	f.known.updateLinks(dir)
+}
+
+// beyondFiles reports whether a notice is a reason to look through everything: notices were lost, the directory itself changed or is not there yet, a
+// directory that links lead through was swapped, or the single file may have become something else.
+func (f *File) beyondFiles(n notice) bool {
+	switch {
+	case n.mask&unix.IN_Q_OVERFLOW != 0:
+		f.log.Warn("inotify lost notices, looking through all manifests", "path", f.path)
+		return true
+	case n.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT|unix.IN_IGNORED) != 0:
+		f.watcher.disarm() // the directory may come back, even with the same inode number
+		return true
+	case f.single != "":
+		return n.name == f.single && n.mask&unix.IN_CLOSE_WRITE == 0
+	default:
+		return f.watcher.watched != f.dir() || n.name == "" || strings.HasPrefix(n.name, "..")
+	}
 }
 
 // incomplete reports whether a notice is of a file that was just created and will be written: another notice comes when it is closed. Links are complete

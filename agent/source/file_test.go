@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -38,7 +39,7 @@ type rig struct {
 	stop func()
 }
 
-func manifest4(name, image string) string {
+func podManifest(name, image string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %s}]}\n", name, image)
 }
 
@@ -156,21 +157,21 @@ func privateDir(t *testing.T) string {
 
 func TestFileFollowsTheDirectory(t *testing.T) {
 	dir := privateDir(t)
-	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
 	r := start(t, dir)
 	if s := r.pods("a=i:1"); !s.Ready || s.Source != NameFile {
 		t.Errorf("%s", describe(s))
 	}
 	r.write("b.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i:1"}]}}`)
 	before := r.pods("a=i:1", "b=i:1")
-	r.write("a.yaml", manifest4("a", "i:2")) // in place
+	r.write("a.yaml", podManifest("a", "i:2")) // in place
 	after := r.pods("a=i:2", "b=i:1")
 	if find(after, "b") != find(before, "b") {
 		t.Error("the pod that did not change is another pointer")
 	}
 	must(t, os.Rename(filepath.Join(dir, "b.json"), filepath.Join(dir, "b.json.bak")))
 	r.pods("a=i:2")
-	put(t, filepath.Join(dir, ".tmp"), manifest4("b", "i:3")) // atomically
+	put(t, filepath.Join(dir, ".tmp"), podManifest("b", "i:3")) // atomically
 	must(t, os.Rename(filepath.Join(dir, ".tmp"), filepath.Join(dir, "b.yaml")))
 	r.pods("a=i:2", "b=i:3")
 	must(t, os.Symlink("b.yaml", filepath.Join(dir, "link.yaml")))
@@ -196,11 +197,11 @@ func TestFileIgnoresEditors(t *testing.T) {
 	dir := privateDir(t)
 	r := start(t, dir)
 	for _, name := range []string{".a.yaml.swp", "4913", "a.yaml~", "#a.yaml#", "a.yaml.bak", "a.txt"} {
-		r.write(name, manifest4("x", "i:1"))
+		r.write(name, podManifest("x", "i:1"))
 	}
 	must(t, os.Mkdir(filepath.Join(dir, "sub.yaml"), 0o755))
 	r.refused("sub.yaml", "a directory")
-	r.write("a.yaml", manifest4("a", "i:1"))
+	r.write("a.yaml", podManifest("a", "i:1"))
 	if s := r.pods("a=i:1"); len(s.Verdicts) != 2 {
 		t.Errorf("%s", describe(s))
 	}
@@ -215,15 +216,15 @@ func TestFileHalfWritten(t *testing.T) {
 		return f
 	}
 	early := open("early.yaml")
-	text := manifest4("early", "i:1")
+	text := podManifest("early", "i:1")
 	_, err := early.WriteString(text)
 	must(t, err)
 	r := start(t, dir)
 	late := open("late.yaml")
-	_, err = late.WriteString(manifest4("late", "i:1"))
+	_, err = late.WriteString(podManifest("late", "i:1"))
 	must(t, err)
 	must(t, late.Chmod(0o600)) // gives a notice, too
-	r.write("done.yaml", manifest4("done", "i:1"))
+	r.write("done.yaml", podManifest("done", "i:1"))
 	if s := r.pods("done=i:1"); find(s, "early") != nil || find(s, "late") != nil {
 		t.Errorf("%s", describe(s))
 	}
@@ -239,24 +240,24 @@ func TestFileLastGoodVersionStays(t *testing.T) {
 		{"syntax", "kind: [", "yaml:"},
 		{"empty", "", "empty"},
 		{"binary", "\x00", "not text"},
-		{"invalid", manifest4("a", `""`), "Required value"},
-		{"renamed and invalid", manifest4("other", `""`), "Required value"},
+		{"invalid", podManifest("a", `""`), "Required value"},
+		{"renamed and invalid", podManifest("other", `""`), "Required value"},
 		{"other kind", "apiVersion: v1\nkind: Node\n", "not supported"},
 		{"too large", "#" + strings.Repeat("x", MaxManifest), "larger than"},
-		{"reference", strings.Replace(manifest4("a", "i"), "spec: {", "spec: {serviceAccountName: x, ", 1), "may not reference"},
+		{"reference", strings.Replace(podManifest("a", "i"), "spec: {", "spec: {serviceAccountName: x, ", 1), "may not reference"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
 			dir := privateDir(t)
 			r := start(t, dir)
-			r.write("a.yaml", manifest4("a", "i:1"))
-			r.write("b.yaml", manifest4("b", "i:1"))
+			r.write("a.yaml", podManifest("a", "i:1"))
+			r.write("b.yaml", podManifest("b", "i:1"))
 			before := find(r.pods("a=i:1", "b=i:1"), "a")
 			r.write("a.yaml", bad.data)
 			s := r.refused("a.yaml", bad.message)
 			if !slices.Equal(podsOf(s), []string{"a=i:1", "b=i:1"}) || find(s, "a") != before {
 				t.Errorf("%s", describe(s))
 			}
-			r.write("a.yaml", manifest4("a", "i:2"))
+			r.write("a.yaml", podManifest("a", "i:2"))
 			s = r.pods("a=i:2", "b=i:1")
 			if len(s.Verdicts) != 2 || !s.Verdicts[0].Accepted {
 				t.Errorf("%s", describe(s))
@@ -276,9 +277,9 @@ func TestFileLastGoodDocuments(t *testing.T) {
 	cm := func(value string) string {
 		return "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {k: " + value + "}\n---\n"
 	}
-	r.write("a.yaml", manifest4("a", "i:1")+cm("v1")+manifest4("b", "i:1"))
+	r.write("a.yaml", podManifest("a", "i:1")+cm("v1")+podManifest("b", "i:1"))
 	r.pods("a=i:1", "b=i:1")
-	r.write("a.yaml", manifest4("a", `""`)+cm("[]")+manifest4("b", "i:2")+"---\n"+manifest4("c", "i:1"))
+	r.write("a.yaml", podManifest("a", `""`)+cm("[]")+podManifest("b", "i:2")+"---\n"+podManifest("c", "i:1"))
 	s := r.pods("a=i:1", "b=i:2", "c=i:1")
 	if len(s.Objects) != 1 {
 		t.Errorf("%s", describe(s))
@@ -292,7 +293,7 @@ func TestFileLastGoodDocuments(t *testing.T) {
 	if !slices.Equal(kept, []string{"Pod a-n", "ConfigMap m"}) {
 		t.Errorf("kept: %v", kept)
 	}
-	r.write("a.yaml", manifest4("b", "i:2"))
+	r.write("a.yaml", podManifest("b", "i:2"))
 	if s := r.pods("b=i:2"); len(s.Objects) != 0 {
 		t.Errorf("%s", describe(s))
 	}
@@ -302,7 +303,7 @@ func TestFileLastGoodDocuments(t *testing.T) {
 func TestFileLastGoodOverARestart(t *testing.T) {
 	dir := privateDir(t)
 	put(t, filepath.Join(dir, "bad.yaml"), "kind: [")
-	put(t, filepath.Join(dir, "good.yaml"), manifest4("good", "i:1"))
+	put(t, filepath.Join(dir, "good.yaml"), podManifest("good", "i:1"))
 	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "out.yaml")))
 	r := start(t, dir, func(_ *FileConfig, deps *FileDeps) {
 		deps.LastGood = func(file string) []*v1.Pod {
@@ -317,21 +318,21 @@ func TestFileLastGoodOverARestart(t *testing.T) {
 	if s := r.until("the first", func(s Snapshot) bool { return s.Ready }); !slices.Equal(podsOf(s), []string{"bad=old", "good=i:1"}) {
 		t.Errorf("%s", describe(s))
 	}
-	r.write("bad.yaml", manifest4("new", "i:1"))
+	r.write("bad.yaml", podManifest("new", "i:1"))
 	r.pods("good=i:1", "new=i:1", "out=old")
 }
 
 func TestFileDuplicates(t *testing.T) {
 	dir := privateDir(t)
 	r := start(t, dir)
-	r.write("b.yaml", manifest4("x", "i:b"))
+	r.write("b.yaml", podManifest("x", "i:b"))
 	r.pods("x=i:b")
-	r.write("c.yaml", manifest4("x", "i:c"))
+	r.write("c.yaml", podManifest("x", "i:c"))
 	s := r.refused("c.yaml", "duplicate: Pod default/x-n is already in "+filepath.Join(dir, "b.yaml"))
 	if !slices.Equal(podsOf(s), []string{"x=i:b"}) {
 		t.Errorf("%s", describe(s))
 	}
-	r.write("a.yaml", manifest4("x", "i:a"))
+	r.write("a.yaml", podManifest("x", "i:a"))
 	r.pods("x=i:a")
 	// A version that is only kept never beats one that is in a manifest.
 	r.write("a.yaml", "kind: [")
@@ -340,8 +341,8 @@ func TestFileDuplicates(t *testing.T) {
 	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	r.pods("x=i:c")
 	// Two pods of different names with the same UID.
-	r.write("d.yaml", strings.Replace(manifest4("w", "i:1"), "name: w", "name: w, uid: same", 1))
-	r.write("e.yaml", strings.Replace(manifest4("z", "i:1"), "name: z", "name: z, uid: same", 1))
+	r.write("d.yaml", strings.Replace(podManifest("w", "i:1"), "name: w", "name: w, uid: same", 1))
+	r.write("e.yaml", strings.Replace(podManifest("z", "i:1"), "name: z", "name: z, uid: same", 1))
 	r.refused("e.yaml", "duplicate: another pod has the UID same already")
 	r.pods("w=i:1", "x=i:c")
 }
@@ -349,7 +350,7 @@ func TestFileDuplicates(t *testing.T) {
 func TestFileLinks(t *testing.T) {
 	dir := privateDir(t)
 	outside := filepath.Join(filepath.Dir(dir), "outside.yaml")
-	put(t, outside, manifest4("outside", "i:1"))
+	put(t, outside, podManifest("outside", "i:1"))
 	r := start(t, dir)
 	link := func(target, name string) { must(t, os.Symlink(target, filepath.Join(dir, name))) }
 	link("../outside.yaml", "relative.yaml")
@@ -360,17 +361,17 @@ func TestFileLinks(t *testing.T) {
 	r.refused("dangling.yaml", "no such file")
 	link("loop.yaml", "loop.yaml")
 	r.refused("loop.yaml", "symbolic link")
-	r.write("file.yaml", manifest4("a", "i:1"))
+	r.write("file.yaml", podManifest("a", "i:1"))
 	must(t, os.Mkdir(filepath.Join(dir, ".hidden"), 0o755))
-	put(t, filepath.Join(dir, ".hidden", "b.yaml"), manifest4("b", "i:1"))
+	put(t, filepath.Join(dir, ".hidden", "b.yaml"), podManifest("b", "i:1"))
 	link(".hidden/b.yaml", "b.yaml")
 	r.pods("a=i:1", "b=i:1")
-	put(t, filepath.Join(dir, ".hidden", "c.yaml"), manifest4("c", "i:1"))
+	put(t, filepath.Join(dir, ".hidden", "c.yaml"), podManifest("c", "i:1"))
 	link(filepath.Join(dir, ".hidden", "c.yaml"), "c.yaml")
 	r.pods("a=i:1", "b=i:1", "c=i:1")
 	// What a link leads to is looked at with every notice, though the kernel tells nothing about it.
-	put(t, filepath.Join(dir, ".hidden", "c.yaml"), manifest4("c", "i:2"))
-	r.write("file.yaml", manifest4("a", "i:1")+"\n")
+	put(t, filepath.Join(dir, ".hidden", "c.yaml"), podManifest("c", "i:2"))
+	r.write("file.yaml", podManifest("a", "i:1")+"\n")
 	r.pods("a=i:1", "b=i:1", "c=i:2")
 	// A good manifest that is replaced by a link out keeps its pod.
 	must(t, os.Symlink(outside, filepath.Join(dir, ".l")))
@@ -385,7 +386,7 @@ func TestFileSwappedByLink(t *testing.T) {
 	dir := privateDir(t)
 	for _, v := range []string{"1", "2"} {
 		must(t, os.Mkdir(filepath.Join(dir, "..v"+v), 0o755))
-		put(t, filepath.Join(dir, "..v"+v, "a.yaml"), manifest4("a", "i:"+v))
+		put(t, filepath.Join(dir, "..v"+v, "a.yaml"), podManifest("a", "i:"+v))
 	}
 	must(t, os.Symlink("..v1", filepath.Join(dir, "..data")))
 	must(t, os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")))
@@ -404,18 +405,18 @@ func TestFileDirectoryComesLater(t *testing.T) {
 		t.Error("ready without a directory")
 	}
 	must(t, os.MkdirAll(dir, 0o755))
-	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
 	if s := r.pods("a=i:1"); !s.Ready {
 		t.Error("not ready")
 	}
-	r.write("a.yaml", manifest4("a", "i:2"))
+	r.write("a.yaml", podManifest("a", "i:2"))
 	r.pods("a=i:2")
 }
 
 // A directory that is gone, or replaced, or not to be read, is not an empty one.
 func TestFileDirectoryGoesAway(t *testing.T) {
 	dir := privateDir(t)
-	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
 	r := start(t, dir)
 	r.pods("a=i:1")
 	must(t, os.Rename(dir, dir+".old"))
@@ -426,35 +427,35 @@ func TestFileDirectoryGoesAway(t *testing.T) {
 	r.refused("manifests", "yaml:")
 	must(t, os.Remove(dir))
 	must(t, os.Mkdir(dir, 0o755))
-	put(t, filepath.Join(dir, "b.yaml"), manifest4("b", "i:1"))
+	put(t, filepath.Join(dir, "b.yaml"), podManifest("b", "i:1"))
 	r.pods("b=i:1")
 	must(t, os.RemoveAll(dir))
 	r.refused("manifests", "does not exist")
 	must(t, os.Rename(dir+".old", dir))
 	r.pods("a=i:1")
-	r.write("c.yaml", manifest4("c", "i:1"))
+	r.write("c.yaml", podManifest("c", "i:1"))
 	r.pods("a=i:1", "c=i:1")
 }
 
 func TestFileSingle(t *testing.T) {
 	dir := privateDir(t)
 	path := filepath.Join(dir, "pod") // the name does not matter when it was named by the user
-	put(t, path, manifest4("a", "i:1"))
-	put(t, filepath.Join(dir, "other.yaml"), manifest4("other", "i:1"))
+	put(t, path, podManifest("a", "i:1"))
+	put(t, filepath.Join(dir, "other.yaml"), podManifest("other", "i:1"))
 	r := start(t, path)
 	r.pods("a=i:1")
-	put(t, path, manifest4("a", "i:2"))
+	put(t, path, podManifest("a", "i:2"))
 	r.pods("a=i:2")
 	must(t, os.Remove(path))
 	r.pods()
-	put(t, path, manifest4("a", "i:3"))
+	put(t, path, podManifest("a", "i:3"))
 	r.pods("a=i:3")
 }
 
 // What the kernel does not tell, a look through the directory finds; one that finds nothing new gives no snapshot.
 func TestFileRescan(t *testing.T) {
 	dir := privateDir(t)
-	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
 	f := NewFile(FileConfig{Path: dir, NodeName: "n"}, FileDeps{})
 	count, last := 0, Snapshot{}
 	f.out = func(s Snapshot) { count, last = count+1, s }
@@ -468,18 +469,32 @@ func TestFileRescan(t *testing.T) {
 	}
 	look(1, "a=i:1")
 	look(1, "a=i:1")
-	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:2"))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:2"))
 	look(2, "a=i:2")
-	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:2")) // rewritten, the same
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:2")) // rewritten, the same
 	look(2, "a=i:2")
 	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	look(3)
 }
 
+// Watching anew gives a notice that the earlier watch ended. Acting on it by watching anew again would never end.
+func TestFileMissingDirectoryCostsNothing(t *testing.T) {
+	f := NewFile(FileConfig{Path: filepath.Join(t.TempDir(), "missing"), NodeName: "n"}, FileDeps{})
+	f.out = func(Snapshot) {}
+	defer f.stopWatching()
+	f.lookThrough()
+	f.lookThrough()
+	watch := f.watcher.watch
+	f.handle(<-f.watcher.notices)
+	if f.watcher.watch != watch {
+		t.Error("watches anew because a watch ended")
+	}
+}
+
 func TestFileDirectoryOfOthers(t *testing.T) {
 	dir := privateDir(t)
 	must(t, os.Chmod(dir, 0o777))
-	put(t, filepath.Join(dir, "a.yaml"), manifest4("a", "i:1"))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
 	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o666))
 	r := start(t, dir)
 	s := r.pods("a=i:1")
@@ -499,7 +514,7 @@ func TestFileDirectoryOfOthers(t *testing.T) {
 	}
 	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o644))
 	must(t, os.Chmod(dir, 0o755))
-	r.write("b.yaml", manifest4("b", "i:1"))
+	r.write("b.yaml", podManifest("b", "i:1"))
 	r.until("no warning about the file", func(s Snapshot) bool {
 		return !slices.ContainsFunc(s.Verdicts, func(v Verdict) bool { return filepath.Base(v.File) == "a.yaml" && len(v.Warnings) > 0 })
 	})
@@ -508,9 +523,9 @@ func TestFileDirectoryOfOthers(t *testing.T) {
 func TestFileSpecialFiles(t *testing.T) {
 	dir := privateDir(t)
 	r := start(t, dir)
-	must(t, mkfifo(filepath.Join(dir, "pipe.yaml")))
+	must(t, unix.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o644))
 	r.refused("pipe.yaml", "a named pipe")
-	r.write("a.yaml", manifest4("a", "i:1"))
+	r.write("a.yaml", podManifest("a", "i:1"))
 	r.pods("a=i:1")
 }
 
@@ -534,8 +549,8 @@ func TestVerdictSince(t *testing.T) {
 		}
 		return out
 	}
-	first := step(manifest4("a", "i:1") + "---\n" + manifest4("b", "i:1"))
-	second := step(manifest4("a", "i:1") + "---\n" + manifest4("b", `""`))
+	first := step(podManifest("a", "i:1") + "---\n" + podManifest("b", "i:1"))
+	second := step(podManifest("a", "i:1") + "---\n" + podManifest("b", `""`))
 	if !second["a-n"].Equal(first["a-n"]) || !second["b-n"].After(first["b-n"]) {
 		t.Errorf("%v then %v", first, second)
 	}
@@ -552,7 +567,7 @@ func TestFileChurn(t *testing.T) {
 				path := filepath.Join(dir, fmt.Sprintf("p%d-%d.yaml", w, i%5))
 				switch i % 3 {
 				case 0, 1:
-					_ = os.WriteFile(path, []byte(manifest4(fmt.Sprintf("p%d-%d", w, i%5), fmt.Sprintf("i:%d", i))), 0o644)
+					_ = os.WriteFile(path, []byte(podManifest(fmt.Sprintf("p%d-%d", w, i%5), fmt.Sprintf("i:%d", i))), 0o644)
 				default:
 					_ = os.Remove(path)
 				}
