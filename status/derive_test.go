@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func column(s v1.ContainerStatus) string {
 	if s.LastTerminationState.Terminated != nil {
 		last = s.LastTerminationState.Terminated.Reason
 	}
-	return state + "/" + string(rune('0'+s.RestartCount)) + "/" + last
+	return state + "/" + fmt.Sprint(s.RestartCount) + "/" + last
 }
 
 func TestContainerStates(t *testing.T) {

@@ -152,7 +152,7 @@ func (f *File) handle(batch []notice) {
 		f.lookThrough()
 		return
 	}
-	defer dir.root.Close()
+	defer dir.close()
 	for _, n := range batch {
 		if f.wanted(n.name) && !f.incomplete(dir, n) {
 			f.known.update(dir, n.name, n.mask&unix.IN_CLOSE_WRITE != 0)
@@ -248,7 +248,7 @@ func (f *File) readAll() error {
 	if err != nil {
 		return bare(err)
 	}
-	defer dir.root.Close()
+	defer dir.close()
 	names := []string{f.single}
 	if f.single == "" {
 		if names, err = dir.names(); err != nil {

@@ -491,6 +491,21 @@ func TestFileMissingDirectoryCostsNothing(t *testing.T) {
 	}
 }
 
+// Where the kernel lost notices, everything is looked through.
+func TestFileLostNotices(t *testing.T) {
+	dir := privateDir(t)
+	f := NewFile(FileConfig{Path: dir, NodeName: "n"}, FileDeps{})
+	var last Snapshot
+	f.out = func(s Snapshot) { last = s }
+	defer f.stopWatching()
+	f.lookThrough()
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
+	f.handle([]notice{{watch: -1, mask: unix.IN_Q_OVERFLOW}})
+	if !slices.Equal(podsOf(last), []string{"a=i:1"}) {
+		t.Errorf("%s", describe(last))
+	}
+}
+
 func TestFileDirectoryOfOthers(t *testing.T) {
 	dir := privateDir(t)
 	must(t, os.Chmod(dir, 0o777))
@@ -539,7 +554,7 @@ func TestVerdictSince(t *testing.T) {
 		put(t, filepath.Join(dir, "a.yaml"), data)
 		d, err := openDirectory(dir)
 		must(t, err)
-		defer d.root.Close()
+		defer d.close()
 		m.update(d, "a.yaml", true)
 		s := m.snapshot(dir)
 		m.date(&s)

@@ -31,10 +31,10 @@ func (d *document) lineOf(path string) int {
 func pathSteps(path string) []string {
 	var steps []string
 	for path != "" {
-		switch {
-		case path[0] == '.':
+		switch path[0] {
+		case '.':
 			path = path[1:]
-		case path[0] == '[':
+		case '[':
 			end := strings.IndexByte(path, ']')
 			if end < 0 {
 				return steps

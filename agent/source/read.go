@@ -38,7 +38,7 @@ type directory struct {
 	root *os.Root
 }
 
-// openDirectory opens a manifest directory. The caller closes root.
+// openDirectory opens a manifest directory. The caller closes it.
 func openDirectory(path string) (*directory, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -46,6 +46,9 @@ func openDirectory(path string) (*directory, error) {
 	}
 	return &directory{path: path, root: root}, nil
 }
+
+// close ends the use of the directory.
+func (d *directory) close() { _ = d.root.Close() }
 
 // names lists the manifests in the directory, unsorted.
 func (d *directory) names() ([]string, error) {
@@ -171,7 +174,7 @@ func openForWriting(f *os.File) bool {
 func identify(info fs.FileInfo) fileID {
 	id := fileID{size: info.Size()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		id.device, id.inode = uint64(st.Dev), st.Ino
+		id.device, id.inode = uint64(st.Dev), st.Ino //nolint:unconvert // 32 bits wide on some architectures
 		id.modified, id.changed = unix.Timespec(st.Mtim), unix.Timespec(st.Ctim)
 	}
 	return id

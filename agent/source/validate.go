@@ -37,7 +37,7 @@ func manifestFiles(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.root.Close()
+	defer dir.close()
 	names, err := dir.names()
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func readManifest(file string) ([]byte, error) {
 	if err != nil {
 		return nil, bare(err)
 	}
-	defer dir.root.Close()
+	defer dir.close()
 	v, err := dir.read(filepath.Base(real), fileID{}, true)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("it does not exist")
