@@ -34,8 +34,8 @@ type Record struct {
 	Version int `json:"version"`
 	// Pod is the pod as it was admitted, without its status.
 	Pod *v1.Pod `json:"pod"`
-	// Source is where it came from: "file", "http" or "api".
-	Source string `json:"source,omitempty"`
+	// File is the manifest that it came from, where it came from one.
+	File string `json:"file,omitempty"`
 	// Admitted and Rejected are admission's verdict; neither is set before it.
 	Admitted bool      `json:"admitted,omitempty"`
 	Rejected *Rejected `json:"rejected,omitempty"`

@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/checkpoint"
+	"github.com/berthd/berth/agent/events"
+	"github.com/berthd/berth/agent/hooks"
+	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/observe"
+	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/steps"
+	"github.com/berthd/berth/agent/tasks"
+	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/agent/worker"
+	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/probes"
+	"github.com/berthd/berth/status"
+)
+
+// Cgroups is the node's cgroups as the agent uses them; package cgroups has them, tests have fakes.
+type Cgroups interface {
+	// Setup makes the node's root and QoS cgroups.
+	Setup(ctx context.Context) error
+	// EnsurePod makes a pod's cgroup and returns the runtime's name for it.
+	EnsurePod(ctx context.Context, pod *v1.Pod) (parent string, err error)
+	// RemovePod removes a pod's cgroup; one that is not there is nothing.
+	RemovePod(ctx context.Context, uid types.UID) error
+	// UpdateQoS sets the QoS cgroups' shares by the pods that there are.
+	UpdateQoS(ctx context.Context, pods []*v1.Pod) error
+	// List returns the pods that have a cgroup.
+	List(ctx context.Context) ([]types.UID, error)
+	// SandboxResources and ContainerResources are the settings that the runtime is given.
+	SandboxResources(pod *v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources)
+	ContainerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources
+}
+
+// Deps are the agent's surroundings.
+type Deps struct {
+	Runtime cri.Runtime
+	// Importer imports image archives; nil where the runtime cannot.
+	Importer images.Importer
+	Cgroups  Cgroups
+	Node     *node.Node
+	Metrics  *metrics.Set
+	Logger   *slog.Logger
+	// Sources are what pods come from; empty means the config's own.
+	Sources []source.Source
+}
+
+// Agent is the node agent. Make it with [New]; see the package's documentation for who owns what.
+type Agent struct {
+	cfg  *configs.Config
+	deps Deps
+	log  *slog.Logger
+
+	node       *node.Node
+	metrics    *metrics.Set
+	events     *events.Recorder
+	timeline   *timeline.Book
+	status     *status.Store
+	objects    *objects.Store
+	checkpoint *checkpoint.Store
+	observer   *observe.Observer
+	volumes    *volumes.Manager
+	images     *images.Manager
+	probes     *probes.Manager
+	workers    *worker.Pool
+	mux        *source.Mux
+	pods       *podStates
+	desired    *desired
+	foreign    uidSet
+	admitted   uidSet
+
+	// told are the manifest verdicts that have been told of; the main loop's own.
+	told map[verdictKey]bool
+	// files says which manifest each pod came from; restored, which pods each manifest had in an earlier run.
+	files    atomic.Pointer[map[podUID]string]
+	restored map[string][]*v1.Pod
+
+	steps     []steps.Step
+	starter   *steps.Starter
+	stopper   *steps.Stopper
+	slots     *slots
+	limits    plan.BackoffLimits
+	admission sync.Mutex
+	version   atomic.Pointer[runtimeapi.VersionResponse]
+	beat      atomic.Int64
+	ready     chan struct{}
+}
+
+// New puts an agent together; it starts nothing and touches nothing but its checkpoint directory.
+func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
+	store, err := checkpoint.Open(filepath.Join(cfg.RootDir, "berth", "pods"))
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		cfg: cfg, deps: deps, log: deps.Logger, node: deps.Node, metrics: deps.Metrics,
+		events:     events.New(deps.Node.Name),
+		timeline:   timeline.New(),
+		status:     status.NewStore(),
+		objects:    objects.New(),
+		checkpoint: store,
+		observer:   observe.New(deps.Runtime),
+		slots:      newSlots(int(cfg.Berth.MaxParallelPodStarts)),
+		limits:     backoffLimits(cfg),
+		desired:    newDesired(),
+		ready:      make(chan struct{}),
+	}
+	a.mux = source.NewMux(a.sources(), source.MuxDeps{Objects: a.objects, Out: a.desired.put})
+	a.workers = worker.New(ctx, worker.Config{}, worker.Deps{Pass: a.pass, Gone: a.gone, Logger: a.log})
+	a.pods = &podStates{byUID: map[podUID]*podState{}, group: func(uid podUID) *tasks.Group {
+		return tasks.New(ctx, func() { a.workers.Wake(uid) })
+	}}
+	a.objects.OnChange(a.objectChanged)
+	a.assemble()
+	a.steps = a.ladder()
+	return a, nil
+}
+
+// assemble makes the managers that the steps work with.
+func (a *Agent) assemble() {
+	a.volumes = volumes.New(volumes.Config{RootDir: a.cfg.RootDir, NodeAllocatable: a.node.Allocatable()}, volumes.Deps{
+		Objects: localObjects{a.objects}, FieldValue: fieldValue, ResourceValue: a.resourceValue, Logger: a.log,
+	})
+	a.images = images.New(imagesConfig(a.cfg), images.Deps{
+		Runtime: a.deps.Runtime, Importer: a.deps.Importer, Events: a.events.Pod, Logger: a.log, Wake: func(uid types.UID) { a.workers.Wake(uid) },
+	})
+	a.probes = probes.New(probes.Config{}, probes.Deps{
+		Exec: a.exec, OnChange: func(uid types.UID) { a.workers.Wake(uid) }, Events: a.events.Pod, Logger: a.log,
+	})
+	runner := hooks.New(hooks.Config{}, hooks.Deps{Exec: a.exec, Events: a.events.Pod, Logger: a.log})
+	a.starter = &steps.Starter{
+		Runtime: a.deps.Runtime, Volumes: a.volumes, Hooks: runner, Events: a.events, Node: nodeView{a}, Limits: a.limits,
+		PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir,
+		Started: func(kind plan.Kind, err error) { a.metrics.ContainerStarted(string(kind), err) },
+	}
+	a.stopper = &steps.Stopper{Runtime: a.deps.Runtime, Hooks: runner, Events: a.events, HostIPs: a.node.HostIPs}
+}
+
+// loop is one of the agent's long-running parts.
+type loop struct {
+	name string
+	run  func(context.Context) error
+}
+
+// loops lists the agent's parts in the order in which they start; they are stopped in reverse.
+func (a *Agent) loops() []loop {
+	return []loop{
+		{"images", a.images.Run},        // pulls and preloads, for the passes
+		{"probes", a.probes.Run},        // probing starts with what is restored
+		{"runtime", a.watchRuntime},     // events wake the restored workers
+		{"relist", a.safetyRelist},      // should an event be lost
+		{"sources", a.mux.Run},          // only now do pods come and go
+		{"desired", a.reconcileDesired}, // and are given to the workers
+		{"housekeeping", a.housekeeping},
+	}
+}
+
+// Run restores the pods of an earlier run, starts the loops, and returns after ctx has ended and everything has been joined. Pods go on running.
+func (a *Agent) Run(ctx context.Context) error {
+	a.beat.Store(time.Now().UnixNano())
+	close(a.ready)
+	if err := a.prepare(ctx); err != nil {
+		return err
+	}
+	if err := a.restore(ctx); err != nil {
+		return err
+	}
+	started := make([]*running, 0, 8)
+	failed := make(chan error, 8)
+	for _, l := range a.loops() {
+		started = append(started, start(l, failed))
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	for i := len(started) - 1; i >= 0; i-- {
+		err = errors.Join(err, started[i].stop())
+	}
+	a.workers.Close()
+	a.pods.wait()
+	return err
+}
+
+// prepare makes what must be there before the first pod.
+func (a *Agent) prepare(ctx context.Context) error {
+	if err := makeDirs(a.cfg); err != nil {
+		return err
+	}
+	if err := a.deps.Cgroups.Setup(ctx); err != nil {
+		return fmt.Errorf("setting up the node's cgroups: %w", err)
+	}
+	return nil
+}
+
+// running is a loop that was started.
+type running struct {
+	name   string
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func start(l loop, failed chan<- error) *running {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{name: l.name, cancel: cancel, done: make(chan error, 1)}
+	go func() {
+		err := l.run(ctx)
+		if err != nil && ctx.Err() == nil {
+			failed <- fmt.Errorf("%s: %w", l.name, err)
+		}
+		r.done <- err
+	}()
+	return r
+}
+
+// stop ends the loop and joins it.
+func (r *running) stop() error {
+	r.cancel()
+	if err := <-r.done; err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("stopping %s: %w", r.name, err)
+	}
+	return nil
+}
+
+// Ready is closed once Run has begun: the agent answers, whether or not its runtime does.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Healthy returns an error when the agent's main loop has not turned for longer than limit: the systemd watchdog and /healthz/syncloop ask.
+func (a *Agent) Healthy(limit time.Duration) error {
+	if late := time.Since(time.Unix(0, a.beat.Load())); late > limit {
+		return fmt.Errorf("the sync loop has not turned for %s", late.Round(time.Second))
+	}
+	return nil
+}

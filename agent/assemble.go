@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/cgroups"
+	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/cri/remote"
+)
+
+// Assemble makes an agent for this machine from its config: the runtime behind the CRI socket, the machine's cgroups, its node facts. It takes the lock of the
+// root directory, so that no second agent works on the same pods. closeAll gives everything back after Run has returned.
+func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slog.Logger) (a *Agent, closeAll func(), err error) {
+	if cfg.Berth.Runtime == configs.RuntimeNative {
+		return nil, nil, errors.New("berth: runtime: native is not there yet: set it to auto or remote, and containerRuntimeEndpoint to a CRI socket")
+	}
+	n, err := node.New(cfg, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	unlock, err := lock(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	set := metrics.New(n.Name, version)
+	rt, err := remote.Dial(ctx, remote.Config{
+		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint,
+		RequestTimeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, Logger: log, Observe: set.Operation,
+	})
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	closeAll = func() {
+		if err := rt.Close(); err != nil {
+			log.Warn("connection to the runtime not closed", "err", err)
+		}
+		unlock()
+	}
+	a, err = New(ctx, cfg, Deps{
+		Runtime: rt, Importer: rt, Node: n, Metrics: set, Logger: log,
+		Cgroups: &hostCgroups{cfg: cfg, runtime: rt, capacity: n.Capacity(), allocatable: n.Allocatable(), log: log},
+	})
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	return a, closeAll, nil
+}
+
+// lock keeps a second agent off the root directory, and takes --lock-file where it is given.
+func lock(cfg *configs.Config) (unlock func(), err error) {
+	paths := []string{filepath.Join(cfg.RootDir, "berth", "lock")}
+	if cfg.Lock.File != "" {
+		paths = append(paths, cfg.Lock.File)
+	}
+	var held []*os.File
+	unlock = func() {
+		for _, f := range held {
+			_ = f.Close() // closing gives the lock back
+		}
+	}
+	for _, path := range paths {
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			unlock()
+			return nil, fmt.Errorf("making the lock's directory: %w", err)
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			unlock()
+			return nil, fmt.Errorf("opening the lock: %w", err)
+		}
+		held = append(held, f)
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			unlock()
+			return nil, fmt.Errorf("another agent holds %s: stop it, or give this one its own --root-dir: %w", path, err)
+		}
+	}
+	return unlock, nil
+}
+
+// hostCgroups makes the machine's cgroup manager once the runtime has said which driver it uses.
+type hostCgroups struct {
+	*cgroups.Manager
+	cfg     *configs.Config
+	runtime interface {
+		RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
+	}
+	capacity, allocatable v1.ResourceList
+	log                   *slog.Logger
+}
+
+// Setup waits for the runtime, makes the manager, and sets up the node's cgroups.
+func (h *hostCgroups) Setup(ctx context.Context) error {
+	driver, err := h.driver(ctx)
+	if err != nil {
+		return err
+	}
+	k := &h.cfg.Kubelet
+	config := cgroups.Config{
+		Driver: driver, Root: k.CgroupRoot, CgroupsPerQOS: k.CgroupsPerQOS == nil || *k.CgroupsPerQOS,
+		RefuseV1: k.FailCgroupV1 != nil && *k.FailCgroupV1,
+		Options: cgroups.Options{
+			CPUQuota: k.CPUCFSQuota == nil || *k.CPUCFSQuota, SingleProcessOOMKill: k.SingleProcessOOMKill, SwapAccounting: cgroups.SwapAccounting(),
+		},
+	}
+	if k.CPUCFSQuotaPeriod != nil {
+		config.Options.CPUPeriod = k.CPUCFSQuotaPeriod.Duration
+	}
+	if k.PodPidsLimit != nil {
+		config.Options.PodPids = *k.PodPidsLimit
+	}
+	for _, e := range k.EnforceNodeAllocatable {
+		if e == "pods" && (len(k.SystemReserved) > 0 || len(k.KubeReserved) > 0) {
+			config.Allocatable = h.allocatable
+		}
+	}
+	if h.Manager, err = cgroups.New(config, cgroups.Deps{Logger: h.log}); err != nil {
+		return err
+	}
+	return h.Manager.Setup(ctx)
+}
+
+// driver asks the runtime for its cgroup driver, as long as it does not answer; one that cannot say gets the config's.
+func (h *hostCgroups) driver(ctx context.Context) (cgroups.Driver, error) {
+	configured := cgroups.Driver(h.cfg.Kubelet.CgroupDriver)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		resp, err := h.runtime.RuntimeConfig(ctx)
+		switch {
+		case err == nil && resp.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
+			return h.agree(configured, cgroups.Systemd), nil
+		case err == nil && resp.GetLinux() != nil:
+			return h.agree(configured, cgroups.Cgroupfs), nil
+		case err == nil || errdefs.IsNotImplemented(err):
+			return configured, nil
+		case ctx.Err() != nil:
+			return "", fmt.Errorf("waiting for the runtime: %w", context.Cause(ctx))
+		}
+		if wait == 50*time.Millisecond {
+			h.log.Warn("the container runtime does not answer; waiting for it", "endpoint", h.cfg.Kubelet.ContainerRuntimeEndpoint, "err", err)
+		}
+		if !sleep(ctx, wait) {
+			return "", fmt.Errorf("waiting for the runtime: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// agree warns where the config names another driver than the runtime's, which counts.
+func (h *hostCgroups) agree(configured, runtimes cgroups.Driver) cgroups.Driver {
+	if configured != runtimes && h.cfg.IsSet("cgroupDriver") {
+		h.log.Warn("config: cgroupDriver differs from the runtime's, which counts", "cgroupDriver", configured, "runtime", runtimes)
+	}
+	return runtimes
+}
+
+// SandboxResources returns a pod's resources and overhead for its sandbox's config.
+func (h *hostCgroups) SandboxResources(pod *v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources) {
+	return cgroups.SandboxResources(pod, h.Options())
+}
+
+// ContainerResources returns a container's cgroup settings.
+func (h *hostCgroups) ContainerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	return cgroups.ContainerResources(pod, c, h.capacity.Memory().Value(), h.Options())
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/agent/worker"
+)
+
+// beatPeriod is how often the main loop turns when nothing happens, to show that it can.
+const beatPeriod = 5 * time.Second
+
+// desired is what the sources want, and which of them have said so.
+type desired struct {
+	changed chan struct{} // for housekeeping
+	updates chan source.Update
+
+	mu   sync.Mutex
+	last source.Update
+}
+
+func newDesired() *desired {
+	return &desired{changed: make(chan struct{}, 1), updates: make(chan source.Update, 1)}
+}
+
+// put hands the newest merged set to the main loop; one that was not taken yet is replaced.
+func (d *desired) put(u source.Update) {
+	for {
+		select {
+		case d.updates <- u:
+			return
+		default:
+		}
+		select {
+		case <-d.updates:
+		default:
+		}
+	}
+}
+
+// ready reports whether a source has reported once; the empty name stands for all of them.
+func (d *desired) ready(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name != "" && d.last.Ready[name] {
+		return true
+	}
+	return d.last.AllReady
+}
+
+// wants reports whether a source wants the pod.
+func (d *desired) wants(uid podUID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.last.Pods[uid]
+	return ok
+}
+
+// reconcileDesired is the agent's main loop: it gives each merged set to the workers.
+func (a *Agent) reconcileDesired(ctx context.Context) error {
+	tick := time.NewTicker(beatPeriod)
+	defer tick.Stop()
+	for {
+		a.beat.Store(time.Now().UnixNano())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case u := <-a.desired.updates:
+			a.apply(u)
+		}
+	}
+}
+
+// apply makes the workers want what the sources want.
+func (a *Agent) apply(u source.Update) {
+	a.desired.mu.Lock()
+	a.desired.last = u
+	a.desired.mu.Unlock()
+	a.judge(u.Verdicts)
+	a.remember(u.Verdicts)
+	known := a.workers.List()
+	for uid, e := range known {
+		if _, wanted := u.Pods[uid]; !wanted && !e.Forget && a.desired.ready(sourceOf(e.Pod)) {
+			a.log.Info("pod is not wanted any more", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "uid", uid)
+			a.workers.Remove(uid)
+		}
+	}
+	for uid, pod := range u.Pods {
+		e, ok := known[uid]
+		if ok && !e.Forget && same(e.Pod, pod) {
+			continue
+		}
+		if ok && !e.Forget && !placeholder(e.Pod) && !equality.Semantic.DeepEqual(e.Pod.Spec, pod.Spec) {
+			a.log.Info("static pod changed under its own uid: it is replaced", "pod", pod.Namespace+"/"+pod.Name, "uid", uid)
+			a.workers.Remove(uid)
+		}
+		a.workers.Set(pod)
+	}
+	select {
+	case a.desired.changed <- struct{}{}:
+	default:
+	}
+}
+
+// disown removes a pod that was found in the runtime and that no source wants.
+func (a *Agent) disown(uid podUID) {
+	if e, ok := a.workers.Get(uid); ok && !a.desired.wants(uid) && a.desired.ready(sourceOf(e.Pod)) {
+		a.workers.Remove(uid)
+	}
+}
+
+// same reports whether two versions of a pod differ in nothing that matters to its worker.
+func same(x, y *v1.Pod) bool {
+	return x == y || equality.Semantic.DeepEqual(x.Spec, y.Spec) &&
+		equality.Semantic.DeepEqual(x.Labels, y.Labels) && equality.Semantic.DeepEqual(meaningful(x), meaningful(y))
+}
+
+// meaningful returns a pod's annotations without the time at which a source saw it.
+func meaningful(pod *v1.Pod) map[string]string {
+	out := make(map[string]string, len(pod.Annotations))
+	for k, v := range pod.Annotations {
+		if k != source.AnnotationSeen {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// sourceOf returns the name of the source that a pod came from, empty where it is not known.
+func sourceOf(pod *v1.Pod) string { return pod.Annotations[source.AnnotationSource] }
+
+// objectChanged wakes the pods that read a ConfigMap or Secret that changed.
+func (a *Agent) objectChanged(kind, namespace, name string) {
+	for uid, e := range a.workers.List() {
+		if e.Pod.Namespace != namespace || e.Phase != worker.Running {
+			continue
+		}
+		for _, ref := range volumes.References(e.Pod) {
+			if ref.Kind == kind && ref.Name == name {
+				a.workers.Wake(uid)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/agent/checkpoint"
+	"github.com/berthd/berth/agent/worker"
+)
+
+// gone drops everything that was kept about a pod whose records are gone; it is the last thing that its worker does.
+func (a *Agent) gone(uid podUID) {
+	a.pods.drop(uid)
+	if err := a.checkpoint.Remove(uid); err != nil {
+		a.log.Error("checkpoint of a pod that is gone not removed", "uid", uid, "err", err)
+	}
+	a.admitted.remove(uid)
+	a.images.Forget(uid)
+	a.probes.Stop(uid)
+	a.observer.Forget(uid)
+	a.status.Delete(uid)
+	a.timeline.Forget(uid)
+}
+
+// saveRecord writes a pod's checkpoint. A pod that is only known from the runtime has none.
+func (a *Agent) saveRecord(rec *checkpoint.Record) error {
+	if rec.Pod == nil {
+		return nil
+	}
+	return a.checkpoint.Save(rec.Pod.UID, rec)
+}
+
+// admittedBeside returns the pods whose claims a new pod must respect: admitted, not ended, and not the new pod's own predecessor.
+func (a *Agent) admittedBeside(pod *v1.Pod) []*v1.Pod {
+	var out []*v1.Pod
+	for uid, e := range a.workers.List() {
+		if uid == pod.UID || e.Waiting || e.Phase == worker.Terminated || placeholder(e.Pod) {
+			continue
+		}
+		if s, ok := a.status.Get(uid); a.admitted.has(uid) && !(ok && terminal(s.Status)) {
+			out = append(out, e.Pod)
+		}
+	}
+	return out
+}
+
+// saveAdmission checkpoints a verdict, and counts an admitted pod among those whose claims others must respect.
+func (a *Agent) saveAdmission(rec *checkpoint.Record) error {
+	if err := a.saveRecord(rec); err != nil {
+		return err
+	}
+	if rec.Admitted {
+		a.admitted.add(rec.Pod.UID)
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/cri"
+)
+
+// Containers has the app containers and the ephemeral ones.
+type Containers struct {
+	*Starter
+	*Stopper
+}
+
+// Name is "containers".
+func (Containers) Name() string { return "containers" }
+
+// Ensure stops the containers that plan condemned, and starts those whose turn it is.
+func (c Containers) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
+	for _, k := range p.Actions.Kill {
+		c.stop(ctx, p, k)
+	}
+	out, err := c.startAll(ctx, p, plan.App, plan.Ephemeral)
+	c.waits(p, &out)
+	return out, err
+}
+
+// Remove stops what runs, each container within its grace, and holds back the rest of the take-down until all have ended. With p.Forget it
+// removes the containers' records.
+func (c Containers) Remove(ctx context.Context, p *Pass) (Outcome, error) {
+	for _, k := range p.Actions.Kill {
+		c.stop(ctx, p, k)
+	}
+	c.shorten(ctx, p)
+	if names := running(&p.Observed); len(names) > 0 {
+		return Outcome{Halt: true, Waiting: "containers to stop: " + strings.Join(names, ", ")}, nil
+	}
+	if active := p.Tasks.Active(); len(active) > 0 {
+		for key := range active {
+			if _, hook := strings.CutPrefix(key, postStartTask); hook {
+				p.Tasks.Cancel(ctx, key)
+			}
+		}
+		return Outcome{Halt: true, Waiting: "operations on ended containers to finish"}, nil
+	}
+	if !p.Forget {
+		return Outcome{}, nil
+	}
+	var errs []error
+	for _, old := range p.Observed.Containers {
+		errs = append(errs, c.remove(ctx, p, old))
+	}
+	err := errors.Join(errs...)
+	return Outcome{Halt: err != nil}, err
+}
+
+// tidy removes the incarnations that plan named.
+func (s *Starter) tidy(ctx context.Context, p *Pass) error {
+	for _, c := range p.Actions.RemoveContainers {
+		p.Changed = true
+		if err := s.remove(ctx, p, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes one incarnation and the link to its log; its log stays with the pod's while another incarnation is kept.
+func (s *Starter) remove(ctx context.Context, p *Pass, c *plan.Container) error {
+	if err := s.Runtime.RemoveContainer(ctx, c.Id); err != nil {
+		return fmt.Errorf("removing container %s (%s): %w", c.Name(), c.Id, err)
+	}
+	link := cri.LogSymlink(s.LinksDir, cri.IDOf(p.Pod), c.Name(), c.Id)
+	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("removing the log link of container %s: %w", c.Name(), err)
+	}
+	if newest := p.Observed.Latest(c.Name()); newest != nil && newest.Attempt() > c.Attempt() && c.LogPath != "" {
+		return removeLogs(s.PodLogsDir, c.LogPath)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/cri"
+)
+
+// Dirs has the pod's directories: <root>/pods/<uid> and its logs.
+type Dirs struct {
+	Volumes *volumes.Manager
+	// PodLogsDir is where the pods' log directories are, LinksDir where the links to container logs are.
+	PodLogsDir, LinksDir string
+}
+
+// Name is "dirs".
+func (Dirs) Name() string { return "dirs" }
+
+// Ensure makes the directories.
+func (d Dirs) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
+	if err := d.Volumes.EnsureDirs(ctx, p.Pod); err != nil {
+		return Outcome{}, err
+	}
+	if err := os.MkdirAll(d.logDir(p), 0o755); err != nil {
+		return Outcome{}, fmt.Errorf("making the log directory: %w", err)
+	}
+	return Outcome{}, nil
+}
+
+// Remove deletes the pod's logs once nobody wants the pod any more; its directory went with its volumes.
+func (d Dirs) Remove(_ context.Context, p *Pass) (Outcome, error) {
+	if !p.Forget {
+		return Outcome{}, nil
+	}
+	if err := os.RemoveAll(d.logDir(p)); err != nil {
+		return Outcome{}, fmt.Errorf("removing the log directory: %w", err)
+	}
+	return Outcome{}, d.removeLinks(p)
+}
+
+// removeLinks removes links of the pod's containers that lead nowhere now; those of containers that the pass knows were removed with them.
+func (d Dirs) removeLinks(p *Pass) error {
+	names, err := filepath.Glob(filepath.Join(d.LinksDir, p.Pod.Name+"_"+p.Pod.Namespace+"_*.log"))
+	if err != nil {
+		return fmt.Errorf("looking for log links: %w", err)
+	}
+	prefix := d.logDir(p) + string(filepath.Separator)
+	for _, name := range names {
+		if to, err := os.Readlink(name); err != nil || len(to) < len(prefix) || to[:len(prefix)] != prefix {
+			continue
+		}
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("removing a log link: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d Dirs) logDir(p *Pass) string {
+	return cri.PodLogDir(d.PodLogsDir, cri.IDOf(p.Pod))
+}

@@ -1,0 +1,49 @@
+package steps
+
+import (
+	"context"
+	"time"
+
+	"github.com/berthd/berth/agent/images"
+)
+
+// Images has the images of the containers that are to start.
+type Images struct {
+	Manager *images.Manager
+}
+
+// Name is "images".
+func (Images) Name() string { return "images" }
+
+// Ensure asks for the image of each container to be started now. A missing image is pulled beside the worker; its container waits, the others go on.
+func (i Images) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
+	var out Outcome
+	p.Images = make(map[string]images.Result, len(p.Actions.Start))
+	for _, s := range p.Actions.Start {
+		res := i.Manager.Ensure(ctx, images.Request{
+			Pod: p.Pod, Container: s.Container.Name, Image: s.Container.Image, Policy: s.Container.ImagePullPolicy, Attempt: s.Attempt, Sandbox: p.SandboxConfig,
+		})
+		p.Images[s.Container.Name] = res
+		if res.Ready {
+			continue
+		}
+		p.wait(s.Container.Name, res.Reason, res.Message)
+		out.Waiting = s.Container.Name + ": " + res.Reason + ": " + res.Message
+		out.RetryAt = earlier(out.RetryAt, res.RetryAt)
+	}
+	return out, nil
+}
+
+// Remove withdraws the pod from pulls under way: one that nobody waits for any more is ended.
+func (i Images) Remove(_ context.Context, p *Pass) (Outcome, error) {
+	i.Manager.Forget(p.Pod.UID)
+	return Outcome{}, nil
+}
+
+// earlier returns the earlier of two times, of which the zero time means never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

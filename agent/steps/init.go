@@ -1,0 +1,41 @@
+package steps
+
+import (
+	"context"
+
+	"github.com/berthd/berth/agent/plan"
+)
+
+// Init has the init containers, sidecars among them.
+type Init struct {
+	*Starter
+}
+
+// Name is "init".
+func (Init) Name() string { return "init" }
+
+// Ensure clears away what earlier incarnations left behind, and starts the init containers whose turn it is.
+func (i Init) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
+	if err := i.tidy(ctx, p); err != nil {
+		return Outcome{}, err
+	}
+	out, err := i.startAll(ctx, p, plan.Init)
+	if err == nil && out.Waiting == "" && !p.Actions.Initialized {
+		out.Waiting = i.current(p)
+	}
+	return out, err
+}
+
+// current says which init container the pod is at.
+func (i Init) current(p *Pass) string {
+	for n := range p.Pod.Spec.InitContainers {
+		name := p.Pod.Spec.InitContainers[n].Name
+		if c := p.Observed.Latest(name); c != nil && c.Running() && c.SandboxID == p.Actions.SandboxID {
+			return "init container " + name + " to end"
+		}
+	}
+	return ""
+}
+
+// Remove has nothing of its own: init containers stop with the others.
+func (Init) Remove(context.Context, *Pass) (Outcome, error) { return Outcome{}, nil }

@@ -1,0 +1,57 @@
+package steps
+
+import (
+	"context"
+	"time"
+
+	"github.com/berthd/berth/probes"
+)
+
+// Probes has the probes of the pod's running containers.
+type Probes struct {
+	Manager *probes.Manager
+	// HostIPs returns the node's addresses, where host-network pods are probed.
+	HostIPs func() []string
+}
+
+// Name is "probes".
+func (Probes) Name() string { return "probes" }
+
+// Ensure has every running container probed, the ones that this pass started too.
+func (s Probes) Ensure(_ context.Context, p *Pass) (Outcome, error) {
+	s.Manager.Sync(p.Pod, s.podIP(p), targets(p))
+	return Outcome{}, nil
+}
+
+// targets lists the containers that run, those that this pass started too.
+func targets(p *Pass) []probes.Target {
+	var out []probes.Target
+	for _, c := range p.Observed.Running() {
+		if p.Started[c.Name()] != "" {
+			continue
+		}
+		_, stopping := p.Tasks.Deadline(StopTask(c.Id))
+		out = append(out, probes.Target{Name: c.Name(), ContainerID: c.Id, StartedAt: time.Unix(0, c.StartedAt), Terminating: stopping || p.Stop != nil})
+	}
+	for name, id := range p.Started {
+		out = append(out, probes.Target{Name: name, ContainerID: id, StartedAt: time.Now()})
+	}
+	return out
+}
+
+// Remove ends the probes once nothing runs; while containers stop, readiness goes on being probed.
+func (s Probes) Remove(_ context.Context, p *Pass) (Outcome, error) {
+	if len(p.Observed.Running()) == 0 {
+		s.Manager.Stop(p.Pod.UID)
+		return Outcome{}, nil
+	}
+	s.Manager.Sync(p.Pod, s.podIP(p), targets(p))
+	return Outcome{}, nil
+}
+
+func (s Probes) podIP(p *Pass) string {
+	if p.Pod.Spec.HostNetwork {
+		return first(s.HostIPs())
+	}
+	return first(SandboxIPs(p.Sandbox))
+}

@@ -1,0 +1,170 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/generate"
+	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/cri"
+)
+
+// Sandbox has the pod's sandbox: its pause container, network namespace and address.
+type Sandbox struct {
+	Runtime interface {
+		cri.SandboxRuntime
+		Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
+	}
+	Node func() generate.Node
+	// Resources returns the pod's resources and overhead for the sandbox's config; either may be nil.
+	Resources func(*v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources)
+	Events    EventSink
+}
+
+// Name is "sandbox".
+func (Sandbox) Name() string { return "sandbox" }
+
+// Ensure stops sandboxes that are out of date, makes a new one where there is none to use, and leaves the one in use and its addresses in p.
+func (s Sandbox) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
+	if err := s.clear(ctx, p); err != nil {
+		return Outcome{}, err
+	}
+	if p.Actions.SandboxID == "" && !p.Actions.CreateSandbox {
+		return Outcome{Halt: true, Waiting: "containers of the lost sandbox to stop"}, nil
+	}
+	attempt := p.Actions.SandboxAttempt
+	if p.Sandbox = p.Observed.Sandbox(); !p.Actions.CreateSandbox {
+		attempt = p.Sandbox.GetMetadata().GetAttempt()
+	}
+	if err := s.config(p, attempt); err != nil {
+		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		return Outcome{}, err
+	}
+	if p.Actions.CreateSandbox {
+		if err := s.create(ctx, p); err != nil {
+			return Outcome{}, err
+		}
+	}
+	p.PodIPs = SandboxIPs(p.Sandbox)
+	if p.Pod.Spec.HostNetwork {
+		p.PodIPs = nil
+	}
+	if p.Actions.Initialized {
+		p.Record.InitializedIn = p.Actions.SandboxID
+	}
+	return Outcome{}, nil
+}
+
+// clear stops and removes the sandboxes that plan named.
+func (s Sandbox) clear(ctx context.Context, p *Pass) error {
+	if p.Actions.SandboxChanged && p.Actions.CreateSandbox {
+		s.Events.Pod(p.Pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	for _, id := range p.Actions.StopSandboxes {
+		p.Changed = true
+		if err := s.Runtime.StopPodSandbox(ctx, id); err != nil {
+			return fmt.Errorf("stopping sandbox %s: %w", id, err)
+		}
+	}
+	for _, id := range p.Actions.RemoveSandboxes {
+		p.Changed = true
+		if err := s.Runtime.RemovePodSandbox(ctx, id); err != nil {
+			return fmt.Errorf("removing sandbox %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// config makes the sandbox's config, which the containers are created with, too.
+func (s Sandbox) config(p *Pass, attempt uint32) error {
+	resources, overhead := s.Resources(p.Pod)
+	config, err := generate.Sandbox(generate.SandboxInput{
+		Pod: p.Pod, Node: s.Node(), Attempt: attempt, CgroupParent: p.CgroupParent, Resources: resources, Overhead: overhead,
+	})
+	if err != nil {
+		return fmt.Errorf("making the sandbox's config: %w", err)
+	}
+	p.SandboxConfig = config
+	return nil
+}
+
+// create runs a new sandbox.
+func (s Sandbox) create(ctx context.Context, p *Pass) error {
+	_, warnings := generate.DNS(p.Pod, s.Node().DNS)
+	for _, w := range warnings {
+		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, w.Reason, w.Message)
+	}
+	p.Changed = true
+	id, err := s.Runtime.RunPodSandbox(ctx, p.SandboxConfig, "")
+	if err != nil {
+		err = fmt.Errorf("running the sandbox: %w", err)
+		if ctx.Err() == nil {
+			s.explain(ctx, p, err)
+		}
+		return err
+	}
+	p.Sandbox, err = s.Runtime.PodSandboxStatus(ctx, id)
+	if err != nil {
+		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+err.Error())
+		return fmt.Errorf("asking for the new sandbox %s: %w", id, err)
+	}
+	p.Actions.SandboxID = id
+	return nil
+}
+
+// explain tells the pod why its sandbox could not be made: the node's network where the runtime says that it is not ready, else the error.
+func (s Sandbox) explain(ctx context.Context, p *Pass, err error) {
+	if !p.Pod.Spec.HostNetwork && !errdefs.IsUnavailable(err) {
+		if st, stErr := s.Runtime.Status(ctx, false); stErr == nil {
+			for _, c := range st.GetStatus().GetConditions() {
+				if c.Type == runtimeapi.NetworkReady && !c.Status {
+					s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "NetworkNotReady", fmt.Sprintf("network is not ready: %s: %s", c.Reason, c.Message))
+					return
+				}
+			}
+		}
+	}
+	s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+}
+
+// Remove stops the pod's sandboxes once no container runs; with p.Forget it removes them.
+func (s Sandbox) Remove(ctx context.Context, p *Pass) (Outcome, error) {
+	if err := s.clear(ctx, p); err != nil {
+		return Outcome{Halt: true}, err
+	}
+	if !p.Forget {
+		return Outcome{}, nil
+	}
+	for _, sb := range p.Observed.Sandboxes {
+		if err := s.Runtime.RemovePodSandbox(ctx, sb.Id); err != nil {
+			return Outcome{Halt: true}, fmt.Errorf("removing sandbox %s: %w", sb.Id, err)
+		}
+	}
+	return Outcome{}, nil
+}
+
+// SandboxIPs returns a sandbox's addresses, the primary first.
+func SandboxIPs(sb *runtimeapi.PodSandboxStatus) []string {
+	net := sb.GetNetwork()
+	if net.GetIp() == "" {
+		return nil
+	}
+	ips := []string{net.Ip}
+	for _, a := range net.AdditionalIps {
+		ips = append(ips, a.Ip)
+	}
+	return ips
+}
+
+// running names the containers that may be running, for messages.
+func running(o *plan.Observed) []string {
+	var names []string
+	for _, c := range o.Running() {
+		names = append(names, c.Name())
+	}
+	return names
+}

@@ -1,0 +1,310 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/generate"
+	"github.com/berthd/berth/agent/hooks"
+	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/cri"
+)
+
+// postStartTask is the key, before the container's id, of a postStart hook under way.
+const postStartTask = "postStart/"
+
+// PostStartTask returns the key under which a container's postStart hook runs.
+func PostStartTask(containerID string) string { return postStartTask + containerID }
+
+// Starter creates and starts containers.
+type Starter struct {
+	Runtime cri.ContainerRuntime
+	Volumes *volumes.Manager
+	Hooks   *hooks.Runner
+	Events  EventSink
+	Node    NodeView
+	Limits  plan.BackoffLimits
+	// PodLogsDir is where the pods' logs are, LinksDir where the links to them are.
+	PodLogsDir, LinksDir string
+	// Started is called for each container that was started, for metrics.
+	Started func(kind plan.Kind, err error)
+}
+
+// NodeView is what starting a container must know of the node.
+type NodeView interface {
+	// Generate returns what package generate must know.
+	Generate() generate.Node
+	// HostIPs are the node's addresses.
+	HostIPs() []string
+	// Allocatable is what pods can have of the node.
+	Allocatable() v1.ResourceList
+	// HostsFile is the content of the node's hosts file.
+	HostsFile() []byte
+	// Resources are a container's cgroup settings.
+	Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources
+	// Objects are the local ConfigMaps and Secrets.
+	Objects() generate.Objects
+}
+
+// startAll starts the containers of the given kinds, in order. One that cannot start does not hold back the others, except that a postStart
+// hook under way holds back those behind it.
+func (s *Starter) startAll(ctx context.Context, p *Pass, kinds ...plan.Kind) (Outcome, error) {
+	var out Outcome
+	var errs []error
+	for _, start := range p.starting(kinds...) {
+		img, ok := p.Images[start.Container.Name]
+		if !ok || !img.Ready {
+			continue
+		}
+		hooked, err := s.start(ctx, p, start)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if hooked {
+			out.Waiting = "postStart hook of " + start.Container.Name
+			break
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// start makes one container's next incarnation and starts it; hooked says that its postStart hook is under way.
+func (s *Starter) start(ctx context.Context, p *Pass, start plan.Start) (hooked bool, err error) {
+	name := start.Container.Name
+	defer func() { s.Started(start.Kind, err) }()
+	config, err := s.config(ctx, p, start)
+	if err != nil {
+		return false, s.failed(ctx, p, name, "CreateContainerConfigError", err)
+	}
+	if err := s.makeLogDir(p, name); err != nil {
+		return false, s.failed(ctx, p, name, "CreateContainerError", err)
+	}
+	p.Changed = true
+	id, err := s.Runtime.CreateContainer(ctx, p.Actions.SandboxID, config, p.SandboxConfig)
+	if err != nil {
+		return false, s.failed(ctx, p, name, "CreateContainerError", err)
+	}
+	if err := s.link(p, name, id, start.Attempt); err != nil {
+		p.Log.Warn("log link not made: log collectors will not see this container", "container", name, "err", err)
+	}
+	s.Events.Pod(p.Pod, name, v1.EventTypeNormal, "Created", "Container created")
+	if start.Previous != nil && start.Previous.Exited() {
+		s.backOff(p, start)
+	}
+	if start.Container.Lifecycle != nil && start.Container.Lifecycle.PostStart != nil {
+		p.markPostStart(id)
+	}
+	if err := s.Runtime.StartContainer(ctx, id); err != nil {
+		delete(p.Record.PostStart, id)
+		return false, s.failed(ctx, p, name, "RunContainerError", err)
+	}
+	s.Events.Pod(p.Pod, name, v1.EventTypeNormal, "Started", "Container started")
+	delete(p.Waiting, name)
+	p.Started[name] = id
+	if p.Record.PostStart[id] {
+		s.postStart(p, start.Container, id)
+		return true, nil
+	}
+	return false, nil
+}
+
+// failed notes on the pod why a container could not start.
+func (s *Starter) failed(ctx context.Context, p *Pass, name, reason string, err error) error {
+	message := err.Error()
+	if config := (*generate.ConfigError)(nil); errors.As(err, &config) {
+		reason, message = config.Reason, config.Message
+	}
+	if ctx.Err() == nil {
+		s.Events.Pod(p.Pod, name, v1.EventTypeWarning, "Failed", "Error: "+message)
+		p.wait(name, reason, message)
+	}
+	return fmt.Errorf("%s of container %s: %w", reason, name, err)
+}
+
+// backOff raises the container's crash back-off for the restart that was just made.
+func (s *Starter) backOff(p *Pass, start plan.Start) {
+	if p.Record.Backoff == nil {
+		p.Record.Backoff = map[string]plan.Backoff{}
+	}
+	name := start.Container.Name
+	p.Record.Backoff[name] = p.Record.Backoff[name].Next(time.Unix(0, start.Previous.FinishedAt), s.Limits)
+}
+
+// markPostStart notes before the container runs that its hook has to; an agent that dies meanwhile finds the note.
+func (p *Pass) markPostStart(id string) {
+	if p.Record.PostStart == nil {
+		p.Record.PostStart = map[string]bool{}
+	}
+	p.Record.PostStart[id] = true
+	if err := p.Save(); err != nil {
+		p.Log.Warn("postStart hook not noted: it will not run again should the agent end before it is done", "err", err)
+	}
+}
+
+// config makes the container's config.
+func (s *Starter) config(ctx context.Context, p *Pass, start plan.Start) (*runtimeapi.ContainerConfig, error) {
+	c := start.Container
+	addrs := generate.Addresses{HostIPs: s.Node.HostIPs(), PodIPs: p.PodIPs}
+	if p.Pod.Spec.HostNetwork {
+		addrs.PodIPs = addrs.HostIPs
+	}
+	env, err := generate.Env(generate.EnvInput{
+		Pod: p.Pod, Container: c, Objects: s.Node.Objects(), Addresses: addrs, Allocatable: s.Node.Allocatable(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := s.mounts(ctx, p, start)
+	if err != nil {
+		return nil, err
+	}
+	return generate.Container(generate.ContainerInput{
+		Pod: p.Pod, Container: c, Node: s.Node.Generate(), RestartCount: int(start.Attempt),
+		Image: p.Images[c.Name].Image, Env: env, Mounts: mounts, Resources: s.Node.Resources(p.Pod, c),
+	})
+}
+
+// mounts gathers what the container's mounts are made of.
+func (s *Starter) mounts(ctx context.Context, p *Pass, start plan.Start) (generate.MountInput, error) {
+	c := start.Container
+	in := generate.MountInput{Volumes: make(map[string]generate.Volume, len(p.Volumes))}
+	for name, m := range p.Volumes {
+		in.Volumes[name] = generate.Volume{HostPath: m.HostPath, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
+	}
+	in.SubPath = func(index int, volume, subPath string) (string, error) {
+		return s.Volumes.SubPath(ctx, p.Pod.UID, volumes.SubPathMount{
+			Container: c.Name, Index: index, Volume: volume, VolumePath: p.Volumes[volume].HostPath, Path: subPath,
+		})
+	}
+	if generate.NeedsHostsFile(p.Pod, p.PodIPs) {
+		content, err := generate.HostsFile(generate.HostsInput{
+			Pod: p.Pod, PodIPs: p.PodIPs, ClusterDomain: s.Node.Generate().DNS.ClusterDomain, NodeFile: s.Node.HostsFile(),
+		})
+		if err != nil {
+			return in, err
+		}
+		if in.HostsFile, err = s.Volumes.WriteHosts(p.Pod, content); err != nil {
+			return in, err
+		}
+	}
+	if c.TerminationMessagePath != "" {
+		path, err := s.Volumes.TerminationLog(p.Pod, c.Name, start.Attempt)
+		if err != nil {
+			return in, err
+		}
+		in.TerminationLog = path
+	}
+	return in, nil
+}
+
+// postStart runs the container's hook beside the worker. A hook that fails has the container stopped, as upstream does; one that was
+// cut off by the agent's end stays noted and runs again.
+func (s *Starter) postStart(p *Pass, c *v1.Container, id string) {
+	pod, podIP := p.Pod, first(p.PodIPs)
+	if pod.Spec.HostNetwork {
+		podIP = first(s.Node.HostIPs())
+	}
+	p.Tasks.Start(PostStartTask(id), time.Time{}, func(ctx context.Context) error {
+		err := s.Hooks.Run(ctx, pod, podIP, c, id, c.Lifecycle.PostStart)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		p.Log.Warn("postStart hook failed: the container is stopped", "container", c.Name, "err", err)
+		s.Events.Pod(pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		s.Events.Pod(pod, c.Name, v1.EventTypeNormal, "Killing", "FailedPostStartHook")
+		if stopErr := s.Runtime.StopContainer(ctx, id, time.Duration(podGrace(pod))*time.Second); stopErr != nil {
+			return errors.Join(err, fmt.Errorf("stopping the container after its postStart hook failed: %w", stopErr))
+		}
+		return err
+	})
+}
+
+// Resume runs the hooks that an earlier run of the agent noted and did not see the end of.
+func (s *Starter) Resume(p *Pass) {
+	for _, c := range p.Observed.Running() {
+		if _, active := p.Tasks.Deadline(PostStartTask(c.Id)); active || !p.Record.PostStart[c.Id] {
+			continue
+		}
+		if spec := findContainer(p.Pod, c.Name()); spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil {
+			s.postStart(p, spec, c.Id)
+		}
+	}
+}
+
+// makeLogDir makes the directory that the runtime writes the container's log into.
+func (s *Starter) makeLogDir(p *Pass, name string) error {
+	dir := filepath.Join(cri.PodLogDir(s.PodLogsDir, cri.IDOf(p.Pod)), name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making the log directory: %w", err)
+	}
+	return nil
+}
+
+// link makes the link by which log collectors find the container's log.
+func (s *Starter) link(p *Pass, name, id string, attempt uint32) error {
+	id4pod := cri.IDOf(p.Pod)
+	to := filepath.Join(cri.PodLogDir(s.PodLogsDir, id4pod), cri.ContainerLogPath(name, int(attempt)))
+	link := cri.LogSymlink(s.LinksDir, id4pod, name, id)
+	if err := os.Symlink(to, link); err != nil && !os.IsExist(err) {
+		return fmt.Errorf("linking to the container's log: %w", err)
+	}
+	return nil
+}
+
+// waits tells of the containers that are held back by their crash back-off.
+func (s *Starter) waits(p *Pass, out *Outcome) {
+	for _, w := range p.Actions.Wait {
+		message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", w.Delay, w.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID)
+		p.wait(w.Name, "CrashLoopBackOff", message)
+		s.Events.Pod(p.Pod, w.Name, v1.EventTypeWarning, "BackOff",
+			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", w.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID))
+		out.RetryAt = earlier(out.RetryAt, w.Until)
+		out.Waiting = message
+	}
+}
+
+// removeLogs removes a log and its rotated parts.
+func removeLogs(root, path string) error {
+	rel, err := filepath.Rel(root, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return nil // not one of our logs
+	}
+	rotated, err := filepath.Glob(path + ".*")
+	if err != nil {
+		return fmt.Errorf("looking for rotated logs: %w", err)
+	}
+	for _, f := range append(rotated, path) {
+		if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("removing an old log: %w", err)
+		}
+	}
+	return nil
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// findContainer returns the spec of an init or app container by name, nil where the pod has none.
+func findContainer(pod *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
