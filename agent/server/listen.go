@@ -1,0 +1,252 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSocketPath is how long a socket's path may be so that clients can connect to it (unix(7), sun_path without its zero byte).
+const maxSocketPath = 107
+
+// socket is the local socket's listener. Closing it removes the file, if it is still this listener's.
+type socket struct {
+	*net.UnixListener
+	path string
+	made os.FileInfo
+	gid  int // -1 where no group may open it
+}
+
+// listenSocket makes the socket, of mode 0660 and the group's where there is such a group, and replaces one that nobody answers on. The socket appears
+// under its name only when it is ready.
+func listenSocket(ctx context.Context, path, group string, log *slog.Logger) (*socket, error) {
+	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
+		return nil, fmt.Errorf("listening on socket %q: the path must be absolute and at most %d bytes long", path, maxSocketPath)
+	}
+	s := &socket{path: path, gid: groupID(group)}
+	if s.gid < 0 && group != "" {
+		log.Debug("the socket's group does not exist: only root may open the socket", "group", group)
+	}
+	mode := os.FileMode(0o755)
+	if s.gid < 0 {
+		mode = 0o750
+	}
+	if err := os.MkdirAll(filepath.Dir(path), mode); err != nil {
+		return nil, fmt.Errorf("making the socket's directory: %w", err)
+	}
+	if err := unclaimed(ctx, path); err != nil {
+		return nil, err
+	}
+	if err := s.bind(); err != nil {
+		return nil, fmt.Errorf("listening on socket %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// unclaimed returns an error if somebody answers on the socket, or if what is there is no socket.
+func unclaimed(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking at the socket: %w", err)
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("%s exists and is not a socket: remove it, or set another path as socket of BerthConfiguration", path)
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return fmt.Errorf("somebody answers on %s already: stop the other agent, or set another path as socket of BerthConfiguration", path)
+	case errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT):
+		return nil
+	}
+	return fmt.Errorf("asking who listens on %s: %w", path, err)
+}
+
+// bind listens under a passing name, through a descriptor of the directory since that name may be too long otherwise, sets owner and mode, and puts the
+// socket in place.
+func (s *socket) bind() (err error) {
+	dir, err := os.OpenFile(filepath.Dir(s.path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	passing := fmt.Sprintf(".%s.%d", filepath.Base(s.path), os.Getpid())
+	full := filepath.Join(filepath.Dir(s.path), passing)
+	if err := os.Remove(full); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.UnixListener, err = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), passing)})
+	if err != nil {
+		return err
+	}
+	s.SetUnlinkOnClose(false)
+	defer func() {
+		if err != nil {
+			_ = s.UnixListener.Close()
+			_ = os.Remove(full)
+		}
+	}()
+	if s.gid >= 0 {
+		if err := os.Lchown(full, -1, s.gid); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(full, 0o660); err != nil {
+		return err
+	}
+	if s.made, err = os.Lstat(full); err != nil {
+		return err
+	}
+	return os.Rename(full, s.path)
+}
+
+// Close stops listening and removes the socket's file.
+func (s *socket) Close() error {
+	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.made) {
+		_ = os.Remove(s.path)
+	}
+	return s.UnixListener.Close()
+}
+
+// Addr returns the socket's path.
+func (s *socket) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: s.path} }
+
+// allow lets only root, the agent's own user and the socket's group in, whatever the file's mode has become.
+func (s *socket) allow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, ok := r.Context().Value(peerKey{}).(*unix.Ucred)
+		if !ok || !s.allowed(p) {
+			fail(w, http.StatusForbidden, "only root and the socket's group may use %s", s.path)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *socket) allowed(p *unix.Ucred) bool {
+	if p.Uid == 0 || int(p.Uid) == os.Geteuid() {
+		return true
+	}
+	if s.gid < 0 {
+		return false
+	}
+	if int(p.Gid) == s.gid {
+		return true
+	}
+	u, err := user.LookupId(strconv.Itoa(int(p.Uid)))
+	if err != nil {
+		return false
+	}
+	groups, err := u.GroupIds()
+	return err == nil && slices.Contains(groups, strconv.Itoa(s.gid))
+}
+
+type peerKey struct{}
+
+// withPeer notes who is at the other end of a unix connection.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*trackedConn); ok {
+		c = t.Conn
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil || credErr != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, cred)
+}
+
+// groupID returns the id of a group by name or number, -1 where there is none.
+func groupID(name string) int {
+	if name == "" {
+		return -1
+	}
+	if id, err := strconv.Atoi(name); err == nil && id >= 0 {
+		return id
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return -1
+	}
+	id, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return -1
+	}
+	return id
+}
+
+// tracked is a listener that remembers its connections, so that those that HTTP has let go of (upgraded ones) can be closed, too.
+type tracked struct {
+	net.Listener
+	mu    sync.Mutex
+	conns map[*trackedConn]struct{}
+}
+
+func track(l net.Listener) *tracked {
+	return &tracked{Listener: l, conns: map[*trackedConn]struct{}{}}
+}
+
+// Accept waits for a connection.
+func (t *tracked) Accept() (net.Conn, error) {
+	c, err := t.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	conn := &trackedConn{Conn: c, from: t}
+	t.mu.Lock()
+	t.conns[conn] = struct{}{}
+	t.mu.Unlock()
+	return conn, nil
+}
+
+func (t *tracked) closeAll() {
+	t.mu.Lock()
+	conns := make([]*trackedConn, 0, len(t.conns))
+	for c := range t.conns {
+		conns = append(conns, c)
+	}
+	t.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+type trackedConn struct {
+	net.Conn
+	from *tracked
+}
+
+// Close closes the connection and forgets it.
+func (c *trackedConn) Close() error {
+	c.from.mu.Lock()
+	delete(c.from.conns, c)
+	c.from.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,294 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cri/logs"
+)
+
+// containerLogs answers with a container's log, as v1.PodLogOptions in the query say.
+func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
+	opts, err := logOptions(r.URL.Query())
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	id, err := logContainer(pod, r.PathValue("container"), opts.Previous)
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	file, err := s.logFile(r.Context(), id)
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	out := &logWriter{w: w, flush: opts.Follow}
+	out.begin()
+	err = logs.Read(r.Context(), logs.Output{Stdout: out, Stderr: out}, file, logs.OptionsFrom(opts, time.Now()), logs.Deps{
+		Running: func(ctx context.Context) (bool, error) { return s.runs(ctx, id) },
+		Log:     s.log,
+	})
+	switch {
+	case err == nil:
+	case r.Context().Err() != nil || out.written:
+		if r.Context().Err() == nil {
+			s.log.Warn("container log broken off", "pod", pod.Namespace+"/"+pod.Name, "container", r.PathValue("container"), "err", err)
+		}
+		panic(http.ErrAbortHandler) // the reader has to see that this is not the end of the log
+	case errors.Is(err, fs.ErrNotExist):
+		fail(w, http.StatusNotFound, "the log of container %q in pod %q is not there: %v", r.PathValue("container"), pod.Name, err)
+	default:
+		fail(w, http.StatusInternalServerError, "%v", err)
+	}
+}
+
+// logFile returns where the runtime writes a container's log, which must be beneath the directory of pod logs.
+func (s *Server) logFile(ctx context.Context, id string) (logs.File, error) {
+	status, err := s.deps.Runtime.ContainerStatus(ctx, id)
+	if err != nil {
+		return logs.File{}, err
+	}
+	if status.LogPath == "" {
+		return logs.File{}, failure(http.StatusNotFound, "container %s has no log", id)
+	}
+	path, err := filepath.Rel(s.cfg.PodLogsDir, status.LogPath)
+	if err != nil || !filepath.IsLocal(path) {
+		return logs.File{}, failure(http.StatusNotFound, "the log %s of container %s is not in %s", status.LogPath, id, s.cfg.PodLogsDir)
+	}
+	return logs.File{Root: s.cfg.PodLogsDir, Path: path}, nil
+}
+
+// runs says whether a container runs or may still be started.
+func (s *Server) runs(ctx context.Context, id string) (bool, error) {
+	status, err := s.deps.Runtime.ContainerStatus(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return status.State == runtimeapi.ContainerState_CONTAINER_RUNNING || status.State == runtimeapi.ContainerState_CONTAINER_CREATED, nil
+}
+
+// logContainer returns the id of the incarnation whose log is meant: the running one, or the one that ended last; with previous the one before.
+func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
+	if !hasContainer(pod, name) {
+		return "", failure(http.StatusNotFound, "container %q not found in pod %q; it has %s", name, pod.Name, strings.Join(containerNames(pod), ", "))
+	}
+	status := containerStatus(pod, name)
+	if status == nil {
+		return "", failure(http.StatusBadRequest, "container %q in pod %q is not available", name, pod.Name)
+	}
+	last := ""
+	if t := status.LastTerminationState.Terminated; t != nil {
+		last = t.ContainerID
+	}
+	var id string
+	switch {
+	case previous && last == "":
+		return "", failure(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
+	case previous:
+		id = last
+	case status.State.Running != nil:
+		id = status.ContainerID
+	case status.State.Terminated != nil && status.State.Terminated.ContainerID != "":
+		id = status.State.Terminated.ContainerID
+	case last != "":
+		id = last
+	case status.State.Waiting != nil:
+		return "", failure(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", name, pod.Name, waitWord(status.State.Waiting))
+	default:
+		return "", failure(http.StatusBadRequest, "container %q in pod %q is waiting to start - no logs yet", name, pod.Name)
+	}
+	return rawID(id), nil
+}
+
+// waitWord says why a container does not run yet, with the kubelet's words for images.
+func waitWord(w *v1.ContainerStateWaiting) string {
+	switch w.Reason {
+	case "ErrImagePull":
+		return "image can't be pulled"
+	case "ImagePullBackOff":
+		return "trying and failing to pull image"
+	}
+	return w.Reason
+}
+
+// rawID is a container's id without the runtime's name before it.
+func rawID(id string) string {
+	if _, raw, ok := strings.Cut(id, "://"); ok {
+		return raw
+	}
+	return id
+}
+
+func containerNames(pod *v1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.InitContainers {
+		names = append(names, pod.Spec.InitContainers[i].Name)
+	}
+	for i := range pod.Spec.Containers {
+		names = append(names, pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		names = append(names, pod.Spec.EphemeralContainers[i].Name)
+	}
+	return names
+}
+
+func hasContainer(pod *v1.Pod, name string) bool {
+	for _, n := range containerNames(pod) {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func containerStatus(pod *v1.Pod, name string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// logOptions reads the query's v1.PodLogOptions.
+func logOptions(query url.Values) (*v1.PodLogOptions, error) {
+	if tail := query.Get("tail"); tail != "" { // the name of long ago
+		if tail == "all" {
+			query.Del("tailLines")
+		} else {
+			query.Set("tailLines", tail)
+		}
+	}
+	o := &v1.PodLogOptions{}
+	p := queryParser{query: query}
+	p.flag("follow", &o.Follow)
+	p.flag("previous", &o.Previous)
+	p.flag("timestamps", &o.Timestamps)
+	p.number("tailLines", 0, &o.TailLines)
+	p.number("limitBytes", 1, &o.LimitBytes)
+	p.number("sinceSeconds", 1, &o.SinceSeconds)
+	if text := query.Get("sinceTime"); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			p.fail(http.StatusBadRequest, "sinceTime=%q: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z", text)
+		}
+		o.SinceTime = &metav1.Time{Time: at}
+	}
+	if o.SinceSeconds != nil && o.SinceTime != nil {
+		p.fail(http.StatusUnprocessableEntity, "only one of sinceSeconds and sinceTime may be given")
+	}
+	switch stream := query.Get("stream"); stream {
+	case "", v1.LogStreamAll:
+	case v1.LogStreamStdout, v1.LogStreamStderr:
+		o.Stream = &stream
+		if o.TailLines != nil {
+			p.fail(http.StatusUnprocessableEntity, "tailLines and stream=%s may not be given together", stream)
+		}
+	default:
+		p.fail(http.StatusUnprocessableEntity, "stream=%q: must be All, Stdout or Stderr", stream)
+	}
+	return o, p.err
+}
+
+// queryParser reads parameters and keeps the first error.
+type queryParser struct {
+	query url.Values
+	err   error
+}
+
+func (p *queryParser) fail(code int, format string, args ...any) {
+	if p.err == nil {
+		p.err = failure(code, format, args...)
+	}
+}
+
+func (p *queryParser) flag(name string, into *bool) {
+	values, ok := p.query[name]
+	if !ok {
+		return
+	}
+	value := values[0]
+	if value == "" {
+		*into = true
+		return
+	}
+	on, err := strconv.ParseBool(value)
+	if err != nil {
+		p.fail(http.StatusBadRequest, "%s=%q: must be true or false", name, value)
+	}
+	*into = on
+}
+
+func (p *queryParser) number(name string, least int64, into **int64) {
+	value := p.query.Get(name)
+	if value == "" {
+		return
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	switch {
+	case err != nil:
+		p.fail(http.StatusBadRequest, "%s=%q: must be a number", name, value)
+	case n < least:
+		p.fail(http.StatusUnprocessableEntity, "%s=%d: must be at least %d", name, n, least)
+	}
+	*into = &n
+}
+
+// logWriter sends each piece at once when a log is followed.
+type logWriter struct {
+	w       io.Writer
+	flush   bool
+	written bool
+}
+
+// begin lets the reader of a followed log know that it is connected before there is anything to read.
+func (l *logWriter) begin() {
+	if l.flush {
+		l.written = true
+		l.send()
+	}
+}
+
+// Write writes a piece of the log.
+func (l *logWriter) Write(p []byte) (int, error) {
+	l.written = true
+	n, err := l.w.Write(p)
+	if l.flush && err == nil {
+		l.send()
+	}
+	return n, err
+}
+
+func (l *logWriter) send() {
+	if f, ok := l.w.(http.Flusher); ok {
+		f.Flush()
+	}
+}

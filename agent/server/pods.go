@@ -1,0 +1,213 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/cri"
+)
+
+// find returns a pod by namespace, name and, where it is given, UID. A pod that is leaving has less of a right to its name than its successor.
+func (s *Server) find(namespace, name, uid string) (*v1.Pod, error) {
+	var found *v1.Pod
+	for _, pod := range s.backend.Pods() {
+		if pod.Namespace != namespace || pod.Name != name || uid != "" && string(pod.UID) != uid {
+			continue
+		}
+		if found == nil || found.DeletionTimestamp != nil {
+			found = pod
+		}
+	}
+	if found == nil {
+		return nil, failure(http.StatusNotFound, "pod %q does not exist in namespace %q on this node", name, namespace)
+	}
+	return found, nil
+}
+
+// pods answers with all pods of the node and their statuses.
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
+	answer(w, podList(s.backend.Pods()))
+}
+
+func podList(pods []*v1.Pod) v1.PodList {
+	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods))}
+	for _, pod := range pods {
+		list.Items = append(list.Items, *pod)
+	}
+	return list
+}
+
+// runningPods answers with the pods that run as the runtime has them: identity, containers and their images, nothing else.
+func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), plainTimeout/2)
+	defer cancel()
+	containers, err := s.deps.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	byUID := map[types.UID]*v1.Pod{}
+	for _, c := range containers {
+		id, err := cri.ParseContainer(c.Labels, c.Annotations)
+		if err != nil && id.Name == "" {
+			continue // somebody else's
+		}
+		pod := byUID[id.Pod.UID]
+		if pod == nil {
+			pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: id.Pod.UID, Namespace: id.Pod.Namespace, Name: id.Pod.Name}}
+			byUID[id.Pod.UID] = pod
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: id.Name, Image: c.GetImage().GetImage()})
+	}
+	pods := make([]*v1.Pod, 0, len(byUID))
+	for _, pod := range byUID {
+		slices.SortFunc(pod.Spec.Containers, func(a, b v1.Container) int { return strings.Compare(a.Name, b.Name) })
+		pods = append(pods, pod)
+	}
+	slices.SortFunc(pods, func(a, b *v1.Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	answer(w, podList(pods))
+}
+
+// settle is how long changes are gathered before a watch is told: a pass changes a status more than once.
+const settle = 50 * time.Millisecond
+
+// summaries answers with a line for each pod; ?watch=true goes on with what changes.
+func (s *Server) summaries(w http.ResponseWriter, r *http.Request) {
+	if !asked(r, "watch") {
+		answer(w, api.PodList{Items: s.summarize()})
+		return
+	}
+	changed, stop := s.backend.WatchPods()
+	defer stop()
+	stream := newEventStream(w)
+	shown := map[types.UID]api.PodSummary{}
+	for {
+		now := map[types.UID]bool{}
+		for _, p := range s.summarize() {
+			now[p.UID] = true
+			old, known := shown[p.UID]
+			if known && reflect.DeepEqual(old, p) {
+				continue
+			}
+			shown[p.UID] = p
+			kind := api.Modified
+			if !known {
+				kind = api.Added
+			}
+			if stream.send(api.Change{Type: kind, Pod: p}) != nil {
+				return
+			}
+		}
+		for uid, p := range shown {
+			if !now[uid] {
+				delete(shown, uid)
+				if stream.send(api.Change{Type: api.Deleted, Pod: p}) != nil {
+					return
+				}
+			}
+		}
+		if !stream.wait(r.Context(), changed) || !pause(r.Context(), settle) {
+			return
+		}
+	}
+}
+
+func (s *Server) summarize() []api.PodSummary {
+	pods := s.backend.Pods()
+	out := make([]api.PodSummary, 0, len(pods))
+	for _, pod := range pods {
+		out = append(out, api.Summarize(pod))
+	}
+	return out
+}
+
+// asked reports whether a query parameter is given and not false.
+func asked(r *http.Request, name string) bool {
+	values, ok := r.URL.Query()[name]
+	return ok && values[0] != "false" && values[0] != "0"
+}
+
+// pause waits for d and reports whether ctx lasted.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// look is how often a watch of pods looks by itself: what a worker is about to do with a pod is no change of its status.
+const look = time.Second
+
+// heartbeat is how often a watch that has nothing to say shows that it lives, so that a reader who left is noticed.
+const heartbeat = 15 * time.Second
+
+// sendTimeout bounds the sending of one change: a watcher that does not read for so long is let go and may come again.
+const sendTimeout = 30 * time.Second
+
+// eventStream sends JSON values as server-sent events.
+type eventStream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	sent    time.Time
+}
+
+func newEventStream(w http.ResponseWriter) *eventStream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	s := &eventStream{w: w, control: http.NewResponseController(w), sent: time.Now()}
+	_ = s.control.Flush()
+	return s
+}
+
+func (s *eventStream) send(value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return s.write("data: " + string(data) + "\n\n")
+}
+
+func (s *eventStream) write(text string) error {
+	s.sent = time.Now()
+	_ = s.control.SetWriteDeadline(s.sent.Add(sendTimeout))
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// wait waits for the bell or until it is time to look again, shows now and then that the stream lives, and reports whether it does.
+func (s *eventStream) wait(ctx context.Context, bell <-chan struct{}) bool {
+	if time.Since(s.sent) > heartbeat && s.write(": alive\n\n") != nil {
+		return false
+	}
+	t := time.NewTimer(look)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-bell:
+	case <-t.C:
+	}
+	return true
+}

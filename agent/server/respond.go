@@ -1,0 +1,100 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/containerd/errdefs"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// answerError is an error with the HTTP code that it is answered with.
+type answerError struct {
+	code    int
+	message string
+}
+
+// Error returns the message.
+func (e *answerError) Error() string { return e.message }
+
+// failure makes an error that is answered with a code.
+func failure(code int, format string, args ...any) error {
+	return &answerError{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// fail answers with an error, as the Kubernetes API does: a metav1.Status.
+func fail(w http.ResponseWriter, code int, format string, args ...any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason(code), Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// failWith answers with the code that the error's class has.
+func failWith(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	var known *answerError
+	switch {
+	case errors.As(err, &known):
+		code = known.code
+	case errdefs.IsNotFound(err):
+		code = http.StatusNotFound
+	case errdefs.IsUnavailable(err):
+		code = http.StatusServiceUnavailable
+	case errdefs.IsDeadlineExceeded(err):
+		code = http.StatusGatewayTimeout
+	case errdefs.IsNotImplemented(err):
+		code = http.StatusNotImplemented
+	}
+	fail(w, code, "%s", err.Error())
+}
+
+func reason(code int) metav1.StatusReason {
+	switch code {
+	case http.StatusBadRequest:
+		return metav1.StatusReasonBadRequest
+	case http.StatusForbidden:
+		return metav1.StatusReasonForbidden
+	case http.StatusNotFound:
+		return metav1.StatusReasonNotFound
+	case http.StatusMethodNotAllowed:
+		return metav1.StatusReasonMethodNotAllowed
+	case http.StatusUnprocessableEntity:
+		return metav1.StatusReasonInvalid
+	case http.StatusTooManyRequests:
+		return metav1.StatusReasonTooManyRequests
+	case http.StatusServiceUnavailable:
+		return metav1.StatusReasonServiceUnavailable
+	case http.StatusGatewayTimeout:
+		return metav1.StatusReasonTimeout
+	}
+	return metav1.StatusReasonInternalError
+}
+
+// answer writes a value as JSON.
+func answer(w http.ResponseWriter, value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "encoding the answer: %v", err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(data, '\n'))
+}
+
+// refusal takes the answer of net/http's own error handlers and makes it a Status.
+type refusal struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader keeps the code for later.
+func (r *refusal) WriteHeader(code int) { r.code = code }
+
+// Write drops the text.
+func (r *refusal) Write(p []byte) (int, error) { return len(p), nil }

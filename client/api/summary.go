@@ -1,0 +1,198 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// annotationSeen is when the agent first saw a pod of a manifest, which no API server has given a creation time.
+const annotationSeen = "kubernetes.io/config.seen"
+
+// PodSummary is a pod in a line: what "kubectl get pods -o wide" shows of it.
+type PodSummary struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	Node      string    `json:"node,omitempty"`
+	// Ready and Containers are the ready containers and all that count, sidecars among them.
+	Ready      int `json:"ready"`
+	Containers int `json:"containers"`
+	// Status is the word of kubectl's STATUS column.
+	Status string      `json:"status"`
+	Phase  v1.PodPhase `json:"phase"`
+	// Restarts is the sum over the containers, and LastRestart when the last one happened.
+	Restarts    int        `json:"restarts"`
+	LastRestart *time.Time `json:"lastRestart,omitempty"`
+	// Created is when the API server, or else the agent, first saw the pod; zero where neither is known.
+	Created time.Time `json:"created"`
+	IPs     []string  `json:"ips,omitempty"`
+	// Source is where the pod came from: file, http or api.
+	Source string `json:"source,omitempty"`
+}
+
+// Summarize makes a pod's summary. STATUS follows the rules of kubectl's printer: a reason of the pod, of its first unfinished init container or
+// of one of its containers goes before the phase.
+func Summarize(pod *v1.Pod) PodSummary {
+	s := PodSummary{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName,
+		Containers: len(pod.Spec.Containers), Phase: pod.Status.Phase,
+		Created: created(pod), Source: pod.Annotations["kubernetes.io/config.source"],
+	}
+	for _, ip := range pod.Status.PodIPs {
+		s.IPs = append(s.IPs, ip.IP)
+	}
+	t := tally{pod: pod, word: string(pod.Status.Phase)}
+	if pod.Status.Reason != "" {
+		t.word = pod.Status.Reason
+	}
+	initializing := t.initContainers()
+	if !initializing || condition(pod, v1.PodInitialized) {
+		t.appContainers()
+	}
+	if pod.DeletionTimestamp != nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+		t.word = "Terminating"
+	}
+	s.Containers += t.sidecars
+	s.Status, s.Ready, s.Restarts = t.word, t.ready, t.restarts
+	if s.Status == "" {
+		s.Status = "Unknown"
+	}
+	if !t.last.IsZero() {
+		s.LastRestart = &t.last
+	}
+	return s
+}
+
+// created is the creation time, else when a source first saw the pod, else when the agent took it on.
+func created(pod *v1.Pod) time.Time {
+	if !pod.CreationTimestamp.IsZero() {
+		return pod.CreationTimestamp.Time
+	}
+	if at, err := time.Parse(time.RFC3339Nano, pod.Annotations[annotationSeen]); err == nil {
+		return at
+	}
+	if pod.Status.StartTime != nil {
+		return pod.Status.StartTime.Time
+	}
+	return time.Time{}
+}
+
+// tally adds up a pod's containers.
+type tally struct {
+	pod             *v1.Pod
+	word            string
+	ready, restarts int
+	sidecars        int
+	last            time.Time
+}
+
+// initContainers looks at the init containers up to the first that has not done its part, and reports whether there is one. Restarts of all of them
+// count as long as they are at work; afterwards only those of sidecars do.
+func (t *tally) initContainers() (initializing bool) {
+	sidecar := map[string]bool{}
+	for i := range t.pod.Spec.InitContainers {
+		c := &t.pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			sidecar[c.Name] = true
+			t.sidecars++
+		}
+	}
+	var kept tally // what is counted of sidecars alone
+	for i := range t.pod.Status.InitContainerStatuses {
+		c := &t.pod.Status.InitContainerStatuses[i]
+		t.restarted(c)
+		if sidecar[c.Name] {
+			kept.restarted(c)
+		}
+		if end := c.State.Terminated; end != nil && end.ExitCode == 0 {
+			continue
+		}
+		if sidecar[c.Name] && c.Started != nil && *c.Started {
+			if c.Ready {
+				t.ready++
+			}
+			continue
+		}
+		t.word = initWord(c, i, len(t.pod.Spec.InitContainers))
+		initializing = true
+		break
+	}
+	if !initializing || condition(t.pod, v1.PodInitialized) {
+		t.restarts, t.last = kept.restarts, kept.last
+	}
+	return initializing
+}
+
+// initWord is the status of a pod whose init container number i is not done.
+func initWord(c *v1.ContainerStatus, i, n int) string {
+	switch state := c.State; {
+	case state.Terminated != nil:
+		return "Init:" + endWord(state.Terminated)
+	case state.Waiting != nil && state.Waiting.Reason != "" && state.Waiting.Reason != "PodInitializing":
+		return "Init:" + state.Waiting.Reason
+	}
+	return fmt.Sprintf("Init:%d/%d", i, n)
+}
+
+// appContainers looks at the containers, of which the first with something to say has the word.
+func (t *tally) appContainers() {
+	running, failure := false, ""
+	for i := len(t.pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		c := &t.pod.Status.ContainerStatuses[i]
+		t.restarted(c)
+		switch state := c.State; {
+		case state.Waiting != nil && state.Waiting.Reason != "":
+			t.word = state.Waiting.Reason
+		case state.Terminated != nil:
+			t.word = endWord(state.Terminated)
+			if state.Terminated.ExitCode != 0 {
+				failure = t.word
+			}
+		case c.Ready && state.Running != nil:
+			running = true
+			t.ready++
+		}
+	}
+	if t.word != "Completed" {
+		return
+	}
+	switch {
+	case running && condition(t.pod, v1.PodReady):
+		t.word = "Running"
+	case failure != "":
+		t.word = failure
+	case running:
+		t.word = "NotReady"
+	}
+}
+
+// endWord is the status of a container that ended.
+func endWord(end *v1.ContainerStateTerminated) string {
+	switch {
+	case end.Reason != "":
+		return end.Reason
+	case end.Signal != 0:
+		return fmt.Sprintf("Signal:%d", end.Signal)
+	}
+	return fmt.Sprintf("ExitCode:%d", end.ExitCode)
+}
+
+func (t *tally) restarted(c *v1.ContainerStatus) {
+	t.restarts += int(c.RestartCount)
+	if end := c.LastTerminationState.Terminated; end != nil && end.FinishedAt.After(t.last) {
+		t.last = end.FinishedAt.Time
+	}
+}
+
+// condition reports whether a condition of the pod is true.
+func condition(pod *v1.Pod, kind v1.PodConditionType) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,292 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berthd/berth/client/api"
+)
+
+// DefaultSocket is where the agent listens unless its config says otherwise.
+const DefaultSocket = "/run/berth/berth.sock"
+
+// callTimeout bounds calls that are answered at once.
+const callTimeout = 30 * time.Second
+
+// maxAnswer bounds an answer that is read as a whole, in bytes: a PodList of a thousand pods is under 20 MiB.
+const maxAnswer = 256 << 20
+
+// NotRunningError is the error of a call to an agent that is not there.
+type NotRunningError struct {
+	Socket string
+	Err    error
+}
+
+// Error says how to start the agent.
+func (e *NotRunningError) Error() string {
+	return fmt.Sprintf("berth agent is not running (no answer at %s): start it with `systemctl start berth` or `berth agent`", e.Socket)
+}
+
+// Unwrap returns the error of the connection.
+func (e *NotRunningError) Unwrap() error { return e.Err }
+
+// StatusError is an error that the agent answered with.
+type StatusError struct {
+	// Code is the HTTP status code.
+	Code    int
+	Message string
+}
+
+// Error returns the agent's message.
+func (e *StatusError) Error() string { return e.Message }
+
+// Client talks to one agent. Make it with [New].
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// New returns a client of the agent that listens on the socket; empty for [DefaultSocket]. It does not connect yet.
+func New(socket string) *Client {
+	if socket == "" {
+		socket = DefaultSocket
+	}
+	c := &Client{socket: socket}
+	c.http = &http.Client{
+		Transport:     &http.Transport{DialContext: c.dial, DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// dial connects to the socket whatever address is asked for.
+func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", c.socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return nil, &NotRunningError{Socket: c.socket, Err: err}
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("you may not use %s: become root (sudo), or let somebody add you to the socket's group: %w", c.socket, err)
+	}
+	return conn, err
+}
+
+// endpoint makes a URL of path elements and a query.
+func endpoint(path string, query url.Values) *url.URL {
+	return &url.URL{Scheme: "http", Host: "berth", Path: path, RawQuery: query.Encode()}
+}
+
+// open makes a request and returns the answer's body, which the caller closes.
+func (c *Client) open(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking the agent for %s: %w", u.Path, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(u, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, statusError(resp)
+	}
+	return resp.Body, nil
+}
+
+// explain makes an error that says what to do of one of the connection.
+func (c *Client) explain(u *url.URL, err error) error {
+	if gone := (*NotRunningError)(nil); errors.As(err, &gone) {
+		return gone
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the berth agent at %s does not answer: see its log (journalctl -u berth): %w", c.socket, err)
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("asking the agent for %s: %w", u.Path, err)
+}
+
+// statusError reads the error that the agent answered with.
+func statusError(resp *http.Response) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("reading the agent's answer: %w", err)
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(data, &status); err == nil && status.Message != "" {
+		return &StatusError{Code: resp.StatusCode, Message: status.Message}
+	}
+	return &StatusError{Code: resp.StatusCode, Message: fmt.Sprintf("%s: %s", resp.Status, strings.TrimSpace(string(data)))}
+}
+
+// get asks for a JSON value.
+func (c *Client) get(ctx context.Context, u *url.URL, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	body, err := c.open(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("reading the agent's answer to %s: %w", u.Path, err)
+	}
+	return nil
+}
+
+// Pods returns the node's pods with their statuses.
+func (c *Client) Pods(ctx context.Context) ([]v1.Pod, error) {
+	var list v1.PodList
+	if err := c.get(ctx, endpoint("/pods", nil), &list); err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// Summaries returns a line about each pod.
+func (c *Client) Summaries(ctx context.Context) ([]api.PodSummary, error) {
+	var list api.PodList
+	if err := c.get(ctx, endpoint(api.PathPods, nil), &list); err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// Why returns a pod's story and what it waits for.
+func (c *Client) Why(ctx context.Context, namespace, name string) (*api.Why, error) {
+	why := &api.Why{}
+	if err := c.get(ctx, endpoint(api.PathWhy+namespace+"/"+name, nil), why); err != nil {
+		return nil, err
+	}
+	return why, nil
+}
+
+// Manifests returns the verdicts on the manifests.
+func (c *Client) Manifests(ctx context.Context) ([]api.Manifest, error) {
+	var list api.ManifestList
+	if err := c.get(ctx, endpoint(api.PathManifests, nil), &list); err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// Events returns the kept events, those that happened last at the end.
+func (c *Client) Events(ctx context.Context) ([]v1.Event, error) {
+	var list v1.EventList
+	if err := c.get(ctx, endpoint(api.PathEvents, nil), &list); err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// Images returns the runtime's images and the pulls under way.
+func (c *Client) Images(ctx context.Context) (*api.Images, error) {
+	images := &api.Images{}
+	if err := c.get(ctx, endpoint(api.PathImages, nil), images); err != nil {
+		return nil, err
+	}
+	return images, nil
+}
+
+// Version returns the agent's and the runtime's versions.
+func (c *Client) Version(ctx context.Context) (*api.Version, error) {
+	version := &api.Version{}
+	if err := c.get(ctx, endpoint(api.PathVersion, nil), version); err != nil {
+		return nil, err
+	}
+	return version, nil
+}
+
+// WatchPods calls each with all pods as ADDED, and then with every change, until ctx ends, the agent closes the stream (nil is returned) or each
+// returns an error, which is returned.
+func (c *Client) WatchPods(ctx context.Context, each func(api.Change) error) error {
+	return watch(ctx, c, endpoint(api.PathPods, url.Values{"watch": {"true"}}), each)
+}
+
+// WatchEvents calls each with the kept events and then with those that follow, as WatchPods does.
+func (c *Client) WatchEvents(ctx context.Context, each func(v1.Event) error) error {
+	return watch(ctx, c, endpoint(api.PathEvents, url.Values{"watch": {"true"}}), each)
+}
+
+// ErrStreamEnded is the error of a watch that the agent ended, because it stopped or was restarted.
+var ErrStreamEnded = errors.New("the berth agent ended the stream: it stopped, or is being restarted")
+
+// watch reads server-sent events.
+func watch[T any](ctx context.Context, c *Client, u *url.URL, each func(T) error) error {
+	body, err := c.open(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	lines := bufio.NewReader(body)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return ErrStreamEnded
+		}
+		data, ok := strings.CutPrefix(string(line), "data: ")
+		if !ok {
+			continue
+		}
+		var value T
+		if err := json.Unmarshal([]byte(data), &value); err != nil {
+			return fmt.Errorf("reading the agent's answer to %s: %w", u.Path, err)
+		}
+		if err := each(value); err != nil {
+			return err
+		}
+	}
+}
+
+// LogOptions say what of a container's log is wanted.
+type LogOptions struct {
+	Follow, Previous, Timestamps   bool
+	Tail, SinceSeconds, LimitBytes *int64
+	Since                          time.Time
+}
+
+func (o LogOptions) query() url.Values {
+	q := url.Values{}
+	for name, on := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+		if on {
+			q.Set(name, "true")
+		}
+	}
+	for name, n := range map[string]*int64{"tailLines": o.Tail, "sinceSeconds": o.SinceSeconds, "limitBytes": o.LimitBytes} {
+		if n != nil {
+			q.Set(name, fmt.Sprint(*n))
+		}
+	}
+	if !o.Since.IsZero() {
+		q.Set("sinceTime", o.Since.Format(time.RFC3339Nano))
+	}
+	return q
+}
+
+// Logs opens a container's log; the caller closes it.
+func (c *Client) Logs(ctx context.Context, namespace, pod, container string, opts LogOptions) (io.ReadCloser, error) {
+	return c.open(ctx, endpoint("/containerLogs/"+namespace+"/"+pod+"/"+container, opts.query()))
+}
