@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/berthd/berth/client"
+)
+
+// streamOptions are the flags that exec and attach share.
+type streamOptions struct {
+	conn                 connection
+	namespace, container string
+	stdin, tty, quiet    bool
+}
+
+func (o *streamOptions) flags(cmd *cobra.Command) {
+	o.conn.flag(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&o.namespace, "namespace", "n", "", "the pod's namespace")
+	f.StringVarP(&o.container, "container", "c", "", "the container (default the pod's first)")
+	f.BoolVarP(&o.stdin, "stdin", "i", false, "pass standard input on")
+	f.BoolVarP(&o.tty, "tty", "t", false, "standard input is a terminal, and so is the other end")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only what the container prints")
+}
+
+func newExec() *cobra.Command {
+	o := &streamOptions{}
+	cmd := &cobra.Command{
+		Use:   "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]",
+		Short: "Run a command in a container",
+		Long:  "Run a command in a container. The exit code is the command's.",
+		Example: `  berth exec web -- cat /etc/hosts
+  berth exec -it web -- sh`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completePods(&o.conn),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return errors.New("no command given: berth exec POD -- COMMAND [ARG...]")
+			}
+			return o.run(cmd, args[0], func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error {
+				return c.Exec(ctx, t, args[1:], io)
+			})
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func newAttach() *cobra.Command {
+	o := &streamOptions{}
+	cmd := &cobra.Command{
+		Use:   "attach [-it] POD [-c CONTAINER]",
+		Short: "Connect with the process that runs in a container",
+		Example: `  berth attach web
+  berth attach -it shell`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completePods(&o.conn),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !o.quiet && o.tty {
+				fmt.Fprintln(cmd.ErrOrStderr(), "If you don't see a command prompt, try pressing enter.")
+			}
+			return o.run(cmd, args[0], func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error {
+				return c.Attach(ctx, t, io)
+			})
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+type streamCall func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error
+
+// run finds the container, makes the terminal ready and connects.
+func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) error {
+	ctx, c := cmd.Context(), o.conn.client()
+	defer c.Close()
+	pod, err := findPod(ctx, c, arg, o.namespace)
+	if err != nil {
+		return err
+	}
+	container, note, err := chooseContainer(pod, o.container)
+	if err != nil {
+		return err
+	}
+	if note != "" && !o.quiet {
+		fmt.Fprintln(cmd.ErrOrStderr(), note)
+	}
+	stdio := client.Stdio{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
+	if o.stdin {
+		stdio.Stdin = cmd.InOrStdin()
+	}
+	restore, err := o.terminal(&stdio, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	err = call(ctx, c, client.Target{Namespace: pod.Namespace, Pod: pod.Name, Container: container}, stdio)
+	restore()
+	if exit := (*client.ExitError)(nil); errors.As(err, &exit) {
+		if !o.quiet {
+			fmt.Fprintln(cmd.ErrOrStderr(), exit.Error())
+		}
+		return &exitError{code: exit.Code}
+	}
+	return ended(ctx, err)
+}
+
+// terminal makes the local terminal raw where -t asks for it, and watches its size.
+func (o *streamOptions) terminal(stdio *client.Stdio, errOut io.Writer) (restore func(), err error) {
+	restore = func() {}
+	if !o.tty {
+		return restore, nil
+	}
+	in, ok := stdio.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		if o.stdin {
+			fmt.Fprintln(errOut, "Unable to use a TTY - input is not a terminal or the right kind of file")
+		}
+		return restore, nil
+	}
+	stdio.TTY, stdio.Stderr = true, nil
+	fd := int(in.Fd())
+	before, err := term.MakeRaw(fd)
+	if err != nil {
+		return restore, fmt.Errorf("making the terminal raw: %w", err)
+	}
+	sizes := watchSize(fd)
+	stdio.Resize = sizes
+	return func() {
+		sizes.stop()
+		_ = term.Restore(fd, before)
+	}, nil
+}
+
+// sizeQueue gives the terminal's size, first as it is and then whenever it changes.
+type sizeQueue struct {
+	fd      int
+	signals chan os.Signal
+	done    chan struct{}
+}
+
+func watchSize(fd int) *sizeQueue {
+	q := &sizeQueue{fd: fd, signals: make(chan os.Signal, 1), done: make(chan struct{})}
+	signal.Notify(q.signals, unix.SIGWINCH)
+	q.signals <- unix.SIGWINCH
+	return q
+}
+
+// Next waits for the next size; nil at the end.
+func (q *sizeQueue) Next() *remotecommand.TerminalSize {
+	select {
+	case <-q.done:
+		return nil
+	case <-q.signals:
+	}
+	width, height, err := term.GetSize(q.fd)
+	if err != nil {
+		return nil
+	}
+	return &remotecommand.TerminalSize{Width: uint16(width), Height: uint16(height)}
+}
+
+func (q *sizeQueue) stop() {
+	signal.Stop(q.signals)
+	close(q.done)
+}

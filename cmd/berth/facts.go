@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/cmd/berth/internal/show"
+)
+
+func newImages() *cobra.Command {
+	var conn connection
+	var out output
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "List this node's images, and the pulls under way",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := conn.client()
+			defer c.Close()
+			images, err := c.Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if out == "json" || out == "yaml" {
+				return out.write(cmd.OutOrStdout(), images)
+			}
+			return show.Images(cmd.OutOrStdout(), images, out == "wide", time.Now())
+		},
+	}
+	conn.flag(cmd)
+	out.flag(cmd, "wide", "json", "yaml")
+	return cmd
+}
+
+// versions is what version shows.
+type versions struct {
+	Client api.Version  `json:"client"`
+	Agent  *api.Version `json:"agent,omitempty"`
+	// AgentError says why the agent's version is not known.
+	AgentError string `json:"agentError,omitempty"`
+}
+
+func newVersion() *cobra.Command {
+	var conn connection
+	var out output
+	var clientOnly bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of this command, the agent and the runtime",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versions{Client: api.Version{Version: version, GoVersion: runtime.Version()}}
+			if !clientOnly {
+				c := conn.client()
+				defer c.Close()
+				agent, err := c.Version(cmd.Context())
+				if gone := (*client.NotRunningError)(nil); err != nil && !errors.As(err, &gone) {
+					return err
+				} else if err != nil {
+					v.AgentError = "not running (no answer at " + conn.socket + ")"
+				}
+				v.Agent = agent
+			}
+			if out != "" {
+				return out.write(cmd.OutOrStdout(), v)
+			}
+			w := cmd.OutOrStdout()
+			fmt.Fprintf(w, "Client:   berth %s (%s)\n", v.Client.Version, v.Client.GoVersion)
+			switch {
+			case v.AgentError != "":
+				fmt.Fprintf(w, "Agent:    %s\n", v.AgentError)
+			case v.Agent != nil:
+				fmt.Fprintf(w, "Agent:    berth %s (%s) on node %s\n", v.Agent.Version, v.Agent.GoVersion, v.Agent.Node)
+				if v.Agent.RuntimeError != "" {
+					fmt.Fprintf(w, "Runtime:  not known: %s\n", show.Clean(v.Agent.RuntimeError))
+				} else {
+					fmt.Fprintf(w, "Runtime:  %s %s\n", v.Agent.Runtime, v.Agent.RuntimeVersion)
+				}
+			}
+			return nil
+		},
+	}
+	conn.flag(cmd)
+	out.flag(cmd, "json", "yaml")
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "only this command's version; no agent is asked")
+	return cmd
+}

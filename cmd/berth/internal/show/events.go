@@ -1,0 +1,49 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// EventColumns say which columns a list of events has.
+type EventColumns struct {
+	// Namespace adds the namespace in front; Wide adds the object's part, the count and the first time.
+	Namespace, Wide bool
+}
+
+// Headings are the columns' names.
+func (c EventColumns) Headings() []string {
+	h := []string{"LAST SEEN", "TYPE", "REASON", "OBJECT"}
+	if c.Namespace {
+		h = append([]string{"NAMESPACE"}, h...)
+	}
+	if c.Wide {
+		h = append(h, "SUBOBJECT", "COUNT", "FIRST SEEN")
+	}
+	return append(h, "MESSAGE")
+}
+
+// Row is an event's row.
+func (c EventColumns) Row(e *v1.Event, now time.Time) []string {
+	object := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
+	row := []string{Age(now, e.LastTimestamp.Time), e.Type, e.Reason, object}
+	if c.Namespace {
+		row = append([]string{e.Namespace}, row...)
+	}
+	if c.Wide {
+		row = append(row, e.InvolvedObject.FieldPath, fmt.Sprint(e.Count), Age(now, e.FirstTimestamp.Time))
+	}
+	return append(row, e.Message)
+}
+
+// Events makes the table of events.
+func Events(events []v1.Event, columns EventColumns, now time.Time) *Table {
+	t := &Table{Headings: columns.Headings()}
+	for i := range events {
+		t.Add(columns.Row(&events[i], now)...)
+	}
+	return t
+}

@@ -1,0 +1,63 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/client/api"
+)
+
+// shortID is how much of an image's id is shown, without the algorithm.
+const shortID = 13
+
+// Images writes the images and, above them, the pulls under way. wide shows whole ids and digests.
+func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
+	if len(images.Pulls) > 0 {
+		t := Table{Headings: []string{"PULLING", "STATE", "FOR", "PODS", "RETRY", "MESSAGE"}}
+		for _, p := range images.Pulls {
+			retry := "-"
+			if p.RetryAt != nil {
+				retry = "in " + Took(max(p.RetryAt.Sub(now), 0))
+			}
+			t.Add(p.Image, p.State, Age(now, p.Since), fmt.Sprint(p.Waiters), retry, p.Message)
+		}
+		if err := t.Write(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	t := Table{Headings: []string{"IMAGE", "TAG", "IMAGE ID", "SIZE"}}
+	if wide {
+		t.Headings = append(t.Headings, "DIGEST", "PINNED")
+	}
+	for _, i := range images.Items {
+		tags := i.Tags
+		if len(tags) == 0 {
+			tags = []string{""}
+		}
+		for _, full := range tags {
+			name, tag := splitTag(full)
+			id := i.ID
+			if !wide {
+				_, id, _ = strings.Cut(id, ":")
+				id = id[:min(shortID, len(id))]
+			}
+			row := []string{orNone(name), orNone(tag), id, Size(i.Size)}
+			if wide {
+				row = append(row, orNone(strings.Join(i.Digests, ",")), fmt.Sprint(i.Pinned))
+			}
+			t.Add(row...)
+		}
+	}
+	return t.Write(w)
+}
+
+// splitTag splits a reference at its tag; a port's colon is none.
+func splitTag(ref string) (name, tag string) {
+	if i := strings.LastIndex(ref, ":"); i > strings.LastIndex(ref, "/") {
+		return ref[:i], ref[i+1:]
+	}
+	return ref, ""
+}

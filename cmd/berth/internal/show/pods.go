@@ -1,0 +1,66 @@
+package show
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/client/api"
+)
+
+// PodColumns say which columns a list of pods has.
+type PodColumns struct {
+	// Namespace adds the namespace in front; Wide adds IP, NODE and SOURCE.
+	Namespace, Wide bool
+}
+
+// Headings are the columns' names.
+func (c PodColumns) Headings() []string {
+	h := []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"}
+	if c.Namespace {
+		h = append([]string{"NAMESPACE"}, h...)
+	}
+	if c.Wide {
+		h = append(h, "IP", "NODE", "SOURCE")
+	}
+	return h
+}
+
+// Row is a pod's row.
+func (c PodColumns) Row(p api.PodSummary, now time.Time) []string {
+	row := []string{p.Name, fmt.Sprintf("%d/%d", p.Ready, p.Containers), p.Status, restarts(p, now), Age(now, p.Created)}
+	if c.Namespace {
+		row = append([]string{p.Namespace}, row...)
+	}
+	if c.Wide {
+		ip := ""
+		if len(p.IPs) > 0 {
+			ip = p.IPs[0]
+		}
+		row = append(row, orNone(ip), orNone(p.Node), orNone(p.Source))
+	}
+	return row
+}
+
+// restarts is the number of restarts and how long ago the last one was.
+func restarts(p api.PodSummary, now time.Time) string {
+	if p.Restarts == 0 || p.LastRestart == nil {
+		return fmt.Sprint(p.Restarts)
+	}
+	return fmt.Sprintf("%d (%s ago)", p.Restarts, Age(now, *p.LastRestart))
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return text
+}
+
+// Pods makes the table of pods.
+func Pods(pods []api.PodSummary, columns PodColumns, now time.Time) *Table {
+	t := &Table{Headings: columns.Headings()}
+	for _, p := range pods {
+		t.Add(columns.Row(p, now)...)
+	}
+	return t
+}

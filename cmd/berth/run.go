@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/berthd/berth/agent"
+	"github.com/berthd/berth/agent/server"
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/configs"
+)
+
+// cannotStart is the exit code of a run whose pod could not be started: containers seldom use it, and other tools mean the same by it.
+const cannotStart = 125
+
+func newRun() *cobra.Command {
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "run POD.yaml",
+		Short: "Run one manifest on this node in the foreground",
+		Long: `Run one manifest, with the ConfigMaps and Secrets in its file, on this node in the foreground. No agent is needed: the pod gets one of its own, in this
+process, beside whatever else runs on the node. What the containers print goes to standard output, what happens to standard error.
+
+Ctrl-C stops the pod within its grace period and leaves nothing behind; a second Ctrl-C kills it.
+
+With --once the command ends with the pod. Its exit code is that of the first container that failed, 0 if none did, and 125 if the pod
+could not be started. restartPolicy Always counts as Never then.`,
+		Example: `  berth run pod.yaml
+  berth run job.yaml --once && echo done`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := &runner{out: &lockedWriter{w: cmd.OutOrStdout()}, errOut: &lockedWriter{w: cmd.ErrOrStderr()}, once: once}
+			code, err := r.run(cmd.Context(), args[0], cmd.Flags())
+			if err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
+				code = max(code, 1)
+			}
+			if code != 0 {
+				return &exitError{code: code}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "end with the pod, with its exit code")
+	configs.AddFlags(cmd.Flags())
+	shown := map[string]bool{"once": true, "config": true, "config-dir": true, "root-dir": true, "container-runtime-endpoint": true, "hostname-override": true, "help": true}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !shown[f.Name] })
+	return cmd
+}
+
+// runner runs one pod with an agent of its own.
+type runner struct {
+	out, errOut io.Writer
+	once        bool
+
+	cfg   *configs.Config
+	agent *agent.Agent
+	home  *runHome
+	// tails are the readers of logs that go on while the pod is stopped.
+	tails *tailers
+}
+
+// run runs the manifest and returns the exit code, and an error with what to tell.
+func (r *runner) run(ctx context.Context, file string, flags *pflag.FlagSet) (code int, err error) {
+	if os.Geteuid() != 0 {
+		return cannotStart, errors.New("running pods takes root's rights: use sudo")
+	}
+	cfg, warnings, err := configs.Load(configs.Options{Flags: flags})
+	for _, w := range warnings {
+		fmt.Fprintln(r.errOut, "config:", w.String())
+	}
+	if err != nil {
+		return cannotStart, err
+	}
+	r.cfg = cfg
+	pod, manifest, err := r.read(file)
+	if err != nil {
+		return cannotStart, err
+	}
+	if r.home, err = makeHome(cfg, pod, flags.Changed("root-dir")); err != nil {
+		return cannotStart, err
+	}
+	return r.live(ctx, manifest)
+}
+
+// read checks the manifest as the agent will and returns its pod's identity and what to give to the agent.
+func (r *runner) read(file string) (pod podName, manifest []byte, err error) {
+	node, err := configs.NodeName(r.cfg)
+	if err != nil {
+		return pod, nil, err
+	}
+	found := 0
+	for _, v := range source.Validate(node, file) {
+		if !v.Accepted {
+			show.Verdicts(r.errOut, []api.Manifest{server.ManifestOf(v)})
+			err = fmt.Errorf("%s is not a valid manifest", file)
+		}
+		if v.Kind == "Pod" {
+			found++
+			pod = podName{v.Namespace, v.Name}
+		}
+	}
+	if err != nil {
+		return pod, nil, err
+	}
+	if found != 1 {
+		return pod, nil, fmt.Errorf("%s has %d pods: berth run runs one; put several into the manifest directory of an agent", file, found)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return pod, nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	if !r.once {
+		return pod, data, nil
+	}
+	once, changed, err := runOnce(data)
+	if err != nil {
+		return pod, nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	if !changed {
+		return pod, data, nil
+	}
+	fmt.Fprintln(r.errOut, "restartPolicy Always counts as Never with --once")
+	return pod, once, nil
+}
+
+// logger tells only of errors, unless -v asks for more: events say what a user has to know.
+func (r *runner) logger() *slog.Logger {
+	if r.cfg.Kubelet.Logging.Verbosity > 0 {
+		return newLogger(r.cfg, os.Stderr)
+	}
+	return slog.New(slog.NewTextHandler(r.errOut, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+// live runs the agent from start to end.
+func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error) {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx)) // Ctrl-C stops the pod, not the agent
+	defer cancel()
+	log := r.logger()
+	klog.SetSlogLogger(log)
+	a, closeAll, err := agent.Assemble(base, r.cfg, version, log)
+	if err != nil {
+		return cannotStart, err
+	}
+	defer closeAll()
+	r.agent = a
+	if err := r.home.put(manifest); err != nil {
+		return cannotStart, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(base) }()
+
+	ready, err := r.ready(ctx, ended)
+	if ready {
+		code, err = r.attend(ctx, ended)
+	}
+	if ready {
+		err = errors.Join(err, r.stop(ctx, ended))
+		if r.tails != nil {
+			r.tails.wait(logsTimeout)
+		}
+	}
+	cancel()
+	select {
+	case runErr := <-ended:
+		err = errors.Join(err, runErr)
+	case <-time.After(endTimeout):
+		return max(code, 1), errors.Join(err, errors.New("the agent does not end"))
+	}
+	if dismantleErr := a.Dismantle(context.WithoutCancel(ctx)); dismantleErr != nil {
+		err = errors.Join(err, dismantleErr)
+	}
+	err = errors.Join(err, r.home.remove())
+	if !ready {
+		code = cannotStart
+	}
+	return code, err
+}
+
+const (
+	// readyTimeout is how long the runtime may take to answer.
+	readyTimeout = 30 * time.Second
+	// endTimeout is how long the agent may take to end once nothing of the pod is left.
+	endTimeout = 30 * time.Second
+	// stopMargin is what stopping may take on top of the pod's grace period.
+	stopMargin = 2 * time.Minute
+)
+
+// ready waits until the agent works and its runtime answers.
+func (r *runner) ready(ctx context.Context, ended chan error) (bool, error) {
+	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- r.agent.AwaitRuntime(waiting) }()
+	select {
+	case err := <-ended:
+		ended <- nil
+		cancel()
+		<-answer
+		return false, err
+	case err := <-answer:
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("the container runtime does not answer at %s: is it running? (systemctl status containerd): %w", r.cfg.Kubelet.ContainerRuntimeEndpoint, err)
+		}
+		return err == nil, err
+	}
+}
+
+// stop ends the pod and waits until nothing of it is left. Another Ctrl-C meanwhile kills it.
+func (r *runner) stop(ctx context.Context, ended chan error) error {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, unix.SIGINT, unix.SIGTERM)
+	defer signal.Stop(again)
+	if ctx.Err() != nil {
+		fmt.Fprintln(r.errOut, "Stopping the pod; Ctrl-C again kills it.")
+	}
+	limit := stopMargin
+	for _, pod := range r.agent.Pods() {
+		if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+			limit = max(limit, time.Duration(*s)*time.Second+stopMargin)
+		}
+	}
+	if err := r.home.empty(); err != nil {
+		return err
+	}
+	changed, stopWatch := r.agent.WatchPods()
+	defer stopWatch()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for pod := r.pod(); pod != nil; pod = r.pod() {
+		if r.tails != nil {
+			r.tails.follow(pod)
+		}
+		select {
+		case <-changed:
+		case <-look.C:
+		case <-again:
+			r.agent.KillPods()
+		case err := <-ended:
+			ended <- nil
+			return errors.Join(err, errors.New("the agent ended before the pod did"))
+		case <-late.C:
+			return fmt.Errorf("the pod did not end within %s; run the same command again to clean up, or look at %s", limit, r.home.root)
+		}
+	}
+	return nil
+}
