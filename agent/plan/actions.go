@@ -22,7 +22,8 @@ type Start struct {
 	Kind      Kind
 	// Attempt is the incarnation's number and the restart count it is made with.
 	Attempt uint32
-	// Previous is the incarnation that it follows, nil for the first.
+	// Previous is the ended incarnation after which it is a restart, and whose crash back-off it counts towards; nil for the first one, and for an
+	// init container that runs anew because the sandbox is new.
 	Previous *Container
 }
 
@@ -35,7 +36,10 @@ const (
 	KillLiveness KillReason = "liveness"
 	KillStartup  KillReason = "startup"
 	KillUnknown  KillReason = "unknown"
-	KillPod      KillReason = "pod"
+	// KillStray stops what should not run beside the rest: an older instance of a container, or one in a sandbox that is not in use.
+	KillStray KillReason = "stray"
+	// KillPod stops a container because its pod ends, or because its sandbox does.
+	KillPod KillReason = "pod"
 )
 
 // Kill asks for a running container to be stopped.
@@ -66,13 +70,14 @@ type Actions struct {
 	SandboxChanged bool
 	// SandboxID is the sandbox to use; empty with CreateSandbox.
 	SandboxID string
-	// StopSandboxes are sandboxes whose containers have all ended and that must be stopped.
+	// StopSandboxes are sandboxes whose containers have all ended and that must be stopped. Those that are not ready are among them: the
+	// runtime cannot be seen to have given back their network, and stopping twice is nothing.
 	StopSandboxes []string
 	// RemoveSandboxes are stopped sandboxes that no longer matter.
 	RemoveSandboxes []string
 	// Start are the containers to start now, in order.
 	Start []Start
-	// Kill are the containers to stop now, all at once.
+	// Kill are the containers to stop now, all at once. With neither CreateSandbox nor a SandboxID it is all that there is to do.
 	Kill []Kill
 	// RemoveContainers are incarnations that no longer matter, or were created and never started.
 	RemoveContainers []*Container
@@ -80,8 +85,9 @@ type Actions struct {
 	Wait []Wait
 	// Initialized is true once no init container is left to run in the sandbox.
 	Initialized bool
-	// Finished is true when nothing of the pod will ever run again: its phase is terminal, and it has to be taken down.
+	// Finished is true when nothing of the pod will ever run again: its phase is terminal, and it has to be taken down. What still runs (sidecars,
+	// ephemeral containers) is DecideStop's to end; nothing is to be started or created.
 	Finished bool
-	// Stopped is set by DecideStop once no container runs and no sandbox is ready.
+	// Stopped is set by DecideStop once no container runs, no sandbox is ready and nothing is busy.
 	Stopped bool
 }

@@ -6,7 +6,7 @@ import "time"
 type Backoff struct {
 	// Delay is counted from the container's end; zero means that nothing has crashed yet.
 	Delay time.Duration `json:"delay"`
-	// Set is the end of the container for which Delay was last raised.
+	// Set is when the restart that raised Delay last was due.
 	Set time.Time `json:"set"`
 }
 
@@ -25,19 +25,19 @@ func (b Backoff) Until(finished time.Time, l BackoffLimits) time.Time {
 	if b.Delay == 0 || b.expired(finished, l) {
 		return time.Time{}
 	}
-	return finished.Add(b.Delay)
+	return finished.Add(min(b.Delay, l.Max))
 }
 
 // Next returns the back-off after a restart of a container that ended at finished: the first restart is at once and sets the initial delay,
-// each further one doubles it, and a container that ran twice the longest delay starts afresh.
+// each further one doubles it, and a container that ran for twice the longest delay starts afresh.
 func (b Backoff) Next(finished time.Time, l BackoffLimits) Backoff {
-	if b.Delay == 0 || b.expired(finished, l) {
-		return Backoff{Delay: min(l.Initial, l.Max), Set: finished}
+	if due := b.Until(finished, l); !due.IsZero() {
+		return Backoff{Delay: min(2*b.Delay, l.Max), Set: due}
 	}
-	return Backoff{Delay: min(2*b.Delay, l.Max), Set: finished}
+	return Backoff{Delay: min(l.Initial, l.Max), Set: finished}
 }
 
-// expired reports whether the container lived long enough since its last crash for the back-off to be forgotten: twice the longest
+// expired reports whether the container ran long enough since its last restart for the back-off to be forgotten: twice the longest
 // delay, as client-go's flowcontrol.Backoff has it.
 func (b Backoff) expired(finished time.Time, l BackoffLimits) bool {
 	return finished.Sub(b.Set) > 2*l.Max

@@ -2,7 +2,6 @@ package plan
 
 import (
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // initContainers walks the init containers in order and reports whether the app containers' turn has come. A container that stands
@@ -11,13 +10,12 @@ func (d *decision) initContainers() bool {
 	progress := d.progress()
 	for i := range d.Pod.Spec.InitContainers {
 		spec := &d.Pod.Spec.InitContainers[i]
-		if sidecar(spec) {
+		switch {
+		case sidecar(spec):
 			if !d.sidecar(spec) && i >= progress {
 				return false
 			}
-			continue
-		}
-		if i >= progress && !d.initContainer(spec) {
+		case i >= progress && !d.initContainer(spec):
 			return false
 		}
 	}
@@ -48,20 +46,17 @@ func (d *decision) progress() int {
 func (d *decision) initContainer(spec *v1.Container) bool {
 	c := d.here(spec.Name)
 	switch {
-	case c == nil, c.State == runtimeapi.ContainerState_CONTAINER_CREATED:
+	case c == nil, c.Created():
 		d.start(spec, Init)
-	case c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-		d.condemned(spec, c, true)
-	case c.Running():
-		d.wanted++
+	case c.Unknown():
+		d.condemned(spec, c, Init)
+	case c.Running(), d.Busy[c.Id] != "":
 	case c.ExitCode == 0:
 		return true
-	case d.Busy[c.Id] != "":
-		d.wanted++
-	case d.restarts(spec, c):
+	case d.restarts(spec, c.ExitCode):
 		d.start(spec, Init)
 	default:
-		d.Finished = true
+		d.finish()
 	}
 	return false
 }
@@ -70,10 +65,12 @@ func (d *decision) initContainer(spec *v1.Container) bool {
 func (d *decision) sidecar(spec *v1.Container) bool {
 	c := d.here(spec.Name)
 	switch {
-	case c == nil, !c.Running() && d.Busy[c.Id] == "":
+	case c != nil && d.Busy[c.Id] != "":
+		return false
+	case c == nil, !c.Running():
 		d.start(spec, Init)
 		return false
-	case !c.Running(), d.condemned(spec, c, true), d.Busy[c.Id] == PostStart:
+	case d.condemned(spec, c, Init):
 		return false
 	}
 	probe := d.Probes[spec.Name]
@@ -81,47 +78,34 @@ func (d *decision) sidecar(spec *v1.Container) bool {
 }
 
 // appContainers starts, keeps, stops and restarts the app containers. They start in order, and a postStart hook under way holds back those
-// behind it.
+// behind it. With none that runs or is to run the pod is finished.
 func (d *decision) appContainers() {
-	sidecars := d.wanted
-	d.wanted = 0
-	held := false
+	wanted, held := false, false
 	for i := range d.Pod.Spec.Containers {
 		spec := &d.Pod.Spec.Containers[i]
 		c := d.Observed.Latest(spec.Name)
 		switch {
-		case c == nil:
-			d.startUnless(held, spec)
-		case d.Busy[c.Id] != "":
-			d.wanted++
+		case d.stray[spec.Name]:
+		case c != nil && d.Busy[c.Id] != "":
 			held = held || d.Busy[c.Id] == PostStart
-		case c.Running():
-			if !d.condemned(spec, c, d.Pod.Spec.RestartPolicy != v1.RestartPolicyNever) {
-				d.wanted++
-			}
-		case !c.Exited(), d.restarts(spec, c):
-			d.startUnless(held, spec)
+		case c != nil && c.Running():
+			d.condemned(spec, c, App)
+		case d.over(spec):
+			continue
+		case !held:
+			d.start(spec, App)
 		}
+		wanted = true
 	}
-	if d.wanted == 0 {
+	if !wanted {
 		d.finish()
 	}
-	d.wanted += sidecars
 }
 
-func (d *decision) startUnless(held bool, spec *v1.Container) {
-	if held {
-		d.wanted++
-		return
-	}
-	d.start(spec, App)
-}
-
-// finish drops what the sidecars asked for: they do not keep a pod alive whose app containers have ended.
-func (d *decision) finish() {
-	d.Finished = true
-	d.CreateSandbox = false
-	d.Start, d.Wait = nil, nil
+// over reports whether an app container that does not run has ended for good.
+func (d *decision) over(spec *v1.Container) bool {
+	code, ok := d.ended(spec.Name)
+	return ok && !d.restarts(spec, code)
 }
 
 // ephemeralContainers starts each ephemeral container once, whatever the state of the others.
@@ -130,9 +114,10 @@ func (d *decision) ephemeralContainers() {
 		return
 	}
 	for i := range d.Pod.Spec.EphemeralContainers {
-		c := (*v1.Container)(&d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if d.Observed.Latest(c.Name) == nil && d.RestartFloor[c.Name] == 0 {
-			d.Start = append(d.Start, Start{Container: c, Kind: Ephemeral})
+		spec := (*v1.Container)(&d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		c := d.Observed.Latest(spec.Name)
+		if c == nil && d.RestartFloor[spec.Name] == 0 || c != nil && c.Created() {
+			d.start(spec, Ephemeral)
 		}
 	}
 }

@@ -1,14 +1,7 @@
-// Package plan decides what one pod needs next.
-//
-// Purpose: [Decide] turns a pod, what was observed of it in the runtime, and a few remembered facts into [Actions]: data that the
-// steps carry out. [DecideStop] does the same for a pod that has to end. [Next] computes crash back-off.
-//
-// Truth owned: the rules of a pod's life (which container starts when, what is restarted, in which order things stop). It owns no state.
-//
-// Concurrency: everything is pure: no I/O, no clock, no logger; safe to call from anywhere.
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -33,8 +26,14 @@ func (c *Container) Attempt() uint32 { return c.GetMetadata().GetAttempt() }
 
 // Running reports whether its process may be running: an unknown state counts, since two instances must never run at once.
 func (c *Container) Running() bool {
-	return c.State == runtimeapi.ContainerState_CONTAINER_RUNNING || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
+	return c.State == runtimeapi.ContainerState_CONTAINER_RUNNING || c.Unknown()
 }
+
+// Created reports whether it was made and never started: a pass did not live to start it, or its start failed.
+func (c *Container) Created() bool { return c.State == runtimeapi.ContainerState_CONTAINER_CREATED }
+
+// Unknown reports whether the runtime lost track of it.
+func (c *Container) Unknown() bool { return c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN }
 
 // Exited reports whether its process ran and ended.
 func (c *Container) Exited() bool { return c.State == runtimeapi.ContainerState_CONTAINER_EXITED }
@@ -50,16 +49,13 @@ type Observed struct {
 // Sort brings the sandboxes and containers into the order that the fields promise.
 func (o *Observed) Sort() {
 	slices.SortStableFunc(o.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
-		if d := int(b.GetMetadata().GetAttempt()) - int(a.GetMetadata().GetAttempt()); d != 0 {
-			return d
-		}
-		return int(b.CreatedAt - a.CreatedAt)
+		return cmp.Or(
+			cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+			cmp.Compare(b.CreatedAt, a.CreatedAt),
+		)
 	})
 	slices.SortStableFunc(o.Containers, func(a, b *Container) int {
-		if d := int(b.Attempt()) - int(a.Attempt()); d != 0 {
-			return d
-		}
-		return int(b.CreatedAt - a.CreatedAt)
+		return cmp.Or(cmp.Compare(b.Attempt(), a.Attempt()), cmp.Compare(b.CreatedAt, a.CreatedAt))
 	})
 }
 
@@ -67,6 +63,16 @@ func (o *Observed) Sort() {
 func (o *Observed) Latest(name string) *Container {
 	for _, c := range o.Containers {
 		if c.Name() == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// lastEnded returns the latest incarnation of the named container that ran and ended, nil where there is none.
+func (o *Observed) lastEnded(name string) *Container {
+	for _, c := range o.Containers {
+		if c.Name() == name && c.Exited() {
 			return c
 		}
 	}
@@ -123,16 +129,13 @@ type Input struct {
 	Busy map[string]Operation
 	// Backoff is the crash back-off by container name.
 	Backoff map[string]Backoff
-	// RestartFloor is the least next attempt by container name, for records that the runtime no longer has.
+	// RestartFloor is the least next attempt by container name, for records that the runtime no longer has ([RestartFloors]).
 	RestartFloor map[string]uint32
+	// Ended are the exit codes of app containers that are known to have ended, for records that the runtime no longer has ([Ended]).
+	Ended map[string]int32
 	// InitializedIn is the sandbox in which the pod's initialisation was seen to be complete; it stands in for records that are gone.
 	InitializedIn string
 	// Limits are the node's back-off limits.
 	Limits BackoffLimits
 	Now    time.Time
-}
-
-// sidecar reports whether an init container keeps running beside the app containers (KEP-753).
-func sidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -1,0 +1,100 @@
+package plan
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// sidecar reports whether an init container keeps running beside the app containers (KEP-753).
+func sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// restarts reports whether a container that ended with exitCode is to run again: the container's rules decide (KEP-5307), then its own policy, then
+// the pod's.
+func (d *decision) restarts(c *v1.Container, exitCode int32) bool {
+	if c.RestartPolicy != nil && slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool { return applies(r, exitCode) }) {
+		return true
+	}
+	switch d.policy(c) {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return exitCode != 0
+	default:
+		return true
+	}
+}
+
+// policy returns the restart policy of a container: its own, or the pod's.
+func (d *decision) policy(c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		return v1.RestartPolicy(*c.RestartPolicy)
+	}
+	return d.Pod.Spec.RestartPolicy
+}
+
+// applies reports whether a restart rule speaks of exitCode. Every action that a rule can have starts the container again.
+func applies(r v1.ContainerRestartRule, exitCode int32) bool {
+	if r.ExitCodes == nil {
+		return false
+	}
+	listed := slices.Contains(r.ExitCodes.Values, exitCode)
+	switch r.ExitCodes.Operator {
+	case v1.ContainerRestartRuleOnExitCodesOpIn:
+		return listed
+	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+		return !listed
+	default:
+		return false
+	}
+}
+
+// ended returns the exit code of an app container that does not run and has run: the latest incarnation's, or the remembered one where
+// the runtime's record of that is gone.
+func (d *decision) ended(name string) (exitCode int32, ok bool) {
+	c := d.Observed.Latest(name)
+	if c == nil || c.Exited() && c.Attempt()+1 < d.RestartFloor[name] {
+		if exitCode, ok = d.Ended[name]; ok {
+			return exitCode, true
+		}
+	}
+	if c == nil {
+		return 0, false
+	}
+	return c.ExitCode, c.Exited()
+}
+
+// allDone reports whether the pod has come to its end, so that a lost sandbox needs no successor: an init container failed for good, or all app containers
+// have ended for good. A pod whose policy is Never and that ever ran an app container is done as soon as none of those is to restart: it is not run twice.
+func (d *decision) allDone() bool {
+	if d.initFailed() {
+		return true
+	}
+	ended := 0
+	for i := range d.Pod.Spec.Containers {
+		c := &d.Pod.Spec.Containers[i]
+		code, ok := d.ended(c.Name)
+		if !ok {
+			continue
+		}
+		ended++
+		if d.restarts(c, code) {
+			return false
+		}
+	}
+	return ended > 0 && (ended == len(d.Pod.Spec.Containers) || d.Pod.Spec.RestartPolicy == v1.RestartPolicyNever)
+}
+
+// initFailed reports whether an init container failed for good.
+func (d *decision) initFailed() bool {
+	for i := range d.Pod.Spec.InitContainers {
+		c := &d.Pod.Spec.InitContainers[i]
+		last := d.Observed.Latest(c.Name)
+		if !sidecar(c) && last != nil && last.Exited() && last.ExitCode != 0 && !d.restarts(c, last.ExitCode) {
+			return true
+		}
+	}
+	return false
+}
