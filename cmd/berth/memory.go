@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// trimFirst is how long after its start the agent gives back the pages that only starting needed, trimEvery how often it does so again.
+	trimFirst = 10 * time.Second
+	trimEvery = time.Minute
+)
+
+// trim keeps the agent's resident memory at what it works with: now and then the mapped pages of its own program file are given back. Those
+// that are needed come back from the page cache one by one at under a microsecond each; those that only parsing flags, registering types and taking pods
+// over needed, most of some 30 MB, do not. It ends with ctx.
+func trim(ctx context.Context, log *slog.Logger) {
+	timer := time.NewTimer(trimFirst)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if err := dropProgramPages(); err != nil {
+			log.Debug("pages of the program not given back", "err", err)
+			return
+		}
+		timer.Reset(trimEvery)
+	}
+}
+
+// dropProgramPages unmaps the resident pages of this program's read-only mappings (madvise(2), MADV_DONTNEED: the kernel reads them again from the file on
+// the next touch). Writable mappings are never touched.
+func dropProgramPages() error {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("finding the program's file: %w", err)
+	}
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return fmt.Errorf("reading the memory map: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		start, length, ok := readOnlyMapping(lines.Text(), exe)
+		if !ok {
+			continue
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, start, length, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("giving back a mapping of %s: %w", exe, errno)
+		}
+	}
+	return lines.Err()
+}
+
+// readOnlyMapping parses a line of /proc/self/maps (proc(5)); ok is true for a private mapping of file that cannot be written.
+func readOnlyMapping(line, file string) (start, length uintptr, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 6 || fields[5] != file || (fields[1] != "r-xp" && fields[1] != "r--p") {
+		return 0, 0, false
+	}
+	from, to, _ := strings.Cut(fields[0], "-")
+	a, errA := strconv.ParseUint(from, 16, 64)
+	b, errB := strconv.ParseUint(to, 16, 64)
+	if errA != nil || errB != nil || b <= a {
+		return 0, 0, false
+	}
+	return uintptr(a), uintptr(b - a), true
+}
