@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
@@ -101,8 +102,14 @@ func (c *Client) streamError(err error) error {
 	if gone := (*NotRunningError)(nil); errors.As(err, &gone) {
 		return gone
 	}
+	if text, ok := strings.CutPrefix(err.Error(), upgradePrefix); ok {
+		return &StatusError{Code: http.StatusBadRequest, Message: text} // the agent's answer, whose code the library drops
+	}
 	return err
 }
+
+// upgradePrefix is what the SPDY library puts before what a server answers instead of upgrading.
+const upgradePrefix = "unable to upgrade connection: "
 
 // Forward is what of a pod's ports is to be reached from where.
 type Forward struct {

@@ -30,6 +30,11 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	}
 	story, _ := s.backend.Story(pod.UID)
 	out := Explain(pod, story)
+	if out.WaitsFor != "" && (out.LastError == nil || out.LastError.Overcome) {
+		if warning := lastWarning(s.backend.Events(), pod); warning != nil {
+			out.LastError = warning
+		}
+	}
 	for _, v := range s.backend.Verdicts() {
 		if !v.Accepted && v.Kind == "Pod" && v.Namespace == namespace && v.Name == name {
 			m := ManifestOf(v)
@@ -147,6 +152,19 @@ func lastError(entries []timeline.Entry) *api.Failure {
 		}
 	}
 	return out
+}
+
+// lastWarning returns the latest warning about the pod: what a container or a pull failed with is no step's failure. Warnings about name servers are
+// about every pod of the node, and keep none from running.
+func lastWarning(events []v1.Event, pod *v1.Pod) *api.Failure {
+	for i := range slices.Backward(events) {
+		e := &events[i]
+		if e.Type != v1.EventTypeWarning || e.InvolvedObject.UID != pod.UID || e.Reason == "MissingClusterDNS" || strings.HasPrefix(e.Reason, "DNS") {
+			continue
+		}
+		return &api.Failure{Step: e.Reason, Message: e.Message, Last: e.LastTimestamp.Time, Count: int(e.Count)}
+	}
+	return nil
 }
 
 // unready says what keeps a pod whose steps are all done from being ready; empty if nothing does.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -84,7 +85,7 @@ func (r *runner) tellEvents(ctx context.Context) {
 	kept, following, stop := r.agent.WatchEvents()
 	defer stop()
 	tell := func(e *v1.Event) {
-		fmt.Fprintf(r.errOut, "%s %s: %s\n", clock(e.LastTimestamp.Time), e.Reason, show.Clean(e.Message))
+		fmt.Fprintf(r.errOut, "%s %s%s: %s\n", clock(e.LastTimestamp.Time), e.Reason, containerIn(e.InvolvedObject.FieldPath), show.Clean(e.Message))
 	}
 	for i := range kept {
 		tell(&kept[i])
@@ -100,6 +101,15 @@ func (r *runner) tellEvents(ctx context.Context) {
 			tell(&e)
 		}
 	}
+}
+
+// containerIn returns " NAME" of an event's field path such as spec.containers{NAME}, or nothing.
+func containerIn(fieldPath string) string {
+	_, name, ok := strings.Cut(strings.TrimSuffix(fieldPath, "}"), "{")
+	if !ok {
+		return ""
+	}
+	return " " + name
 }
 
 func finished(pod *v1.Pod) bool {
