@@ -172,6 +172,7 @@ func (a *Agent) loops() []loop {
 		{"sources", a.mux.Run},          // only now do pods come and go
 		{"desired", a.reconcileDesired}, // and are given to the workers
 		{"housekeeping", a.housekeeping},
+		{"lock", a.watchLock},
 	}
 }
 

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -59,37 +56,6 @@ func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slo
 		return nil, nil, err
 	}
 	return a, closeAll, nil
-}
-
-// lock keeps a second agent off the root directory, and takes --lock-file where it is given.
-func lock(cfg *configs.Config) (unlock func(), err error) {
-	paths := []string{filepath.Join(cfg.RootDir, "berth", "lock")}
-	if cfg.Lock.File != "" {
-		paths = append(paths, cfg.Lock.File)
-	}
-	var held []*os.File
-	unlock = func() {
-		for _, f := range held {
-			_ = f.Close() // closing gives the lock back
-		}
-	}
-	for _, path := range paths {
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			unlock()
-			return nil, fmt.Errorf("making the lock's directory: %w", err)
-		}
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-		if err != nil {
-			unlock()
-			return nil, fmt.Errorf("opening the lock: %w", err)
-		}
-		held = append(held, f)
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			unlock()
-			return nil, fmt.Errorf("another agent holds %s: stop it, or give this one its own --root-dir: %w", path, err)
-		}
-	}
-	return unlock, nil
 }
 
 // hostCgroups makes the machine's cgroup manager once the runtime has said which driver it uses.
