@@ -36,7 +36,7 @@ func (a *Agent) admittedBeside(pod *v1.Pod) []*v1.Pod {
 		if uid == pod.UID || e.Waiting || e.Phase == worker.Terminated || placeholder(e.Pod) {
 			continue
 		}
-		if s, ok := a.status.Get(uid); a.admitted.has(uid) && !(ok && terminal(s.Status)) {
+		if s, ok := a.status.Get(uid); a.admitted.has(uid) && (!ok || !terminal(s.Status)) {
 			out = append(out, e.Pod)
 		}
 	}

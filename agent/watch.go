@@ -34,7 +34,7 @@ func (a *Agent) watchRuntime(ctx context.Context) error {
 		}
 		sleep(ctx, wait)
 	}
-	return nil
+	return nil //nolint:nilerr // an error of the stream is the reason for another round, not for an end
 }
 
 // drain wakes the workers of the pods that events are about, until the stream ends.

@@ -274,9 +274,8 @@ func (s *Starter) waits(p *Pass, out *Outcome) {
 
 // removeLogs removes a log and its rotated parts.
 func removeLogs(root, path string) error {
-	rel, err := filepath.Rel(root, path)
-	if err != nil || !filepath.IsLocal(rel) {
-		return nil // not one of our logs
+	if rel, err := filepath.Rel(root, path); err != nil || !filepath.IsLocal(rel) {
+		return nil //nolint:nilerr // not one of our logs: there is nothing to remove
 	}
 	rotated, err := filepath.Glob(path + ".*")
 	if err != nil {
