@@ -1,0 +1,315 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berthd/berth/agent"
+	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/cri/fake"
+)
+
+const nodeName = "node"
+
+// machine is a node on which agents run one after the other. It must be made inside a bubble.
+type machine struct {
+	t         *testing.T
+	dir       string // all that agents write is beneath it
+	runtime   *fake.Runtime
+	cgroups   *hierarchy
+	manifests *manifests
+	watch     *watch
+	log       *logBuffer
+	agent     *life // nil while none runs
+}
+
+// life is one agent from its start to its end.
+type life struct {
+	agent   *agent.Agent
+	runtime *fake.Runtime
+	cgroups *memoryCgroups
+	cancel  context.CancelFunc
+	done    chan error
+	watched chan struct{}
+	crashed chan struct{} // closed by crash
+	once    sync.Once
+}
+
+func newMachine(t *testing.T, cfg fake.Config) *machine {
+	t.Helper()
+	m := &machine{
+		t: t, dir: filepath.Join(t.TempDir(), "node"), runtime: fake.New(cfg), cgroups: &hierarchy{pods: map[types.UID]bool{}},
+		manifests: newManifests(), watch: newWatch(), log: &logBuffer{},
+	}
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", m.log.tail(60))
+		}
+	})
+	return m
+}
+
+func (m *machine) config() *configs.Config {
+	m.t.Helper()
+	file := filepath.Join(m.dir, "config.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+	cfg, _, err := configs.Load(configs.Options{File: file})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	cfg.RootDir, cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir = m.root(), filepath.Join(m.dir, "logs"), filepath.Join(m.dir, "links")
+	cfg.Berth.ImagesDir = ""
+	cfg.HostnameOverride = nodeName
+	cfg.Kubelet.ResolverConfig = ptr.To("")
+	return cfg
+}
+
+func (m *machine) root() string { return filepath.Join(m.dir, "root") }
+
+// start starts an agent. Those before it must have been stopped or killed.
+func (m *machine) start() {
+	m.t.Helper()
+	if m.agent != nil {
+		m.t.Fatal("an agent runs already")
+	}
+	cfg := m.config()
+	log := slog.New(slog.NewTextHandler(m.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	n, err := node.New(cfg, log)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	l := &life{
+		runtime: m.runtime.Connect(), cgroups: &memoryCgroups{of: m.cgroups},
+		done: make(chan error, 1), watched: make(chan struct{}), crashed: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	l.agent, err = agent.New(ctx, cfg, agent.Deps{
+		Runtime: l.runtime, Cgroups: l.cgroups, Node: n, Metrics: metrics.New(nodeName, "test"), Logger: log, Sources: []source.Source{m.manifests},
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.agent = l
+	go func() { l.done <- l.agent.Run(ctx) }()
+	go func() {
+		defer close(l.watched)
+		m.watch.run(ctx, l.agent)
+	}()
+}
+
+// stop ends the agent in order.
+func (m *machine) stop() {
+	m.t.Helper()
+	if m.agent == nil {
+		return
+	}
+	if err := m.end(); err != nil && !errors.Is(err, context.Canceled) {
+		m.t.Errorf("the agent ended with: %v", err)
+	}
+}
+
+// end joins the agent, whatever it says.
+func (m *machine) end() error {
+	l := m.agent
+	m.agent = nil
+	l.cancel()
+	err := <-l.done
+	<-l.watched
+	return err
+}
+
+// kill ends the agent as kill -9 does.
+func (m *machine) kill() {
+	m.t.Helper()
+	if m.agent == nil {
+		return
+	}
+	m.crash(m.agent)
+	m.bury()
+}
+
+// crash cuts an agent off from everything: nothing that it does from now on has an effect. It may be called by the agent's own goroutines.
+func (m *machine) crash(l *life) {
+	l.once.Do(func() {
+		l.runtime.Sever()
+		l.cgroups.freeze()
+		if err := os.Rename(m.dir, m.dir+".away"); err != nil {
+			m.t.Errorf("taking the agent's directories away: %v", err)
+		}
+		close(l.crashed)
+		l.cancel()
+	})
+}
+
+// bury joins an agent that crashed, and gives its directories to the next one.
+func (m *machine) bury() {
+	m.t.Helper()
+	_ = m.end() // nobody hears the last words of the killed
+	if err := os.RemoveAll(m.dir); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Rename(m.dir+".away", m.dir); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// pods returns what the agent lists; nothing while none runs.
+func (m *machine) pods() []*v1.Pod {
+	if m.agent == nil {
+		return nil
+	}
+	return m.agent.agent.Pods()
+}
+
+// pod returns the pod of a manifest's name, nil where there is none. Of predecessor and successor it is the successor.
+func (m *machine) pod(name string) *v1.Pod {
+	for _, p := range m.pods() {
+		if p.Name == name+"-"+nodeName {
+			return p
+		}
+	}
+	return nil
+}
+
+// leftovers lists what anybody still holds.
+func (m *machine) leftovers() []string {
+	left := m.runtime.Leftovers()
+	for _, uid := range m.cgroups.list() {
+		left = append(left, "cgroup of pod "+string(uid))
+	}
+	for _, dir := range []string{"root/pods", "root/berth/pods", "logs", "links"} {
+		entries, err := os.ReadDir(filepath.Join(m.dir, dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			left = append(left, err.Error())
+		}
+		for _, e := range entries {
+			left = append(left, filepath.Join(dir, e.Name()))
+		}
+	}
+	for _, p := range m.pods() {
+		left = append(left, "pod "+p.Name+" is listed")
+	}
+	return left
+}
+
+// check reports every promise that was broken so far.
+func (m *machine) check() []string {
+	return append(m.runtime.CheckInvariants(), m.watch.broken()...)
+}
+
+// until lets time go by until cond is met, for at most limit; it returns what cond said last.
+func until(limit time.Duration, cond func() error) error {
+	const step = 100 * time.Millisecond
+	for waited := time.Duration(0); ; waited += step {
+		synctest.Wait()
+		err := cond()
+		if err == nil || waited >= limit {
+			return err
+		}
+		time.Sleep(step)
+	}
+}
+
+// logBuffer keeps the agent's log.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) tail(n int) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(b.buf.String()), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// watch follows every pod's status over the lives of all agents.
+type watch struct {
+	mu       sync.Mutex
+	restarts map[string]int32
+	terminal map[types.UID]v1.PodPhase
+	bad      []string
+}
+
+func newWatch() *watch {
+	return &watch{restarts: map[string]int32{}, terminal: map[types.UID]v1.PodPhase{}}
+}
+
+func (w *watch) run(ctx context.Context, a *agent.Agent) {
+	changed, stop := a.WatchPods()
+	defer stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			w.see(a.Pods())
+		}
+	}
+}
+
+func (w *watch) see(pods []*v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range pods {
+		if was := w.terminal[p.UID]; was != "" && p.Status.Phase != was && p.DeletionTimestamp == nil {
+			w.bad = append(w.bad, fmt.Sprintf("%s: phase of pod %s went from %s to %s", time.Now().Format(time.TimeOnly), p.Name, was, p.Status.Phase))
+		}
+		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+			w.terminal[p.UID] = p.Status.Phase
+		}
+		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			key := string(p.UID) + "/" + c.Name
+			if c.RestartCount < w.restarts[key] {
+				w.bad = append(w.bad, fmt.Sprintf("%s: restart count of container %s of pod %s fell from %d to %d",
+					time.Now().Format(time.TimeOnly), c.Name, p.Name, w.restarts[key], c.RestartCount))
+			}
+			w.restarts[key] = c.RestartCount
+		}
+	}
+}
+
+func (w *watch) broken() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.bad)
+}
+
+// forget drops what is known of pods that were let go, since a manifest that comes back has the UID it had.
+func (w *watch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.restarts)
+	clear(w.terminal)
+}

@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/berthd/berth/cri/fake"
+)
+
+var update = flag.Bool("update", false, "write what scenarios dump into their golden texts")
+
+// limit bounds a scenario in virtual time: a script that waits for longer is wrong.
+const limit = time.Hour
+
+// TestScenarios plays each script of testdata.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(t, file, archive)
+				defer s.close()
+				s.play()
+			})
+		})
+	}
+}
+
+// script is a scenario being played.
+type script struct {
+	t       *testing.T
+	file    string
+	archive *txtar.Archive
+	m       *machine
+	// execs is what commands do in containers.
+	mu    sync.Mutex
+	execs map[string]fake.ExecResult
+}
+
+func newScript(t *testing.T, file string, archive *txtar.Archive) *script {
+	return &script{t: t, file: file, archive: archive, m: newMachine(t, fake.Config{WriteLogs: true}), execs: map[string]fake.ExecResult{}}
+}
+
+// play runs the script's lines; the agent is started before the first one, unless the script says "start-agent" itself.
+func (s *script) play() {
+	text := string(s.archive.Comment)
+	if !strings.Contains(text, "\nstart-agent") {
+		s.m.start()
+	}
+	for n, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		synctest.Wait()
+		if err := s.do(words); err != nil {
+			s.t.Fatalf("%s:%d: %s: %v\n%s", s.file, n+1, strings.TrimSpace(line), err, s.state())
+		}
+		for _, b := range s.m.check() {
+			s.t.Fatalf("%s:%d: after %s: %s\n%s", s.file, n+1, strings.TrimSpace(line), b, s.state())
+		}
+	}
+}
+
+// close ends the agent and what hangs, so that the bubble ends.
+func (s *script) close() {
+	s.m.runtime.ClearFaults()
+	s.m.stop()
+	for _, b := range s.m.check() {
+		s.t.Errorf("%s: %s", s.file, b)
+	}
+}
+
+// file returns a file of the archive.
+func (s *script) data(name string) ([]byte, error) {
+	for _, f := range s.archive.Files {
+		if f.Name == name {
+			return f.Data, nil
+		}
+	}
+	return nil, fmt.Errorf("the archive has no file %s", name)
+}
+
+// golden compares a text with one of the archive, or writes it there.
+func (s *script) golden(name, got string) error {
+	for i := range s.archive.Files {
+		f := &s.archive.Files[i]
+		switch {
+		case f.Name != name:
+			continue
+		case string(f.Data) == got:
+			return nil
+		case *update:
+			f.Data = []byte(got)
+			return os.WriteFile(s.file, txtar.Format(s.archive), 0o644)
+		}
+		return fmt.Errorf("differs from %s:\n%s", name, got)
+	}
+	return fmt.Errorf("the archive has no file %s", name)
+}
+
+// state tells of everything, for failures.
+func (s *script) state() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "runtime:\n%s", s.m.runtime.Dump())
+	for _, p := range s.m.pods() {
+		fmt.Fprintf(&b, "pod %s: %s %s %s\n", p.Name, p.Status.Phase, p.Status.Reason, p.Status.Message)
+		for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+			fmt.Fprintf(&b, "\t%s ready=%v restarts=%d %+v\n", c.Name, c.Ready, c.RestartCount, c.State)
+		}
+	}
+	for _, c := range mutating(s.m.runtime.Calls()) {
+		fmt.Fprintf(&b, "%s %s\n", c.Begin.Format("15:04:05.000"), c)
+	}
+	return b.String()
+}
