@@ -54,5 +54,5 @@
 //	record      a pod's checkpoint
 //	placeholder a pod found in the runtime without a checkpoint: it can be stopped, and waits for a source to claim it
 //	incarnation one attempt of a container; its number is the restart count it was made with
-//	foreign     a pod in the runtime that has no directory beneath our root directory: left alone
+//	foreign     a pod in the runtime that is of another root directory: left alone
 package agent

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/observe"
+	"github.com/berthd/berth/agent/steps"
 	"github.com/berthd/berth/agent/worker"
 	"github.com/berthd/berth/cri"
 )
@@ -78,24 +80,28 @@ func (a *Agent) firstList(ctx context.Context) (map[podUID]*observe.Listed, erro
 	}
 }
 
-// adopt makes a worker for a pod that only the runtime knows. Pods without a directory beneath our root directory were made by somebody else on
-// the same runtime: they are left alone.
+// adopt makes a worker for a pod that only the runtime knows. One whose sandbox names another root directory, or none and that has no directory
+// beneath ours (a kubelet's with our root directory has), was made by somebody else on the same runtime: it is left alone.
 func (a *Agent) adopt(uid podUID, l *observe.Listed) {
-	if l.Name == "" || !a.ours(uid) {
+	if l.Name == "" || !a.ours(uid, l.Annotations) {
 		if l.Name != "" && a.foreign.add(uid) {
 			a.log.Warn("pod in the runtime is not of this root directory and is left alone", "pod", l.Namespace+"/"+l.Name, "uid", uid, "rootDir", a.cfg.RootDir)
 		}
 		return
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		UID: uid, Namespace: l.Namespace, Name: l.Name, Labels: podLabels(l.Labels), Annotations: l.Annotations,
+		UID: uid, Namespace: l.Namespace, Name: l.Name, Labels: podLabels(l.Labels), Annotations: maps.Clone(l.Annotations),
 	}}
+	delete(pod.Annotations, steps.AnnotationRootDir)
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To(l.GraceSeconds)
 	a.workers.Adopt(pod, worker.Running)
 }
 
-// ours reports whether the pod has, or had until its end, a directory beneath our root directory.
-func (a *Agent) ours(uid podUID) bool {
+// ours reports whether the pod is of our root directory.
+func (a *Agent) ours(uid podUID, annotations map[string]string) bool {
+	if root := annotations[steps.AnnotationRootDir]; root != "" {
+		return root == a.cfg.RootDir
+	}
 	_, err := os.Stat(a.volumes.PodDir(uid))
 	return err == nil
 }

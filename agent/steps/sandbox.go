@@ -13,6 +13,10 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
+// AnnotationRootDir is put on every sandbox and names the root directory of the agent that made it, so that agents which share a runtime know their own
+// pods apart, even one whose directory is gone already.
+const AnnotationRootDir = "berth.dev/root-dir"
+
 // Sandbox has the pod's sandbox: its pause container, network namespace and address.
 type Sandbox struct {
 	Runtime interface {
@@ -23,6 +27,8 @@ type Sandbox struct {
 	// Resources returns the pod's resources and overhead for the sandbox's config; either may be nil.
 	Resources func(*v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources)
 	Events    EventSink
+	// RootDir is the agent's root directory.
+	RootDir string
 }
 
 // Name is "sandbox".
@@ -88,6 +94,10 @@ func (s Sandbox) config(p *Pass, attempt uint32) error {
 	if err != nil {
 		return fmt.Errorf("making the sandbox's config: %w", err)
 	}
+	if config.Annotations == nil {
+		config.Annotations = map[string]string{}
+	}
+	config.Annotations[AnnotationRootDir] = s.RootDir
 	p.SandboxConfig = config
 	return nil
 }
