@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/client/api"
-	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/client/show"
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/logs"
 )

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/client/show"
 )
 
 func newDescribe() *cobra.Command {

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/api"
-	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/client/show"
 )
 
 func newDiff() *cobra.Command {

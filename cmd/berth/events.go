@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berthd/berth/client"
-	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/client/show"
 )
 
 // eventsOptions are the flags of events.

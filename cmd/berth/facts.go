@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/api"
-	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/client/show"
 )
 
 func newImages() *cobra.Command {

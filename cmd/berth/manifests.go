@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client/api"
-	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/client/show"
 )
 
 func newManifests() *cobra.Command {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/api"
-	"github.com/berthd/berth/cmd/berth/internal/show"
+	"github.com/berthd/berth/client/show"
 )
 
 // psOptions are the flags of ps.
