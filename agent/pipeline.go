@@ -22,7 +22,7 @@ func (a *Agent) ladder() []steps.Step {
 		steps.Dirs{Volumes: a.volumes, PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir},
 		steps.Cgroup{Cgroups: a.deps.Cgroups},
 		steps.Volumes{Manager: a.volumes, Events: a.events, HostIPs: a.node.HostIPs},
-		steps.Sandbox{Runtime: a.deps.Runtime, Node: a.node.Generate, Resources: a.deps.Cgroups.SandboxResources, Events: a.events, RootDir: a.cfg.RootDir},
+		steps.Sandbox{Runtime: a.deps.Runtime, Node: a.node.Generate, Resources: a.deps.Cgroups.SandboxResources, Events: a.events, RootDir: a.cfg.RootDir, Stopper: a.stopper},
 		steps.Images{Manager: a.images},
 		steps.Init{Starter: a.starter},
 		steps.Containers{Starter: a.starter, Stopper: a.stopper},

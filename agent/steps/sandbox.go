@@ -29,6 +29,8 @@ type Sandbox struct {
 	Events    EventSink
 	// RootDir is the agent's root directory.
 	RootDir string
+	// Stopper stops what still runs in a sandbox that was lost.
+	Stopper *Stopper
 }
 
 // Name is "sandbox".
@@ -40,6 +42,9 @@ func (s Sandbox) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if p.Actions.SandboxID == "" && !p.Actions.CreateSandbox {
+		for _, k := range p.Actions.Kill {
+			s.Stopper.stop(ctx, p, k)
+		}
 		return Outcome{Halt: true, Waiting: "containers of the lost sandbox to stop"}, nil
 	}
 	attempt := p.Actions.SandboxAttempt
