@@ -57,12 +57,10 @@ func newScript(t *testing.T, file string, archive *txtar.Archive) *script {
 	return &script{t: t, file: file, archive: archive, m: newMachine(t, fake.Config{WriteLogs: true}), execs: map[string]fake.ExecResult{}}
 }
 
-// play runs the script's lines; the agent is started before the first one, unless the script says "start-agent" itself.
+// play runs the script's lines. An agent runs from the start.
 func (s *script) play() {
 	text := string(s.archive.Comment)
-	if !strings.Contains(text, "\nstart-agent") {
-		s.m.start()
-	}
+	s.m.start()
 	for n, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
