@@ -1,0 +1,292 @@
+package server
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/cri"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is an agent and a runtime that say what a test wants them to.
+type fixture struct {
+	mu       sync.Mutex
+	pods     []*v1.Pod
+	bells    map[chan struct{}]bool
+	stories  map[types.UID]Story
+	kept     []v1.Event
+	events   chan v1.Event
+	verdicts []source.Verdict
+	pulls    []api.Pull
+	sick     error
+
+	// block, if not nil, holds every runtime call until it is closed.
+	block chan struct{}
+	// entered receives for every call that is held.
+	entered   chan struct{}
+	statuses  map[string]*runtimeapi.ContainerStatus
+	sandboxes []*runtimeapi.PodSandbox
+	execURL   string
+	execs     []*runtimeapi.ExecRequest
+	exitCode  int32
+}
+
+func (f *fixture) Pods() []*v1.Pod {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]*v1.Pod, 0, len(f.pods))
+	for _, p := range f.pods {
+		out = append(out, p.DeepCopy())
+	}
+	return out
+}
+
+func (f *fixture) WatchPods() (<-chan struct{}, func()) {
+	bell := make(chan struct{}, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bells == nil {
+		f.bells = map[chan struct{}]bool{}
+	}
+	f.bells[bell] = true
+	return bell, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.bells, bell)
+	}
+}
+
+// setPods changes the pods and rings.
+func (f *fixture) setPods(pods ...*v1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods = pods
+	for bell := range f.bells {
+		select {
+		case bell <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *fixture) Story(uid types.UID) (Story, bool) {
+	s, ok := f.stories[uid]
+	return s, ok
+}
+
+func (f *fixture) Events() []v1.Event { return f.kept }
+
+func (f *fixture) WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop func()) {
+	return f.kept, f.events, func() {}
+}
+
+func (f *fixture) Verdicts() []source.Verdict  { return f.verdicts }
+func (f *fixture) Pulls() []api.Pull           { return f.pulls }
+func (f *fixture) Healthy(time.Duration) error { return f.sick }
+
+// wait holds a runtime call.
+func (f *fixture) wait(ctx context.Context) error {
+	if f.block == nil {
+		return ctx.Err()
+	}
+	f.entered <- struct{}{}
+	select {
+	case <-f.block:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (f *fixture) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "fake", RuntimeVersion: "1.0"}, f.wait(ctx)
+}
+
+func (f *fixture) ListPodSandbox(ctx context.Context, _ *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	return f.sandboxes, f.wait(ctx)
+}
+
+func (f *fixture) ListContainers(ctx context.Context, _ *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	pod := f.Pods()[0]
+	return []*runtimeapi.Container{
+		{
+			Id: "id-main", Image: &runtimeapi.ImageSpec{Image: "sha256:1"},
+			Labels: cri.ContainerLabels(pod, "main"), Annotations: cri.ContainerAnnotations(pod, &pod.Spec.Containers[0], 0),
+		},
+		{Id: "foreign", Labels: map[string]string{"a": "b"}},
+	}, f.wait(ctx)
+}
+
+func (f *fixture) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	if err := f.wait(ctx); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, ok := f.statuses[id]
+	if !ok {
+		return nil, errdefs.ErrNotFound
+	}
+	return &runtimeapi.ContainerStatus{State: s.State, LogPath: s.LogPath}, nil
+}
+
+func (f *fixture) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	return []*runtimeapi.Image{{Id: "sha256:2", RepoTags: []string{"b:1"}, Size: 20}, {Id: "sha256:1", RepoTags: []string{"a:1"}, Size: 10}}, f.wait(ctx)
+}
+
+func (f *fixture) ExecSync(ctx context.Context, _ string, cmd []string, _ time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	return &runtimeapi.ExecSyncResponse{Stdout: []byte(strings.Join(cmd, "+")), ExitCode: f.exitCode}, f.wait(ctx)
+}
+
+func (f *fixture) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.execs = append(f.execs, req)
+	return f.execURL, ctx.Err()
+}
+
+func (f *fixture) Attach(ctx context.Context, _ *runtimeapi.AttachRequest) (string, error) {
+	return f.execURL, ctx.Err()
+}
+
+func (f *fixture) PortForward(ctx context.Context, _ *runtimeapi.PortForwardRequest) (string, error) {
+	return f.execURL, ctx.Err()
+}
+
+// webPod is a pod with a running container main, one that waits, and one that was restarted.
+func webPod() *v1.Pod {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-node", UID: "u1"},
+		Spec:       v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main"}, {Name: "waits"}, {Name: "again"}}},
+		Status: v1.PodStatus{
+			Phase: v1.PodRunning,
+			ContainerStatuses: []v1.ContainerStatus{
+				{Name: "main", ContainerID: "fake://id-main", State: running, Ready: true},
+				{Name: "waits", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}},
+				{
+					Name: "again", ContainerID: "fake://id-again", State: running, RestartCount: 1,
+					LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "fake://id-before"}},
+				},
+			},
+		},
+	}
+}
+
+// rig is a server that runs.
+type rig struct {
+	*fixture
+	server *Server
+	socket string
+	logs   string
+	http   *http.Client
+	stop   func() error
+}
+
+// start runs a server over the fixture until the test's end.
+func start(t *testing.T, f *fixture) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "srv") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r := &rig{fixture: f, socket: filepath.Join(dir, "s"), logs: filepath.Join(dir, "logs")}
+	if f.pods == nil {
+		f.pods = []*v1.Pod{webPod()}
+	}
+	r.server, err = New(Config{
+		Socket: r.socket, PodLogsDir: r.logs, Node: "node", Version: "v1", Configz: map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}},
+	}, f, Deps{Runtime: f, Metrics: metrics.New("node", "v1"), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	return r
+}
+
+func (r *rig) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.server.Run(ctx) }()
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", r.socket)
+	}}
+	r.http = &http.Client{Transport: transport}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		if err := r.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	for {
+		conn, err := net.Dial("unix", r.socket)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		select {
+		case err := <-ended:
+			ended <- nil
+			t.Fatalf("Run ended: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// ask makes a request and returns the answer.
+func (r *rig) ask(t *testing.T, method, path string, body io.Reader) (code int, text string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://berth"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// story is a pod's story of these entries; each ends a second after the one before.
+func story(phase string, entries ...timeline.Entry) Story {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range entries {
+		entries[i].Begin = at
+		at = at.Add(time.Second)
+		entries[i].End, entries[i].Last, entries[i].Count = at, at, 1
+	}
+	return Story{Phase: phase, Ladder: []string{"admit", "sandbox", "images"}, Entries: entries}
+}

@@ -1,0 +1,485 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/client/api"
+)
+
+func TestEndpoints(t *testing.T) {
+	r := start(t, &fixture{
+		kept:     []v1.Event{{Reason: "Started", Message: "m"}},
+		verdicts: []source.Verdict{{File: "/m/bad.yaml", Kind: "Pod", Name: "bad", Message: "no good"}},
+		pulls:    []api.Pull{{Image: "c:1", State: "Pulling"}},
+		stories:  map[types.UID]Story{"u1": story("Running", timeline.Entry{Step: "admit", Outcome: timeline.Done})},
+	})
+	for _, tc := range []struct {
+		method, path string
+		code         int
+		want         string
+	}{
+		{"GET", "/healthz", 200, "ok"},
+		{"GET", "/healthz/ping", 200, "ok"},
+		{"GET", "/healthz/syncloop?verbose", 200, "[+]syncloop ok"},
+		{"GET", "/healthz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed"},
+		{"GET", "/healthz/nope", 404, "no health check"},
+		{"GET", "/pods", 200, `"kind":"PodList"`},
+		{"GET", "/pods/", 200, `"name":"web-node"`},
+		{"GET", "/runningpods/", 200, `"image":"sha256:1"`},
+		{"GET", "/configz", 200, `"maxPods":110`},
+		{"GET", "/metrics", 200, "kubelet_http_requests_total"},
+		{"GET", "/berth/v1/pods", 200, `"status":"ImagePullBackOff"`},
+		{"GET", "/berth/v1/why/default/web-node", 200, `"phase":"Running"`},
+		{"GET", "/berth/v1/why/default/nope", 404, "does not exist"},
+		{"GET", "/berth/v1/why/default/bad-node", 200, `"message":"no good"`},
+		{"GET", "/berth/v1/manifests", 200, "/m/bad.yaml"},
+		{"GET", "/berth/v1/events", 200, `"reason":"Started"`},
+		{"GET", "/berth/v1/images", 200, `{"items":[{"id":"sha256:1","tags":["a:1"],"size":10},{"id":"sha256:2"`},
+		{"GET", "/berth/v1/version", 200, `"runtime":"fake"`},
+		{"GET", "/debug/pprof/", 200, "goroutine"},
+		{"GET", "/debug/pprof/heap?debug=1", 200, "heap profile"},
+		{"POST", "/run/default/web-node/main?cmd=ls+-l", 200, "ls+-l"},
+		{"GET", "/run/default/web-node/main?cmd=ls", 405, "use POST"},
+		{"POST", "/run/default/web-node/main", 400, "?cmd="},
+		{"POST", "/run/default/web-node/waits?cmd=ls", 400, "ImagePullBackOff"},
+		{"POST", "/exec/default/web-node/main?command=ls&output=1", 400, "Upgrade request required"},
+		{"GET", "/exec/default/web-node/main?command=ls&output=1", 400, "Upgrade request required"},
+		{"POST", "/exec/default/web-node/main?command=ls", 400, "at least 1 of stdin"},
+		{"GET", "/containerLogs/default/web-node/nope", 404, "it has main, waits, again"},
+		{"GET", "/containerLogs/default/nope/main", 404, "does not exist"},
+		{"GET", "/containerLogs/other/web-node/main", 404, "does not exist"},
+		{"GET", "/containerLogs/default/web-node/waits", 400, "is waiting to start: trying and failing to pull image"},
+		{"GET", "/containerLogs/default/web-node/main?previous=true", 400, "previous terminated container"},
+		{"GET", "/containerLogs/default/web-node/main", 404, "not found"},
+		{"GET", "/containerLogs/default/web-node/main?follow=maybe", 400, "must be true or false"},
+		{"GET", "/containerLogs/default/web-node/main?tailLines=x", 400, "must be a number"},
+		{"GET", "/containerLogs/default/web-node/main?tailLines=-1", 422, "at least 0"},
+		{"GET", "/containerLogs/default/web-node/main?limitBytes=0", 422, "at least 1"},
+		{"GET", "/containerLogs/default/web-node/main?sinceTime=yesterday", 400, "RFC 3339"},
+		{"GET", "/containerLogs/default/web-node/main?sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", 422, "only one of"},
+		{"GET", "/containerLogs/default/web-node/main?stream=Stdin", 422, "Stdout or Stderr"},
+		{"GET", "/portForward/default/web-node?port=0", 400, "from 1 to 65535"},
+		{"GET", "/nope", 404, "there is no /nope"},
+		{"DELETE", "/pods", 405, "use GET"},
+		{"GET", "/pods/../../etc/passwd", 404, ""},
+	} {
+		code, text := r.ask(t, tc.method, tc.path, nil)
+		if code != tc.code || !strings.Contains(text, tc.want) {
+			t.Errorf("%s %s: %d %.300q, want %d %q", tc.method, tc.path, code, text, tc.code, tc.want)
+		}
+		if code >= 400 {
+			var status metav1.Status
+			if err := json.Unmarshal([]byte(text), &status); err != nil || int(status.Code) != code || status.Message == "" {
+				t.Errorf("%s %s: no Status: %v %q", tc.method, tc.path, err, text)
+			}
+		}
+	}
+}
+
+func TestSickAgent(t *testing.T) {
+	r := start(t, &fixture{sick: errors.New("stuck")})
+	if code, text := r.ask(t, "GET", "/healthz", nil); code != 500 || !strings.Contains(text, "[-]syncloop failed: stuck") {
+		t.Errorf("healthz: %d %q", code, text)
+	}
+	if code, _ := r.ask(t, "GET", "/healthz?exclude=syncloop", nil); code != 200 {
+		t.Errorf("without syncloop: %d", code)
+	}
+}
+
+func TestFailedRun(t *testing.T) {
+	r := start(t, &fixture{exitCode: 3})
+	if code, text := r.ask(t, "POST", "/run/default/web-node/main?cmd=false", nil); code != 500 || !strings.Contains(text, "exited with 3") {
+		t.Errorf("run: %d %q", code, text)
+	}
+}
+
+// TestHugeRequests sends more than anybody may.
+func TestHugeRequests(t *testing.T) {
+	r := start(t, &fixture{})
+	if code, _ := r.ask(t, "POST", "/run/default/web-node/main?cmd=ls", io.LimitReader(zeros{}, 10<<20)); code != 200 && code != 413 {
+		t.Errorf("huge body: %d", code)
+	}
+	conn, err := net.Dial("unix", r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: x\r\nA: %s\r\n\r\n", strings.Repeat("a", 1<<20))
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("huge header: %v %v", resp, err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestBusy fills all places with requests that hang on the runtime: more are refused, and health is still answered.
+func TestBusy(t *testing.T) {
+	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxPlain)}
+	r := start(t, f)
+	var wg sync.WaitGroup
+	for range maxPlain {
+		wg.Go(func() {
+			if code, text := r.ask(t, "GET", "/berth/v1/images", nil); code != 200 {
+				t.Errorf("images: %d %q", code, text)
+			}
+		})
+	}
+	for range maxPlain {
+		<-f.entered
+	}
+	if code, text := r.ask(t, "GET", "/pods", nil); code != http.StatusTooManyRequests {
+		t.Errorf("one too many: %d %q", code, text)
+	}
+	if code, _ := r.ask(t, "GET", "/healthz", nil); code != 200 {
+		t.Errorf("healthz: %d", code)
+	}
+	close(f.block)
+	wg.Wait()
+	if code, _ := r.ask(t, "GET", "/pods", nil); code != 200 {
+		t.Errorf("afterwards: %d", code)
+	}
+}
+
+// TestHangingRuntime asks for what needs no runtime while that hangs, and ends the server under requests that wait for it.
+func TestHangingRuntime(t *testing.T) {
+	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxPlain)}
+	r := start(t, f)
+	if code, _ := r.ask(t, "GET", "/pods", nil); code != 200 {
+		t.Errorf("pods: %d", code)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		resp, err := r.http.Get("http://berth/runningpods/")
+		if err == nil {
+			resp.Body.Close()
+		}
+		failed <- err
+	}()
+	<-f.entered
+	if err := r.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	<-failed
+}
+
+func TestSocketFile(t *testing.T) {
+	r := start(t, &fixture{})
+	info, err := os.Stat(r.socket)
+	if err != nil || info.Mode() != os.ModeSocket|0o660 {
+		t.Fatalf("socket: %v %v", info.Mode(), err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if _, err := listenSocket(t.Context(), r.socket, "", log); err == nil || !strings.Contains(err.Error(), "answers") {
+		t.Errorf("second agent: %v", err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(r.socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("socket is left: %v", err)
+	}
+
+	// A socket that a killed agent left is replaced.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: r.socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	s, err := listenSocket(t.Context(), r.socket, "", log)
+	if err != nil {
+		t.Fatalf("stale socket: %v", err)
+	}
+	// What has replaced the socket meanwhile is somebody else's.
+	if err := os.Remove(r.socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.socket, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if _, err := os.Stat(r.socket); err != nil {
+		t.Errorf("somebody else's file is gone: %v", err)
+	}
+	if _, err := listenSocket(t.Context(), r.socket, "", log); err == nil || !strings.Contains(err.Error(), "is not a socket") {
+		t.Errorf("file in the way: %v", err)
+	}
+	for _, bad := range []string{"relative", "/" + strings.Repeat("x", maxSocketPath)} {
+		if _, err := listenSocket(t.Context(), bad, "", log); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+	entries, err := os.ReadDir(filepath.Dir(r.socket))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left in the directory: %v %v", entries, err)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	f := &fixture{pods: []*v1.Pod{webPod()}}
+	r := start(t, f)
+	for name, h := range map[string]http.Handler{"healthz": r.server.healthzRoutes(), "read-only": r.server.readOnlyRoutes()} {
+		for path, want := range map[string]map[string]int{
+			"/healthz":                             {"healthz": 200, "read-only": 200},
+			"/pods":                                {"healthz": 404, "read-only": 200},
+			"/metrics":                             {"healthz": 404, "read-only": 200},
+			"/containerLogs/default/web-node/main": {"healthz": 404, "read-only": 404},
+			"/exec/default/web-node/main":          {"healthz": 404, "read-only": 404},
+			"/configz":                             {"healthz": 404, "read-only": 404},
+			"/debug/pprof/":                        {"healthz": 404, "read-only": 404},
+			"/berth/v1/pods":                       {"healthz": 404, "read-only": 404},
+		} {
+			rec := newRecorder()
+			req, err := http.NewRequestWithContext(t.Context(), "GET", path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.ServeHTTP(rec, req)
+			if rec.code != want[name] {
+				t.Errorf("%s %s: %d, want %d", name, path, rec.code, want[name])
+			}
+		}
+	}
+}
+
+// recorder keeps an answer's code.
+type recorder struct {
+	code   int
+	header http.Header
+}
+
+func newRecorder() *recorder                    { return &recorder{code: 200, header: http.Header{}} }
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(code int)        { r.code = code }
+func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestTakenPortIsTriedAgainAndDoesNotEndTheServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := start(t, &fixture{})
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.server.cfg.Healthz = l.Addr().String()
+	r.run(t)
+	if code, _ := r.ask(t, "GET", "/pods", nil); code != 200 {
+		t.Errorf("pods: %d", code)
+	}
+}
+
+func TestWatchPods(t *testing.T) {
+	f := &fixture{}
+	r := start(t, f)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	next := r.watch(ctx, t, "/berth/v1/pods?watch=true")
+	want := func(kind, name, status string) {
+		t.Helper()
+		var c api.Change
+		if err := json.Unmarshal([]byte(<-next), &c); err != nil || c.Type != kind || c.Pod.Name != name || c.Pod.Status != status {
+			t.Errorf("got %+v %v, want %s %s %s", c, err, kind, name, status)
+		}
+	}
+	want(api.Added, "web-node", "ImagePullBackOff")
+	pod := webPod()
+	pod.Status.ContainerStatuses = nil
+	f.setPods(pod)
+	want(api.Modified, "web-node", "Running")
+	other := webPod()
+	other.UID, other.Name = "u2", "other-node"
+	f.setPods(pod, other)
+	want(api.Added, "other-node", "ImagePullBackOff")
+	f.setPods(other)
+	want(api.Deleted, "web-node", "Running")
+	// The server ends under a watch.
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	for range next {
+	}
+}
+
+func TestWatchEvents(t *testing.T) {
+	f := &fixture{kept: []v1.Event{{Message: "kept"}}, events: make(chan v1.Event)}
+	r := start(t, f)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	next := r.watch(ctx, t, "/berth/v1/events?watch=true")
+	for _, want := range []string{"kept", "one", "two"} {
+		if got := <-next; !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if want != "two" {
+			f.events <- v1.Event{Message: map[string]string{"kept": "one", "one": "two"}[want]}
+		}
+	}
+	close(f.events)
+	if text, ok := <-next; ok {
+		t.Errorf("after the end: %q", text)
+	}
+}
+
+// watch returns the data of server-sent events.
+func (r *rig) watch(ctx context.Context, t *testing.T, path string) <-chan string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://berth"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(chan string)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(out)
+		defer resp.Body.Close()
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				select {
+				case out <- data:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() { <-done })
+	return out
+}
+
+const logLines = `2026-01-01T00:00:01.000000000Z stdout F one
+2026-01-01T00:00:02.000000000Z stderr F two
+2026-01-01T00:00:03.000000000Z stdout F three
+`
+
+// withLogs gives the pod's containers logs.
+func withLogs(t *testing.T, f *fixture) *rig {
+	t.Helper()
+	r := start(t, f)
+	dir := filepath.Join(r.logs, "default_web-node_u1", "main")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "0.log"), []byte(logLines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(filepath.Dir(r.logs), "secret")
+	if err := os.WriteFile(secret, []byte(logLines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, filepath.Join(dir, "link.log")); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	running := runtimeapi.ContainerState_CONTAINER_RUNNING
+	f.statuses = map[string]*runtimeapi.ContainerStatus{
+		"id-main":   {State: running, LogPath: filepath.Join(dir, "0.log")},
+		"id-again":  {State: running, LogPath: filepath.Join(dir, "link.log")},
+		"id-before": {State: running, LogPath: secret},
+	}
+	return r
+}
+
+func TestLogs(t *testing.T) {
+	r := withLogs(t, &fixture{})
+	for query, want := range map[string]string{
+		"":                                "one\ntwo\nthree\n",
+		"?tailLines=1":                    "three\n",
+		"?tail=2":                         "two\nthree\n",
+		"?tailLines=0":                    "",
+		"?limitBytes=5":                   "one\nt",
+		"?timestamps=true&tailLines=1":    "2026-01-01T00:00:03.000000000Z three\n",
+		"?sinceTime=2026-01-01T00:00:02Z": "two\nthree\n",
+		"?sinceSeconds=1":                 "",
+		"?stream=Stderr":                  "two\n",
+	} {
+		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/main"+query, nil); code != 200 || text != want {
+			t.Errorf("%s: %d %q, want %q", query, code, text, want)
+		}
+	}
+	for what, path := range map[string]string{
+		"a link":                    "again",
+		"a file beside the log dir": "again?previous=true",
+	} {
+		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/"+path, nil); code == 200 || strings.Contains(text, "three") {
+			t.Errorf("%s was read: %d %q", what, code, text)
+		}
+	}
+}
+
+func TestFollowedLog(t *testing.T) {
+	f := &fixture{}
+	r := withLogs(t, f)
+	resp, err := r.http.Get("http://berth/containerLogs/default/web-node/main?follow=true&tailLines=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	if line, err := lines.ReadString('\n'); err != nil || line != "three\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	log, err := os.OpenFile(f.statuses["id-main"].LogPath, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	fmt.Fprintln(log, "2026-01-01T00:00:04.000000000Z stdout F four")
+	if line, err := lines.ReadString('\n'); err != nil || line != "four\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	f.mu.Lock()
+	f.statuses["id-main"].State = runtimeapi.ContainerState_CONTAINER_EXITED
+	f.mu.Unlock()
+	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+		t.Errorf("after the container's end: %q %v", rest, err)
+	}
+}
+
+// TestFollowedLogOfEndingServer shows that a reader can tell a log that was broken off from one that ended.
+func TestFollowedLogOfEndingServer(t *testing.T) {
+	r := withLogs(t, &fixture{})
+	resp, err := r.http.Get("http://berth/containerLogs/default/web-node/main?follow=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := r.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("the log seems to have ended")
+	}
+}
