@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/test/env"
+)
+
+// kubeletVariable names the kubelet to measure.
+const kubeletVariable = "KUBELET"
+
+// logLinks is where a kubelet links to its containers' logs; it has no setting for it.
+const logLinks = "/var/log/containers"
+
+// kubelet is a stock kubelet without an API server.
+type kubelet struct {
+	manifests
+	home, url string
+	args      []string
+	cmd       *exec.Cmd
+	done      chan struct{}
+}
+
+func newKubelet(_ context.Context, b *bed) (subject, error) {
+	home := filepath.Join(b.env.Dir, "k")
+	k := &kubelet{manifests: manifests(filepath.Join(home, "manifests")), home: home}
+	if err := os.MkdirAll(string(k.manifests), 0o755); err != nil {
+		return nil, fmt.Errorf("make the kubelet's folders: %w", err)
+	}
+	if err := makeCgroups(b.env.CgroupRoot); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	k.url = fmt.Sprintf("http://127.0.0.1:%d/pods", ports[0])
+	config, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"staticPodPath": string(k.manifests), "podLogsDir": filepath.Join(home, "pods"),
+		"containerRuntimeEndpoint": b.env.Endpoint, "cgroupRoot": b.env.CgroupRoot, "cgroupDriver": "cgroupfs",
+		"address": "127.0.0.1", "port": ports[1], "readOnlyPort": ports[0], "healthzPort": 0,
+		"failSwapOn": false, "failCgroupV1": false, "oomScoreAdj": 0, "makeIPTablesUtilChains": false,
+		"volumePluginDir": filepath.Join(home, "plugins"),
+		"authentication":  map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
+		"authorization":   map[string]any{"mode": "AlwaysAllow"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the kubelet's config: %w", err)
+	}
+	file := filepath.Join(home, "config.yaml")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		return nil, fmt.Errorf("write the kubelet's config: %w", err)
+	}
+	k.args = []string{
+		"--config", file, "--root-dir", filepath.Join(home, "root"), "--cert-dir", filepath.Join(home, "pki"),
+		"--hostname-override", env.NodeName,
+	}
+	return k, nil
+}
+
+func (k *kubelet) start() error {
+	log, err := os.OpenFile(filepath.Join(k.home, "kubelet.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the kubelet's log: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(context.Background(), os.Getenv(kubeletVariable), k.args...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, k.home
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	done, begun := make(chan struct{}), make(chan error)
+	go func() {
+		// The death signal is sent when the starting thread ends, so the thread stays.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		begun <- err
+		if err == nil {
+			_ = cmd.Wait()
+			close(done)
+		}
+	}()
+	if err := <-begun; err != nil {
+		return fmt.Errorf("start the kubelet: %w", err)
+	}
+	k.cmd, k.done = cmd, done
+	return nil
+}
+
+func (k *kubelet) kill9() {
+	if k.cmd != nil {
+		_ = k.cmd.Process.Kill()
+		<-k.done
+	}
+}
+
+func (k *kubelet) pid() int { return k.cmd.Process.Pid }
+
+// close ends the kubelet and removes its links outside its folder.
+func (k *kubelet) close() error {
+	k.kill9()
+	links, _ := filepath.Glob(filepath.Join(logLinks, "*.log"))
+	var errs []error
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, k.home+"/") {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *kubelet) summaries(ctx context.Context) ([]api.PodSummary, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the kubelet: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the kubelet: %w", err)
+	}
+	defer resp.Body.Close()
+	var list corev1.PodList
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		return nil, fmt.Errorf("read the kubelet's answer: %w", err)
+	}
+	pods := make([]api.PodSummary, len(list.Items))
+	for i := range list.Items {
+		pods[i] = api.Summarize(&list.Items[i])
+	}
+	return pods, nil
+}
+
+func (k *kubelet) restart(context.Context, container) error { return nil }
+
+func (k *kubelet) seen(ctx context.Context, c container) error {
+	return until(ctx, k, func(pods []api.PodSummary) bool { return showsDeath(pods, c.pod) })
+}
+
+// makeCgroups makes the root of the pods' cgroups, which a kubelet wants to be there.
+func makeCgroups(root string) error {
+	hierarchies := []string{"/sys/fs/cgroup"}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		hierarchies, _ = filepath.Glob("/sys/fs/cgroup/*")
+	}
+	for _, h := range hierarchies {
+		if _, err := os.Stat(filepath.Join(h, "cgroup.procs")); err != nil {
+			continue
+		}
+		dir := filepath.Join(h, root)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make the cgroup root: %w", err)
+		}
+		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} { // empty in a new cgroup of version 1
+			if text, err := os.ReadFile(filepath.Join(h, f)); err == nil {
+				_ = os.WriteFile(filepath.Join(dir, f), text, 0o600)
+			}
+		}
+	}
+	return nil
+}
+
+// freePorts returns ports that nobody on the loopback listens on.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

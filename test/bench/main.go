@@ -1,0 +1,123 @@
+// Command bench is "make bench": it measures berth beside bare CRI calls, and beside a kubelet where $KUBELET names one, and prints one table.
+//
+// Purpose: each column gets a private containerd of its own, on which the same pod (one busybox container on the bridge network) is brought up
+// and down by another subject: the benchmark itself with bare CRI calls, berth, or a kubelet in standalone mode. When something happened is
+// told by containerd's events, by containerd's own clock, alike for all columns.
+//
+// Truth owned: the rows and their aims, in rows.go.
+//
+// Concurrency: one column after another, one phase after another; only a burst of bare calls runs in parallel.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// sizes say how much is measured.
+type sizes struct {
+	// ones is how many single pods come and go, burst how many pods are made at once, rounds how often.
+	ones, burst, rounds int
+	// deaths is how many containers are killed, adoptions how often the agent is.
+	deaths, adoptions int
+	// settle is waited before something that must not be disturbed, idle is how long the idle pods are watched.
+	settle, idle time.Duration
+}
+
+var (
+	full  = sizes{ones: 20, burst: 50, rounds: 3, deaths: 20, adoptions: 3, settle: 10 * time.Second, idle: time.Minute}
+	quick = sizes{ones: 5, burst: 10, rounds: 1, deaths: 5, adoptions: 1, settle: 3 * time.Second, idle: 10 * time.Second}
+)
+
+func main() {
+	isQuick := flag.Bool("quick", false, "fewer pods and shorter waits; the aims are not for these numbers, and results.md stays as it is")
+	asJSON := flag.Bool("json", false, "print JSON instead of the table")
+	only := flag.String("only", "", "measure only this column: bare, berth or kubelet")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	size := full
+	if *isQuick {
+		size = quick
+	}
+	err := run(ctx, size, *only, *asJSON)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, size sizes, only string, asJSON bool) error {
+	if os.Geteuid() != 0 {
+		return errors.New("running pods needs root: use sudo")
+	}
+	rep := &report{Size: size, Began: time.Now(), Load: load()}
+	var checkout string
+	for _, c := range []struct {
+		name string
+		make func(context.Context, *bed) (subject, error)
+	}{{"bare", newBare}, {"berth", newBerth}, {"kubelet", newKubelet}} {
+		if only != "" && only != c.name || c.name == "kubelet" && os.Getenv(kubeletVariable) == "" {
+			continue
+		}
+		b, err := newBed(ctx, c.name, size)
+		if err != nil {
+			return err
+		}
+		checkout = b.env.Checkout
+		err = b.measure(ctx, c.make)
+		if err := errors.Join(err, b.close()); err != nil {
+			return fmt.Errorf("measure %s: %w", c.name, err)
+		}
+		rep.Columns = append(rep.Columns, b.out)
+	}
+	rep.Took = time.Since(rep.Began)
+	if asJSON {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(rep.Columns)
+	}
+	text := rep.markdown()
+	fmt.Print(text)
+	if size != full || only != "" {
+		return nil
+	}
+	return rep.save(filepath.Join(checkout, "test", "bench", "results.md"), text)
+}
+
+// bed is one column's surroundings: a containerd, its events, and the values measured so far.
+type bed struct {
+	env   *env.Env
+	watch *watcher
+	size  sizes
+	out   *column
+}
+
+func newBed(ctx context.Context, name string, size sizes) (*bed, error) {
+	e, err := env.New(ctx, env.Options{})
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWatcher(e.Endpoint)
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return &bed{env: e, watch: w, size: size, out: newColumn(name)}, nil
+}
+
+func (b *bed) close() error { return errors.Join(b.watch.close(), b.env.Close()) }
+
+// say shows progress.
+func (b *bed) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%s  %-8s %s\n", time.Now().Format(time.TimeOnly), b.out.Name, fmt.Sprintf(format, args...))
+}

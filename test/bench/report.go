@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// report is one run of the benchmark.
+type report struct {
+	Size    sizes
+	Began   time.Time
+	Took    time.Duration
+	Load    string
+	Columns []*column
+}
+
+func (r *report) column(name string) *column {
+	for _, c := range r.Columns {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// markdown returns the table and what it was measured on.
+func (r *report) markdown() string {
+	var b strings.Builder
+	fmt.Fprint(&b, "| What |")
+	for _, c := range r.Columns {
+		fmt.Fprintf(&b, " %s |", c.Name)
+	}
+	fmt.Fprint(&b, " aim for berth | |\n|---|", strings.Repeat("---|", len(r.Columns)+2), "\n")
+	for _, row := range rows(r.Size) {
+		fmt.Fprintf(&b, "| %s |", row.title)
+		for _, c := range r.Columns {
+			fmt.Fprintf(&b, " %s |", cell(c, row))
+		}
+		text, verdict := r.judge(row)
+		fmt.Fprintf(&b, " %s | %s |\n", text, verdict)
+	}
+	fmt.Fprintf(&b, "\n%s. %s; load average before %s, after %s. The run took %s.\n",
+		r.Began.UTC().Format(time.DateOnly), machine(), r.Load, load(), r.Took.Round(time.Second))
+	if c := r.column("bare"); c != nil {
+		fmt.Fprintf(&b, "Bare calls were fastest at %d in parallel.\n", c.Parallel)
+	}
+	for _, c := range r.Columns {
+		for _, note := range c.Notes {
+			fmt.Fprintf(&b, "%s: %s.\n", c.Name, note)
+		}
+	}
+	return b.String()
+}
+
+func cell(c *column, row row) string {
+	v, ok := c.Values[row.key]
+	if !ok {
+		return "–"
+	}
+	return fmt.Sprintf(row.format, v)
+}
+
+// judge returns a row's aim and whether berth met it.
+func (r *report) judge(row row) (text, verdict string) {
+	if row.aim == nil {
+		return "", ""
+	}
+	berth, bare := r.column("berth"), r.column("bare")
+	if berth == nil || bare == nil {
+		return row.aim.text, ""
+	}
+	if row.aim.met(berth.Values[row.key], bare.Values[row.key]) {
+		return row.aim.text, "met"
+	}
+	return row.aim.text, "short"
+}
+
+// whyMark begins the part of the results that people write; a new run keeps it.
+const whyMark = "## What fell short, and why"
+
+// save writes the results, and keeps what somebody wrote about the last ones.
+func (r *report) save(path, table string) error {
+	why := whyMark + "\n\nNothing has been written about this yet.\n"
+	if old, err := os.ReadFile(path); err == nil {
+		if at := strings.Index(string(old), whyMark); at >= 0 {
+			why = string(old[at:])
+		}
+	}
+	text := "# What `make bench` measured\n\nWritten by `make bench`, up to the last heading; how it measures is in this folder's code.\n\n" + table + "\n" + why
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write the results: %w", err)
+	}
+	return nil
+}
+
+// machine describes what it was measured on, without its name.
+func machine() string {
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	model := "unknown CPU"
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	var info unix.Sysinfo_t
+	_ = unix.Sysinfo(&info)
+	return fmt.Sprintf("%d cores of %s, %d GiB, Linux %s, containerd 2.4",
+		runtime.NumCPU(), model, info.Totalram*uint64(info.Unit)>>30, unix.ByteSliceToString(u.Release[:]))
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// The keys of the values that a column has.
+const (
+	oneP50        = "one_p50_ms"
+	oneP99        = "one_p99_ms"
+	burstRate     = "burst_pods_per_s"
+	burstLast     = "burst_last_ms"
+	seenP50       = "death_seen_p50_ms"
+	seenP99       = "death_seen_p99_ms"
+	restartP50    = "death_restarted_p50_ms"
+	stopP50       = "delete_stopped_p50_ms"
+	goneP50       = "delete_gone_p50_ms"
+	goneP99       = "delete_gone_p99_ms"
+	cpuAgent      = "idle_cpu_agent_percent"
+	cpuContainerd = "idle_cpu_containerd_percent"
+	cpuShims      = "idle_cpu_shims_percent"
+	rssEmpty      = "rss_empty_mb"
+	anonEmpty     = "anon_empty_mb"
+	rssFull       = "rss_full_mb"
+	anonFull      = "anon_full_mb"
+	adoption      = "adoption_ms"
+)
+
+// column has what was measured of one subject.
+type column struct {
+	Name   string
+	Values map[string]float64
+	// Parallel is in how many at a time bare calls were best.
+	Parallel int      `json:",omitempty"`
+	Notes    []string `json:",omitempty"`
+}
+
+func newColumn(name string) *column { return &column{Name: name, Values: map[string]float64{}} }
+
+func (c *column) times(key string, d time.Duration) {
+	c.Values[key] = float64(d.Microseconds()) / 1000
+}
+
+// aim is what berth's value of a row should be; bare is the same row of the bare calls. Aims are the project's own, from its issue on the spine.
+type aim struct {
+	text string
+	met  func(berth, bare float64) bool
+}
+
+// row is a line of the table.
+type row struct {
+	title, key, format string
+	aim                *aim
+}
+
+// rows is the table; n is how many pods "many" are.
+func rows(s sizes) []row {
+	below := func(limit float64, text string) *aim {
+		return &aim{text, func(v, _ float64) bool { return v < limit }}
+	}
+	many := fmt.Sprintf("%d pods", s.burst)
+	return []row{
+		{"manifest → running, one pod, p50", oneP50, "%.0f ms", &aim{"≤ 1.10 × bare", func(v, bare float64) bool { return v <= 1.10*bare }}},
+		{"manifest → running, one pod, p99", oneP99, "%.0f ms", nil},
+		{many + " at once, rate", burstRate, "%.1f pods/s", &aim{"≥ 0.9 × bare", func(v, bare float64) bool { return v >= 0.9*bare }}},
+		{many + " at once, the last runs", burstLast, "%.0f ms", nil},
+		{"container death → seen, p50", seenP50, "%.0f ms", below(50, "< 50 ms")},
+		{"container death → seen, p99", seenP99, "%.0f ms", nil},
+		{"container death → restarted, p50", restartP50, "%.0f ms", nil},
+		{"delete → sandbox stopped, p50", stopP50, "%.0f ms", nil},
+		{"delete → gone, p50", goneP50, "%.0f ms", nil},
+		{"delete → gone, p99", goneP99, "%.0f ms", nil},
+		{"idle, " + many + ": CPU of the agent", cpuAgent, "%.2f %%", below(0.2, "< 0.2 %")},
+		{"idle, " + many + ": CPU of containerd", cpuContainerd, "%.2f %%", below(0.2, "< 0.2 %")},
+		{"idle, " + many + ": CPU of all shims", cpuShims, "%.2f %%", below(0.2, "< 0.2 %")},
+		{"memory (RSS), 0 pods", rssEmpty, "%.1f MB", nil},
+		{"of it anonymous", anonEmpty, "%.1f MB", nil},
+		{"memory (RSS), " + many, rssFull, "%.1f MB", &aim{"≤ 35 MB", func(v, _ float64) bool { return v <= 35 }}},
+		{"of it anonymous", anonFull, "%.1f MB", nil},
+		{"adoption of " + many + " after kill -9", adoption, "%.0f ms", nil},
+	}
+}
+
+// percentile returns the p-th percentile by nearest rank.
+func percentile(values []time.Duration, p float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(0, int(math.Ceil(p/100*float64(len(sorted))))-1)]
+}
+
+func rate(n int, d time.Duration) string { return fmt.Sprintf("%.1f pods/s", float64(n)/d.Seconds()) }
