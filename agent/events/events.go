@@ -1,39 +1,45 @@
-// Package events keeps the node's latest Kubernetes events in memory.
-//
-// Purpose: a ring of v1.Event, with what repeats counted rather than repeated, for "berth events", "berth describe" and watchers; a later API
-// writer subscribes to it.
-//
-// Truth owned: the events of this run of the agent.
-//
-// Concurrency: a [Recorder] is safe for concurrent use. Subscribers that do not keep up lose events, never block the writer.
 package events
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ringSize is how many different events are kept; each is under 1 KiB.
-const ringSize = 1000
+const (
+	// ringSize is how many different events are kept; each is under 2 KiB.
+	ringSize = 1000
+	// maxMessage is the longest message in bytes (events.k8s.io/v1 noteLengthLimit).
+	maxMessage = 1024
+	// From combineFrom different messages on with the same object and reason within combineWithin, further ones are combined into one event
+	// (client-go's tools/record defaults).
+	combineFrom   = 10
+	combineWithin = 10 * time.Minute
+	// combined begins the message of such an event.
+	combined = "(combined from similar events): "
+)
 
 // Recorder takes events and keeps the latest.
 type Recorder struct {
 	node string
 
-	mu   sync.Mutex
-	ring []*v1.Event // oldest first
-	next uint64
-	subs map[chan v1.Event]struct{}
+	mu     sync.Mutex
+	ring   []*v1.Event // the one that happened last at the end
+	next   uint64
+	limits limiter
+	subs   map[chan v1.Event]struct{}
 }
 
 // New returns a recorder that names node as the events' host.
 func New(node string) *Recorder {
-	return &Recorder{node: node, subs: map[chan v1.Event]struct{}{}}
+	return &Recorder{node: node, limits: limiter{}, subs: map[chan v1.Event]struct{}{}}
 }
 
 // Pod records an event about a pod or, where container is set, about that container of it. kind is v1.EventTypeNormal or v1.EventTypeWarning.
@@ -69,19 +75,15 @@ func fieldPath(pod *v1.Pod, container string) string {
 }
 
 func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
-	now := metav1.NewTime(time.Now())
+	now := metav1.Now()
+	message = head(message, maxMessage)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := len(r.ring) - 1; i >= 0; i-- {
-		old := r.ring[i]
-		if old.Reason == reason && old.Message == message && old.Type == kind && old.InvolvedObject == ref {
-			e := *old
-			e.Count++
-			e.LastTimestamp = now
-			r.ring = append(append(r.ring[:i:i], r.ring[i+1:]...), &e)
-			r.publish(e)
-			return
-		}
+	if r.repeat(ref, kind, reason, message, now) {
+		return
+	}
+	if !r.limits.allow(object{ref.UID, ref.Namespace, ref.Name, kind}, now.Time) {
+		return
 	}
 	r.next++
 	namespace := ref.Namespace
@@ -97,16 +99,51 @@ func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
 		ReportingController: "kubelet", ReportingInstance: r.node,
 	}
 	if len(r.ring) >= ringSize {
-		r.ring = r.ring[1:]
+		r.ring = slices.Delete(r.ring, 0, 1)
 	}
 	r.ring = append(r.ring, e)
-	r.publish(*e)
+	r.publish(e)
 }
 
-func (r *Recorder) publish(e v1.Event) {
+// repeat counts an event at the one that it repeats, or at the one that combines those of its kind, and reports whether there was one; r.mu is held.
+func (r *Recorder) repeat(ref v1.ObjectReference, kind, reason, message string, now metav1.Time) bool {
+	similar, last := 0, -1
+	for i := len(r.ring) - 1; i >= 0; i-- {
+		old := r.ring[i]
+		if old.Reason != reason || old.Type != kind || old.InvolvedObject != ref {
+			continue
+		}
+		if old.Message == message {
+			r.count(i, message, now)
+			return true
+		}
+		if now.Sub(old.LastTimestamp.Time) <= combineWithin {
+			if similar++; last < 0 || strings.HasPrefix(old.Message, combined) {
+				last = i
+			}
+		}
+	}
+	if similar < combineFrom {
+		return false
+	}
+	r.count(last, head(combined+message, maxMessage), now)
+	return true
+}
+
+// count counts a repeat of the event at i, which becomes the latest; r.mu is held.
+func (r *Recorder) count(i int, message string, now metav1.Time) {
+	e := r.ring[i]
+	e.Message, e.LastTimestamp = message, now
+	e.Count++
+	r.ring = append(slices.Delete(r.ring, i, i+1), e)
+	r.publish(e)
+}
+
+// publish hands the event to those who follow; r.mu is held.
+func (r *Recorder) publish(e *v1.Event) {
 	for ch := range r.subs {
 		select {
-		case ch <- e:
+		case ch <- *e:
 		default:
 		}
 	}
@@ -116,6 +153,10 @@ func (r *Recorder) publish(e v1.Event) {
 func (r *Recorder) List() []v1.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.list()
+}
+
+func (r *Recorder) list() []v1.Event {
 	out := make([]v1.Event, 0, len(r.ring))
 	for _, e := range r.ring {
 		out = append(out, *e)
@@ -123,20 +164,29 @@ func (r *Recorder) List() []v1.Event {
 	return out
 }
 
-// Subscribe returns the kept events, a channel of those that follow, and a function that ends the subscription and closes the channel.
+// Subscribe returns the kept events, a channel of all that follow, and a function that ends the subscription and closes the channel.
 func (r *Recorder) Subscribe() (kept []v1.Event, following <-chan v1.Event, cancel func()) {
-	kept = r.List()
 	ch := make(chan v1.Event, 64)
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.subs[ch] = struct{}{}
-	r.mu.Unlock()
-	var once sync.Once
-	return kept, ch, func() {
-		once.Do(func() {
-			r.mu.Lock()
+	return r.list(), ch, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if _, ok := r.subs[ch]; ok {
 			delete(r.subs, ch)
-			r.mu.Unlock()
 			close(ch)
-		})
+		}
 	}
+}
+
+// head returns the first bytes of a text, whole characters of it.
+func head(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
 }

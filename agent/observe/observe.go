@@ -12,9 +12,6 @@ package observe
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -94,13 +91,13 @@ func (o *Observer) Pod(ctx context.Context, uid types.UID) (plan.Observed, error
 	return obs, nil
 }
 
-// sandbox returns a sandbox's details, remembered ones if its state is the same and an address was known.
+// sandbox returns a sandbox's details, remembered ones if its state is the same and no address is still to come.
 func (o *Observer) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatus, error) {
 	o.mu.Lock()
 	known := o.sandboxes[s.Id]
 	o.owner[s.Id] = types.UID(s.Labels[cri.LabelPodUID])
 	o.mu.Unlock()
-	if known != nil && known.State == s.State && known.GetNetwork().GetIp() != "" {
+	if known != nil && known.State == s.State && settled(known) {
 		return known, nil
 	}
 	st, err := o.rt.PodSandboxStatus(ctx, s.Id)
@@ -111,6 +108,12 @@ func (o *Observer) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (*runt
 	o.sandboxes[s.Id] = st
 	o.mu.Unlock()
 	return st, nil
+}
+
+// settled reports whether nothing about a sandbox can change any more while its state stays: it has its address, or will never get one.
+func settled(s *runtimeapi.PodSandboxStatus) bool {
+	return s.State != runtimeapi.PodSandboxState_SANDBOX_READY || s.GetNetwork().GetIp() != "" ||
+		s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
 // container returns a container's details, remembered ones if its state is the same.
@@ -148,81 +151,6 @@ func (o *Observer) Owner(id string) (types.UID, bool) {
 	return uid, ok
 }
 
-// defaultGrace is the grace period of a pod of which nothing is known, in seconds (core/v1 DefaultTerminationGracePeriodSeconds).
-const defaultGrace = 30
-
-// Listed is a pod as Relist found it.
-type Listed struct {
-	// Namespace and Name are from the pod's newest sandbox, or from a container's labels.
-	Namespace, Name string
-	// Labels and Annotations are the newest sandbox's.
-	Labels, Annotations map[string]string
-	// GraceSeconds is the grace period that a container's annotations keep, upstream's default where none does.
-	GraceSeconds int64
-	// Ready is true with a ready sandbox.
-	Ready bool
-	// Changed says that the pod differs from what its last pass observed, or was never observed.
-	Changed bool
-}
-
-// Relist lists everything in two calls and returns each pod found; a pod that was observed before and is gone is among them as changed, without
-// names. What is remembered of things that are gone is dropped.
-func (o *Observer) Relist(ctx context.Context) (map[types.UID]*Listed, error) {
-	sandboxes, err := o.rt.ListPodSandbox(ctx, nil)
-	if err != nil {
-		return nil, fmt.Errorf("listing all sandboxes: %w", err)
-	}
-	containers, err := o.rt.ListContainers(ctx, nil)
-	if err != nil {
-		return nil, fmt.Errorf("listing all containers: %w", err)
-	}
-	byPodS := map[types.UID][]*runtimeapi.PodSandbox{}
-	byPodC := map[types.UID][]*runtimeapi.Container{}
-	ids := map[string]types.UID{}
-	out := map[types.UID]*Listed{}
-	newest := map[types.UID]int64{}
-	for _, s := range sandboxes {
-		uid := types.UID(s.Labels[cri.LabelPodUID])
-		if uid == "" {
-			continue
-		}
-		ids[s.Id] = uid
-		byPodS[uid] = append(byPodS[uid], s)
-		l := entry(out, uid, s.Labels)
-		if l.Annotations == nil || s.CreatedAt > newest[uid] {
-			l.Labels, l.Annotations, newest[uid] = s.Labels, s.Annotations, s.CreatedAt
-		}
-		l.Ready = l.Ready || s.State == runtimeapi.PodSandboxState_SANDBOX_READY
-	}
-	for _, c := range containers {
-		uid := types.UID(c.Labels[cri.LabelPodUID])
-		if uid == "" {
-			continue
-		}
-		ids[c.Id] = uid
-		byPodC[uid] = append(byPodC[uid], c)
-		l := entry(out, uid, c.Labels)
-		if id, err := cri.ParseContainer(c.Labels, c.Annotations); err == nil && id.GracePeriod != nil {
-			l.GraceSeconds = *id.GracePeriod
-		}
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for uid, l := range out {
-		l.Changed = o.seen[uid] != signature(byPodS[uid], byPodC[uid])
-	}
-	for uid := range o.seen {
-		if _, ok := out[uid]; !ok && o.seen[uid] != 0 {
-			out[uid] = &Listed{Changed: true}
-		}
-	}
-	o.owner = ids
-	gone := func(id string) bool { _, ok := ids[id]; return !ok }
-	maps.DeleteFunc(o.containers, func(id string, _ *plan.Container) bool { return gone(id) })
-	maps.DeleteFunc(o.sandboxes, func(id string, _ *runtimeapi.PodSandboxStatus) bool { return gone(id) })
-	return out, nil
-}
-
 // Forget drops what is remembered of a pod that is gone.
 func (o *Observer) Forget(uid types.UID) {
 	o.mu.Lock()
@@ -235,33 +163,4 @@ func (o *Observer) Forget(uid types.UID) {
 			delete(o.sandboxes, id)
 		}
 	}
-}
-
-func entry(out map[types.UID]*Listed, uid types.UID, labels map[string]string) *Listed {
-	l := out[uid]
-	if l == nil {
-		l = &Listed{Namespace: labels[cri.LabelPodNamespace], Name: labels[cri.LabelPodName], Labels: labels, GraceSeconds: defaultGrace}
-		out[uid] = l
-	}
-	return l
-}
-
-// signature sums up which sandboxes and containers a pod has and in what state; 0 for none.
-func signature(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) uint64 {
-	parts := make([]string, 0, len(sandboxes)+len(containers))
-	for _, s := range sandboxes {
-		parts = append(parts, s.Id+s.State.String())
-	}
-	for _, c := range containers {
-		parts = append(parts, c.Id+c.State.String())
-	}
-	if len(parts) == 0 {
-		return 0
-	}
-	slices.Sort(parts)
-	h := fnv.New64a()
-	for _, p := range parts {
-		h.Write([]byte(p))
-	}
-	return h.Sum64()
 }

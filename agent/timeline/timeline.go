@@ -8,8 +8,10 @@
 package timeline
 
 import (
+	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -35,14 +37,16 @@ type Entry struct {
 	// Count is how many passes in a row ended so.
 	Count   int     `json:"count"`
 	Outcome Outcome `json:"outcome"`
-	// Message says what was done, what is waited for, or the error.
+	// Message says what was done, what is waited for, or the error; at most 1 KiB of it is kept.
 	Message string `json:"message,omitempty"`
 }
 
-// limit is how many entries a pod's story keeps; the first ones (how it came up) and the latest ones stay, the middle goes.
 const (
+	// limit is how many entries a pod's story keeps; the first ones (how it came up) and the latest ones stay, the middle goes.
 	limit = 96
 	head  = 24
+	// maxMessage bounds a message, in bytes: a runtime may answer with pages.
+	maxMessage = 1024
 )
 
 // Book has the story of each pod.
@@ -58,7 +62,7 @@ func New() *Book { return &Book{pods: map[types.UID][]Entry{}} }
 func (b *Book) Add(uid types.UID, e Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e.Last, e.Count = e.End, 1
+	e.Last, e.Count, e.Message = e.End, 1, cut(e.Message)
 	story := b.pods[uid]
 	for i := len(story) - 1; i >= 0; i-- {
 		last := &story[i]
@@ -73,7 +77,7 @@ func (b *Book) Add(uid types.UID, e Entry) {
 		break
 	}
 	if len(story) >= limit {
-		story = append(story[:head], story[head+1:]...)
+		story = slices.Delete(story, head, head+1)
 	}
 	b.pods[uid] = append(story, e)
 }
@@ -82,7 +86,7 @@ func (b *Book) Add(uid types.UID, e Entry) {
 func (b *Book) Get(uid types.UID) []Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]Entry(nil), b.pods[uid]...)
+	return slices.Clone(b.pods[uid])
 }
 
 // Forget drops the pod's story.
@@ -90,4 +94,16 @@ func (b *Book) Forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.pods, uid)
+}
+
+// cut bounds a message without cutting a character in two.
+func cut(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	n := maxMessage - len("…")
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }
