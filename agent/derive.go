@@ -28,6 +28,7 @@ func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) {
 		Sandbox:     p.Observed.Sandbox(),
 		Waiting:     p.Waiting,
 		Probes:      map[string]status.Probe{},
+		Hooked:      p.Record.PostStart,
 		HostIPs:     a.node.HostIPs(),
 		Problem:     p.Problem,
 		Terminating: work.Phase != worker.Running,

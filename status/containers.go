@@ -205,7 +205,7 @@ func (v *containerView) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 	if v.kind == ephemeralContainer {
 		return
 	}
-	running := s.State.Running != nil
+	running := s.State.Running != nil && !v.hooked(s.ContainerID)
 	if !running || old == nil || old.ContainerID != s.ContainerID || old.State.Running == nil {
 		old = nil // another incarnation says nothing about this one
 	}
@@ -220,6 +220,16 @@ func (v *containerView) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 		return
 	}
 	s.Ready = started && (c.ReadinessProbe == nil || resultOr(result.Ready, old != nil && old.Ready))
+}
+
+// hooked reports whether the postStart hook of the container with that id is under way.
+func (v *containerView) hooked(containerID string) bool {
+	for id := range v.in.Hooked {
+		if v.containerID(id) == containerID {
+			return true
+		}
+	}
+	return false
 }
 
 // resultOr returns a probe's result, or otherwise where it has none yet.

@@ -193,6 +193,19 @@ func TestStartedAndReady(t *testing.T) {
 	}
 }
 
+// A container whose postStart hook is under way has not started, whatever its probes say; the hook of an earlier incarnation is no matter.
+func TestHookedContainerIsNotReady(t *testing.T) {
+	c := running("main", 0, 1)
+	for id, ready := range map[string]bool{c.Id: false, "another": true} {
+		got := Derive(Input{
+			Pod: newPod(container(v1.Container{Name: "main"})), Containers: facts(c), Hooked: map[string]bool{id: true}, Now: at(100),
+		}).ContainerStatuses[0]
+		if *got.Started != ready || got.Ready != ready {
+			t.Errorf("hook of %s: started %v ready %v, want %v", id, *got.Started, got.Ready, ready)
+		}
+	}
+}
+
 // One status in full, so that every field has been looked at once.
 func TestWholeStatus(t *testing.T) {
 	pod := newPod(static, container(v1.Container{

@@ -34,6 +34,8 @@ type Input struct {
 	Waiting map[string]Reason
 	// Probes holds, by container name, what the probes of its running incarnation say.
 	Probes map[string]Probe
+	// Hooked holds the runtime ids of the containers whose postStart hook is under way: until it has ended they have not started and are not ready.
+	Hooked map[string]bool
 
 	// HostIPs are the node's addresses, the primary one first, at most one of each family.
 	HostIPs []string
