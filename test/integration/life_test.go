@@ -1,0 +1,260 @@
+//go:build integration
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// TestLife leads pods of every kind from their manifest to their end, side by side on one agent, and then looks for what they left.
+func TestLife(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	t.Run("pods", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+			"sample": sampleAnswers, "edit": editReplaces, "grace": deleteKeepsGrace, "values": valuesReach, "hosts": namesResolve,
+			"liveness": livenessRestarts, "readiness": readinessFlips, "startup": startupGates, "hooks": hooksRun,
+			"messages": endsAreTold, "crash loop": crashLoops, "oom": memoryEnds, "host network": hostNetwork, "cgroups": cgroupsLimit,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, e, a)
+			})
+		}
+	})
+	t.Run("finished", func(t *testing.T) { finishedStayFinished(t, e, a) })
+	nothingLeft(t, e.Leaks)
+}
+
+// TestLifeOnDebian leads a few pods through their life on the host's old containerd, which has no events.
+func TestLifeOnDebian(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{Version: env.ContainerdDebian})
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	t.Run("pods", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+			"sample": sampleAnswers, "grace": deleteKeepsGrace, "liveness": livenessRestarts, "messages": endsAreTold,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, e, a)
+			})
+		}
+	})
+	t.Run("finished", func(t *testing.T) { finishedStayFinished(t, e, a) })
+	nothingLeft(t, e.Leaks)
+}
+
+// sampleAnswers: the sample pod says over HTTP what its ConfigMap holds, before and after the ConfigMap's file was edited.
+func sampleAnswers(t *testing.T, e *env.Env, a *env.Agent) {
+	text, err := os.ReadFile(filepath.Join(e.Checkout, "configs", "samples", "manifests", "hello.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.WriteManifest(t, "hello.yaml", string(text))
+	a.WaitReady(t, "hello")
+	p := podOf(t, a, "hello")
+	body, err := ask(t, "GET", p, "/")
+	if err != nil || body != "Hello from a ConfigMap.\n" {
+		t.Fatalf("the pod answers %q, %v", body, err)
+	}
+	for _, want := range []string{"Hello, prepared", "started"} {
+		env.Eventually(t, want, func() error {
+			if out, _, _ := a.CLI("logs", "hello", "-c", "follow"); !strings.Contains(out, want) {
+				return fmt.Errorf("the other container shows %q", out)
+			}
+			return nil
+		})
+	}
+	if got := inside(t, a, "hello", "web", "/testapp", "cat", "/secret/token"); got != "not-so-secret" {
+		t.Errorf("the secret's file has %q", got)
+	}
+	for name, want := range map[string]string{"GREETING": "Hello", "TOKEN": "not-so-secret", "POD_IP": p.Status.PodIP} {
+		if got, err := ask(t, "GET", p, "/env?name="+name); err != nil || got != want+"\n" {
+			t.Errorf("%s is %q, %v, want %q", name, got, err, want)
+		}
+	}
+	before := running(p)
+	a.WriteManifest(t, "hello.yaml", strings.Replace(string(text), "Hello from a ConfigMap.", "Hello again.", 1))
+	env.Eventually(t, "the edited text", func() error {
+		if body, err := ask(t, "GET", p, "/"); err != nil || body != "Hello again.\n" {
+			return fmt.Errorf("the pod answers %q, %v", body, err)
+		}
+		return nil
+	})
+	if after := running(podOf(t, a, "hello")); after != before {
+		t.Errorf("editing the ConfigMap changed the pod from %s to %s", before, after)
+	}
+	removed(t, e, a, "hello")
+}
+
+// tracer is a pod that writes what happens to it to a folder of the host; it takes its time to end.
+func tracer(dir, version string) string {
+	return fmt.Sprintf(`
+terminationGracePeriodSeconds: 30
+containers:
+  - name: main
+    image: berth.local/busybox:v1
+    command: [sh, -c, 'echo start-%[1]s >> /trace/log; trap "echo term-%[1]s >> /trace/log; sleep 1; echo end-%[1]s >> /trace/log; exit 0" TERM; while true; do sleep 1 & wait $!; done']
+    lifecycle:
+      preStop:
+        exec:
+          command: [sh, -c, 'echo prestop-%[1]s >> /trace/log; sleep 1; echo prestopped-%[1]s >> /trace/log']
+    volumeMounts:
+      - {name: trace, mountPath: /trace}
+volumes:
+  - name: trace
+    hostPath: {path: %[2]s}
+`, version, dir)
+}
+
+// editReplaces: the old pod runs its preStop, gets its grace, and its sandbox stops before the new one starts.
+func editReplaces(t *testing.T, e *env.Env, a *env.Agent) {
+	events := record(t, e)
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	put(t, a, "edit", tracer(dir, "1"))
+	a.WaitReady(t, "edit")
+	env.Eventually(t, "the first version's start", func() error {
+		if !slices.Equal(lines(log), []string{"start-1"}) {
+			return fmt.Errorf("the trace is %q", lines(log))
+		}
+		return nil
+	})
+	first := podOf(t, a, "edit")
+	old := sandboxesOf(t, e, first)[0].Id
+	put(t, a, "edit", tracer(dir, "2"))
+	second := waitPod(t, a, "edit", "replaced", func(p *corev1.Pod) error {
+		if p.UID == first.UID || !env.Ready(p) {
+			return errors.New("not the new version, or not ready")
+		}
+		return nil
+	})
+	env.Eventually(t, "the second version's start", func() error {
+		want := []string{"start-1", "prestop-1", "prestopped-1", "term-1", "end-1", "start-2"}
+		if got := lines(log); !slices.Equal(got, want) {
+			return fmt.Errorf("the trace is %q, want %q", got, want)
+		}
+		return nil
+	})
+	successor := sandboxesOf(t, e, second)
+	if len(successor) != 1 {
+		t.Fatalf("the new version has the sandboxes %v", successor)
+	}
+	env.Eventually(t, "both sandboxes' events", func() error {
+		stopped := events.index(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, old)
+		created := events.index(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, successor[0].Id)
+		switch {
+		case stopped < 0 || created < 0:
+			return fmt.Errorf("old one's stop at %d, new one's creation at %d", stopped, created)
+		case stopped > created:
+			t.Fatalf("the new sandbox was created (event %d) before the old one had stopped (event %d)", created, stopped)
+		}
+		return nil
+	})
+	nothingLeft(t, func() []string { return e.LeaksOf(string(first.UID), old) })
+	removed(t, e, a, "edit")
+	if got := lines(log); got[len(got)-1] != "end-2" {
+		t.Errorf("after the deletion the trace is %q", got)
+	}
+}
+
+// deleteKeepsGrace: a pod that will not end has its whole grace and is killed then.
+func deleteKeepsGrace(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "stubborn", `
+terminationGracePeriodSeconds: 3
+containers:
+  - name: main
+    image: berth.local/web:v1
+    args: [trap]
+  - name: gentle
+    image: berth.local/web:v1
+    args: [sleep]
+`)
+	a.WaitReady(t, "stubborn")
+	p := podOf(t, a, "stubborn")
+	a.RemoveManifest(t, "stubborn.yaml")
+	// The gentle container's end is seen while the other one still has its grace.
+	half := waitPod(t, a, "stubborn", "half ended", func(p *corev1.Pod) error {
+		if statusOf(p, "gentle").State.Terminated == nil {
+			return errors.New("the gentle container has not ended")
+		}
+		return nil
+	})
+	if half.DeletionTimestamp == nil {
+		t.Error("the ending pod has no deletion timestamp")
+	}
+	if statusOf(half, "main").State.Running == nil {
+		t.Errorf("the stubborn container was not given its grace: %s", env.Describe([]corev1.Pod{*half}))
+	}
+	a.WaitGone(t, "stubborn")
+	nothingLeft(t, func() []string { return e.LeaksOf(string(p.UID)) })
+}
+
+// finishedStayFinished: pods that ran to their end are not started again, whatever happens to the agent, and go entirely.
+func finishedStayFinished(t *testing.T, e *env.Env, a *env.Agent) {
+	const spec = `
+restartPolicy: %s
+containers:
+  - name: main
+    image: berth.local/busybox:v1
+    command: [sh, -c, 'echo run >> /trace/log; exit %d']
+    volumeMounts:
+      - {name: trace, mountPath: /trace}
+volumes:
+  - name: trace
+    hostPath: {path: %s}
+`
+	jobs := map[string]struct {
+		policy string
+		code   int
+		want   corev1.PodPhase
+	}{
+		"done": {"Never", 0, corev1.PodSucceeded}, "failed": {"Never", 7, corev1.PodFailed}, "once": {"OnFailure", 0, corev1.PodSucceeded},
+	}
+	dirs := map[string]string{}
+	for name, job := range jobs {
+		dirs[name] = t.TempDir()
+		put(t, a, name, fmt.Sprintf(spec, job.policy, job.code, dirs[name]))
+	}
+	ids := map[string]string{}
+	for name, job := range jobs {
+		ids[name] = statusOf(waitPod(t, a, name, "finished", phase(job.want)), "main").ContainerID
+	}
+	for _, again := range []func() error{a.Restart, func() error { a.Kill9(); return a.Start() }} {
+		if err := again(); err != nil {
+			t.Fatal(err)
+		}
+		a.WaitUp(t)
+		put(t, a, "later", sleeper)
+		a.WaitReady(t, "later") // by then the others have been looked at
+		for name, job := range jobs {
+			p := waitPod(t, a, name, "finished still", phase(job.want))
+			c := statusOf(p, "main")
+			if end := c.State.Terminated; end == nil || int(end.ExitCode) != job.code || c.RestartCount != 0 || c.ContainerID != ids[name] {
+				t.Errorf("after the restart %s is %+v", name, c)
+			}
+			if got := lines(filepath.Join(dirs[name], "log")); len(got) != 1 {
+				t.Errorf("%s ran %d times", name, len(got))
+			}
+		}
+		removed(t, e, a, "later")
+	}
+	for name := range jobs {
+		removed(t, e, a, name)
+	}
+}
