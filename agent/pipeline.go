@@ -52,6 +52,9 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 	case work.Phase == worker.Running && placeholder(p.Pod):
 		return worker.Result{} // found in the runtime, and no source has claimed or disowned it yet
 	case work.Phase == worker.Running:
+		if died(p) {
+			a.derive(p, work, res) // said at once, not only after the successor runs
+		}
 		res = a.up(ctx, p)
 	default:
 		res = a.down(ctx, p, work)
