@@ -53,5 +53,8 @@ func (s Probes) podIP(p *Pass) string {
 	if p.Pod.Spec.HostNetwork {
 		return first(s.HostIPs())
 	}
+	if p.Sandbox == nil {
+		return first(SandboxIPs(p.Observed.Sandbox())) // on the way down, or with the sandbox as it was found
+	}
 	return first(SandboxIPs(p.Sandbox))
 }
