@@ -1,6 +1,7 @@
 package show
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,11 +28,12 @@ type Table struct {
 // Add adds a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Write writes the table; the last column is not padded.
+// Write writes the table, without spaces at the ends of lines.
 func (t *Table) Write(w io.Writer) error { return t.write(w, "") }
 
 func (t *Table) write(w io.Writer, indent string) error {
-	tw := tabwriter.NewWriter(w, 0, 8, gap, ' ', 0)
+	var text bytes.Buffer
+	tw := tabwriter.NewWriter(&text, 0, 8, gap, ' ', 0)
 	rows := t.Rows
 	if t.Headings != nil {
 		rows = append([][]string{t.Headings}, rows...)
@@ -46,7 +48,15 @@ func (t *Table) write(w io.Writer, indent string) error {
 		}
 		fmt.Fprintln(tw)
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for line := range bytes.Lines(text.Bytes()) {
+		if _, err := fmt.Fprintf(w, "%s\n", bytes.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Widths are the widths of columns, for rows that come one by one.
@@ -82,7 +92,7 @@ func (ws *Widths) Line(row []string) string {
 			b.WriteString(strings.Repeat(" ", (*ws)[i]+gap-utf8.RuneCountInString(cell)))
 		}
 	}
-	return b.String()
+	return strings.TrimRight(b.String(), " ")
 }
 
 // Clean makes a text safe for one cell on a terminal: lines are joined, and control characters, which images and manifests could use to fool the

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/server"
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/client/api"
+)
+
+// fakeAgent is an agent with a few pods, behind the real server; its streams are a real streaming server's.
+type fakeAgent struct {
+	dir       string
+	began     time.Time
+	streaming streaming.Server
+}
+
+// serve runs the fake agent on dir/s until stop is called.
+func serve(dir string) (stop func() error, err error) {
+	f := &fakeAgent{dir: dir, began: time.Now()}
+	logs := filepath.Join(dir, "logs", "default_web-node_u-web")
+	for name, text := range map[string]string{
+		"main/0.log": "2026-01-01T00:00:01.000000000Z stdout F before\n",
+		"main/1.log": "2026-01-01T00:00:01.000000000Z stdout F one\n2026-01-01T00:00:02.000000000Z stderr F two\n",
+		"side/0.log": "2026-01-01T00:00:01.000000000Z stdout F side one\n",
+		"init/0.log": "2026-01-01T00:00:01.000000000Z stdout F prepared\n",
+	} {
+		path := filepath.Join(logs, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	streams := httptest.NewUnstartedServer(nil)
+	f.streaming, err = streaming.NewServer(streaming.Config{
+		BaseURL:           &url.URL{Scheme: "http", Host: streams.Listener.Addr().String(), Path: "/"},
+		StreamIdleTimeout: time.Minute, StreamCreationTimeout: time.Minute,
+		SupportedRemoteCommandProtocols: remotecommand.SupportedStreamingProtocols, SupportedPortForwardProtocols: []string{"portforward.k8s.io"},
+	}, fakeStreams{})
+	if err != nil {
+		return nil, err
+	}
+	streams.Config.Handler = f.streaming
+	streams.Start()
+	s, err := server.New(server.Config{
+		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Node: "node", Version: "v9",
+	}, f, server.Deps{Runtime: f, Metrics: metrics.New("node", "v9"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "s")); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			cancel()
+			return nil, err
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return func() error {
+		cancel()
+		streams.CloseClientConnections()
+		streams.Close()
+		return <-ended
+	}, nil
+}
+
+func at(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(-d)) }
+
+func (f *fakeAgent) pod(namespace, name string, status v1.PodStatus, containers ...string) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: types.UID("u-" + strings.TrimSuffix(name, "-node")),
+			CreationTimestamp: metav1.NewTime(f.began.Add(-20 * time.Hour)), Annotations: map[string]string{source.AnnotationSource: source.NameFile},
+		},
+		Spec: v1.PodSpec{NodeName: "node"}, Status: status,
+	}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c, Image: "img:1"})
+	}
+	return p
+}
+
+// Pods has a pod that runs, one that cannot start, and two of one name.
+func (f *fakeAgent) Pods() []*v1.Pod {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at(time.Minute)}}
+	web := f.pod("default", "web-node", v1.PodStatus{
+		Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}, QOSClass: v1.PodQOSBestEffort,
+		InitContainerStatuses: []v1.ContainerStatus{{Name: "init", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://init0"}}}},
+		ContainerStatuses: []v1.ContainerStatus{
+			{
+				Name: "main", Ready: true, State: running, ContainerID: "f://main1", RestartCount: 1,
+				LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://main0", ExitCode: 3, FinishedAt: metav1.NewTime(f.began.Add(-10 * time.Hour))}},
+			},
+			{Name: "side", Ready: true, State: running, ContainerID: "f://side0"},
+		},
+	}, "main", "side")
+	web.Spec.InitContainers = []v1.Container{{Name: "init", Image: "img:1"}}
+	broken := f.pod("default", "broken-node", v1.PodStatus{
+		Phase:             v1.PodPending,
+		ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}},
+	}, "c")
+	return []*v1.Pod{
+		broken, f.pod("default", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c"), web,
+		f.pod("other", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c"),
+	}
+}
+
+func (f *fakeAgent) WatchPods() (<-chan struct{}, func()) { return make(chan struct{}), func() {} }
+
+func (f *fakeAgent) Story(uid types.UID) (server.Story, bool) {
+	s := server.Story{Phase: "Running", Ladder: []string{"admit", "images"}}
+	if uid == "u-broken" {
+		s.RetryAt = f.began.Add(time.Hour)
+		s.Entries = []timeline.Entry{
+			{Step: "admit", Begin: f.began, End: f.began, Last: f.began, Count: 1, Outcome: timeline.Done},
+			{Step: "images", Begin: f.began, End: f.began.Add(time.Second), Last: f.began.Add(time.Second), Count: 3, Outcome: timeline.Failed, Message: "no \x1b[31msuch image"},
+		}
+	}
+	return s, true
+}
+
+func (f *fakeAgent) Events() []v1.Event {
+	e := v1.Event{
+		Type: v1.EventTypeWarning, Reason: "Failed", Message: "Failed to pull", Count: 3, FirstTimestamp: at(2 * time.Minute), LastTimestamp: at(time.Minute),
+		InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "broken-node", UID: "u-broken", FieldPath: "spec.containers{c}"},
+		Source:         v1.EventSource{Component: "kubelet"},
+	}
+	e.Namespace = "default"
+	other := e
+	other.Type, other.Reason, other.Message = v1.EventTypeNormal, "Started", "Container started"
+	other.InvolvedObject.Name, other.InvolvedObject.UID = "web-node", "u-web"
+	return []v1.Event{e, other}
+}
+
+func (f *fakeAgent) WatchEvents() ([]v1.Event, <-chan v1.Event, func()) {
+	ended := make(chan v1.Event)
+	close(ended)
+	return f.Events(), ended, func() {}
+}
+
+func (f *fakeAgent) Verdicts() []source.Verdict {
+	return []source.Verdict{
+		{File: "/m/web.yaml", Document: 1, Kind: "Pod", Namespace: "default", Name: "web-node", Accepted: true, Since: f.began},
+		{File: "/m/bad.yaml", Document: 1, Line: 7, Kind: "Pod", Namespace: "default", Name: "bad-node", Field: "spec.containers[0].image", Message: "spec.containers[0].image: Required value", Since: f.began},
+	}
+}
+
+func (f *fakeAgent) Pulls() []api.Pull {
+	return []api.Pull{{Image: "img:2", State: "Pulling", Since: f.began.Add(-10 * time.Hour), Waiters: 1}}
+}
+
+func (f *fakeAgent) Healthy(time.Duration) error { return nil }
+
+func (f *fakeAgent) Version(context.Context) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "fake", RuntimeVersion: "1.0"}, nil
+}
+
+func (f *fakeAgent) ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	return []*runtimeapi.PodSandbox{{Id: "s"}}, nil
+}
+
+func (f *fakeAgent) ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	return nil, nil
+}
+
+// ContainerStatus knows containers as NAMEATTEMPT; main runs, the rest has ended.
+func (f *fakeAgent) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	name := strings.TrimRight(id, "0123456789")
+	path := filepath.Join(f.dir, "logs", "default_web-node_u-web", name, strings.TrimPrefix(id, name)+".log")
+	if _, err := os.Stat(path); err != nil {
+		return nil, errdefs.ErrNotFound
+	}
+	return &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_EXITED, LogPath: path}, nil
+}
+
+func (f *fakeAgent) ListImages(context.Context) ([]*runtimeapi.Image, error) {
+	return []*runtimeapi.Image{{Id: "sha256:0123456789abcdef", RepoTags: []string{"reg:5000/img:1"}, Size: 2_100_000}}, nil
+}
+
+func (f *fakeAgent) ExecSync(context.Context, string, []string, time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	return &runtimeapi.ExecSyncResponse{}, nil
+}
+
+func (f *fakeAgent) Exec(_ context.Context, req *runtimeapi.ExecRequest) (string, error) {
+	resp, err := f.streaming.GetExec(req)
+	return resp.GetUrl(), err
+}
+
+func (f *fakeAgent) Attach(_ context.Context, req *runtimeapi.AttachRequest) (string, error) {
+	resp, err := f.streaming.GetAttach(req)
+	return resp.GetUrl(), err
+}
+
+func (f *fakeAgent) PortForward(_ context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
+	resp, err := f.streaming.GetPortForward(req)
+	return resp.GetUrl(), err
+}
+
+// fakeStreams runs three commands: echo, cat and exit.
+type fakeStreams struct{}
+
+func (fakeStreams) Exec(_ context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
+	switch cmd[0] {
+	case "echo":
+		fmt.Fprintln(out, id, strings.Join(cmd[1:], " "), tty)
+	case "cat":
+		_, err := io.Copy(out, in)
+		return err
+	case "exit":
+		code, err := strconv.Atoi(cmd[1])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(errOut, "on stderr")
+		return utilexec.CodeExitError{Err: fmt.Errorf("exit %d", code), Code: code}
+	default:
+		return fmt.Errorf("no such program: %s", cmd[0])
+	}
+	return nil
+}
+
+func (fakeStreams) Attach(_ context.Context, id string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {
+	fmt.Fprintln(out, "attached to", id)
+	return nil
+}
+
+func (fakeStreams) PortForward(_ context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	defer stream.Close()
+	_, err := fmt.Fprintf(stream, "port %d of %s\n", port, id)
+	return err
+}
