@@ -30,6 +30,7 @@ func (h *hierarchy) list() []types.UID {
 type memoryCgroups struct {
 	of     *hierarchy
 	frozen bool // guarded by of.mu
+	at     func(after bool)
 }
 
 func (c *memoryCgroups) freeze() {
@@ -39,6 +40,10 @@ func (c *memoryCgroups) freeze() {
 }
 
 func (c *memoryCgroups) change(f func(pods map[types.UID]bool)) error {
+	if c.at != nil {
+		c.at(false)
+		defer c.at(true)
+	}
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	if c.frozen {

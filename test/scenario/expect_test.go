@@ -25,7 +25,7 @@ func (s *script) expectations() map[string]expectation {
 	return map[string]expectation{
 		"phase":      {2, s.ofPod(func(p *v1.Pod) string { return string(p.Status.Phase) })},
 		"reason":     {2, s.ofPod(func(p *v1.Pod) string { return p.Status.Reason })},
-		"ready":      {2, s.ofPod(func(p *v1.Pod) string { return strconv.FormatBool(ready(p)) })},
+		"ready":      {2, s.ofPod(func(p *v1.Pod) string { return strconv.FormatBool(isReady(p)) })},
 		"condition":  {3, s.condition},
 		"restarts":   {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.Itoa(int(c.RestartCount)) })},
 		"waiting":    {3, s.ofContainer(waiting)},
@@ -102,7 +102,7 @@ func (s *script) ofContainer(f func(v1.ContainerStatus) string) func([]string) (
 	}
 }
 
-func ready(p *v1.Pod) bool { return conditionOf(p, v1.PodReady) == v1.ConditionTrue }
+func isReady(p *v1.Pod) bool { return conditionOf(p, v1.PodReady) == v1.ConditionTrue }
 
 func conditionOf(p *v1.Pod, kind v1.PodConditionType) v1.ConditionStatus {
 	for _, c := range p.Status.Conditions {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,9 @@ type machine struct {
 	watch     *watch
 	log       *logBuffer
 	agent     *life // nil while none runs
+	latest    atomic.Pointer[life]
+	// atCgroups, if set, is called at each change of a cgroup, before and after it took effect.
+	atCgroups func(after bool)
 }
 
 // life is one agent from its start to its end.
@@ -103,7 +107,7 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	l := &life{
-		runtime: m.runtime.Connect(), cgroups: &memoryCgroups{of: m.cgroups},
+		runtime: m.runtime.Connect(), cgroups: &memoryCgroups{of: m.cgroups, at: m.atCgroups},
 		done: make(chan error, 1), watched: make(chan struct{}), crashed: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,6 +119,7 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	m.agent = l
+	m.latest.Store(l)
 	go func() { l.done <- l.agent.Run(ctx) }()
 	go func() {
 		defer close(l.watched)
@@ -164,6 +169,24 @@ func (m *machine) crash(l *life) {
 		close(l.crashed)
 		l.cancel()
 	})
+}
+
+// crashHere crashes the agent that runs, in its own goroutine, which then does not go on before the agent is being joined.
+func (m *machine) crashHere() {
+	m.crash(m.latest.Load())
+}
+
+// fell reports whether the agent crashed and was not buried yet.
+func (m *machine) fell() bool {
+	if m.agent == nil {
+		return false
+	}
+	select {
+	case <-m.agent.crashed:
+		return true
+	default:
+		return false
+	}
 }
 
 // bury joins an agent that crashed, and gives its directories to the next one.

@@ -1,0 +1,190 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/cri/fake"
+)
+
+// story is a pod's whole life, to be crashed everywhere: acts, each with the state that it leads to.
+type story struct {
+	name string
+	// behave says what containers do, by name.
+	behave map[string][]fake.Behavior
+	acts   []act
+}
+
+// act is something that happens, and what must come of it.
+type act struct {
+	do   func(m *machine) error
+	goal func(m *machine) error
+}
+
+// goalLimit is how long an act's goal may take, crashes included: back-offs, graces and a safety relist together.
+const goalLimit = 5 * time.Minute
+
+func stories(t *testing.T) []story {
+	t.Helper()
+	manifest := manifestsFor(t)
+	exits := func(code int32, after time.Duration) fake.Behavior {
+		return fake.Behavior{Exit: &fake.Exit{Code: code, After: after}}
+	}
+	gone := func(names ...string) act {
+		return act{
+			do: func(m *machine) error {
+				for _, n := range names {
+					m.manifests.remove(n)
+				}
+				return nil
+			},
+			goal: func(m *machine) error {
+				if left := m.leftovers(); len(left) > 0 {
+					return fmt.Errorf("left over: %q", left)
+				}
+				return nil
+			},
+		}
+	}
+	slow := fake.Behavior{Exec: func([]string) fake.ExecResult { return fake.ExecResult{After: time.Second} }, Term: fake.Term{After: time.Second}}
+	return []story{
+		{name: "simple", acts: []act{
+			{manifest("simple"), ready("simple", 0)},
+			{func(m *machine) error { return m.runtime.Exit("app", 1) }, ready("simple", 1)},
+			gone("simple"),
+		}},
+		{name: "full", behave: map[string][]fake.Behavior{"setup": {exits(0, time.Second)}, "web": {slow}, "log": {slow}}, acts: []act{
+			{manifest("full"), ready("full", 0)},
+			gone("full"),
+		}},
+		{name: "sidecar", behave: map[string][]fake.Behavior{"mesh": {slow}, "app": {slow}}, acts: []act{
+			{manifest("sidecar"), ready("sidecar", 0)},
+			gone("sidecar"),
+		}},
+		{name: "job", behave: map[string][]fake.Behavior{"good": {exits(0, 2*time.Second)}, "bad": {exits(3, time.Second)}}, acts: []act{
+			{manifest("job"), phase("job", v1.PodFailed)},
+			{restart, phase("job", v1.PodFailed)},
+			gone("job"),
+		}},
+		{name: "retry", behave: map[string][]fake.Behavior{"work": {exits(1, time.Second), exits(0, time.Second)}}, acts: []act{
+			{manifest("retry"), phase("retry", v1.PodSucceeded)},
+			gone("retry"),
+		}},
+		{name: "edit", behave: map[string][]fake.Behavior{"first": {slow}}, acts: []act{
+			{manifest("edit1", "edit"), ready("edit", 0)},
+			{manifest("edit2", "edit"), all(ready("edit", 0), runs("second"))},
+			gone("edit"),
+		}},
+		{name: "same-uid", behave: map[string][]fake.Behavior{"first": {slow}}, acts: []act{
+			{manifest("uid1", "uid"), ready("uid", 0)},
+			{manifest("uid2", "uid"), all(ready("uid", 0), runs("second"))},
+			gone("uid"),
+		}},
+		{name: "lost-sandbox", behave: map[string][]fake.Behavior{"setup": {exits(0, 0)}}, acts: []act{
+			{manifest("full"), ready("full", 0)},
+			{func(m *machine) error { return m.runtime.LoseSandbox(full("full")) }, ready("full", 1)},
+			gone("full"),
+		}},
+		{name: "rejected", acts: []act{
+			{manifest("port1"), ready("port1", 0)},
+			{manifest("port2"), all(phase("port2", v1.PodFailed), ready("port1", 0))},
+			gone("port1", "port2"),
+		}},
+		{name: "delete-early", behave: map[string][]fake.Behavior{"setup": {exits(0, 10*time.Second)}}, acts: []act{
+			{manifest("full"), func(m *machine) error { return runs("setup")(m) }},
+			gone("full"),
+		}},
+	}
+}
+
+// manifestsFor reads the stories' manifests, and returns what puts one of them into the manifest directory, under a name of its own or another.
+func manifestsFor(t *testing.T) func(file string, as ...string) func(*machine) error {
+	t.Helper()
+	data, err := os.ReadFile("testdata/crash/manifests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for _, f := range txtar.Parse(data).Files {
+		files[f.Name] = f.Data
+	}
+	return func(file string, as ...string) func(*machine) error {
+		return func(m *machine) error {
+			return m.manifests.put(append(as, file)[0], files[file])
+		}
+	}
+}
+
+// restart ends the agent in order and starts another.
+func restart(m *machine) error {
+	if m.fell() {
+		m.bury()
+	}
+	m.stop()
+	if m.fell() {
+		m.bury()
+	}
+	m.start()
+	return nil
+}
+
+// ready wants the pod ready and each app container restarted that often.
+func ready(name string, restarts int32) func(*machine) error {
+	return func(m *machine) error {
+		p := m.pod(name)
+		if p == nil || p.DeletionTimestamp != nil || !isReady(p) {
+			return fmt.Errorf("pod %s is not ready", name)
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if c.RestartCount != restarts {
+				return fmt.Errorf("container %s has %d restarts", c.Name, c.RestartCount)
+			}
+		}
+		return nil
+	}
+}
+
+func phase(name string, want v1.PodPhase) func(*machine) error {
+	return func(m *machine) error {
+		if p := m.pod(name); p == nil || p.Status.Phase != want {
+			return fmt.Errorf("pod %s is not %s", name, want)
+		}
+		return nil
+	}
+}
+
+// runs wants a container to run.
+func runs(container string) func(*machine) error {
+	return func(m *machine) error {
+		if c := m.runtime.Container(container); c == nil || c.StartedAt == 0 || c.FinishedAt != 0 {
+			return errors.New("container " + container + " does not run")
+		}
+		return nil
+	}
+}
+
+func all(goals ...func(*machine) error) func(*machine) error {
+	return func(m *machine) error {
+		var errs []error
+		for _, g := range goals {
+			errs = append(errs, g(m))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// plural words a count.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
