@@ -62,8 +62,13 @@ func (s Stdio) query() url.Values {
 	return q
 }
 
-// upgrader makes connections to the agent's socket that become SPDY.
-func (c *Client) upgrader() (*spdy.SpdyRoundTripper, error) {
+// upgrader makes connections to the agent's socket that become SPDY. It looks first whether the agent is there: the library loses the type of that error.
+func (c *Client) upgrader(ctx context.Context) (*spdy.SpdyRoundTripper, error) {
+	conn, err := c.dial(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.Close()
 	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
 		PingPeriod: pingPeriod, UpgradeTransport: &http.Transport{DialContext: c.dial},
 	})
@@ -74,7 +79,7 @@ func (c *Client) upgrader() (*spdy.SpdyRoundTripper, error) {
 }
 
 func (c *Client) stream(ctx context.Context, u *url.URL, io Stdio) error {
-	rt, err := c.upgrader()
+	rt, err := c.upgrader(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,16 +96,13 @@ func (c *Client) stream(ctx context.Context, u *url.URL, io Stdio) error {
 	if errors.As(err, &code) {
 		return &ExitError{Code: code.Code}
 	}
-	return c.streamError(err)
+	return streamError(err)
 }
 
-// streamError says which agent is not running; the libraries lose its type on the way.
-func (c *Client) streamError(err error) error {
+// streamError makes the agent's own error of what the library says.
+func streamError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
-	}
-	if gone := (*NotRunningError)(nil); errors.As(err, &gone) {
-		return gone
 	}
 	if text, ok := strings.CutPrefix(err.Error(), upgradePrefix); ok {
 		return &StatusError{Code: http.StatusBadRequest, Message: text} // the agent's answer, whose code the library drops
@@ -122,7 +124,7 @@ type Forward struct {
 
 // PortForward listens and forwards until ctx ends or the pod's connection is lost.
 func (c *Client) PortForward(ctx context.Context, f Forward) error {
-	rt, err := c.upgrader()
+	rt, err := c.upgrader(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,7 +135,7 @@ func (c *Client) PortForward(ctx context.Context, f Forward) error {
 		return err
 	}
 	if err := forwarder.ForwardPorts(); err != nil {
-		return c.streamError(err)
+		return streamError(err)
 	}
 	return nil
 }

@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// agent is a server on a unix socket.
+func agent(t *testing.T, handler http.HandlerFunc) *Client {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cl") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: handler}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(l)
+	}()
+	c := New(filepath.Join(dir, "s"))
+	t.Cleanup(func() {
+		c.Close()
+		s.Close()
+		<-ended
+		os.RemoveAll(dir)
+	})
+	return c
+}
+
+func TestNobodyThere(t *testing.T) {
+	gone := agent(t, nil)
+	for name, c := range map[string]*Client{"no socket": New("/nonexistent/s"), "default": New("")} {
+		if name == "default" && c.socket != DefaultSocket {
+			t.Errorf("default socket: %s", c.socket)
+			continue
+		}
+		if name == "default" {
+			continue // there may be an agent on this machine
+		}
+		_, err := c.Pods(t.Context())
+		var not *NotRunningError
+		if !errors.As(err, &not) || !strings.Contains(err.Error(), "systemctl start berth") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.Exec(t.Context(), Target{"a", "b", "c"}, []string{"ls"}, Stdio{Stdout: os.Stdout}); !errors.As(err, &not) {
+			t.Errorf("%s: exec: %v", name, err)
+		}
+	}
+	gone.Close()
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{
+		"status": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			fmt.Fprint(w, `{"kind":"Status","message":"no such pod"}`)
+		}, "no such pod"},
+		"text":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) }, "500 Internal Server Error: broken"},
+		"no JSON":   {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "reading the agent's answer"},
+		"cut off":   {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[`); panic(http.ErrAbortHandler) }, "EOF"},
+		"hangs up":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+		"redirects": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/", 302) }, "302"},
+	} {
+		c := agent(t, tc.handler)
+		if _, err := c.Pods(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+func TestAgentThatHangs(t *testing.T) {
+	entered := make(chan struct{})
+	c := agent(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := c.Pods(ctx)
+		failed <- err
+	}()
+	<-entered
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWatchOfAgentThatEnds(t *testing.T) {
+	c := agent(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, ": alive\n\ndata: {\"message\":\"one\"}\n\n")
+	})
+	var got []string
+	err := c.WatchEvents(t.Context(), func(e v1.Event) error {
+		got = append(got, e.Message)
+		return nil
+	})
+	if !errors.Is(err, ErrStreamEnded) || len(got) != 1 || got[0] != "one" {
+		t.Errorf("%v %q", err, got)
+	}
+	stop := errors.New("enough")
+	if err := c.WatchEvents(t.Context(), func(v1.Event) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+}
