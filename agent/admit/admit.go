@@ -9,6 +9,7 @@ package admit
 
 import (
 	"fmt"
+	"net/netip"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -26,36 +27,43 @@ type Rejection struct {
 }
 
 // predicate is one rule: nil, or the rejection.
-type predicate struct {
-	name  string
-	check func(Input) *Rejection
-}
+type predicate func(Input) *Rejection
 
 // predicates returns the rules in the order in which they are asked; the reasons are upstream's (FEATURES 1.2).
 func predicates() []predicate {
-	return []predicate{
-		{"os", runsHere},
-		{"ports", portsFree},
-	}
+	return []predicate{osLabel, osField, osSelector, portsFree}
 }
 
 // Check asks every predicate in order and returns the first rejection, nil for a pod that may run.
 func Check(in Input) *Rejection {
-	for _, p := range predicates() {
-		if r := p.check(in); r != nil {
+	for _, check := range predicates() {
+		if r := check(in); r != nil {
 			return r
 		}
 	}
 	return nil
 }
 
-// runsHere refuses pods for another operating system (KEP-2802).
-func runsHere(in Input) *Rejection {
-	if os := in.Pod.Spec.OS; os != nil && os.Name != "" && os.Name != v1.Linux {
+// osLabel refuses pods that are labelled for another operating system.
+func osLabel(in Input) *Rejection {
+	if os, ok := in.Pod.Labels[v1.LabelOSStable]; ok && os != string(v1.Linux) {
+		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	return nil
+}
+
+// osField refuses pods for another operating system (KEP-2802).
+func osField(in Input) *Rejection {
+	if os := in.Pod.Spec.OS; os != nil && os.Name != v1.Linux {
 		return &Rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}
+	return nil
+}
+
+// osSelector refuses pods that ask for a node with another operating system.
+func osSelector(in Input) *Rejection {
 	if os, ok := in.Pod.Spec.NodeSelector[v1.LabelOSStable]; ok && os != string(v1.Linux) {
-		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+		return &Rejection{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
 	}
 	return nil
 }
@@ -69,8 +77,20 @@ type hostPort struct {
 
 // clashes reports whether two claims cannot both be served: same port and protocol, and an address in common.
 func (a hostPort) clashes(b hostPort) bool {
-	anyIP := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || anyIP(a.ip) || anyIP(b.ip))
+	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == "" || b.ip == "")
+}
+
+// canonical returns an address in its one spelling, and the empty string for every way to say "any".
+func canonical(ip string) string {
+	addr, err := netip.ParseAddr(ip)
+	switch {
+	case err != nil:
+		return ip
+	case addr.IsUnspecified():
+		return ""
+	default:
+		return addr.Unmap().String()
+	}
 }
 
 // portsFree refuses a pod whose host ports another pod has (row 52).
@@ -105,7 +125,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 			if protocol == "" {
 				protocol = v1.ProtocolTCP
 			}
-			out = append(out, hostPort{p.HostIP, protocol, p.HostPort})
+			out = append(out, hostPort{canonical(p.HostIP), protocol, p.HostPort})
 		}
 	}
 	for i := range pod.Spec.Containers {

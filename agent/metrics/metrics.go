@@ -10,8 +10,12 @@ package metrics
 import (
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/probes"
 )
 
 // Set is the agent's metrics. Make it with [New].
@@ -19,64 +23,95 @@ type Set struct {
 	// Registry gathers all of them.
 	Registry *prometheus.Registry
 
-	passes       *prometheus.HistogramVec
-	steps        *prometheus.HistogramVec
-	rejections   *prometheus.CounterVec
-	operations   *prometheus.CounterVec
-	failures     *prometheus.CounterVec
-	durations    *prometheus.HistogramVec
-	podStart     prometheus.Histogram
-	started      *prometheus.CounterVec
-	startErrors  *prometheus.CounterVec
-	startedPods  prometheus.Counter
-	manifestErrs prometheus.Gauge
-	seen         prometheus.Histogram
-	probes       *prometheus.CounterVec
-	probeTime    *prometheus.HistogramVec
+	pods    podMetrics
+	runtime runtimeMetrics
+	probes  probeMetrics
 }
 
-// fast are buckets from a millisecond to two minutes, in seconds.
-func fast() []float64 {
+// podMetrics are about passes and starts.
+type podMetrics struct {
+	passes      *prometheus.HistogramVec
+	steps       *prometheus.HistogramVec
+	rejections  *prometheus.CounterVec
+	start       prometheus.Histogram
+	started     *prometheus.CounterVec
+	startErrors *prometheus.CounterVec
+	exitSeen    prometheus.Histogram
+	manifests   prometheus.Gauge
+}
+
+// runtimeMetrics are about calls to the runtime.
+type runtimeMetrics struct {
+	operations *prometheus.CounterVec
+	failures   *prometheus.CounterVec
+	durations  *prometheus.HistogramVec
+	pods       prometheus.Counter
+	podErrors  prometheus.Counter
+}
+
+// probeMetrics are about probes; their series go with their pods.
+type probeMetrics struct {
+	total *prometheus.CounterVec
+	time  *prometheus.HistogramVec
+}
+
+// buckets are from a millisecond to two minutes, in seconds.
+func buckets() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120}
 }
 
-// New returns an empty set whose node is named node. Names are those of kubelet 1.36 (FEATURES 4.5); berth's own begin with berth_.
+// New returns an empty set for the node named node and the agent's version. Names and labels are those of kubelet 1.36 (FEATURES 4.5); berth's own begin
+// with berth_.
 func New(node, version string) *Set {
 	s := &Set{Registry: prometheus.NewRegistry()}
-	s.passes = s.histogram("kubelet_pod_worker_duration_seconds", "Duration in seconds of one pass over a pod, by kind of pass.", "operation_type")
-	s.steps = s.histogram("berth_step_duration_seconds", "Duration in seconds of one step of a pass, by step and outcome.", "step", "outcome")
-	s.rejections = s.counter("kubelet_admission_rejections_total", "Pods refused by admission, by reason.", "reason")
-	s.operations = s.counter("kubelet_runtime_operations_total", "Runtime operations, by type.", "operation_type")
-	s.failures = s.counter("kubelet_runtime_operations_errors_total", "Runtime operations that failed, by type.", "operation_type")
-	s.durations = s.histogram("kubelet_runtime_operations_duration_seconds", "Duration in seconds of runtime operations, by type.", "operation_type")
-	s.podStart = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "kubelet_pod_start_duration_seconds", Help: "Duration in seconds from seeing a pod to its containers running.", Buckets: fast(),
-	})
-	s.started = s.counter("kubelet_started_containers_total", "Containers started, by kind.", "container_type")
-	s.startErrors = s.counter("kubelet_started_containers_errors_total", "Containers that could not be started, by kind.", "container_type")
-	s.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Pod sandboxes started."})
-	s.manifestErrs = prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_manifests_rejected", Help: "Manifest documents that are refused now."})
-	s.seen = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "berth_container_exit_seen_seconds", Help: "Duration in seconds from a container's end to the agent seeing it.", Buckets: fast(),
-	})
-	s.probes = s.counter("prober_probe_total", "Probes of a container, by kind and result.", "probe_type", "result", "container", "pod", "namespace", "pod_uid")
-	s.probeTime = s.histogram("prober_probe_duration_seconds", "Duration in seconds of a probe.", "probe_type", "container", "pod", "namespace")
-	name := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name; always 1."}, []string{"node"})
-	name.WithLabelValues(node).Set(1)
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "berth_build_info", Help: "berth's version; always 1."}, []string{"version"})
-	build.WithLabelValues(version).Set(1)
-	s.Registry.MustRegister(name, build, s.podStart, s.startedPods, s.manifestErrs, s.seen,
+	s.pods = podMetrics{
+		passes:      s.histograms("kubelet_pod_worker_duration_seconds", "Duration in seconds of one pass over a pod, by kind of pass.", "operation_type"),
+		steps:       s.histograms("berth_step_duration_seconds", "Duration in seconds of one step of a pass, by step and outcome.", "step", "outcome"),
+		rejections:  s.counters("kubelet_admission_rejections_total", "Pods refused by admission, by reason.", "reason"),
+		start:       s.histogram("kubelet_pod_start_duration_seconds", "Duration in seconds from seeing a pod to its containers running."),
+		started:     s.counters("kubelet_started_containers_total", "Containers of which a start was tried, by type.", "container_type"),
+		startErrors: s.counters("kubelet_started_containers_errors_total", "Containers that could not be started, by type and class of error.", "container_type", "code"),
+		exitSeen:    s.histogram("berth_container_exit_seen_seconds", "Duration in seconds from a container's end to the agent seeing it."),
+		manifests:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_manifests_rejected", Help: "Manifest documents that are refused now."}),
+	}
+	s.runtime = runtimeMetrics{
+		operations: s.counters("kubelet_runtime_operations_total", "Runtime operations, by type.", "operation_type"),
+		failures:   s.counters("kubelet_runtime_operations_errors_total", "Runtime operations that failed, by type.", "operation_type"),
+		durations:  s.histograms("kubelet_runtime_operations_duration_seconds", "Duration in seconds of runtime operations, by type.", "operation_type"),
+		pods:       prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Pod sandboxes of which a start was tried."}),
+		podErrors:  prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Pod sandboxes that could not be started."}),
+	}
+	s.probes = probeMetrics{
+		total: s.counters("prober_probe_total", "Probes of a container, by kind and result.", "probe_type", "result", "container", "pod", "namespace", "pod_uid"),
+		time:  s.histograms("prober_probe_duration_seconds", "Duration in seconds of a probe.", "probe_type", "container", "pod", "namespace"),
+	}
+	s.Registry.MustRegister(s.pods.manifests, s.runtime.pods, s.runtime.podErrors,
+		constant("kubelet_node_name", "The node's name; always 1.", "node", node),
+		constant("berth_build_info", "berth's version; always 1.", "version", version),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	return s
 }
 
-func (s *Set) histogram(name, help string, labels ...string) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: fast()}, labels)
+// constant makes a gauge that is always 1 and says something in its label.
+func constant(name, help, label, value string) prometheus.Collector {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+	v.WithLabelValues(value).Set(1)
+	return v
+}
+
+func (s *Set) histogram(name, help string) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets()})
+	s.Registry.MustRegister(h)
+	return h
+}
+
+func (s *Set) histograms(name, help string, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets()}, labels)
 	s.Registry.MustRegister(v)
 	return v
 }
 
-func (s *Set) counter(name, help string, labels ...string) *prometheus.CounterVec {
+func (s *Set) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	s.Registry.MustRegister(v)
 	return v
@@ -84,42 +119,110 @@ func (s *Set) counter(name, help string, labels ...string) *prometheus.CounterVe
 
 // Pass counts a pass over a pod; kind is sync, terminating or terminated.
 func (s *Set) Pass(kind string, d time.Duration) {
-	s.passes.WithLabelValues(kind).Observe(d.Seconds())
+	s.pods.passes.WithLabelValues(kind).Observe(d.Seconds())
 }
 
 // Step counts a step of a pass.
 func (s *Set) Step(step, outcome string, d time.Duration) {
-	s.steps.WithLabelValues(step, outcome).Observe(d.Seconds())
+	s.pods.steps.WithLabelValues(step, outcome).Observe(d.Seconds())
 }
 
 // Rejected counts a pod that admission refused.
-func (s *Set) Rejected(reason string) { s.rejections.WithLabelValues(reason).Inc() }
+func (s *Set) Rejected(reason string) { s.pods.rejections.WithLabelValues(reason).Inc() }
 
-// Operation counts a call to the runtime.
+// Operation counts a call to the runtime; operation is its name as in cri/remote's Config.Observe.
 func (s *Set) Operation(operation string, d time.Duration, err error) {
-	s.operations.WithLabelValues(operation).Inc()
-	s.durations.WithLabelValues(operation).Observe(d.Seconds())
+	s.runtime.operations.WithLabelValues(operation).Inc()
+	s.runtime.durations.WithLabelValues(operation).Observe(d.Seconds())
 	if err != nil {
-		s.failures.WithLabelValues(operation).Inc()
+		s.runtime.failures.WithLabelValues(operation).Inc()
 	}
-	if operation == "run_podsandbox" && err == nil {
-		s.startedPods.Inc()
+	if operation == "run_podsandbox" {
+		s.runtime.pods.Inc()
+		if err != nil {
+			s.runtime.podErrors.Inc()
+		}
 	}
 }
 
 // PodStarted notes how long a pod took from being seen to its containers running.
-func (s *Set) PodStarted(d time.Duration) { s.podStart.Observe(d.Seconds()) }
+func (s *Set) PodStarted(d time.Duration) { s.pods.start.Observe(d.Seconds()) }
 
-// ContainerStarted counts a container start; kind is init, app or ephemeral.
+// ContainerStarted counts a container of which a start was tried; kind is init, app or ephemeral.
 func (s *Set) ContainerStarted(kind string, err error) {
-	s.started.WithLabelValues(kind).Inc()
+	switch kind {
+	case "app":
+		kind = "container"
+	case "init", "ephemeral":
+		kind += "_container"
+	}
+	s.pods.started.WithLabelValues(kind).Inc()
 	if err != nil {
-		s.startErrors.WithLabelValues(kind).Inc()
+		s.pods.startErrors.WithLabelValues(kind, code(err)).Inc()
+	}
+}
+
+// code names the class of an error, of which there are few.
+func code(err error) string {
+	switch {
+	case errdefs.IsNotFound(err):
+		return "NotFound"
+	case errdefs.IsUnavailable(err):
+		return "Unavailable"
+	case errdefs.IsDeadlineExceeded(err):
+		return "DeadlineExceeded"
+	case errdefs.IsCanceled(err):
+		return "Canceled"
+	default:
+		return "Unknown"
 	}
 }
 
 // ManifestsRejected sets how many manifest documents are refused now.
-func (s *Set) ManifestsRejected(n int) { s.manifestErrs.Set(float64(n)) }
+func (s *Set) ManifestsRejected(n int) { s.pods.manifests.Set(float64(n)) }
 
 // ExitSeen notes how late a container's end was seen.
-func (s *Set) ExitSeen(d time.Duration) { s.seen.Observe(max(d, 0).Seconds()) }
+func (s *Set) ExitSeen(d time.Duration) { s.pods.exitSeen.Observe(max(d, 0).Seconds()) }
+
+// Probe counts a probe that ran; it fits probes.Deps.Observe.
+func (s *Set) Probe(o probes.Observation) {
+	s.probes.total.WithLabelValues(string(o.Kind), o.Result, o.Container, o.Pod, o.Namespace, string(o.UID)).Inc()
+	s.probes.time.WithLabelValues(string(o.Kind), o.Container, o.Pod, o.Namespace).Observe(o.Duration.Seconds())
+}
+
+// ForgetPod drops the series of a pod that is gone, after its probes have ended and before its successor's begin.
+func (s *Set) ForgetPod(namespace, name string, uid types.UID) {
+	s.probes.total.DeletePartialMatch(prometheus.Labels{"pod_uid": string(uid)})
+	s.probes.time.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "pod": name})
+}
+
+// Running has what runs counted when metrics are gathered: count returns how many pods have a ready sandbox, and how many containers there are by
+// state (created, running, exited, unknown). It must be quick, safe for concurrent use, and ask the runtime nothing. Call it once.
+func (s *Set) Running(count func() (pods int, containers map[string]int)) {
+	s.Registry.MustRegister(&running{
+		count:      count,
+		pods:       prometheus.NewDesc("kubelet_running_pods", "Pods that have a running sandbox.", nil, nil),
+		containers: prometheus.NewDesc("kubelet_running_containers", "Containers, by state.", []string{"container_state"}, nil),
+	})
+}
+
+// running is the collector behind [Set.Running].
+type running struct {
+	count            func() (pods int, containers map[string]int)
+	pods, containers *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (r *running) Describe(ch chan<- *prometheus.Desc) {
+	ch <- r.pods
+	ch <- r.containers
+}
+
+// Collect implements prometheus.Collector.
+func (r *running) Collect(ch chan<- prometheus.Metric) {
+	pods, containers := r.count()
+	ch <- prometheus.MustNewConstMetric(r.pods, prometheus.GaugeValue, float64(pods))
+	for state, n := range containers {
+		ch <- prometheus.MustNewConstMetric(r.containers, prometheus.GaugeValue, float64(n), state)
+	}
+}

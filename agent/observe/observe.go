@@ -12,6 +12,7 @@ package observe
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -141,6 +142,23 @@ func (o *Observer) Drop(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.containers, id)
+}
+
+// Counts returns how many sandboxes are ready, and how many containers there are by state (created, running, exited, unknown), as they were last
+// observed.
+func (o *Observer) Counts() (ready int, containers map[string]int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.sandboxes {
+		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			ready++
+		}
+	}
+	containers = map[string]int{}
+	for _, c := range o.containers {
+		containers[strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_"))]++
+	}
+	return ready, containers
 }
 
 // Owner returns the pod of a container or sandbox id that has been observed.

@@ -411,3 +411,22 @@ func TestConcurrentUse(t *testing.T) {
 	})
 	wg.Wait()
 }
+
+func TestCounts(t *testing.T) {
+	s := newStub()
+	o := New(s)
+	s.sandbox("u", 0).State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	s.sandbox("u", 1)
+	s.container("u", "a", 0)
+	s.container("u", "b", 0)
+	s.container("u", "c", 0).State = runtimeapi.ContainerState_CONTAINER_EXITED
+	look(t, o, "u")
+	if ready, containers := o.Counts(); ready != 1 || fmt.Sprint(containers) != "map[exited:1 running:2]" {
+		t.Errorf("%d ready, containers %v", ready, containers)
+	}
+	s.containers = nil
+	changed(t, o)
+	if _, containers := o.Counts(); len(containers) != 0 {
+		t.Errorf("containers %v", containers)
+	}
+}
