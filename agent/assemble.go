@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -26,6 +28,9 @@ func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slo
 	}
 	n, err := node.New(cfg, log)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkSwap(cfg, "/proc/swaps"); err != nil {
 		return nil, nil, err
 	}
 	unlock, err := lock(cfg)
@@ -56,6 +61,22 @@ func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slo
 		return nil, nil, err
 	}
 	return a, closeAll, nil
+}
+
+// checkSwap refuses a host with swap where the config says so itself. Upstream's default says so for everybody; berth's pods get no swap either way, and a
+// machine without a cluster usually has some.
+func checkSwap(cfg *configs.Config, swaps string) error {
+	if fail := cfg.Kubelet.FailSwapOn; fail == nil || !*fail || !cfg.IsSet("failSwapOn") {
+		return nil
+	}
+	data, err := os.ReadFile(swaps)
+	if err != nil {
+		return fmt.Errorf("failSwapOn: looking for swap: %w", err)
+	}
+	if lines := strings.Split(strings.TrimSpace(string(data)), "\n"); len(lines) > 1 { // the first line is the heading
+		return fmt.Errorf("failSwapOn: this host swaps to %s: switch it off with swapoff -a, or set failSwapOn: false", strings.Fields(lines[1])[0])
+	}
+	return nil
 }
 
 // hostCgroups makes the machine's cgroup manager once the runtime has said which driver it uses.

@@ -36,8 +36,6 @@ type BerthConfiguration struct {
 	CNI CNIConfiguration `json:"cni,omitempty"`
 	// RelistPeriod is how often the runtime is listed in full, should events have been lost. Default 30s.
 	RelistPeriod metav1.Duration `json:"relistPeriod,omitempty"`
-	// Manifests says which files of the manifest directory are trusted.
-	Manifests ManifestsConfiguration `json:"manifests,omitempty"`
 }
 
 // RuntimeKind chooses the implementation that runs containers.
@@ -80,29 +78,6 @@ type CNIConfiguration struct {
 	BinDirs []string `json:"binDirs,omitempty"`
 }
 
-// ManifestsConfiguration says which files of the manifest directory are trusted. A manifest runs as root whoever wrote
-// it, so the directory is as powerful as root's login.
-type ManifestsConfiguration struct {
-	// Symlinks says which symbolic links are read. Default inside.
-	Symlinks SymlinkPolicy `json:"symlinks,omitempty"`
-	// AllowUntrustedOwners reads files and directories that somebody other than root or the agent's own user owns or may
-	// write to. Default false.
-	AllowUntrustedOwners bool `json:"allowUntrustedOwners,omitempty"`
-}
-
-// SymlinkPolicy says which symbolic links in the manifest directory are read.
-type SymlinkPolicy string
-
-// The symlink policies.
-const (
-	// SymlinksInside reads links whose target lies inside the manifest directory.
-	SymlinksInside SymlinkPolicy = "inside"
-	// SymlinksFollow reads every link.
-	SymlinksFollow SymlinkPolicy = "follow"
-	// SymlinksRefuse reads none.
-	SymlinksRefuse SymlinkPolicy = "refuse"
-)
-
 // setDefaults fills in what the user left out.
 func (b *BerthConfiguration) setDefaults() {
 	b.APIVersion, b.Kind = BerthAPIVersion, BerthKind
@@ -118,7 +93,6 @@ func (b *BerthConfiguration) setDefaults() {
 		b.CNI.BinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 	}
 	orValue(&b.RelistPeriod.Duration, 30*time.Second)
-	orValue(&b.Manifests.Symlinks, SymlinksInside)
 }
 
 // defaultParallelPodStarts is twice the cores, within 4 and 8: measured on 2 cores, containerd starts most pods per

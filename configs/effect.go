@@ -25,6 +25,24 @@ func warnWithoutEffect(c *Config, r *report) {
 	}
 }
 
+// warnWithoutRuntime warns about the settings of berth's own document that only the native runtime acts on, where a CRI runtime is used.
+func warnWithoutRuntime(c *Config, r *report) {
+	var standard BerthConfiguration
+	standard.setDefaults()
+	have, want := asJSON(c.Berth), asJSON(standard)
+	for path, reason := range map[string]string{
+		"sandbox.pause": "the CRI runtime decides how it makes sandboxes",
+		"cni.confDir":   "the CRI runtime attaches networks by its own configuration",
+		"cni.binDirs":   "the CRI runtime attaches networks by its own configuration",
+	} {
+		value, _ := lookup(have, path)
+		def, _ := lookup(want, path)
+		if c.IsSet(berthPrefix+path) && !reflect.DeepEqual(value, def) {
+			r.warn(berthDoc, path, "no effect: %s", reason)
+		}
+	}
+}
+
 // asJSON returns a struct as JSON values. Configuration structs always marshal.
 func asJSON(v any) map[string]any {
 	data, _ := json.Marshal(v)
@@ -70,9 +88,15 @@ func fieldsWithoutEffect() map[string]string {
 		{"this version uses no registry credentials", []string{
 			"imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
 		}},
-		{"this version reserves nothing, pods may use the whole node", []string{
-			"systemReserved", "kubeReserved", "systemReservedCgroup", "kubeReservedCgroup", "reservedSystemCPUs",
+		{"the reserved amounts are kept from the pods, and no other cgroup is limited", []string{
+			"systemReservedCgroup", "kubeReservedCgroup", "reservedSystemCPUs",
 		}},
+		{"pulls are limited in number (maxParallelImagePulls), not in rate", []string{"registryPullQPS", "registryBurst"}},
+		{"a pod is looked at when something happens; relistPeriod of the BerthConfiguration is the safety net", []string{"syncFrequency"}},
+		{"the local socket is always served", []string{"enableServer"}},
+		{"this version runs sysctls of a namespace of the pod, allowed or not, and refuses all others", []string{"allowedUnsafeSysctls"}},
+		{"local storage is not limited by this version", []string{"localStorageCapacityIsolation"}},
+		{"ConfigMaps and Secrets are local files, which are watched", []string{"configMapAndSecretChangeDetectionStrategy"}},
 		{"this version serves the local socket and, with readOnlyPort, the read-only API, but no TLS port", []string{
 			"address", "port", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsCurvePreferences", "tlsMinVersion", "authentication", "authorization",
 		}},

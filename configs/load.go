@@ -66,6 +66,7 @@ func Load(o Options) (*Config, []Warning, error) {
 	validateKubelet(&c.Kubelet, r)
 	validateBerth(&c.Berth, r)
 	warnWithoutEffect(c, r)
+	warnWithoutRuntime(c, r)
 	if len(r.errs) > 0 {
 		return nil, sorted(r.warnings), r.err()
 	}

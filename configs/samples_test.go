@@ -55,7 +55,6 @@ func TestSamplesShowTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := want.Berth
-	full.Manifests.AllowUntrustedOwners = true
 	sameKeys(t, "", asJSON(full), shown)
 }
 

@@ -220,5 +220,4 @@ func validateBerth(b *BerthConfiguration, r *report) {
 		c.absolute(fmt.Sprintf("cni.binDirs[%d]", i), dir)
 	}
 	c.that(b.RelistPeriod.Duration >= time.Second, "relistPeriod", "%v must be 1s or more", b.RelistPeriod.Duration)
-	oneOf(c, "manifests.symlinks", b.Manifests.Symlinks, SymlinksInside, SymlinksFollow, SymlinksRefuse)
 }
