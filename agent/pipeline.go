@@ -66,6 +66,10 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 		if observed, err := a.observer.Pod(ctx, work.UID); err == nil {
 			p.Observed = observed
 		}
+		if work.Phase == worker.Running && res.Err == nil && !res.Finished {
+			// What was changed may be what the next rung waits for, and the event about it may never come.
+			res.RetryAt = earlier(res.RetryAt, time.Now())
+		}
 	}
 	if !p.Forget {
 		a.derive(p, work, res)
