@@ -25,8 +25,8 @@ func newBare(_ context.Context, b *bed) (subject, error) {
 	return &bare{bed: b, parallel: 1, sandboxes: map[string]string{}}, nil
 }
 
-func (b *bare) pid() int     { return 0 }
-func (b *bare) close() error { return nil }
+func (b *bare) pid() int                  { return 0 }
+func (b *bare) close() error              { return nil }
 func (b *bare) logDir(name string) string { return filepath.Join(b.env.LogsDir, name) }
 
 func (b *bare) each(pods []string, f func(string) error) error {

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,6 +33,8 @@ type sizes struct {
 	deaths, adoptions int
 	// settle is waited before something that must not be disturbed, idle is how long the idle pods are watched.
 	settle, idle time.Duration
+	// stock leaves containerd's config as it is.
+	stock bool
 }
 
 var (
@@ -42,13 +45,17 @@ var (
 func main() {
 	isQuick := flag.Bool("quick", false, "fewer pods and shorter waits; the aims are not for these numbers, and results.md stays as it is")
 	asJSON := flag.Bool("json", false, "print JSON instead of the table")
+	rounds := flag.Int("rounds", full.rounds, "how often many pods are made at once; the median counts")
+	stock := flag.Bool("stock", false, "leave containerd's own polling of every container on (see bed.quieten)")
 	only := flag.String("only", "", "measure only this column: bare, berth or kubelet")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	size := full
+	size.rounds = max(1, *rounds)
 	if *isQuick {
 		size = quick
 	}
+	size.stock = *stock
 	err := run(ctx, size, *only, *asJSON)
 	stop()
 	if err != nil {
@@ -89,7 +96,7 @@ func run(ctx context.Context, size sizes, only string, asJSON bool) error {
 	}
 	text := rep.markdown()
 	fmt.Print(text)
-	if size != full || only != "" {
+	if size.burst != full.burst || only != "" {
 		return nil
 	}
 	return rep.save(filepath.Join(checkout, "test", "bench", "results.md"), text)
@@ -108,11 +115,34 @@ func newBed(ctx context.Context, name string, size sizes) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWatcher(e.Endpoint)
-	if err != nil {
+	b := &bed{env: e, size: size, out: newColumn(name)}
+	if !size.stock {
+		if err := b.quieten(ctx); err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+	}
+	if b.watch, err = newWatcher(e.Endpoint); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return &bed{env: e, watch: w, size: size, out: newColumn(name)}, nil
+	return b, nil
+}
+
+// quieten has containerd ask its shims for statistics once a day and not, as releases from 2.3 on do by themselves, every second, which would
+// hide what an agent costs an idle node. It is the same for all columns.
+func (b *bed) quieten(ctx context.Context) error {
+	const before = "restrict_oom_score_adj = true\n"
+	file := filepath.Join(b.env.Dir, "containerd.toml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read containerd's config: %w", err)
+	}
+	if !strings.Contains(string(text), "stats_collect_period") {
+		changed := strings.Replace(string(text), before, before+"  stats_collect_period = \"24h\"\n", 1)
+		if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+			return fmt.Errorf("write containerd's config: %w", err)
+		}
+	}
+	return b.env.Restart(ctx)
 }
 
 func (b *bed) close() error { return errors.Join(b.watch.close(), b.env.Close()) }

@@ -100,7 +100,7 @@ func (b *bed) ones(ctx context.Context, s subject) error {
 		if err := s.down(ctx, []string{name}); err != nil {
 			return err
 		}
-		stopped, err := b.watch.wait(ctx, podTimeout, mark, 1, of(id, sandboxExited))
+		stopped, err := b.watch.wait(ctx, podTimeout, mark, 1, of(id, sandboxStopped))
 		if err != nil {
 			return err
 		}

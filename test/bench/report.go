@@ -47,6 +47,11 @@ func (r *report) markdown() string {
 	}
 	fmt.Fprintf(&b, "\n%s. %s; load average before %s, after %s. The run took %s.\n",
 		r.Began.UTC().Format(time.DateOnly), machine(), r.Load, load(), r.Took.Round(time.Second))
+	if r.Size.stock {
+		fmt.Fprintln(&b, "containerd polled its shims every second, as it does by itself.")
+	} else {
+		fmt.Fprintln(&b, "containerd had stats_collect_period = \"24h\" in all columns: its own polling, every second, costs more than any agent here (-stock leaves it on).")
+	}
 	if c := r.column("bare"); c != nil {
 		fmt.Fprintf(&b, "Bare calls were fastest at %d in parallel.\n", c.Parallel)
 	}

@@ -159,8 +159,10 @@ func (w *watcher) wait(ctx context.Context, limit time.Duration, from, n int, ma
 
 func appStarted(e event) bool     { return e.kind == started && !e.sandbox }
 func sandboxStarted(e event) bool { return e.kind == started && e.sandbox }
-func sandboxExited(e event) bool  { return e.kind == exited && e.sandbox }
 func sandboxDeleted(e event) bool { return e.kind == deleted && e.sandbox }
+
+// sandboxStopped also takes a removal for a stop: a shim that is shut down may take the news of its last exit with it.
+func sandboxStopped(e event) bool { return e.sandbox && (e.kind == exited || e.kind == deleted) }
 
 // of narrows a question to one container or sandbox.
 func of(id string, match func(event) bool) func(event) bool {
