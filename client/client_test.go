@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // agent is a server on a unix socket.
 func agent(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cl") // t.TempDir may be too long for a socket
+	dir, err := os.MkdirTemp("", "cl") //nolint:usetesting // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +75,13 @@ func TestAnswersThatAreNone(t *testing.T) {
 			w.WriteHeader(404)
 			fmt.Fprint(w, `{"kind":"Status","message":"no such pod"}`)
 		}, "no such pod"},
-		"text":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) }, "500 Internal Server Error: broken"},
-		"no JSON":   {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "reading the agent's answer"},
-		"cut off":   {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[`); panic(http.ErrAbortHandler) }, "EOF"},
-		"hangs up":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
-		"redirects": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/", 302) }, "302"},
+		"text":     {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) }, "500 Internal Server Error: broken"},
+		"no JSON":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "reading the agent's answer"},
+		"cut off":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[`); panic(http.ErrAbortHandler) }, "EOF"},
+		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+		"redirects": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		}, "302"},
 	} {
 		c := agent(t, tc.handler)
 		if _, err := c.Pods(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	transport "k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
 // pingPeriod keeps resting streams from being taken for dead.
@@ -83,7 +83,7 @@ func (c *Client) stream(ctx context.Context, u *url.URL, io Stdio) error {
 	if err != nil {
 		return err
 	}
-	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, rt, http.MethodPost, u)
+	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, transport.NewUpgraderForStreaming(rt), http.MethodPost, u)
 	if err != nil {
 		return fmt.Errorf("preparing a stream: %w", err)
 	}
@@ -129,7 +129,7 @@ func (c *Client) PortForward(ctx context.Context, f Forward) error {
 		return err
 	}
 	u := endpoint("/portForward/"+f.Namespace+"/"+f.Pod, nil)
-	dialer := transport.NewDialer(rt, &http.Client{Transport: rt}, http.MethodPost, u)
+	dialer := transport.NewDialer(transport.NewUpgraderForStreaming(rt), &http.Client{Transport: rt}, http.MethodPost, u)
 	forwarder, err := portforward.NewOnAddresses(dialer, f.Addresses, f.Ports, ctx.Done(), make(chan struct{}), f.Out, f.Err)
 	if err != nil {
 		return err

@@ -207,7 +207,7 @@ type rig struct {
 // start runs a server over the fixture until the test's end.
 func start(t *testing.T, f *fixture) *rig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "srv") // t.TempDir may be too long for a socket
+	dir, err := os.MkdirTemp("", "srv") //nolint:usetesting // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

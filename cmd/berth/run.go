@@ -209,7 +209,7 @@ func (r *runner) ready(ctx context.Context, ended chan error) (bool, error) {
 	case err := <-ended:
 		ended <- nil
 		cancel()
-		<-answer
+		_ = <-answer // says that the wait was cancelled
 		return false, err
 	case err := <-answer:
 		if err != nil && ctx.Err() == nil {

@@ -18,7 +18,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			dir, err := os.MkdirTemp("", "cli")
+			dir, err := os.MkdirTemp("", "cli") //nolint:usetesting // t.TempDir may be too long for a socket
 			if err != nil {
 				return err
 			}
