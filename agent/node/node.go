@@ -9,28 +9,17 @@ package node
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
-	"net/netip"
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berthd/berth/agent/generate"
 	"github.com/berthd/berth/configs"
 )
-
-// maxFile bounds the resolver and hosts files that are read.
-const maxFile = 1 << 20
 
 // fresh is how long addresses and files that were read are taken as still true.
 const fresh = time.Second
@@ -50,6 +39,8 @@ type Node struct {
 	ips    []string
 	resolv *generate.ResolvConf
 	hosts  []byte
+	// complaint is what was last said about the resolver configuration, so that it is said once.
+	complaint string
 }
 
 // New reads the machine's facts.
@@ -58,7 +49,7 @@ func New(cfg *configs.Config, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := MemoryCapacity()
+	capacity, err := capacity(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +57,7 @@ func New(cfg *configs.Config, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for thermal_throttle directories: %w", err)
 	}
-	n := &Node{Name: name, cfg: cfg, log: log, masked: masked}
-	n.capacity = v1.ResourceList{
-		v1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
-		v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
-		v1.ResourcePods:   *resource.NewQuantity(int64(cfg.Kubelet.MaxPods), resource.DecimalSI),
-	}
+	n := &Node{Name: name, cfg: cfg, capacity: capacity, log: log, masked: masked}
 	n.features = generate.Features{AppArmor: enabled("/sys/module/apparmor/parameters/enabled"), SELinux: exists("/sys/fs/selinux/enforce")}
 	return n, nil
 }
@@ -112,21 +98,18 @@ func (n *Node) HostIPs() []string {
 // Capacity returns what the machine has.
 func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
 
-// Allocatable returns what pods can have: capacity without the config's reservations.
+// Allocatable returns what a pod can have: capacity without the config's reservations and without what hard eviction keeps free.
 func (n *Node) Allocatable() v1.ResourceList {
+	out := n.Enforced()
+	take(out, n.capacity, n.cfg.Kubelet.EvictionHard)
+	return out
+}
+
+// Enforced returns what all pods together are held to by cgroups: capacity without the config's reservations.
+func (n *Node) Enforced() v1.ResourceList {
 	out := n.capacity.DeepCopy()
-	for _, reserved := range []map[string]string{n.cfg.Kubelet.SystemReserved, n.cfg.Kubelet.KubeReserved} {
-		for name, amount := range reserved {
-			q, err := resource.ParseQuantity(amount)
-			if have, ok := out[v1.ResourceName(name)]; err == nil && ok {
-				have.Sub(q)
-				if have.Sign() < 0 {
-					have.Set(0)
-				}
-				out[v1.ResourceName(name)] = have
-			}
-		}
-	}
+	reserve(out, n.cfg.Kubelet.SystemReserved)
+	reserve(out, n.cfg.Kubelet.KubeReserved)
 	return out
 }
 
@@ -138,124 +121,46 @@ func (n *Node) HostsFile() []byte {
 	return n.hosts
 }
 
-// refresh reads addresses and files again if they were read a while ago.
+// refresh reads addresses and files again if they were read a while ago. A file that cannot be read now counts as it was read last.
 func (n *Node) refresh() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if time.Since(n.read) < fresh {
+	if !n.read.IsZero() && time.Since(n.read) < fresh {
 		return
 	}
 	n.read = time.Now()
-	n.ips = n.addresses()
+	n.ips = addresses(n.cfg.NodeIPs)
 	if hosts, err := readFile("/etc/hosts"); err == nil {
 		n.hosts = hosts
 	}
-	n.resolv = nil
-	path := n.cfg.Kubelet.ResolverConfig
-	if path == nil || *path == "" {
-		return
+	if path := n.cfg.Kubelet.ResolverConfig; path != nil && *path != "" {
+		n.readResolvConf(*path)
 	}
-	content, err := readFile(*path)
+}
+
+// readResolvConf reads the resolver configuration; n.mu is held.
+func (n *Node) readResolvConf(path string) {
+	content, err := readFile(path)
 	if err != nil {
-		n.log.Warn("resolver configuration not read: pods get none of the node's name servers", "path", *path, "err", err)
-		n.resolv = &generate.ResolvConf{}
+		n.complain("resolver configuration not read: pods get the name servers that were read last", path, err)
+		if n.resolv == nil {
+			n.resolv = &generate.ResolvConf{}
+		}
 		return
 	}
 	conf, err := generate.ParseResolvConf(content)
 	if err != nil {
-		n.log.Warn("resolver configuration not understood in part", "path", *path, "err", err)
+		n.complain("resolver configuration not understood in part", path, err)
+	} else {
+		n.complaint = ""
 	}
 	n.resolv = &conf
 }
 
-// addresses returns the node's addresses as the config and the interfaces have them.
-func (n *Node) addresses() []string {
-	var out []string
-	for _, ip := range n.cfg.NodeIPs {
-		if !ip.IsUnspecified() {
-			out = append(out, ip.String())
-		}
+// complain says what is wrong with the resolver configuration, once.
+func (n *Node) complain(message, path string, err error) {
+	if text := message + err.Error(); text != n.complaint {
+		n.complaint = text
+		n.log.Warn(message, "path", path, "err", err)
 	}
-	if len(out) > 0 {
-		return out
-	}
-	if ip, err := defaultRouteIP(); err == nil {
-		return []string{ip.String()}
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return []string{"127.0.0.1"}
-	}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
-			return []string{p.Addr().String()}
-		}
-	}
-	return []string{"127.0.0.1"}
-}
-
-// defaultRouteIP returns the IPv4 address of the interface that the default route leaves by (/proc/net/route, proc(5)).
-func defaultRouteIP() (netip.Addr, error) {
-	data, err := readFile("/proc/net/route")
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("reading the routes: %w", err)
-	}
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) < 8 || f[1] != "00000000" || f[7] != "00000000" {
-			continue
-		}
-		iface, err := net.InterfaceByName(f[0])
-		if err != nil {
-			continue
-		}
-		addrs, err := iface.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
-				return p.Addr(), nil
-			}
-		}
-	}
-	return netip.Addr{}, os.ErrNotExist
-}
-
-// MemoryCapacity returns the machine's memory in bytes (/proc/meminfo, MemTotal).
-func MemoryCapacity() (int64, error) {
-	data, err := readFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("reading the machine's memory: %w", err)
-	}
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("reading MemTotal: %w", err)
-			}
-			return kib << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("reading the machine's memory: /proc/meminfo has no MemTotal")
-}
-
-// readFile reads a file of at most maxFile bytes.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile))
-}
-
-func enabled(path string) bool {
-	data, err := readFile(path)
-	return err == nil && strings.TrimSpace(string(data)) == "Y"
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

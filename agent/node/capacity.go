@@ -1,0 +1,145 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/configs"
+)
+
+// evictionResources are the resources that hard eviction keeps some of free, by the signal that it watches.
+func evictionResources() map[string]v1.ResourceName {
+	return map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage}
+}
+
+// capacity reads what the machine has.
+func capacity(cfg *configs.Config) (v1.ResourceList, error) {
+	memory, err := MemoryCapacity()
+	if err != nil {
+		return nil, err
+	}
+	storage, err := storageCapacity(cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	cpus := runtime.NumCPU() // those that the agent may use, where the machine's are not told
+	if data, err := readFile("/sys/devices/system/cpu/online"); err == nil {
+		if n := countCPUs(string(data)); n > 0 {
+			cpus = n
+		}
+	}
+	return v1.ResourceList{
+		v1.ResourceCPU:              *resource.NewQuantity(int64(cpus), resource.DecimalSI),
+		v1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(storage, resource.BinarySI),
+		v1.ResourcePods:             *resource.NewQuantity(int64(cfg.Kubelet.MaxPods), resource.DecimalSI),
+	}, nil
+}
+
+// MemoryCapacity returns the machine's memory in bytes (/proc/meminfo, MemTotal).
+func MemoryCapacity() (int64, error) {
+	data, err := readFile("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("reading the machine's memory: %w", err)
+	}
+	return memTotal(string(data))
+}
+
+// memTotal reads MemTotal of /proc/meminfo, in bytes.
+func memTotal(meminfo string) (int64, error) {
+	for line := range strings.Lines(meminfo) {
+		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 53)
+			if err != nil || kib <= 0 {
+				return 0, fmt.Errorf("reading the machine's memory: MemTotal is %q", strings.TrimSpace(rest))
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("reading the machine's memory: /proc/meminfo has no MemTotal")
+}
+
+// countCPUs counts the processors in a list like "0-3,8,10-11" (cpuset(7), list format); 0 where it is not understood.
+func countCPUs(list string) int {
+	n := 0
+	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := strconv.ParseUint(from, 10, 16)
+		if err != nil {
+			return 0
+		}
+		last := first
+		if isRange {
+			if last, err = strconv.ParseUint(to, 10, 16); err != nil || last < first {
+				return 0
+			}
+		}
+		n += int(last - first + 1)
+	}
+	return n
+}
+
+// storageCapacity returns the size in bytes of the file system that the root directory is on, or will be once it is made.
+func storageCapacity(dir string) (int64, error) {
+	for {
+		var fs unix.Statfs_t
+		err := unix.Statfs(dir, &fs)
+		if err == nil {
+			return int64(fs.Blocks) * fs.Bsize, nil
+		}
+		if parent := filepath.Dir(dir); errors.Is(err, unix.ENOENT) && parent != dir {
+			dir = parent
+			continue
+		}
+		return 0, fmt.Errorf("reading the size of the file system of %s: %w", dir, err)
+	}
+}
+
+// reserve takes reserved amounts off list; what the list does not have is nothing.
+func reserve(list v1.ResourceList, reserved map[string]string) {
+	for name, amount := range reserved {
+		if q, err := resource.ParseQuantity(amount); err == nil {
+			subtract(list, v1.ResourceName(name), q)
+		}
+	}
+}
+
+// take takes off list what hard eviction keeps free: an amount, or a percentage of the capacity.
+func take(list, capacity v1.ResourceList, thresholds map[string]string) {
+	for signal, name := range evictionResources() {
+		threshold, ok := thresholds[signal]
+		if !ok {
+			continue
+		}
+		if percent, ok := strings.CutSuffix(threshold, "%"); ok {
+			share, err := strconv.ParseFloat(percent, 64)
+			whole := capacity[name]
+			if err == nil {
+				subtract(list, name, *resource.NewQuantity(int64(float64(whole.Value())*share/100), resource.BinarySI))
+			}
+		} else if q, err := resource.ParseQuantity(threshold); err == nil {
+			subtract(list, name, q)
+		}
+	}
+}
+
+// subtract takes q off one resource of list, down to nothing.
+func subtract(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
+	have, ok := list[name]
+	if !ok || q.Sign() <= 0 {
+		return
+	}
+	have.Sub(q)
+	if have.Sign() < 0 {
+		have.Set(0)
+	}
+	list[name] = have
+}

@@ -1,0 +1,31 @@
+package node
+
+import (
+	"io"
+	"os"
+	"strings"
+)
+
+// maxFile bounds the files that are read.
+const maxFile = 1 << 20
+
+// readFile reads a file of at most maxFile bytes.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}
+
+// enabled reports whether a kernel parameter says yes.
+func enabled(path string) bool {
+	data, err := readFile(path)
+	return err == nil && strings.TrimSpace(string(data)) == "Y"
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

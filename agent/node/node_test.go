@@ -1,0 +1,278 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/configs"
+)
+
+func TestMemTotal(t *testing.T) {
+	for text, want := range map[string]int64{
+		"MemTotal:       16384256 kB\nMemFree: 1 kB\n": 16384256 << 10,
+		"MemFree: 1 kB\nMemTotal: 1 kB":                1024,
+		"MemTotal:12kB\n":                              12 << 10,
+		"MemTotal: many kB\n":                          0,
+		"MemTotal: -5 kB\n":                            0,
+		"MemTotal: 99999999999999999999 kB\n":          0,
+		"MemFree: 1 kB\n":                              0,
+		"":                                             0,
+	} {
+		got, err := memTotal(text)
+		if got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestCountCPUs(t *testing.T) {
+	for text, want := range map[string]int{
+		"0\n": 1, "0-1\n": 2, "0-3,8,10-11\n": 7, "4-4": 1, "": 0, "\n": 0, "3-1": 0, "x": 0, "0-": 0, "0,,1": 0, "0-99999999": 0,
+	} {
+		if got := countCPUs(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+const routes4 = `Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+wlan0	00000000	0101A8C0	0003	0	0	600	00000000	0	0	0
+eth1	00000000	0102A8C0	0003	0	0	100	00000000	0	0	0
+down0	00000000	0102A8C0	0002	0	0	1	00000000	0	0	0
+blackhole	00000000	00000000	0201	0	0	0	00000000	0	0	0
+half0	00000000	00000000	0001	0	0	0	00000080	0	0	0
+eth1	0002A8C0	00000000	0001	0	0	100	00FFFFFF	0	0	0
+docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+odd0	00000000	0102A8C0	zz	0	0	1	00000000	0	0	0
+odd1	00000000	0102A8C0	0003	0	0	low	00000000	0	0	0
+short	00000000
+`
+
+const routes6 = `fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth1
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000003 00000000 00000003     wlan0
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000064 00000003 00000000 00000003     eth1
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 00000001 00000001 00000000 00000001       lo
+00000000000000000000000000000000 60 00000000000000000000000000000000 00 00000000000000000000000000000000 00000001 00000001 00000000 00000001     v4
+`
+
+func TestDefaultRoutes(t *testing.T) {
+	if got := fmt.Sprint(defaultRoutes4(routes4)); got != "[eth1 wlan0]" {
+		t.Errorf("IPv4: %s", got)
+	}
+	if got := fmt.Sprint(defaultRoutes6(routes6)); got != "[eth1 wlan0]" {
+		t.Errorf("IPv6: %s", got)
+	}
+	for _, text := range []string{"", "\n\n", "\x00", strings.Repeat("x ", 100)} {
+		if len(defaultRoutes4(text))+len(defaultRoutes6(text)) != 0 {
+			t.Errorf("routes in %q", text)
+		}
+	}
+}
+
+func TestGlobal(t *testing.T) {
+	var addrs []net.Addr
+	for _, text := range []string{"127.0.0.1/8", "169.254.1.1/16", "fe80::1/64", "2001:db8::5/64", "192.168.2.7/24", "10.0.0.1/8"} {
+		ip, n, err := net.ParseCIDR(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs = append(addrs, &net.IPNet{IP: ip, Mask: n.Mask})
+	}
+	addrs = append([]net.Addr{&net.UnixAddr{Name: "odd"}}, addrs...)
+	if ip, ok := global(addrs, netip.Addr.Is4); !ok || ip.String() != "192.168.2.7" {
+		t.Errorf("IPv4: %s", ip)
+	}
+	if ip, ok := global(addrs, netip.Addr.Is6); !ok || ip.String() != "2001:db8::5" {
+		t.Errorf("IPv6: %s", ip)
+	}
+	if _, ok := global(addrs[:4], netip.Addr.Is4); ok {
+		t.Error("a local address counts as global")
+	}
+}
+
+func TestConfiguredAddressesWin(t *testing.T) {
+	configured := []netip.Addr{netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.2")}
+	if got := fmt.Sprint(addresses(configured)); got != "[192.0.2.1 192.0.2.2]" {
+		t.Errorf("addresses %s", got)
+	}
+	// Whatever this machine has, there is one address, and it is one.
+	for _, c := range [][]netip.Addr{nil, {netip.IPv6Unspecified()}} {
+		got := addresses(c)
+		if len(got) != 1 {
+			t.Fatalf("addresses %v", got)
+		}
+		if _, err := netip.ParseAddr(got[0]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStorageCapacity(t *testing.T) {
+	dir := t.TempDir()
+	here, err := storageCapacity(dir)
+	if err != nil || here <= 0 {
+		t.Fatalf("%d, %v", here, err)
+	}
+	if there, err := storageCapacity(filepath.Join(dir, "to", "be", "made")); err != nil || there != here {
+		t.Errorf("%d, %v; want %d", there, err, here)
+	}
+	if _, err := storageCapacity(filepath.Join(dir, "nul\x00")); err == nil {
+		t.Error("no error for an impossible path")
+	}
+}
+
+func TestAllocatable(t *testing.T) {
+	n := &Node{cfg: &configs.Config{}, capacity: v1.ResourceList{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "ephemeral-storage": resource.MustParse("100Gi"), "pods": resource.MustParse("110"),
+	}}
+	check := func(what string, got v1.ResourceList, want string) {
+		t.Helper()
+		var out []string
+		for _, name := range []v1.ResourceName{"cpu", "memory", "ephemeral-storage", "pods"} {
+			q := got[name]
+			out = append(out, q.String())
+		}
+		if strings.Join(out, " ") != want {
+			t.Errorf("%s: %q, want %s", what, out, want)
+		}
+		if len(got) != 4 {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	check("nothing reserved", n.Allocatable(), "4 8Gi 100Gi 110")
+	k := &n.cfg.Kubelet
+	k.SystemReserved = map[string]string{"cpu": "500m", "memory": "1Gi", "pid": "100", "odd": "x"}
+	k.KubeReserved = map[string]string{"cpu": "500m", "ephemeral-storage": "200Gi", "memory": "nonsense"}
+	check("enforced", n.Enforced(), "3 7Gi 0 110")
+	k.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "10%", "imagefs.available": "15%", "nodefs.inodesFree": "5%"}
+	check("allocatable", n.Allocatable(), "3 6Gi 0 110")
+	k.KubeReserved = nil
+	check("a share of the disk", n.Allocatable(), "3500m 6Gi 90Gi 110")
+	k.EvictionHard = map[string]string{"memory.available": "x%", "nodefs.available": "y"}
+	check("nonsense", n.Allocatable(), "3500m 7Gi 100Gi 110")
+	check("capacity", n.Capacity(), "4 8Gi 100Gi 110")
+}
+
+func TestResolverConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "resolv.conf")
+		var log bytes.Buffer
+		cfg := &configs.Config{}
+		cfg.NodeIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+		cfg.Kubelet.ResolverConfig = &path
+		n := &Node{cfg: cfg, log: slog.New(slog.NewTextHandler(&log, nil))}
+		servers := func(want string) {
+			t.Helper()
+			resolv := n.Generate().DNS.Resolv
+			if resolv == nil || fmt.Sprint(resolv.Nameservers) != want {
+				t.Errorf("resolver configuration %+v, want %s", resolv, want)
+			}
+		}
+		write := func(text string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		servers("[]")
+		for range 5 {
+			time.Sleep(2 * time.Second)
+			servers("[]")
+		}
+		if got := strings.Count(log.String(), "not read"); got != 1 {
+			t.Errorf("it complained %d times: %s", got, log.String())
+		}
+		write("nameserver 192.0.2.53\n")
+		servers("[]") // not yet
+		time.Sleep(fresh)
+		servers("[192.0.2.53]")
+		os.Remove(path)
+		time.Sleep(fresh)
+		servers("[192.0.2.53]")
+		write("nameserver\nnameserver 192.0.2.54\n")
+		time.Sleep(fresh)
+		servers("[192.0.2.54]")
+		if !strings.Contains(log.String(), "not understood") || strings.Count(log.String(), "not read") != 2 {
+			t.Errorf("log: %s", log.String())
+		}
+		if got := fmt.Sprint(n.HostIPs()); got != "[192.0.2.1]" {
+			t.Errorf("addresses %s", got)
+		}
+		empty := ""
+		other := &Node{cfg: &configs.Config{}, log: n.log}
+		other.cfg.Kubelet.ResolverConfig = &empty
+		if other.Generate().DNS.Resolv != nil {
+			t.Error("a resolver configuration although none is wanted")
+		}
+	})
+}
+
+func TestNew(t *testing.T) {
+	cfg := &configs.Config{}
+	cfg.HostnameOverride, cfg.RootDir = "Node1", t.TempDir()
+	cfg.Kubelet.MaxPods = 42
+	cfg.Kubelet.PodLogsDir = "/var/log/pods"
+	n, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Name != "node1" {
+		t.Errorf("name %q", n.Name)
+	}
+	c := n.Capacity()
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+		if q := c[name]; q.Sign() <= 0 {
+			t.Errorf("capacity has %s %s", q.String(), name)
+		}
+	}
+	if pods := c[v1.ResourcePods]; pods.Value() != 42 {
+		t.Errorf("capacity has %s pods", pods.String())
+	}
+	n.SetRuntimeFeatures(true, true)
+	if g := n.Generate(); !g.Features.RecursiveReadOnly || !g.Features.SupplementalGroupsPolicy || g.PodLogsDir != "/var/log/pods" || len(g.DNS.NodeIPs) != 1 {
+		t.Errorf("for translating pods: %+v", g)
+	}
+	if len(n.HostsFile()) == 0 {
+		t.Log("this machine has no /etc/hosts")
+	}
+	cfg.HostnameOverride = "not a name"
+	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a bad node name was taken")
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	for content, want := range map[string]bool{"Y\n": true, "N\n": false, "": false} {
+		path := filepath.Join(dir, "f")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if enabled(path) != want || !exists(path) {
+			t.Errorf("%q: %v", content, !want)
+		}
+	}
+	if enabled(dir) || exists(filepath.Join(dir, "nothing")) {
+		t.Error("what is not there is there")
+	}
+	big := filepath.Join(dir, "big")
+	if err := os.WriteFile(big, make([]byte, maxFile+10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := readFile(big); err != nil || len(data) != maxFile {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
