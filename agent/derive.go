@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,6 +60,23 @@ func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) {
 	}
 	p.Record.Status = &derived
 	p.Record.Probes = a.probes.Snapshot(p.Pod.UID)
+}
+
+// died reports whether a container has ended that the last status says is running.
+func died(p *steps.Pass) bool {
+	if p.Record.Status == nil {
+		return false
+	}
+	running := map[string]bool{}
+	for _, list := range [][]v1.ContainerStatus{p.Record.Status.InitContainerStatuses, p.Record.Status.ContainerStatuses} {
+		for i := range list {
+			if list[i].State.Running != nil {
+				_, id, _ := strings.Cut(list[i].ContainerID, "://")
+				running[id] = true
+			}
+		}
+	}
+	return slices.ContainsFunc(p.Observed.Containers, func(c *plan.Container) bool { return c.Exited() && running[c.Id] })
 }
 
 // terminationMessages returns, by id, what the containers that ended left as their last words; each is read once, while its file is there.
