@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,12 +15,13 @@ import (
 const maxReports = 3
 
 // TestCrashes plays each story once undisturbed, then once for each call to the runtime and to the cgroups and each side of it with the agent
-// killed there, and once more with the next agent killed soon after, too. The story must come to the same states, with the same sandboxes
+// killed there, and at each third of them with the next agent killed soon after, too. The story must come to the same states, with the same sandboxes
 // and containers, and leave nothing. Since the agent's checkpoints are written between two calls, this kills it before and after each of
 // those writes as well.
 func TestCrashes(t *testing.T) {
 	for _, s := range stories(t) {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			var calm outcome
 			synctest.Test(t, func(t *testing.T) { calm = s.play(t, nil, nil) })
 			if t.Failed() || calm.err != nil {
@@ -35,7 +37,11 @@ func TestCrashes(t *testing.T) {
 				if kind.cgroups {
 					total = calm.cgroups
 				}
-				for at := 1; at <= total; at += step {
+				stride := step
+				if kind.twice {
+					stride *= 3
+				}
+				for at := 1; at <= total; at += stride {
 					var out outcome
 					synctest.Test(t, func(t *testing.T) { out = s.play(t, &crash{kind: kind, at: at}, calm.dumps) })
 					played++
@@ -47,7 +53,7 @@ func TestCrashes(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s, %d failed", plural(played, "crash"), failed)
+			t.Logf("%d crashes, %d failed", played, failed)
 		})
 	}
 }
@@ -96,10 +102,7 @@ type outcome struct {
 
 // play plays the story on a new machine, and with want compares the runtime's state after each act.
 func (s story) play(t *testing.T, c *crash, want []string) (out outcome) {
-	m := newMachine(t, fake.Config{WriteLogs: true})
-	for name, b := range s.behave {
-		m.runtime.Script(name, b...)
-	}
+	m := newMachine(t, fake.Config{WriteLogs: true, Script: s.script})
 	var cgroups atomic.Int64
 	m.atCgroups = func(after bool) {
 		if !after {
@@ -151,7 +154,7 @@ func (s story) run(m *machine, out *outcome, want []string) error {
 			if err := a.goal(m); err != nil {
 				return err
 			}
-			if dump := m.runtime.Dump(); want != nil && dump != want[i] {
+			if dump := m.dump(); want != nil && dump != want[i] {
 				return fmt.Errorf("the runtime has\n%sin place of\n%s", dump, want[i])
 			}
 			return nil
@@ -159,9 +162,24 @@ func (s story) run(m *machine, out *outcome, want []string) error {
 		if err != nil {
 			return fmt.Errorf("act %d: %w", i+1, err)
 		}
-		out.dumps = append(out.dumps, m.runtime.Dump())
+		out.dumps = append(out.dumps, m.dump())
 	}
 	return nil
+}
+
+// dump is the runtime's dump with each sandbox's containers sorted: a container that is held back by its back-off after a crash may be made after
+// those behind it.
+func (m *machine) dump() string {
+	var out, members []string
+	for line := range strings.Lines(m.runtime.Dump() + "\n") {
+		if strings.HasPrefix(line, "\t") {
+			members = append(members, line)
+			continue
+		}
+		slices.Sort(members)
+		out, members = append(append(out, members...), line), nil
+	}
+	return strings.Join(out, "")
 }
 
 // story tells what happened on the machine.

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"golang.org/x/tools/txtar"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri/fake"
 )
@@ -18,9 +18,18 @@ import (
 // story is a pod's whole life, to be crashed everywhere: acts, each with the state that it leads to.
 type story struct {
 	name string
-	// behave says what containers do, by name.
+	// behave says what containers do, by name and attempt; all attempts after the last do the same.
 	behave map[string][]fake.Behavior
 	acts   []act
+}
+
+// script is the behavior of a container of the story.
+func (s story) script(_ *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (fake.Behavior, bool) {
+	list := s.behave[c.GetMetadata().GetName()]
+	if len(list) == 0 {
+		return fake.Behavior{}, false
+	}
+	return list[min(int(c.GetMetadata().GetAttempt()), len(list)-1)], true
 }
 
 // act is something that happens, and what must come of it.
@@ -179,12 +188,4 @@ func all(goals ...func(*machine) error) func(*machine) error {
 		}
 		return errors.Join(errs...)
 	}
-}
-
-// plural words a count.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }

@@ -40,6 +40,7 @@ type machine struct {
 	manifests *manifests
 	watch     *watch
 	log       *logBuffer
+	cfg       *configs.Config
 	agent     *life // nil while none runs
 	latest    atomic.Pointer[life]
 	// atCgroups, if set, is called at each change of a cgroup, before and after it took effect.
@@ -67,6 +68,7 @@ func newMachine(t *testing.T, cfg fake.Config) *machine {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	m.cfg = m.config()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", m.log.tail(60))
@@ -75,6 +77,7 @@ func newMachine(t *testing.T, cfg fake.Config) *machine {
 	return m
 }
 
+// config is that of all agents of the machine, which only read it.
 func (m *machine) config() *configs.Config {
 	m.t.Helper()
 	file := filepath.Join(m.dir, "config.yaml")
@@ -100,9 +103,8 @@ func (m *machine) start() {
 	if m.agent != nil {
 		m.t.Fatal("an agent runs already")
 	}
-	cfg := m.config()
 	log := slog.New(slog.NewTextHandler(m.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	n, err := node.New(cfg, log)
+	n, err := node.New(m.cfg, log)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func (m *machine) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
-	l.agent, err = agent.New(ctx, cfg, agent.Deps{
+	l.agent, err = agent.New(ctx, m.cfg, agent.Deps{
 		Runtime: l.runtime, Cgroups: l.cgroups, Node: n, Metrics: metrics.New(nodeName, "test"), Logger: log, Sources: []source.Source{m.manifests},
 	})
 	if err != nil {
