@@ -87,7 +87,7 @@ func (a *Agent) apply(u source.Update) {
 	a.remember(u.Verdicts)
 	known := a.workers.List()
 	for uid, e := range known {
-		if _, wanted := u.Pods[uid]; !wanted && !e.Forget && a.desired.ready(sourceOf(e.Pod)) {
+		if _, wanted := u.Pods[uid]; !wanted && (!e.Forget || e.Again) && a.desired.ready(sourceOf(e.Pod)) {
 			a.log.Info("pod is not wanted any more", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "uid", uid)
 			a.workers.Remove(uid)
 		}
