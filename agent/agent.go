@@ -102,7 +102,7 @@ type Agent struct {
 	limits    plan.BackoffLimits
 	admission sync.Mutex
 	version   atomic.Pointer[runtimeapi.VersionResponse]
-	beat      atomic.Int64
+	beat      atomic.Pointer[time.Time]
 	ready     chan struct{}
 }
 
@@ -178,7 +178,6 @@ func (a *Agent) loops() []loop {
 
 // Run restores the pods of an earlier run, starts the loops, and returns after ctx has ended and everything has been joined. Pods go on running.
 func (a *Agent) Run(ctx context.Context) error {
-	a.beat.Store(time.Now().UnixNano())
 	close(a.ready)
 	if err := a.prepare(ctx); err != nil {
 		return err
@@ -249,7 +248,11 @@ func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
 // Healthy returns an error when the agent's main loop has not turned for longer than limit: the systemd watchdog and /healthz/syncloop ask.
 func (a *Agent) Healthy(limit time.Duration) error {
-	if late := time.Since(time.Unix(0, a.beat.Load())); late > limit {
+	beat := a.beat.Load()
+	if beat == nil {
+		return nil
+	}
+	if late := time.Since(*beat); late > limit { // by the monotonic clock: the other one may jump
 		return fmt.Errorf("the sync loop has not turned for %s", late.Round(time.Second))
 	}
 	return nil

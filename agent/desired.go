@@ -67,7 +67,8 @@ func (a *Agent) reconcileDesired(ctx context.Context) error {
 	tick := time.NewTicker(beatPeriod)
 	defer tick.Stop()
 	for {
-		a.beat.Store(time.Now().UnixNano())
+		now := time.Now()
+		a.beat.Store(&now)
 		select {
 		case <-ctx.Done():
 			return nil
