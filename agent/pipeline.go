@@ -75,6 +75,8 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 		a.derive(p, work, res)
 	}
 	if err := p.Save(); err != nil && !p.Forget {
+		// An end that is not on record would let the pod run again after a restart. One that is to be forgotten may go on: it frees the full disk.
+		res.Done = res.Done && work.Forget
 		res.Err = errors.Join(res.Err, err)
 	}
 	if res.Err != nil {
@@ -120,7 +122,7 @@ func (a *Agent) decide(p *steps.Pass) plan.Input {
 	in := plan.Input{
 		Pod: p.Pod, Observed: p.Observed, Hash: containerHash,
 		Probes: map[string]plan.ProbeState{}, Busy: map[string]plan.Operation{},
-		Backoff: p.Record.Backoff, RestartFloor: plan.RestartFloors(p.Record.Status),
+		Backoff: p.Record.Backoff, RestartFloor: plan.RestartFloors(p.Record.Status), Ended: plan.Ended(p.Record.Status),
 		InitializedIn: p.Record.InitializedIn, Limits: a.limits, Now: time.Now(),
 	}
 	for name, r := range a.probes.Results(p.Pod.UID) {
@@ -166,8 +168,7 @@ func (a *Agent) up(ctx context.Context, p *steps.Pass) worker.Result {
 		if err != nil {
 			res.Err = fmt.Errorf("%s: %w", step.Name(), err)
 			p.Problem = status.Reason{Reason: step.Name(), Message: err.Error()}
-			// Containers that run are looked after whatever failed before them.
-			if !a.goesOn(step, p) {
+			if !goesOn(step) {
 				return res
 			}
 		}
@@ -179,7 +180,7 @@ func (a *Agent) up(ctx context.Context, p *steps.Pass) worker.Result {
 }
 
 // goesOn reports whether the steps behind a failed one may still be walked: init and containers fail for one container and not for the others.
-func (a *Agent) goesOn(step steps.Step, _ *steps.Pass) bool {
+func goesOn(step steps.Step) bool {
 	switch step.(type) {
 	case steps.Init, steps.Containers:
 		return true
