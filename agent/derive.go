@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,8 +22,9 @@ import (
 	"github.com/berthd/berth/status"
 )
 
-// derive computes the pod's status from what the pass observed and found, and stores it.
-func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) {
+// derive computes the pod's status from what the pass observed and found, writes the checkpoint, and only then tells it: what was told must not be
+// forgotten by a crash. A checkpoint that cannot be written is the error; the status is told all the same.
+func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) error {
 	in := status.Input{
 		Pod:         p.Pod,
 		Previous:    p.Record.Status,
@@ -54,12 +56,14 @@ func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) {
 	if p.Pod.Spec.HostNetwork {
 		in.PodIPs = in.HostIPs
 	}
-	derived := status.Derive(in)
-	if _, changed := a.status.Set(p.Pod, derived); changed {
-		a.startedUp(p.Pod, p.Record.Status, &derived)
-	}
+	derived, before := status.Derive(in), p.Record.Status
 	p.Record.Status = &derived
 	p.Record.Probes = a.probes.Snapshot(p.Pod.UID)
+	err := p.Save()
+	if _, changed := a.status.Set(p.Pod, derived); changed {
+		a.startedUp(p.Pod, before, &derived)
+	}
+	return err
 }
 
 // died reports whether a container has ended that the last status says is running.
@@ -79,9 +83,13 @@ func died(p *steps.Pass) bool {
 	return slices.ContainsFunc(p.Observed.Containers, func(c *plan.Container) bool { return c.Exited() && running[c.Id] })
 }
 
-// terminationMessages returns, by id, what the containers that ended left as their last words; each is read once, while its file is there.
+// terminationMessages returns, by id, what the containers that ended left as their last words; each is read once, while its file is there, and
+// dropped with its container.
 func (a *Agent) terminationMessages(p *steps.Pass) map[string]string {
 	st := a.pods.state(p.Pod.UID)
+	maps.DeleteFunc(st.messages, func(id, _ string) bool {
+		return !slices.ContainsFunc(p.Observed.Containers, func(c *plan.Container) bool { return c.Id == id })
+	})
 	for _, c := range p.Observed.Containers {
 		if !c.Exited() {
 			continue
