@@ -104,7 +104,7 @@ func (s *Starter) start(ctx context.Context, p *Pass, start plan.Start) (hooked 
 		p.markPostStart(id)
 	}
 	if err := s.Runtime.StartContainer(ctx, id); err != nil {
-		delete(p.Record.PostStart, id)
+		// The hook stays noted: a start whose answer was lost may have taken place. Without a process the next pass drops the note.
 		return false, s.failed(ctx, p, name, "RunContainerError", err)
 	}
 	s.Events.Pod(p.Pod, name, v1.EventTypeNormal, "Started", "Container started")
