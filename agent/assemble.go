@@ -153,6 +153,14 @@ func (h *hostCgroups) agree(configured, runtimes cgroups.Driver) cgroups.Driver 
 	return runtimes
 }
 
+// Teardown removes the node's cgroups, if Setup came as far as making any.
+func (h *hostCgroups) Teardown(ctx context.Context) error {
+	if h.Manager == nil {
+		return nil
+	}
+	return h.Manager.Teardown(ctx)
+}
+
 // SandboxResources returns a pod's resources and overhead for its sandbox's config.
 func (h *hostCgroups) SandboxResources(pod *v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources) {
 	return cgroups.SandboxResources(pod, h.Options())
