@@ -1,0 +1,371 @@
+//go:build integration
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+const (
+	// chaosPods is how many pods there are at the start, and chaosCalm how many of them nobody changes.
+	chaosPods, chaosCalm = 30, 15
+	agentKills           = 20
+	runtimeKills         = 5
+	// seedVariable repeats a run: the seed that it printed.
+	seedVariable = "BERTH_TEST_SEED"
+	// adoptionLimit is many times what an adoption takes on an idle machine; the figure itself is in the test's log.
+	adoptionLimit = 10 * time.Second
+)
+
+// chaos is a node under churn: what its manifests say now, and what is known of the pods that nobody changes.
+type chaos struct {
+	e    *env.Env
+	a    *env.Agent
+	rand *rand.Rand
+	// trace is a folder of the host in which every container writes when it starts and ends.
+	trace string
+	// want has the version of each pod whose manifest is there.
+	want map[string]int
+	calm map[string]string
+	next int
+	// floor has the highest restart count seen of each pod's UID.
+	floor map[string]int32
+}
+
+// TestChaos kills the agent at random moments while pods come, change and go, and then containerd.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv(seedVariable); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%s=%d repeats this run's choices", seedVariable, seed)
+	e := env.Containerd(t, env.Options{})
+	c := &chaos{
+		e: e, a: e.StartAgent(t, env.AgentOptions{}), rand: rand.New(rand.NewPCG(seed, 0)), trace: t.TempDir(),
+		want: map[string]int{}, calm: map[string]string{}, floor: map[string]int32{},
+	}
+	if err := os.Chmod(c.trace, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	c.a.WaitUp(t)
+	for i := range chaosPods {
+		name := fmt.Sprintf("churn-%d", i)
+		if i < chaosCalm {
+			name = fmt.Sprintf("calm-%d", i)
+		}
+		c.write(t, name, 1)
+	}
+	c.next = chaosPods
+	c.settle(t)
+	for _, p := range c.pods(t) {
+		if strings.HasPrefix(p.Name, "calm-") {
+			c.calm[p.Name] = running(&p)
+		}
+	}
+	if len(c.calm) != chaosCalm {
+		t.Fatalf("%d calm pods", len(c.calm))
+	}
+	t.Run("agent", c.killAgent)
+	t.Run("adoption", c.adoption)
+	t.Run("containerd", c.killRuntime)
+	for name := range c.want {
+		c.a.RemoveManifest(t, name+".yaml")
+		delete(c.want, name)
+	}
+	env.Eventually(t, "all pods to be gone", func() error {
+		if pods := c.pods(t); len(pods) > 0 {
+			return errors.New(env.Describe(pods))
+		}
+		return nil
+	})
+	var orphans []string
+	nothingLeft(t, func() (left []string) {
+		orphans = nil
+		for _, leak := range e.Leaks() {
+			if orphaned(leak) {
+				orphans = append(orphans, leak)
+			} else {
+				left = append(left, leak)
+			}
+		}
+		return left
+	})
+	for _, o := range orphans {
+		t.Logf("containerd, killed, has left %s", o)
+	}
+	c.traces(t)
+}
+
+// orphaned tells whether a leak is of a kind that containerd makes when it is killed while it starts or deletes a task: it then forgets the shim, and what
+// the shim's runc has noted. No client of its CRI can see or remove either. That the shims' containers are gone is checked by their cgroups.
+func orphaned(leak string) bool {
+	return strings.HasPrefix(leak, "shim ") && !strings.HasPrefix(leak, "shim bundle ") || strings.HasPrefix(leak, "runc state ")
+}
+
+// write puts a version of a pod's manifest. Its container writes its pod's name, version and attempt when it starts and ends.
+func (c *chaos) write(t *testing.T, name string, version int) {
+	t.Helper()
+	put(t, c.a, name, fmt.Sprintf(`
+terminationGracePeriodSeconds: 10
+containers:
+  - name: main
+    image: berth.local/busybox:v1
+    command: [sh, -c, 'echo start %[1]d $UID_ >> /trace/%[2]s; trap "echo end %[1]d $UID_ >> /trace/%[2]s; exit 0" TERM; while true; do sleep 100 & wait $!; done']
+    env: [{name: UID_, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}]
+    volumeMounts: [{name: trace, mountPath: /trace}]
+volumes:
+  - {name: trace, hostPath: {path: %[3]s}}
+`, version, name, c.trace))
+	c.want[name] = version
+}
+
+// churn makes a random change to the manifests.
+func (c *chaos) churn(t *testing.T) {
+	t.Helper()
+	var names []string
+	for name := range c.want {
+		if strings.HasPrefix(name, "churn-") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	name := names[c.rand.IntN(len(names))]
+	switch c.rand.IntN(3) {
+	case 0:
+		c.write(t, name, c.want[name]+1)
+	case 1:
+		if len(names) > chaosPods-chaosCalm-5 {
+			c.a.RemoveManifest(t, name+".yaml")
+			delete(c.want, name)
+		}
+	case 2:
+		if len(names) < chaosPods-chaosCalm+5 {
+			c.next++
+			c.write(t, fmt.Sprintf("churn-%d", c.next), 1)
+		}
+	}
+}
+
+func (c *chaos) killAgent(t *testing.T) {
+	for range agentKills {
+		for range 1 + c.rand.IntN(3) {
+			c.churn(t)
+		}
+		time.Sleep(time.Duration(c.rand.IntN(700)) * time.Millisecond) // the random moment
+		c.a.Kill9()
+		c.calmRuns(t)
+		if err := c.a.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.settle(t)
+	c.check(t)
+	env.Eventually(t, "one shim for each pod", func() error {
+		if n := len(c.e.ShimPIDs()); n != len(c.want) {
+			return fmt.Errorf("%d shims for %d pods", n, len(c.want))
+		}
+		return nil
+	})
+}
+
+// adoption measures, with nothing else to do, how long the agent takes from its start until it shows every pod as ready again.
+func (c *chaos) adoption(t *testing.T) {
+	for len(c.want) < chaosPods {
+		c.next++
+		c.write(t, fmt.Sprintf("churn-%d", c.next), 1)
+	}
+	c.settle(t)
+	before := c.all(t)
+	var took []time.Duration
+	for range 3 {
+		c.a.Kill9()
+		begin := time.Now()
+		if err := c.a.Start(); err != nil {
+			t.Fatal(err)
+		}
+		c.settle(t)
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	t.Logf("adopting %d pods took %v", len(c.want), took)
+	if took[0] > adoptionLimit {
+		t.Errorf("adopting %d pods took %v", len(c.want), took)
+	}
+	if after := c.all(t); !slices.Equal(before, after) {
+		t.Errorf("the restarts changed the pods from\n%s\nto\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+}
+
+func (c *chaos) killRuntime(t *testing.T) {
+	for range runtimeKills {
+		for range 1 + c.rand.IntN(3) {
+			c.churn(t)
+		}
+		time.Sleep(time.Duration(c.rand.IntN(700)) * time.Millisecond) // the random moment
+		if err := c.e.Kill9(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.e.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.calmRuns(t)
+	}
+	c.settle(t)
+	c.check(t)
+}
+
+func (c *chaos) pods(t *testing.T) []corev1.Pod {
+	t.Helper()
+	pods, err := c.a.Pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods
+}
+
+func (c *chaos) all(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, p := range c.pods(t) {
+		out = append(out, running(&p))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// settle waits until exactly the wanted pods are there, in their latest version, and ready.
+func (c *chaos) settle(t *testing.T) {
+	t.Helper()
+	c.a.WaitPods(t, "the pods that the manifests want", func(pods []corev1.Pod) bool {
+		c.falls(t, pods)
+		if len(pods) != len(c.want) {
+			return false
+		}
+		for name, version := range c.want {
+			p := env.Find(pods, name)
+			if p == nil || !env.Ready(p) || !strings.Contains(p.Spec.Containers[0].Command[2], fmt.Sprintf("start %d ", version)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// falls checks that restart counts do not.
+func (c *chaos) falls(t *testing.T, pods []corev1.Pod) {
+	t.Helper()
+	for i := range pods {
+		uid := string(pods[i].UID)
+		n := statusOf(&pods[i], "main").RestartCount
+		if n < c.floor[uid] {
+			t.Errorf("the restart count of %s fell from %d to %d", pods[i].Name, c.floor[uid], n)
+		}
+		c.floor[uid] = n
+	}
+}
+
+// calmRuns checks by the runtime that the calm pods' containers run on, and that no pod has two.
+func (c *chaos) calmRuns(t *testing.T) {
+	t.Helper()
+	list, err := c.e.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPod := map[string][]string{}
+	for _, ctr := range list.Containers {
+		name := ctr.Labels["io.kubernetes.pod.name"]
+		byPod[name] = append(byPod[name], ctr.Id)
+	}
+	for name, ids := range byPod {
+		if len(ids) > 1 {
+			t.Errorf("%s runs %d times: %v", name, len(ids), ids)
+		}
+	}
+	for name, was := range c.calm {
+		if ids := byPod[name]; len(ids) != 1 || !strings.Contains(was, ids[0]) {
+			t.Errorf("the containers of %s are %v, they were %s", name, ids, was)
+		}
+	}
+}
+
+// check compares the calm pods with what they were, and the settled runtime with the pods: one sandbox and one container for each.
+func (c *chaos) check(t *testing.T) {
+	t.Helper()
+	for _, p := range c.pods(t) {
+		if was := c.calm[p.Name]; was != "" && running(&p) != was {
+			t.Errorf("a calm pod was %s and is %s", was, running(&p))
+		}
+		if n := statusOf(&p, "main").RestartCount; n != 0 {
+			t.Errorf("%s has restarted %d times", p.Name, n)
+		}
+	}
+	env.Eventually(t, "the runtime to have what is wanted and no more", func() error {
+		sandboxes, err := c.e.Runtime().ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return err
+		}
+		containers, err := c.e.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+		if err != nil {
+			return err
+		}
+		if len(sandboxes.Items) != len(c.want) || len(containers.Containers) != len(c.want) {
+			return fmt.Errorf("%d sandboxes and %d containers for %d pods", len(sandboxes.Items), len(containers.Containers), len(c.want))
+		}
+		leaks := strings.Join(c.e.Leaks(), "\n")
+		for _, kind := range []string{"address lease", "network namespace", "interface", "pod folder", "log folder", "log link"} {
+			if n := strings.Count("\n"+leaks, "\n"+kind+" "); n != len(c.want) {
+				return fmt.Errorf("%d of kind %s for %d pods", n, kind, len(c.want))
+			}
+		}
+		return nil
+	})
+}
+
+// traces checks what the containers wrote: a pod's instance starts once, ends before the next one starts, and no calm one twice.
+func (c *chaos) traces(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(c.trace, "*"))
+	if err != nil || len(files) < chaosPods {
+		t.Fatalf("traces %v, %v", files, err)
+	}
+	for _, f := range files {
+		open := ""
+		started := map[string]bool{}
+		for _, line := range lines(f) {
+			what, instance, _ := strings.Cut(line, " ")
+			switch {
+			case what == "start" && (open != "" || started[instance]):
+				t.Errorf("%s: %s while %q has not ended, or again", filepath.Base(f), line, open)
+			case what == "start":
+				open, started[instance] = instance, true
+			case what == "end" && open != instance:
+				t.Errorf("%s: %s while %q runs", filepath.Base(f), line, open)
+			case what == "end":
+				open = ""
+			}
+		}
+		if strings.HasPrefix(filepath.Base(f), "calm-") && len(started) != 1 {
+			t.Errorf("%s has had %d instances", filepath.Base(f), len(started))
+		}
+	}
+}
