@@ -108,11 +108,11 @@ func (a *Agent) Story(uid podUID) (server.Story, bool) {
 	return story, true
 }
 
-// KillPods cuts the grace of every pod short: what still runs is killed.
+// KillPods cuts the grace of every pod short: what still runs is killed after the least time that containers get.
 func (a *Agent) KillPods() {
-	none := int64(0)
+	least := int64(2) // seconds, as in steps.Stopper
 	for uid := range a.workers.List() {
-		a.workers.Stop(uid, worker.Stop{Grace: &none})
+		a.workers.Stop(uid, worker.Stop{Grace: &least})
 	}
 }
 
