@@ -32,11 +32,11 @@ func (d Dirs) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 }
 
 // Remove deletes the pod's logs once nobody wants the pod any more; its directory went with its volumes.
-func (d Dirs) Remove(_ context.Context, p *Pass) (Outcome, error) {
+func (d Dirs) Remove(ctx context.Context, p *Pass) (Outcome, error) {
 	if !p.Forget {
 		return Outcome{}, nil
 	}
-	if err := os.RemoveAll(d.logDir(p)); err != nil {
+	if err := volumes.RemoveDir(ctx, d.logDir(p)); err != nil {
 		return Outcome{}, fmt.Errorf("removing the log directory: %w", err)
 	}
 	return Outcome{}, d.removeLinks(p)

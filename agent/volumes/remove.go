@@ -53,6 +53,20 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	return removeTree(ctx, int(pods.Fd()), string(uid))
 }
 
+// RemoveDir deletes the directory at path, an absolute one, with all that is in it. It follows no symbolic link beneath path's parent and crosses no
+// mount point: there it ends with [ErrMounted]. What does not exist is deleted.
+func RemoveDir(ctx context.Context, path string) error {
+	parent, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return removeTree(ctx, int(parent.Fd()), filepath.Base(path))
+}
+
 // unmountRounds bounds how often the mount table is read again because something was mounted meanwhile.
 const unmountRounds = 3
 

@@ -200,3 +200,17 @@ func TestRemoveGoesOn(t *testing.T) {
 		t.Error("the directory is still there")
 	}
 }
+
+func TestRemoveDir(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	write(t, outside+"/precious", "x")
+	write(t, root+"/logs/pod/app/0.log", "y")
+	must(t, os.Symlink(outside, root+"/logs/pod/link"))
+	for range 2 { // what is gone is removed
+		must(t, RemoveDir(t.Context(), root+"/logs/pod"))
+	}
+	must(t, RemoveDir(t.Context(), root+"/nowhere/pod"))
+	if exists(root+"/logs/pod") || !exists(root+"/logs") || !exists(outside+"/precious") {
+		t.Error("removed too little or too much")
+	}
+}
