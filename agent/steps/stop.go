@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -128,7 +129,8 @@ func (s *Stopper) preStop(k plan.Kill) *v1.LifecycleHandler {
 	return id.PreStop
 }
 
-// grace returns how long the container has from now: what the stop asks for, else the failed probe's, else the pod's.
+// grace returns how long the container has from now: what the stop asks for, else the failed probe's, else the pod's. A sidecar, which waits for its turn when
+// the pod ends, has what those before it left of the pod's.
 func (s *Stopper) grace(p *Pass, k plan.Kill) time.Duration {
 	seconds := podGrace(p.Pod)
 	switch {
@@ -137,7 +139,18 @@ func (s *Stopper) grace(p *Pass, k plan.Kill) time.Duration {
 	case k.Grace != nil:
 		seconds = *k.Grace
 	}
-	return time.Duration(seconds) * time.Second
+	grace := time.Duration(seconds) * time.Second
+	if p.Stop != nil && grace > 0 && sidecar(p.Pod, k.Container.Name()) {
+		return max(grace-time.Since(p.Stop.Since), minGrace)
+	}
+	return grace
+}
+
+// sidecar reports whether the named container is an init container that goes on running.
+func sidecar(pod *v1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
+		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+	})
 }
 
 // podGrace returns the pod's own grace in seconds.
