@@ -309,4 +309,3 @@ func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
-
