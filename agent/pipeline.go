@@ -53,7 +53,7 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 		return worker.Result{} // found in the runtime, and no source has claimed or disowned it yet
 	case work.Phase == worker.Running:
 		if died(p) {
-			a.derive(p, work, res) // said at once, not only after the successor runs
+			_ = a.derive(p, work, res) // said at once, not only after the successor runs; the one below tells the error
 		}
 		res = a.up(ctx, p)
 	default:
@@ -71,10 +71,9 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 			res.RetryAt = earlier(res.RetryAt, time.Now())
 		}
 	}
-	if !p.Forget {
-		a.derive(p, work, res)
-	}
-	if err := p.Save(); err != nil && !p.Forget {
+	if p.Forget {
+		_ = p.Save() // the record goes anyway
+	} else if err := a.derive(p, work, res); err != nil {
 		// An end that is not on record would let the pod run again after a restart. One that is to be forgotten may go on: it frees the full disk.
 		res.Done = res.Done && work.Forget
 		res.Err = errors.Join(res.Err, err)
