@@ -56,6 +56,7 @@ type life struct {
 	done    chan error
 	watched chan struct{}
 	crashed chan struct{} // closed by crash
+	dead    atomic.Bool   // set by crash before anything else: what is told from now on was never told
 	once    sync.Once
 }
 
@@ -125,7 +126,7 @@ func (m *machine) start() {
 	go func() { l.done <- l.agent.Run(ctx) }()
 	go func() {
 		defer close(l.watched)
-		m.watch.run(ctx, l.agent)
+		m.watch.run(ctx, l)
 	}()
 }
 
@@ -163,6 +164,7 @@ func (m *machine) kill() {
 // crash cuts an agent off from everything: nothing that it does from now on has an effect. It may be called by the agent's own goroutines.
 func (m *machine) crash(l *life) {
 	l.once.Do(func() {
+		l.dead.Store(true)
 		l.runtime.Sever()
 		l.cgroups.freeze()
 		if err := os.Rename(m.dir, m.dir+".away"); err != nil {
@@ -291,15 +293,17 @@ func newWatch() *watch {
 	return &watch{restarts: map[string]int32{}, terminal: map[types.UID]v1.PodPhase{}}
 }
 
-func (w *watch) run(ctx context.Context, a *agent.Agent) {
-	changed, stop := a.WatchPods()
+func (w *watch) run(ctx context.Context, l *life) {
+	changed, stop := l.agent.WatchPods()
 	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			w.see(a.Pods())
+			if pods := l.agent.Pods(); !l.dead.Load() {
+				w.see(pods)
+			}
 		}
 	}
 }
