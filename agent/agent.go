@@ -131,6 +131,7 @@ func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 		return tasks.New(ctx, func() { a.workers.Wake(uid) })
 	}}
 	a.objects.OnChange(a.objectChanged)
+	a.metrics.Running(a.observer.Counts)
 	a.assemble()
 	a.steps = a.ladder()
 	return a, nil
@@ -145,7 +146,7 @@ func (a *Agent) assemble() {
 		Runtime: a.deps.Runtime, Importer: a.deps.Importer, Events: a.events.Pod, Logger: a.log, Wake: func(uid types.UID) { a.workers.Wake(uid) },
 	})
 	a.probes = probes.New(probes.Config{}, probes.Deps{
-		Exec: a.exec, OnChange: func(uid types.UID) { a.workers.Wake(uid) }, Events: a.events.Pod, Logger: a.log,
+		Exec: a.exec, OnChange: func(uid types.UID) { a.workers.Wake(uid) }, Events: a.events.Pod, Observe: a.metrics.Probe, Logger: a.log,
 	})
 	runner := hooks.New(hooks.Config{}, hooks.Deps{Exec: a.exec, Events: a.events.Pod, Logger: a.log})
 	a.starter = &steps.Starter{
@@ -211,7 +212,30 @@ func (a *Agent) prepare(ctx context.Context) error {
 	if err := a.deps.Cgroups.Setup(ctx); err != nil {
 		return fmt.Errorf("setting up the node's cgroups: %w", err)
 	}
+	a.meetRuntime(ctx)
 	return nil
+}
+
+// meetRuntime asks the runtime for its name and for what it can do. It has answered before; what it does not say is taken as not there.
+func (a *Agent) meetRuntime(ctx context.Context) {
+	if v, err := a.deps.Runtime.Version(ctx); err != nil {
+		a.log.Warn("the runtime does not say its version", "err", err)
+	} else {
+		a.version.Store(v)
+		a.log.Info("container runtime", "name", v.RuntimeName, "version", v.RuntimeVersion, "api", v.RuntimeApiVersion)
+	}
+	st, err := a.deps.Runtime.Status(ctx, false)
+	if err != nil {
+		a.log.Warn("the runtime does not say what it can do", "err", err)
+		return
+	}
+	recursive := false
+	for _, h := range st.GetRuntimeHandlers() {
+		if h.Name == "" {
+			recursive = h.GetFeatures().GetRecursiveReadOnlyMounts()
+		}
+	}
+	a.node.SetRuntimeFeatures(st.GetFeatures().GetSupplementalGroupsPolicy(), recursive)
 }
 
 // running is a loop that was started.
@@ -246,7 +270,8 @@ func (r *running) stop() error {
 // Ready is closed once Run has begun: the agent answers, whether or not its runtime does.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Healthy returns an error when the agent's main loop has not turned for longer than limit: the systemd watchdog and /healthz/syncloop ask.
+// Healthy returns an error when the agent's main loop has not turned for longer than limit: the systemd watchdog and /healthz/syncloop ask. An agent
+// that still waits for its runtime is healthy: to start it again would not help.
 func (a *Agent) Healthy(limit time.Duration) error {
 	beat := a.beat.Load()
 	if beat == nil {

@@ -54,7 +54,7 @@ func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slo
 	}
 	a, err = New(ctx, cfg, Deps{
 		Runtime: rt, Importer: rt, Node: n, Metrics: set, Logger: log,
-		Cgroups: &hostCgroups{cfg: cfg, runtime: rt, capacity: n.Capacity(), allocatable: n.Allocatable(), log: log},
+		Cgroups: &hostCgroups{cfg: cfg, runtime: rt, capacity: n.Capacity(), allocatable: n.Enforced(), log: log},
 	})
 	if err != nil {
 		closeAll()

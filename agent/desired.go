@@ -119,7 +119,7 @@ func (a *Agent) disown(uid podUID) {
 
 // same reports whether two versions of a pod differ in nothing that matters to its worker.
 func same(x, y *v1.Pod) bool {
-	return x == y || equality.Semantic.DeepEqual(x.Spec, y.Spec) &&
+	return x == y || x.Namespace == y.Namespace && x.Name == y.Name && equality.Semantic.DeepEqual(x.Spec, y.Spec) &&
 		equality.Semantic.DeepEqual(x.Labels, y.Labels) && equality.Semantic.DeepEqual(meaningful(x), meaningful(y))
 }
 

@@ -16,6 +16,9 @@ func (a *Agent) gone(uid podUID) {
 	a.admitted.remove(uid)
 	a.images.Forget(uid)
 	a.probes.Stop(uid)
+	if s, ok := a.status.Get(uid); ok {
+		a.metrics.ForgetPod(s.Namespace, s.Name, uid)
+	}
 	a.observer.Forget(uid)
 	a.status.Delete(uid)
 	a.timeline.Forget(uid)

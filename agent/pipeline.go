@@ -18,7 +18,7 @@ import (
 // ladder is a pod's life, in order: bring-up reads it downwards, take-down upwards.
 func (a *Agent) ladder() []steps.Step {
 	return []steps.Step{
-		steps.Admit{Others: a.admittedBeside, Lock: &a.admission, Save: a.saveAdmission},
+		steps.Admit{Others: a.admittedBeside, MaxPods: a.node.MaxPods(), Lock: &a.admission, Save: a.saveAdmission},
 		steps.Dirs{Volumes: a.volumes, PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir},
 		steps.Cgroup{Cgroups: a.deps.Cgroups},
 		steps.Volumes{Manager: a.volumes, Events: a.events, HostIPs: a.node.HostIPs},
@@ -74,9 +74,9 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 	if p.Forget {
 		_ = p.Save() // the record goes anyway
 	} else if err := a.derive(p, work, res); err != nil {
+		res.Err = errors.Join(res.Err, err)
 		// An end that is not on record would let the pod run again after a restart. One that is to be forgotten may go on: it frees the full disk.
 		res.Done = res.Done && work.Forget
-		res.Err = errors.Join(res.Err, err)
 	}
 	if res.Err != nil {
 		p.Log.Error("pass failed; it is tried again", "phase", work.Phase, "err", res.Err)

@@ -19,6 +19,8 @@ type Input struct {
 	Pod *v1.Pod
 	// Others are the admitted pods that have not ended.
 	Others []*v1.Pod
+	// MaxPods is how many pods the node takes (maxPods, podsPerCore); 0 means any number.
+	MaxPods int
 }
 
 // Rejection is why a pod may not run: the pod status's reason and message.
@@ -31,7 +33,7 @@ type predicate func(Input) *Rejection
 
 // predicates returns the rules in the order in which they are asked; the reasons are upstream's (FEATURES 1.2).
 func predicates() []predicate {
-	return []predicate{osLabel, osField, osSelector, portsFree}
+	return []predicate{osLabel, osField, osSelector, roomLeft, portsFree}
 }
 
 // Check asks every predicate in order and returns the first rejection, nil for a pod that may run.
@@ -42,6 +44,14 @@ func Check(in Input) *Rejection {
 		}
 	}
 	return nil
+}
+
+// roomLeft refuses a pod on a node that has as many as it takes (row 23).
+func roomLeft(in Input) *Rejection {
+	if in.MaxPods == 0 || len(in.Others) < in.MaxPods {
+		return nil
+	}
+	return &Rejection{"OutOfpods", fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(in.Others), in.MaxPods)}
 }
 
 // osLabel refuses pods that are labelled for another operating system.

@@ -117,7 +117,7 @@ func TestOrder(t *testing.T) {
 	p.Labels = map[string]string{v1.LabelOSStable: "windows"}
 	p.Spec.OS = &v1.PodOS{Name: v1.Windows}
 	p.Spec.NodeSelector = p.Labels
-	in := Input{Pod: p, Others: []*v1.Pod{pod("80")}}
+	in := Input{Pod: p, Others: []*v1.Pod{pod("80")}, MaxPods: 1}
 	for _, undo := range []struct {
 		reason string
 		mend   func()
@@ -125,6 +125,7 @@ func TestOrder(t *testing.T) {
 		{"PodOSSelectorNodeLabelDoesNotMatch", func() { p.Labels = nil }},
 		{"PodOSNotSupported", func() { p.Spec.OS = nil }},
 		{"NodeAffinity", func() { p.Spec.NodeSelector = nil }},
+		{"OutOfpods", func() { in.MaxPods = 2 }},
 		{"NodePorts", func() { in.Others = nil }},
 	} {
 		if r := Check(in); r == nil || r.Reason != undo.reason {

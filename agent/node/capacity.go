@@ -40,7 +40,7 @@ func capacity(cfg *configs.Config) (v1.ResourceList, error) {
 		v1.ResourceCPU:              *resource.NewQuantity(int64(cpus), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
 		v1.ResourceEphemeralStorage: *resource.NewQuantity(storage, resource.BinarySI),
-		v1.ResourcePods:             *resource.NewQuantity(int64(cfg.Kubelet.MaxPods), resource.DecimalSI),
+		v1.ResourcePods:             *resource.NewQuantity(maxPods(cfg, cpus), resource.DecimalSI),
 	}, nil
 }
 
@@ -142,4 +142,13 @@ func subtract(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 		have.Set(0)
 	}
 	list[name] = have
+}
+
+// maxPods returns how many pods the node takes: the config's maxPods, and no more than its podsPerCore allows.
+func maxPods(cfg *configs.Config, cpus int) int64 {
+	most := int64(cfg.Kubelet.MaxPods)
+	if perCore := int64(cfg.Kubelet.PodsPerCore); perCore > 0 {
+		most = min(most, perCore*int64(cpus))
+	}
+	return most
 }

@@ -95,6 +95,9 @@ func (n *Node) HostIPs() []string {
 	return slices.Clone(n.ips)
 }
 
+// MaxPods returns how many pods the node takes: the config's maxPods, and no more than its podsPerCore allows.
+func (n *Node) MaxPods() int { return int(n.capacity.Pods().Value()) }
+
 // Capacity returns what the machine has.
 func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
 

@@ -13,6 +13,8 @@ import (
 type Admit struct {
 	// Others returns the admitted pods that have not ended, without the one asked about.
 	Others func(*v1.Pod) []*v1.Pod
+	// MaxPods is how many pods the node takes; 0 means any number.
+	MaxPods int
 	// Lock makes admissions one after the other, so that two pods cannot both be given the same port.
 	Lock interface {
 		Lock()
@@ -30,7 +32,7 @@ func (a Admit) Ensure(_ context.Context, p *Pass) (Outcome, error) {
 	if p.Record.Rejected == nil && !p.Record.Admitted {
 		a.Lock.Lock()
 		defer a.Lock.Unlock()
-		if r := admit.Check(admit.Input{Pod: p.Pod, Others: a.Others(p.Pod)}); r != nil {
+		if r := admit.Check(admit.Input{Pod: p.Pod, Others: a.Others(p.Pod), MaxPods: a.MaxPods}); r != nil {
 			p.Record.Rejected = &checkpoint.Rejected{Reason: r.Reason, Message: r.Message}
 		} else {
 			p.Record.Admitted = true

@@ -148,11 +148,9 @@ func (s Sandbox) explain(ctx context.Context, p *Pass, err error) {
 
 // Remove stops the pod's sandboxes once no container runs; with p.Forget it removes them.
 func (s Sandbox) Remove(ctx context.Context, p *Pass) (Outcome, error) {
-	if err := s.clear(ctx, p); err != nil {
-		return Outcome{Halt: true}, err
-	}
 	if !p.Forget {
-		return Outcome{}, nil
+		err := s.clear(ctx, p)
+		return Outcome{Halt: err != nil}, err
 	}
 	for _, sb := range p.Observed.Sandboxes {
 		if err := s.Runtime.RemovePodSandbox(ctx, sb.Id); err != nil {
