@@ -209,7 +209,9 @@ func (r *runner) ready(ctx context.Context, ended chan error) (bool, error) {
 	case err := <-ended:
 		ended <- nil
 		cancel()
-		_ = <-answer // says that the wait was cancelled
+		if waited := <-answer; err == nil {
+			err = waited
+		}
 		return false, err
 	case err := <-answer:
 		if err != nil && ctx.Err() == nil {

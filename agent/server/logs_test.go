@@ -1,0 +1,119 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const logLines = `2026-01-01T00:00:01.000000000Z stdout F one
+2026-01-01T00:00:02.000000000Z stderr F two
+2026-01-01T00:00:03.000000000Z stdout F three
+`
+
+// withLogs gives the pod's containers logs.
+func withLogs(t *testing.T, f *fixture) *rig {
+	t.Helper()
+	r := start(t, f)
+	dir := filepath.Join(r.logs, "default_web-node_u1", "main")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "0.log"), []byte(logLines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(filepath.Dir(r.logs), "secret")
+	if err := os.WriteFile(secret, []byte(logLines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, filepath.Join(dir, "link.log")); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	running := runtimeapi.ContainerState_CONTAINER_RUNNING
+	f.statuses = map[string]*runtimeapi.ContainerStatus{
+		"id-main":   {State: running, LogPath: filepath.Join(dir, "0.log")},
+		"id-again":  {State: running, LogPath: filepath.Join(dir, "link.log")},
+		"id-before": {State: running, LogPath: secret},
+	}
+	return r
+}
+
+func TestLogs(t *testing.T) {
+	r := withLogs(t, &fixture{})
+	for query, want := range map[string]string{
+		"":                                "one\ntwo\nthree\n",
+		"?tailLines=1":                    "three\n",
+		"?tail=2":                         "two\nthree\n",
+		"?tailLines=0":                    "",
+		"?limitBytes=5":                   "one\nt",
+		"?timestamps=true&tailLines=1":    "2026-01-01T00:00:03.000000000Z three\n",
+		"?sinceTime=2026-01-01T00:00:02Z": "two\nthree\n",
+		"?sinceSeconds=1":                 "",
+		"?stream=Stderr":                  "two\n",
+	} {
+		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/main"+query, nil); code != 200 || text != want {
+			t.Errorf("%s: %d %q, want %q", query, code, text, want)
+		}
+	}
+	for what, path := range map[string]string{
+		"a link":                    "again",
+		"a file beside the log dir": "again?previous=true",
+	} {
+		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/"+path, nil); code == 200 || strings.Contains(text, "three") {
+			t.Errorf("%s was read: %d %q", what, code, text)
+		}
+	}
+}
+
+func TestFollowedLog(t *testing.T) {
+	f := &fixture{}
+	r := withLogs(t, f)
+	resp, err := r.http.Get("http://berth/containerLogs/default/web-node/main?follow=true&tailLines=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	if line, err := lines.ReadString('\n'); err != nil || line != "three\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	log, err := os.OpenFile(f.statuses["id-main"].LogPath, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	fmt.Fprintln(log, "2026-01-01T00:00:04.000000000Z stdout F four")
+	if line, err := lines.ReadString('\n'); err != nil || line != "four\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	f.mu.Lock()
+	f.statuses["id-main"].State = runtimeapi.ContainerState_CONTAINER_EXITED
+	f.mu.Unlock()
+	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+		t.Errorf("after the container's end: %q %v", rest, err)
+	}
+}
+
+// TestFollowedLogOfEndingServer shows that a reader can tell a log that was broken off from one that ended.
+func TestFollowedLogOfEndingServer(t *testing.T) {
+	r := withLogs(t, &fixture{})
+	resp, err := r.http.Get("http://berth/containerLogs/default/web-node/main?follow=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := r.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("the log seems to have ended")
+	}
+}
