@@ -114,8 +114,9 @@ func TestChaos(t *testing.T) {
 	c.traces(t)
 }
 
-// orphaned tells whether a leak is of a kind that containerd makes when it is killed while it starts or deletes a task: it then forgets the shim, and what
-// the shim's runc has noted. No client of its CRI can see or remove either. That the shims' containers are gone is checked by their cgroups.
+// orphaned tells whether a leak is of a kind that was seen to outlive a killed containerd while its CRI listed nothing any more: a shim, or what
+// its runc has noted, of a task that was perhaps being started or deleted. The agent, which knows the CRI alone, cannot remove either. Cgroups, mounts and
+// namespaces of such a task would be leaks all the same. That kills of the agent alone leave no shim is checked after them.
 func orphaned(leak string) bool {
 	return strings.HasPrefix(leak, "shim ") && !strings.HasPrefix(leak, "shim bundle ") || strings.HasPrefix(leak, "runc state ")
 }
