@@ -149,12 +149,12 @@ func (a *Agent) assemble() {
 		Exec: a.exec, OnChange: func(uid types.UID) { a.workers.Wake(uid) }, Events: a.events.Pod, Observe: a.metrics.Probe, Logger: a.log,
 	})
 	runner := hooks.New(hooks.Config{}, hooks.Deps{Exec: a.exec, Events: a.events.Pod, Logger: a.log})
+	a.stopper = &steps.Stopper{Runtime: a.deps.Runtime, Hooks: runner, Events: a.events, HostIPs: a.node.HostIPs}
 	a.starter = &steps.Starter{
-		Runtime: a.deps.Runtime, Volumes: a.volumes, Hooks: runner, Events: a.events, Node: nodeView{a}, Limits: a.limits,
+		Runtime: a.deps.Runtime, Volumes: a.volumes, Hooks: runner, Stopper: a.stopper, Events: a.events, Node: nodeView{a}, Limits: a.limits,
 		PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir,
 		Started: func(kind plan.Kind, err error) { a.metrics.ContainerStarted(string(kind), err) },
 	}
-	a.stopper = &steps.Stopper{Runtime: a.deps.Runtime, Hooks: runner, Events: a.events, HostIPs: a.node.HostIPs}
 }
 
 // loop is one of the agent's long-running parts.

@@ -2,9 +2,14 @@ package agent
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/cri"
 )
 
 // housekeepingPeriod is how often leftovers are looked for and the QoS cgroups brought up to date when nothing changed (FEATURES 2.2: on
@@ -56,11 +61,12 @@ func (a *Agent) prune(ctx context.Context) {
 	if err != nil {
 		a.log.Warn("pod cgroups not listed; leftovers stay", "err", err)
 	}
-	known := a.workers.List()
+	queued := a.workers.List()
 	orphan := func(uid podUID) bool {
-		_, hasWorker := known[uid]
+		_, hadWorker := queued[uid]
+		_, hasWorker := a.workers.Get(uid)
 		_, inRuntime := listed[uid]
-		return !hasWorker && !inRuntime
+		return !hadWorker && !hasWorker && !inRuntime
 	}
 	for _, uid := range cgroups {
 		if orphan(uid) {
@@ -70,6 +76,22 @@ func (a *Agent) prune(ctx context.Context) {
 	for _, uid := range dirs {
 		if orphan(uid) {
 			a.pruned(uid, "directory", a.volumes.Remove(ctx, uid))
+			a.pruneLogs(ctx, uid)
+		}
+	}
+}
+
+// pruneLogs removes the log directories of a pod whose own directory was a leftover. Others' logs are left alone: agents may share the place.
+func (a *Agent) pruneLogs(ctx context.Context, uid podUID) {
+	root := a.cfg.Kubelet.PodLogsDir
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		a.log.Warn("log directories not listed; leftovers stay", "err", err)
+		return
+	}
+	for _, e := range entries {
+		if id, ok := cri.ParsePodLogDir(e.Name()); ok && id.UID == uid {
+			a.pruned(uid, "log directory", volumes.RemoveDir(ctx, filepath.Join(root, e.Name())))
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (a *Agent) newPass(work worker.Work, st *podState) *steps.Pass {
 func (a *Agent) collect(p *steps.Pass) {
 	ended := p.Tasks.Collect()
 	for id := range p.Record.PostStart {
-		if err, ok := ended[steps.PostStartTask(id)]; ok && !errors.Is(err, context.Canceled) {
+		if err, ok := ended[steps.PostStartTask(id)]; ok && err == nil {
 			delete(p.Record.PostStart, id)
 		}
 	}

@@ -15,8 +15,8 @@ func (a *Agent) watchRuntime(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ctx.Err() == nil; {
 		began := time.Now()
 		events, err := a.deps.Runtime.Events(ctx)
+		a.relist(ctx) // whether or not there are events: what was missed meanwhile is seen
 		if err == nil {
-			a.relist(ctx)
 			a.drain(ctx, events)
 		}
 		if ctx.Err() != nil {
@@ -24,7 +24,6 @@ func (a *Agent) watchRuntime(ctx context.Context) error {
 		}
 		switch {
 		case errdefs.IsNotImplemented(err):
-			a.relist(ctx)
 			wait = time.Second
 		case time.Since(began) > time.Second:
 			wait = 50 * time.Millisecond

@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/hex"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"strings"
@@ -35,7 +36,7 @@ func (d Decoder) decodePod(v Verdict, e element) Item {
 	}
 	d.staticDefaults(&pod, v.File)
 	v.Namespace, v.Name = pod.Namespace, pod.Name
-	if p := e.fieldProblem(validatePod(&pod)); p != nil {
+	if p := e.fieldProblem(append(validateUID(pod.UID), validatePod(&pod)...)); p != nil {
 		return rejected(v, *p)
 	}
 	out := &v1.Pod{}
@@ -92,6 +93,22 @@ func tolerateNoExecute(pod *core.Pod) {
 	if !found {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, core.Toleration{Operator: core.TolerationOpExists, Effect: core.TaintEffectNoExecute})
 	}
+}
+
+// uidLength is the longest UID in bytes that still fits, with what is put around it, into one name of a file, a cgroup and a systemd slice.
+const uidLength = 128
+
+// validateUID refuses a UID that could not name the pod's directories and cgroups. The API server makes UIDs itself and so has no rule for them; here a
+// manifest may set one.
+func validateUID(uid types.UID) field.ErrorList {
+	plain := strings.IndexFunc(string(uid), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
+	}) < 0
+	if plain && len(uid) <= uidLength && !strings.HasPrefix(string(uid), ".") && !strings.Contains(string(uid), "..") {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), string(uid),
+		fmt.Sprintf("must be at most %d letters, digits, '-' and '.', without '.' at its beginning and without '..'", uidLength))}
 }
 
 // validatePod validates a pod as the API server does on creation, with the feature gates of release 1.36.

@@ -29,6 +29,8 @@ type Starter struct {
 	Runtime cri.ContainerRuntime
 	Volumes *volumes.Manager
 	Hooks   *hooks.Runner
+	// Stopper stops a container whose postStart hook failed.
+	Stopper *Stopper
 	Events  EventSink
 	Node    NodeView
 	Limits  plan.BackoffLimits
@@ -207,9 +209,9 @@ func (s *Starter) mounts(ctx context.Context, p *Pass, start plan.Start) (genera
 }
 
 // postStart runs the container's hook beside the worker. A hook that fails has the container stopped, as upstream does; one that was
-// cut off by the agent's end stays noted and runs again.
+// cut off by the agent's end, or whose container could not be stopped, stays noted and runs again.
 func (s *Starter) postStart(p *Pass, c *v1.Container, id string) {
-	pod, podIP := p.Pod, first(p.PodIPs)
+	pod, podIP, log := p.Pod, first(p.PodIPs), p.Log
 	if pod.Spec.HostNetwork {
 		podIP = first(s.Node.HostIPs())
 	}
@@ -218,13 +220,12 @@ func (s *Starter) postStart(p *Pass, c *v1.Container, id string) {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		p.Log.Warn("postStart hook failed: the container is stopped", "container", c.Name, "err", err)
-		s.Events.Pod(pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-		s.Events.Pod(pod, c.Name, v1.EventTypeNormal, "Killing", "FailedPostStartHook")
-		if stopErr := s.Runtime.StopContainer(ctx, id, time.Duration(podGrace(pod))*time.Second); stopErr != nil {
-			return errors.Join(err, fmt.Errorf("stopping the container after its postStart hook failed: %w", stopErr))
-		}
-		return err
+		log.Warn("postStart hook failed: the container is stopped", "container", c.Name, "err", err)
+		s.Events.Pod(pod, c.Name, v1.EventTypeWarning, hooks.ReasonFailedPostStartHook, hooks.MessageFailedPostStartHook)
+		return errors.Join(err, s.Stopper.end(ctx, ending{
+			pod: pod, spec: c, id: id, podIP: podIP, hook: c.Lifecycle.PreStop, grace: time.Duration(podGrace(pod)) * time.Second,
+			message: hooks.ReasonFailedPostStartHook, log: log,
+		}))
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -40,37 +41,46 @@ type Stopper struct {
 
 // stop begins to stop a container: its preStop hook, then its stop signal, then SIGKILL, all within the grace.
 func (s *Stopper) stop(ctx context.Context, p *Pass, k plan.Kill) {
-	id := k.Container.Id
-	grace := s.grace(p, k)
-	p.Tasks.Cancel(ctx, PostStartTask(id))
-	hook := s.preStop(k)
-	spec, podIP := k.Spec, s.podIP(p)
-	if spec == nil {
-		spec = &v1.Container{Name: k.Container.Name()}
+	e := ending{pod: p.Pod, spec: k.Spec, id: k.Container.Id, podIP: s.podIP(p), hook: s.preStop(k), grace: s.grace(p, k), message: k.Message, log: p.Log}
+	if e.spec == nil {
+		e.spec = &v1.Container{Name: k.Container.Name()}
 	}
-	pod, log := p.Pod, p.Log
-	p.Tasks.Start(StopTask(id), time.Now().Add(grace), func(ctx context.Context) error {
-		s.Events.Pod(pod, spec.Name, v1.EventTypeNormal, "Killing", k.Message)
-		begin := time.Now()
-		if hook != nil && grace > 0 {
-			err := bounded(ctx, grace, func(ctx context.Context) error { return s.Hooks.Run(ctx, pod, podIP, spec, id, hook) })
-			if err != nil && ctx.Err() == nil {
-				log.Warn("preStop hook failed: the container is stopped all the same", "container", spec.Name, "err", err)
-				s.Events.Pod(pod, spec.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-			}
+	p.Tasks.Cancel(ctx, PostStartTask(e.id))
+	p.Tasks.Start(StopTask(e.id), time.Now().Add(e.grace), func(ctx context.Context) error { return s.end(ctx, e) })
+}
+
+// ending is all that stopping one container takes.
+type ending struct {
+	pod       *v1.Pod
+	spec      *v1.Container
+	id, podIP string
+	hook      *v1.LifecycleHandler
+	grace     time.Duration
+	message   string
+	log       *slog.Logger
+}
+
+// end stops a container and returns once it has ended.
+func (s *Stopper) end(ctx context.Context, e ending) error {
+	s.Events.Pod(e.pod, e.spec.Name, v1.EventTypeNormal, "Killing", e.message)
+	begin := time.Now()
+	if e.hook != nil && e.grace > 0 {
+		err := bounded(ctx, e.grace, func(ctx context.Context) error { return s.Hooks.Run(ctx, e.pod, e.podIP, e.spec, e.id, e.hook) })
+		if err != nil && ctx.Err() == nil {
+			e.log.Warn("preStop hook failed: the container is stopped all the same", "container", e.spec.Name, "err", err)
+			s.Events.Pod(e.pod, e.spec.Name, v1.EventTypeWarning, hooks.ReasonFailedPreStopHook, hooks.MessageFailedPreStopHook)
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := s.stopNow(ctx, e.id, max(e.grace-time.Since(begin), minGrace)); err != nil {
+		if ctx.Err() == nil {
+			s.Events.Pod(e.pod, "", v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
 		}
-		left := max(grace-time.Since(begin), minGrace)
-		if err := s.stopNow(ctx, id, left); err != nil {
-			if ctx.Err() == nil {
-				s.Events.Pod(pod, "", v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
-			}
-			return fmt.Errorf("stopping container %s: %w", spec.Name, err)
-		}
-		return nil
-	})
+		return fmt.Errorf("stopping container %s: %w", e.spec.Name, err)
+	}
+	return nil
 }
 
 // shorten cuts short the stops under way that would outlast the grace that is now given: the hook is given up, and the stop signal sent again.
@@ -81,11 +91,11 @@ func (s *Stopper) shorten(ctx context.Context, p *Pass) {
 	for _, c := range p.Observed.Running() {
 		k := plan.Kill{Container: c, Spec: findContainer(p.Pod, c.Name()), Reason: plan.KillPod, Message: "Stopping container " + c.Name()}
 		deadline, active := p.Tasks.Deadline(StopTask(c.Id))
-		if !active || !time.Now().Add(s.grace(p, k)+time.Second).Before(deadline) {
+		grace := max(s.grace(p, k), minGrace)
+		if !active || !time.Now().Add(grace+time.Second).Before(deadline) {
 			continue
 		}
 		p.Tasks.Cancel(ctx, StopTask(c.Id))
-		grace := max(s.grace(p, k), minGrace)
 		p.Tasks.Start(StopTask(c.Id), time.Now().Add(grace), func(ctx context.Context) error {
 			return s.stopNow(ctx, c.Id, grace)
 		})

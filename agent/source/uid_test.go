@@ -1,0 +1,34 @@
+package source
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A UID names directories and cgroups: one that cannot is refused where it is read, not when the pod can no longer be removed.
+func TestManifestUID(t *testing.T) {
+	for uid, accepted := range map[string]bool{
+		"0cd4bbf1-75ad-4f2c-9a86-2ee3a1b1a7c5": true,
+		"web.1":                                true,
+		"../../etc":                            false,
+		"a/b":                                  false,
+		"a_b":                                  false,
+		"..":                                   false,
+		".hidden":                              false,
+		"a..b":                                 false,
+		"ü":                                    false,
+		strings.Repeat("a", uidLength):         true,
+		strings.Repeat("a", uidLength+1):       false,
+	} {
+		manifest := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: %q}\nspec: {containers: [{name: c, image: i}]}\n", uid)
+		items := Decoder{NodeName: "node"}.Decode("web.yaml", []byte(manifest))
+		if len(items) != 1 {
+			t.Fatalf("uid %q: %d items", uid, len(items))
+		}
+		v := items[0].Verdict
+		if v.Accepted != accepted || !accepted && v.Field != "metadata.uid" {
+			t.Errorf("uid %q: %+v", uid, v)
+		}
+	}
+}
