@@ -47,7 +47,7 @@ func (p *prober) grpcHealth(ctx context.Context, t task, timeout time.Duration) 
 	if err != nil {
 		return reply{outcome: unknown}, fmt.Errorf("make gRPC client for %s: %w", address, err)
 	}
-	defer conn.Close() //nolint:errcheck // Fails only when closed before.
+	defer func() { _ = conn.Close() }() // fails only when closed before
 
 	if err := connect(ctx, conn); err != nil {
 		if cause := lastDial.Load(); cause != nil && !errors.Is(*cause, context.DeadlineExceeded) {

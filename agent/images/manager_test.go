@@ -272,11 +272,17 @@ func TestOnePullServesAllWaiters(t *testing.T) {
 func TestFailedPullBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Config{}, Deps{})
-		b.runtime.pull = func(context.Context, string) error { return errPull }
+		failing := make(chan struct{})
+		b.runtime.pull = func(context.Context, string) error {
+			<-failing
+			return errPull
+		}
 		const inBackOff = `Back-off pulling image "x:1": ErrImagePull: failed to resolve reference: connection refused`
 		for i, seconds := range []int{10, 20, 40, 80, 160, 300, 300, 300} {
 			delay := time.Duration(seconds) * time.Second
-			res := b.want("a", "x:1") // the pull fails at once
+			res := b.want("a", "x:1") // answered while the pull is under way
+			failing <- struct{}{}
+			synctest.Wait()
 			if i == 0 {
 				wantWait(t, res, ReasonCreating, `Pulling image "x:1"`, 0)
 			} else {

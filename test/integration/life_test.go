@@ -91,8 +91,12 @@ func sampleAnswers(t *testing.T, e *env.Env, a *env.Agent) {
 	before := running(p)
 	a.WriteManifest(t, "hello.yaml", strings.Replace(string(text), "Hello from a ConfigMap.", "Hello again.", 1))
 	env.Eventually(t, "the edited text", func() error {
-		if body, err := ask(t, "GET", p, "/"); err != nil || body != "Hello again.\n" {
-			return fmt.Errorf("the pod answers %q, %v", body, err)
+		body, err := ask(t, "GET", p, "/")
+		if err != nil {
+			return fmt.Errorf("asking the pod: %w", err)
+		}
+		if body != "Hello again.\n" {
+			return fmt.Errorf("the pod answers %q", body)
 		}
 		return nil
 	})

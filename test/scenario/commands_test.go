@@ -270,7 +270,7 @@ func (s *script) always(args []string) error {
 	var failed error
 	_ = until(d, func() error {
 		if failed = s.expect(rest); failed != nil {
-			return nil
+			return nil //nolint:nilerr // the first failure ends the waiting, and is returned below
 		}
 		return errors.New("not over yet")
 	})

@@ -165,8 +165,11 @@ func (s *script) inVolume(args []string) error {
 		return errors.New("there is no such pod")
 	}
 	names, err := filepath.Glob(filepath.Join(s.m.root(), "pods", string(p.UID), "volumes", "*", args[1], args[2]))
-	if err != nil || len(names) != 1 {
-		return fmt.Errorf("files found: %q (%v)", names, err)
+	if err != nil {
+		return fmt.Errorf("looking for the file: %w", err)
+	}
+	if len(names) != 1 {
+		return fmt.Errorf("files found: %q", names)
 	}
 	data, err := os.ReadFile(names[0])
 	if err == nil && string(data) != args[3] {
