@@ -307,6 +307,7 @@ func TestFailedPullBacksOff(t *testing.T) {
 				t.Fatalf("%d pulls after %d back-offs", got, i+1)
 			}
 		}
+		close(failing)
 		b.sleep(2*DefaultBackoffMax + time.Second) // so long after the last failure it starts anew
 		b.want("a", "x:1")
 		b.sleep(failureShown)
@@ -321,6 +322,10 @@ func TestFailedPullBacksOff(t *testing.T) {
 		wantReady(t, b.want("a", "x:1"))
 		// And the back-off is over.
 		b.runtime.remove("docker.io/library/x:1")
+		b.runtime.pull = func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		wantWait(t, b.want("a", "x:1", attempt(1)), ReasonCreating, `Pulling image "x:1"`, 0)
 	})
 }
