@@ -32,7 +32,10 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, r, "remove_podsandbox", r.cfg.RequestTimeout, r.runtime.RemovePodSandbox,
 		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	return gone(err)
+	if err := gone(err); err != nil {
+		return err
+	}
+	return r.reap(ctx, id)
 }
 
 // PodSandboxStatus returns the sandbox's state and addresses; errdefs.IsNotFound where it is gone.
