@@ -91,13 +91,34 @@ func (c *Client) stream(ctx context.Context, u *url.URL, io Stdio) error {
 	if !io.TTY {
 		opts.Stderr = io.Stderr
 	}
-	err = executor.StreamWithContext(ctx, opts)
+	err = bound(ctx, func() error { return executor.StreamWithContext(ctx, opts) })
 	var code exec.CodeExitError
 	if errors.As(err, &code) {
 		return &ExitError{Code: code.Code}
 	}
 	return streamError(err)
 }
+
+// bound runs a call of the library and returns when it does, or when ctx ends: while the other side does not answer the request to upgrade, the library
+// does not look at ctx. The call ends then with the process's connection.
+func bound(ctx context.Context, call func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- call() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		select {
+		case err := <-ended: // it may have noticed, and have an exit code to tell
+			return err
+		case <-time.After(upgradeGrace):
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// upgradeGrace is how long a stream whose context has ended may take to end by itself.
+const upgradeGrace = time.Second
 
 // streamError makes the agent's own error of what the library says.
 func streamError(err error) error {

@@ -12,7 +12,7 @@
 //   - A manifest that turns bad does not remove anything: the last good version of each pod and object of it stays until the file is good again, or deleted.
 //   - A directory that cannot be read is not an empty directory: the last snapshot stays, and says so.
 //
-// Where two manifests have the same pod or object, the file whose name sorts first has it.
+// Where two manifests have the same pod or object, the file that has it keeps it; where both are new, the one whose name sorts first has it.
 //
 // Concurrency: [File.Run] is one goroutine that owns the file's state and calls Out; a second one, joined before Run returns, waits for the kernel's
 // notices. [Mux] is safe for concurrent use. Decoding is pure. Pods and objects that were given out are shared and must not be modified.

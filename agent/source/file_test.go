@@ -332,12 +332,22 @@ func TestFileDuplicates(t *testing.T) {
 	if !slices.Equal(podsOf(s), []string{"x=i:b"}) {
 		t.Errorf("%s", describe(s))
 	}
+	// A copy whose name sorts before does not take the pod over from the file that has it,
 	r.write("a.yaml", podManifest("x", "i:a"))
-	r.pods("x=i:a")
-	// A version that is only kept never beats one that is in a manifest.
-	r.write("a.yaml", "kind: [")
-	r.pods("x=i:b")
+	s = r.refused("a.yaml", "duplicate: Pod default/x-n is already in "+filepath.Join(dir, "b.yaml"))
+	if !slices.Equal(podsOf(s), []string{"x=i:b"}) {
+		t.Errorf("%s", describe(s))
+	}
+	// not even when that file turns bad, whose last good version stays.
+	r.write("b.yaml", "kind: [")
+	s = r.until("the bad file", func(s Snapshot) bool {
+		return slices.ContainsFunc(s.Verdicts, func(v Verdict) bool { return !v.Accepted && filepath.Base(v.File) == "b.yaml" })
+	})
+	if !slices.Equal(podsOf(s), []string{"x=i:b"}) {
+		t.Errorf("%s", describe(s))
+	}
 	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
+	r.pods("x=i:a")
 	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	r.pods("x=i:c")
 	// Two pods of different names with the same UID.

@@ -28,6 +28,7 @@ type manifests struct {
 
 	files map[string]*manifest
 	since map[string]time.Time // when each verdict was first given
+	owned map[key]string       // which file had each object in the last snapshot; nil before the first
 }
 
 // manifest is what is known of one file.
@@ -169,16 +170,45 @@ func (m *manifests) anyBusy() bool {
 	return false
 }
 
+// stillOwned says of each object that had a file, in the last snapshot or before the agent started, that this file has it still.
+func (m *manifests) stillOwned(dir string, names []string) map[key]string {
+	had := m.owned
+	if had == nil && m.lastGood != nil {
+		had = map[key]string{}
+		for _, name := range names {
+			file := filepath.Join(dir, name)
+			for _, pod := range m.lastGood(file) {
+				had[key{"Pod", pod.Namespace, pod.Name}] = file
+			}
+		}
+	}
+	has := map[key]string{}
+	for _, name := range names {
+		file := filepath.Join(dir, name)
+		for _, item := range slices.Concat(accepted(m.files[name].items), m.files[name].kept) {
+			if had[item.key()] == file {
+				has[item.key()] = file
+			}
+		}
+	}
+	return has
+}
+
 // claims is who has each object and each UID.
 type claims struct {
 	keys map[key]string
 	uids map[string]string
+	// before is who had an object and has it still: nobody else may have it.
+	before map[key]string
 }
 
 // claim gives an item's object to its file. Where another has it already, it says so instead.
 func (c *claims) claim(item Item, file string) (conflict string) {
 	v := &item.Verdict
 	uid := string(v.UID)
+	if owner, taken := c.before[item.key()]; taken && owner != file {
+		return fmt.Sprintf("duplicate: %s %s is already in %s", v.Kind, fullName(v.Namespace, v.Name), owner)
+	}
 	if owner, taken := c.keys[item.key()]; taken {
 		return fmt.Sprintf("duplicate: %s %s is already in %s", v.Kind, fullName(v.Namespace, v.Name), owner)
 	}
@@ -192,11 +222,13 @@ func (c *claims) claim(item Item, file string) (conflict string) {
 	return ""
 }
 
-// snapshot is what the files want together. In order of the files' names, the first has an object; what is kept of earlier versions comes last.
+// snapshot is what the files want together. A file that has an object keeps it as long as it has a good version of it; else, in order of the files'
+// names, the first has it. What is kept of earlier versions comes last.
 func (m *manifests) snapshot(dir string) Snapshot {
 	s := Snapshot{Source: NameFile}
-	owners := &claims{keys: map[key]string{}, uids: map[string]string{}}
 	names := slices.Sorted(maps.Keys(m.files))
+	owners := &claims{keys: map[key]string{}, uids: map[string]string{}, before: m.stillOwned(dir, names)}
+	defer func() { m.owned = owners.keys }()
 	for _, name := range names {
 		f := m.files[name]
 		file := filepath.Join(dir, name)

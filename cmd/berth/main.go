@@ -27,6 +27,7 @@ func main() {
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
 	cmd := newRoot()
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
