@@ -52,8 +52,8 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 	case work.Phase == worker.Running && placeholder(p.Pod):
 		return worker.Result{} // found in the runtime, and no source has claimed or disowned it yet
 	case work.Phase == worker.Running:
-		if died(p) {
-			_ = a.derive(p, work, res) // said at once, not only after the successor runs; the one below tells the error
+		if p.Record.Status == nil || died(p) {
+			_ = a.derive(p, work, res) // a new pod and an ended container are told of at once; the one below tells the error
 		}
 		res = a.up(ctx, p)
 	default:
