@@ -69,7 +69,7 @@ func (p *printer) print(line piece) (ended bool, err error) {
 // write writes content to its stream, up to the limit.
 func (p *printer) write(content []byte, stamp bool) error {
 	w := p.streams[p.current.stream]
-	if w == nil || p.current.time.Before(p.since) {
+	if w == nil || !p.since.IsZero() && p.current.time.Before(p.since) {
 		return nil
 	}
 	if stamp && p.stamps {
