@@ -8,7 +8,7 @@ ONCE     ?=
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-unit test-integration bench lint fuzz deps clean
+.PHONY: help build package run test test-unit test-integration test-service test-vm test-cluster test-conformance bench bench-cluster lint fuzz deps clean
 
 help: ## list the targets
 	@echo 'berth: a node agent that runs pods on containerd'
@@ -18,6 +18,10 @@ help: ## list the targets
 build: ## build bin/berth
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
+
+package: ## build dist/*.deb and dist/*.rpm, for amd64 and arm64
+	@scripts/deps packager
+	packaging/build
 
 run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are ready); needs root
 	@scripts/deps host containerd
@@ -39,10 +43,34 @@ test-integration: ## the tests on a real containerd only; needs root
 	@go build -o .cache/runner ./test/runner
 	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner integration
 
+test-service: ## install, kill, hang, upgrade, reboot and purge the packages on a Debian with systemd (systemd-nspawn); needs root
+	@scripts/deps host packager lab
+	@test/service/run
+
+test-vm: ## pods' slices and limits under cgroup v2 with the systemd driver, in a virtual machine (QEMU, emulated: slow); needs root
+	@scripts/deps host packager lab vm
+	@test/service/run-vm
+
+test-cluster: ## berth as a node of a real control plane, with kubectl and kube-proxy; needs root (the first time builds Kubernetes: five minutes)
+	@scripts/deps host containerd cluster
+	@$(MAKE) --no-print-directory build
+	@go build -o .cache/runner ./test/runner
+	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner cluster
+
+test-conformance: ## Kubernetes' own end-to-end tests of a node (FOCUS=, SKIP=: which), on a real control plane; needs root (the first time builds them)
+	@scripts/deps host containerd cluster conformance
+	@$(MAKE) --no-print-directory build
+	@BERTH_BIN=$(CURDIR)/bin/berth go test -tags conformance -count=1 -timeout 2h -run TestConformance ./test/cluster -v $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)')
+
 bench: ## measure berth beside bare CRI calls (KUBELET=/path/to/kubelet: and beside a kubelet); needs root
 	@scripts/deps host containerd
 	@$(MAKE) --no-print-directory build
 	@BERTH_BIN=$(CURDIR)/bin/berth go run ./test/bench
+
+bench-cluster: ## measure pods of a real control plane under berth and a kubelet, beside bare CRI calls; needs root
+	@scripts/deps host containerd cluster
+	@$(MAKE) --no-print-directory build
+	@BERTH_BIN=$(CURDIR)/bin/berth go test -tags cluster -count 1 -run '^$$' -bench BenchmarkNode -benchtime 1x -timeout 60m -v ./test/cluster
 
 lint: ## gofumpt, go vet and golangci-lint
 	@scripts/deps tools

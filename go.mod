@@ -3,6 +3,7 @@ module github.com/berthd/berth
 go 1.26.8
 
 require (
+	github.com/container-storage-interface/spec v1.13.0 // what storage drivers speak
 	github.com/containerd/containerd/api v1.11.1 // containerd's events, for runtimes whose CRI has none
 	github.com/containerd/containerd/v2 v2.3.7 // importing image archives
 	github.com/containerd/errdefs v1.0.0 // one classification of runtime errors
@@ -21,6 +22,12 @@ require (
 	github.com/spf13/cobra v1.10.2 // the command line
 	github.com/spf13/pflag v1.0.10 // the kubelet's flags
 	github.com/vishvananda/netlink v1.3.1 // bridges of the test environments
+	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.71.0 // spans of calls to the runtime, as the kubelet's
+	go.opentelemetry.io/otel v1.46.0 // spans
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.46.0 // sending spans
+	go.opentelemetry.io/otel/sdk v1.46.0 // sampling and batching spans
+	go.opentelemetry.io/otel/trace v1.46.0 // spans
+	go.opentelemetry.io/proto/otlp v1.11.0 // a collector of spans, in tests
 	go.uber.org/goleak v1.3.0 // no goroutine is left by a test
 	go.yaml.in/yaml/v3 v3.0.6 // lines and aliases of manifests
 	golang.org/x/sync v0.24.0 // groups of goroutines
@@ -32,7 +39,7 @@ require (
 	k8s.io/api v0.36.3 // the API's types
 	k8s.io/apimachinery v0.36.3 // quantities, decoding, upgraded connections
 	k8s.io/apiserver v0.36.3 // the known feature gates, in a test
-	k8s.io/client-go v0.36.3 // the client side of exec, attach and port-forward
+	k8s.io/client-go v0.36.3 // the client side of exec, attach and port-forward, and of the API server
 	k8s.io/component-base v0.36.3 // the logging part of the configuration
 	k8s.io/component-helpers v0.36.3 // a pod's requests and limits
 	k8s.io/cri-api v0.36.3 // the CRI
@@ -41,6 +48,7 @@ require (
 	k8s.io/kubelet v0.36.3 // KubeletConfiguration
 	k8s.io/kubernetes v1.36.3 // defaults and validation of pods, nothing else
 	k8s.io/mount-utils v0.36.3 // the mount interface and its fake
+	k8s.io/pod-security-admission v0.36.3 // the Pod Security Standards
 	k8s.io/streaming v0.36.3 // SPDY connections
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // pointers
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // strict decoding of manifests
@@ -52,6 +60,7 @@ require (
 	github.com/Microsoft/hcsshim v0.15.0-rc.4 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect
+	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/containerd/cgroups/v3 v3.1.3 // indirect
 	github.com/containerd/continuity v0.5.0 // indirect
@@ -67,10 +76,25 @@ require (
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-openapi/jsonpointer v1.0.0 // indirect
+	github.com/go-openapi/jsonreference v1.0.0 // indirect
 	github.com/go-openapi/swag v0.28.0 // indirect
+	github.com/go-openapi/swag/cmdutils v0.28.0 // indirect
+	github.com/go-openapi/swag/conv v0.28.0 // indirect
+	github.com/go-openapi/swag/fileutils v0.28.0 // indirect
+	github.com/go-openapi/swag/jsonutils v0.28.0 // indirect
+	github.com/go-openapi/swag/loading v0.28.0 // indirect
+	github.com/go-openapi/swag/mangling v0.28.0 // indirect
+	github.com/go-openapi/swag/netutils v0.28.0 // indirect
+	github.com/go-openapi/swag/pools v0.28.0 // indirect
+	github.com/go-openapi/swag/stringutils v0.28.0 // indirect
+	github.com/go-openapi/swag/typeutils v0.28.0 // indirect
+	github.com/go-openapi/swag/yamlutils v0.28.0 // indirect
 	github.com/godbus/dbus/v5 v5.2.2 // indirect
+	github.com/google/gnostic-models v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674 // indirect
+	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
@@ -96,15 +120,14 @@ require (
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.71.0 // indirect
-	go.opentelemetry.io/otel v1.46.0 // indirect
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.46.0 // indirect
 	go.opentelemetry.io/otel/metric v1.46.0 // indirect
-	go.opentelemetry.io/otel/sdk v1.46.0 // indirect
-	go.opentelemetry.io/otel/trace v1.46.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260825221802-da73d73af1c5 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/apiextensions-apiserver v0.36.3 // indirect

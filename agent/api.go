@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,19 +13,26 @@ import (
 
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/agent/worker"
-	"github.com/berthd/berth/client/api"
 )
 
 var _ server.Backend = (*Agent)(nil)
 
-// NewServer returns the HTTP API of this agent, which does not listen before its Run.
-func (a *Agent) NewServer(version string) (*server.Server, error) {
-	return server.New(server.ConfigFrom(a.cfg, a.node.Name, version), a, server.Deps{Runtime: a.deps.Runtime, Metrics: a.metrics, Logger: a.log})
+// NewServer returns the HTTP API of this agent, which does not listen before its Run. setVerbosity sets how much the agent logs, as the kubelet's flag -v says; nil
+// where nobody may.
+func (a *Agent) NewServer(version string, setVerbosity func(level uint32)) (*server.Server, error) {
+	deps := server.Deps{Runtime: a.deps.Runtime, Drainer: a, Stats: a.newStats(), SetVerbosity: setVerbosity, Metrics: a.metrics, Logger: a.log}
+	if a.cfg.ServesAPI() {
+		if err := a.secure(&deps); err != nil {
+			return nil, fmt.Errorf("preparing the API's port: %w", err)
+		}
+	}
+	return server.New(server.ConfigFrom(a.cfg, a.node.Name, version), a, deps)
 }
 
-// Pods returns every pod of the node with its status, by namespace and name. A pod that nobody wants any more has a deletion time, and comes after its
-// successor of the same name. The pods are the caller's, what they point to must not be modified.
+// Pods returns every pod of the node with its status, by namespace and name. A pod that nobody wants any more has a deletion time as soon as that is on
+// record, and comes after its successor of the same name. The pods are the caller's, what they point to must not be modified.
 func (a *Agent) Pods() []*v1.Pod {
 	entries := a.workers.List()
 	pods := make([]*v1.Pod, 0, len(entries))
@@ -32,14 +40,17 @@ func (a *Agent) Pods() []*v1.Pod {
 		if placeholder(e.Pod) && e.Phase == worker.Running {
 			continue // found in the runtime; its source has not claimed it yet
 		}
-		pod := *e.Pod
-		if s, ok := a.status.Get(uid); ok {
+		pod := *a.ephemerals.with(e.Pod)
+		switch s, ok := a.status.Get(uid); {
+		case ok:
 			pod.Status = *s.Status
-		} else {
+		case e.Forget || e.Phase != worker.Running:
+			continue // it has gone since the workers were listed
+		default:
 			pod.Status = v1.PodStatus{Phase: v1.PodPending}
 		}
-		if e.Forget && pod.DeletionTimestamp == nil {
-			at := metav1.NewTime(a.leavingSince(uid))
+		if e.Recorded && pod.DeletionTimestamp == nil {
+			at := metav1.NewTime(e.Leaving.Truncate(time.Second))
 			pod.DeletionTimestamp = &at
 		}
 		pods = append(pods, &pod)
@@ -56,16 +67,6 @@ func leaving(pod *v1.Pod) int {
 		return 1
 	}
 	return 0
-}
-
-// leavingSince returns when the pod's way down began, as far as its timeline knows.
-func (a *Agent) leavingSince(uid podUID) time.Time {
-	for _, e := range a.timeline.Get(uid) {
-		if strings.HasPrefix(e.Step, server.RemovePrefix) {
-			return e.Begin.Truncate(time.Second)
-		}
-	}
-	return time.Now().Truncate(time.Second)
 }
 
 // WatchPods returns a channel that receives after any pod's status has changed, and a function that ends the watch.
@@ -102,6 +103,9 @@ func (a *Agent) Story(uid podUID) (server.Story, bool) {
 		return server.Story{}, false
 	}
 	story := server.Story{Phase: e.Phase.String(), Successor: e.Waiting, RetryAt: e.RetryAt, Entries: a.timeline.Get(uid)}
+	if begun := a.timeline.UnderWay(uid); begun.Step != "" {
+		story.UnderWay, story.UnderWayFor = begun.Step, time.Since(begun.Since)
+	}
 	for _, step := range a.steps {
 		story.Ladder = append(story.Ladder, step.Name())
 	}
@@ -141,20 +145,6 @@ func (a *Agent) Verdicts() []source.Verdict {
 	return a.desired.last.Verdicts
 }
 
-// Pulls returns the images that are being fetched, or were and failed.
-func (a *Agent) Pulls() []api.Pull {
-	progress := a.images.Progress()
-	out := make([]api.Pull, 0, len(progress))
-	for _, p := range progress {
-		pull := api.Pull{Image: p.Image, State: string(p.State), Since: p.Since, Message: p.Error, Waiters: len(p.Pods)}
-		if !p.RetryAt.IsZero() {
-			pull.RetryAt = &p.RetryAt
-		}
-		out = append(out, pull)
-	}
-	return out
-}
-
 // AwaitRuntime waits until the container runtime answers, and returns its last error if ctx ends first.
 func (a *Agent) AwaitRuntime(ctx context.Context) error {
 	var last error
@@ -166,7 +156,7 @@ func (a *Agent) AwaitRuntime(ctx context.Context) error {
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !tasks.Sleep(ctx, 100*time.Millisecond) {
 			return last
 		}
 	}

@@ -15,6 +15,9 @@ import (
 
 	"github.com/berthd/berth/agent/metrics"
 	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/oom"
+	"github.com/berthd/berth/agent/tasks"
+	"github.com/berthd/berth/agent/tracing"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/remote"
@@ -38,22 +41,35 @@ func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slo
 		return nil, nil, err
 	}
 	set := metrics.New(n.Name, version)
-	rt, err := remote.Dial(ctx, remote.Config{
-		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint,
-		RequestTimeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, Logger: log, Observe: set.Operation,
-	})
+	conn, rotators, err := connect(cfg, n, version, set, log)
 	if err != nil {
 		unlock()
 		return nil, nil, err
+	}
+	traces, err := tracing.New(ctx, cfg.Kubelet.Tracing, n.Name, log)
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	rt, err := remote.Dial(ctx, remote.Config{
+		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint,
+		RequestTimeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, Logger: log, Observe: set.Operation, Options: traces.DialOptions(),
+	})
+	if err != nil {
+		unlock()
+		return nil, nil, errors.Join(err, traces.Close(ctx))
 	}
 	closeAll = func() {
 		if err := rt.Close(); err != nil {
 			log.Warn("connection to the runtime not closed", "err", err)
 		}
+		if err := traces.Close(ctx); err != nil {
+			log.Warn("the last traces not sent", "err", err)
+		}
 		unlock()
 	}
 	a, err = New(ctx, cfg, Deps{
-		Runtime: rt, Importer: rt, Node: n, Metrics: set, Logger: log,
+		Runtime: rt, Importer: rt, Pin: rt.Pin, Progress: rt.PullProgress, Node: n, Conn: conn, Rotators: rotators, Metrics: set, Tracing: traces, Logger: log, KeepLogs: true, Plugins: true, KernelLog: oom.KernelLog,
 		Cgroups: &hostCgroups{cfg: cfg, runtime: rt, capacity: n.Capacity(), allocatable: n.Enforced(), log: log},
 	})
 	if err != nil {
@@ -139,7 +155,7 @@ func (h *hostCgroups) driver(ctx context.Context) (cgroups.Driver, error) {
 		if wait == 50*time.Millisecond {
 			h.log.Warn("the container runtime does not answer; waiting for it", "endpoint", h.cfg.Kubelet.ContainerRuntimeEndpoint, "err", err)
 		}
-		if !sleep(ctx, wait) {
+		if !tasks.Sleep(ctx, wait) {
 			return "", fmt.Errorf("waiting for the runtime: %w", context.Cause(ctx))
 		}
 	}

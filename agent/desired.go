@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -9,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/volumes"
-	"github.com/berthd/berth/agent/worker"
+	"github.com/berthd/berth/client/api"
 )
 
 // beatPeriod is how often the main loop turns when nothing happens, to show that it can.
@@ -54,6 +54,25 @@ func (d *desired) ready(name string) bool {
 	return d.last.AllReady
 }
 
+// staticReady reports whether every source of static pods has reported once.
+func (d *desired) staticReady() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, ready := range d.last.Ready {
+		if name != source.NameAPI && !ready {
+			return false
+		}
+	}
+	return d.last.Ready != nil
+}
+
+// pod returns the pod as its source wants it; nil where none does.
+func (d *desired) pod(uid podUID) *v1.Pod {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last.Pods[uid]
+}
+
 // wants reports whether a source wants the pod.
 func (d *desired) wants(uid podUID) bool {
 	d.mu.Lock()
@@ -75,17 +94,31 @@ func (a *Agent) reconcileDesired(ctx context.Context) error {
 		case <-tick.C:
 		case u := <-a.desired.updates:
 			a.apply(u)
+		case <-a.gate.again:
+			a.apply(a.mux.Current())
 		}
 	}
 }
 
 // apply makes the workers want what the sources want.
 func (a *Agent) apply(u source.Update) {
+	u = a.continued(u)
+	state, _, _ := a.gate.now()
+	if state == api.Drained {
+		u.Pods = a.finishedOf(u.Pods)
+	}
 	a.desired.mu.Lock()
+	released := u.Ready[source.NameAPI] && !a.desired.last.Ready[source.NameAPI]
 	a.desired.last = u
 	a.desired.mu.Unlock()
+	if released {
+		defer a.releaseBound() // after those that are not wanted have been removed
+	}
 	a.judge(u.Verdicts)
 	a.remember(u.Verdicts)
+	if state == api.Draining {
+		return // what is wanted counts again afterwards
+	}
 	known := a.workers.List()
 	for uid, e := range known {
 		if _, wanted := u.Pods[uid]; !wanted && (!e.Forget || e.Again) && a.desired.ready(sourceOf(e.Pod)) {
@@ -95,15 +128,23 @@ func (a *Agent) apply(u source.Update) {
 	}
 	for uid, pod := range u.Pods {
 		e, ok := known[uid]
+		pod := a.classed(pod, e)
+		if sourceOf(pod) == source.NameAPI {
+			a.wantBound(pod, e, ok)
+			continue
+		}
 		if ok && !e.Forget && same(e.Pod, pod) {
 			continue
 		}
-		if ok && !e.Forget && !placeholder(e.Pod) && !equality.Semantic.DeepEqual(e.Pod.Spec, pod.Spec) {
+		if ok && !e.Forget && !placeholder(e.Pod) && !a.onlyClassed(pod, e) && !a.resizes(e, pod) && !equality.Semantic.DeepEqual(e.Pod.Spec, pod.Spec) {
 			a.log.Info("static pod changed under its own uid: it is replaced", "pod", pod.Namespace+"/"+pod.Name, "uid", uid)
 			a.workers.Remove(uid)
+		} else if ok && !e.Forget {
+			pod = seenFirst(pod, e.Pod)
 		}
 		a.workers.Set(pod)
 	}
+	a.staticChanged()
 	select {
 	case a.desired.changed <- struct{}{}:
 	default:
@@ -115,6 +156,18 @@ func (a *Agent) disown(uid podUID) {
 	if e, ok := a.workers.Get(uid); ok && !a.desired.wants(uid) && a.desired.ready(sourceOf(e.Pod)) {
 		a.workers.Remove(uid)
 	}
+}
+
+// seenFirst returns a pod that is another version of one that has a worker, with the time at which that one was first seen.
+func seenFirst(pod, known *v1.Pod) *v1.Pod {
+	seen := known.Annotations[source.AnnotationSeen]
+	if seen == "" || pod.Annotations[source.AnnotationSeen] == seen {
+		return pod
+	}
+	out := *pod
+	out.Annotations = maps.Clone(pod.Annotations)
+	out.Annotations[source.AnnotationSeen] = seen
+	return &out
 }
 
 // same reports whether two versions of a pod differ in nothing that matters to its worker.
@@ -136,18 +189,3 @@ func meaningful(pod *v1.Pod) map[string]string {
 
 // sourceOf returns the name of the source that a pod came from, empty where it is not known.
 func sourceOf(pod *v1.Pod) string { return pod.Annotations[source.AnnotationSource] }
-
-// objectChanged wakes the pods that read a ConfigMap or Secret that changed.
-func (a *Agent) objectChanged(kind, namespace, name string) {
-	for uid, e := range a.workers.List() {
-		if e.Pod.Namespace != namespace || e.Phase != worker.Running {
-			continue
-		}
-		for _, ref := range volumes.References(e.Pod) {
-			if ref.Kind == kind && ref.Name == name {
-				a.workers.Wake(uid)
-				break
-			}
-		}
-	}
-}

@@ -4,16 +4,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/checkpoint"
+	"github.com/berthd/berth/agent/steps"
 	"github.com/berthd/berth/agent/worker"
 )
 
 // gone drops everything that was kept about a pod whose records are gone; it is the last thing that its worker does.
 func (a *Agent) gone(uid podUID) {
 	a.pods.drop(uid)
+	a.forgetLogs(uid)
+	a.forgetResize(uid)
 	if err := a.checkpoint.Remove(uid); err != nil {
 		a.log.Error("checkpoint of a pod that is gone not removed", "uid", uid, "err", err)
 	}
 	a.admitted.remove(uid)
+	a.ephemerals.drop(uid)
 	a.images.Forget(uid)
 	a.probes.Stop(uid)
 	if s, ok := a.status.Get(uid); ok {
@@ -22,6 +26,24 @@ func (a *Agent) gone(uid podUID) {
 	a.observer.Forget(uid)
 	a.status.Delete(uid)
 	a.timeline.Forget(uid)
+	a.staticChanged()
+}
+
+// noteEnd writes down why the pod ends, and since when nobody wants it, before anything of it does: after a restart of the agent it must neither come
+// back nor end for another reason, and nobody may have been told of another time. An error is told where the status is derived.
+func (a *Agent) noteEnd(p *steps.Pass, work worker.Work) {
+	rec := p.Record
+	if rec.Stop == work.Stop && rec.Leaving.Equal(work.Leaving) {
+		return
+	}
+	if rec.Pod == nil {
+		rec.Pod = p.Pod // known only from the runtime
+	}
+	rec.Stop, rec.Leaving = work.Stop, work.Leaving
+	_ = p.Save()
+	if work.Forget {
+		a.workers.Recorded(work.UID)
+	}
 }
 
 // saveRecord writes a pod's checkpoint. A pod that is only known from the runtime has none.
@@ -40,7 +62,7 @@ func (a *Agent) admittedBeside(pod *v1.Pod) []*v1.Pod {
 			continue
 		}
 		if s, ok := a.status.Get(uid); a.admitted.has(uid) && (!ok || !terminal(s.Status)) {
-			out = append(out, e.Pod)
+			out = append(out, a.allocations.of(e.Pod))
 		}
 	}
 	return out

@@ -12,18 +12,47 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// housekeepingPeriod is how often leftovers are looked for and the QoS cgroups brought up to date when nothing changed (FEATURES 2.2: on
-// change, and every minute).
-const housekeepingPeriod = time.Minute
+const (
+	// housekeepingPeriod is how often leftovers are looked for and the QoS cgroups brought up to date when nothing changed (FEATURES 2.2: on
+	// change, and every minute).
+	housekeepingPeriod = time.Minute
+	// leftoverDelay is after how long they are looked for after a start, a failed start of a sandbox, or the runtime's return: what was cut off in the
+	// middle has come to rest by then.
+	leftoverDelay = 10 * time.Second
+	// imageTidyPeriod is how often it is looked whether images are gone whose pulls are on record.
+	imageTidyPeriod = time.Hour
+)
+
+// forgetful is a runtime that may lose track of processes, network namespaces and folders of its own, and can be rid of those.
+type forgetful interface {
+	EndForgottenShims(ctx context.Context) (int, error)
+	RemoveForgotten(ctx context.Context) (int, error)
+}
 
 // housekeeping prunes what nobody wants, on each change of the desired pods and every minute.
 func (a *Agent) housekeeping(ctx context.Context) error {
+	due, tidied := time.Now().Add(leftoverDelay), time.Now()
+	tick := time.NewTimer(leftoverDelay)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.desired.changed:
-		case <-time.After(housekeepingPeriod):
+		case <-a.leftovers:
+			if soon := time.Now().Add(leftoverDelay); soon.Before(due) {
+				due = soon
+				tick.Reset(leftoverDelay)
+			}
+			continue
+		case <-tick.C:
+			due = time.Now().Add(housekeepingPeriod)
+			tick.Reset(housekeepingPeriod)
+			a.clearForgotten(ctx)
+			if time.Since(tidied) >= imageTidyPeriod {
+				a.images.Tidy(ctx)
+				tidied = time.Now()
+			}
 		}
 		if err := a.deps.Cgroups.UpdateQoS(ctx, a.livePods()); err != nil && ctx.Err() == nil {
 			a.log.Warn("QoS cgroups not brought up to date", "err", err)
@@ -34,6 +63,28 @@ func (a *Agent) housekeeping(ctx context.Context) error {
 	}
 }
 
+// expectLeftovers has housekeeping look soon: something was cut off in the middle.
+func (a *Agent) expectLeftovers() {
+	select {
+	case a.leftovers <- struct{}{}:
+	default:
+	}
+}
+
+// clearForgotten ends and removes what the runtime has lost track of, where it is one that does.
+func (a *Agent) clearForgotten(ctx context.Context) {
+	runtime, ok := a.deps.Runtime.(forgetful)
+	if !ok {
+		return
+	}
+	if _, err := runtime.EndForgottenShims(ctx); err != nil && ctx.Err() == nil {
+		a.log.Warn("processes that the runtime has lost track of not ended; it is tried again in a minute", "err", err)
+	}
+	if _, err := runtime.RemoveForgotten(ctx); err != nil && ctx.Err() == nil {
+		a.log.Warn("files that the runtime has lost track of not removed; it is tried again in a minute", "err", err)
+	}
+}
+
 // livePods returns the pods that have not ended.
 func (a *Agent) livePods() []*v1.Pod {
 	var out []*v1.Pod
@@ -41,13 +92,14 @@ func (a *Agent) livePods() []*v1.Pod {
 		if s, ok := a.status.Get(uid); ok && terminal(s.Status) || e.Waiting || placeholder(e.Pod) {
 			continue
 		}
-		out = append(out, e.Pod)
+		out = append(out, a.allocations.of(e.Pod))
 	}
 	return out
 }
 
-// prune removes cgroups and directories of pods that have neither a worker nor anything in the runtime. It looks for workers after it has looked at
-// the disk, so that what a new pod just made is not taken for a leftover.
+// prune removes directories and cgroups of pods that have neither a worker nor anything in the runtime. It looks for workers after it has looked at
+// the disk, so that what a new pod just made is not taken for a leftover. A pod's directory is made before its cgroup, and shows that it was this agent's: a cgroup
+// without one is left alone, as other agents, or a kubelet, may have pods below the same root.
 func (a *Agent) prune(ctx context.Context) {
 	listed, err := a.observer.Relist(ctx)
 	if err != nil {
@@ -56,28 +108,25 @@ func (a *Agent) prune(ctx context.Context) {
 	dirs, err := a.volumes.List(ctx)
 	if err != nil {
 		a.log.Warn("pod directories not listed; leftovers stay", "err", err)
-	}
-	cgroups, err := a.deps.Cgroups.List(ctx)
-	if err != nil {
-		a.log.Warn("pod cgroups not listed; leftovers stay", "err", err)
+		return
 	}
 	queued := a.workers.List()
-	orphan := func(uid podUID) bool {
+	for _, uid := range dirs {
 		_, hadWorker := queued[uid]
 		_, hasWorker := a.workers.Get(uid)
 		_, inRuntime := listed[uid]
-		return !hadWorker && !hasWorker && !inRuntime
-	}
-	for _, uid := range cgroups {
-		if orphan(uid) {
-			a.pruned(uid, "cgroup", a.deps.Cgroups.RemovePod(ctx, uid))
+		if hadWorker || hasWorker || inRuntime {
+			continue
 		}
-	}
-	for _, uid := range dirs {
-		if orphan(uid) {
-			a.pruned(uid, "directory", a.volumes.Remove(ctx, uid))
-			a.pruneLogs(ctx, uid)
+		if err := a.deps.Cgroups.RemovePod(ctx, uid); err != nil {
+			a.pruned(uid, "cgroup", err)
+			continue // the directory shows whose the cgroup is
 		}
+		a.pruned(uid, "directory", a.volumes.Remove(ctx, uid))
+		a.pruneLogs(ctx, uid)
+	}
+	if err := a.volumes.CSI().PruneStaged(ctx); err != nil && ctx.Err() == nil {
+		a.log.Warn("volumes that no pod has not unstaged; it is tried again in a minute", "err", err)
 	}
 }
 

@@ -2,24 +2,48 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/source"
 )
 
-// sources returns what pods come from: what the caller gave, else the manifest directory.
-func (a *Agent) sources() []source.Source {
-	if len(a.deps.Sources) > 0 {
-		return a.deps.Sources
+// sources returns what pods come from: static ones from what the caller gave, else from the manifest directory and the URL, and a cluster's from its API server.
+func (a *Agent) sources() ([]source.Source, error) {
+	out := a.deps.Sources
+	if len(out) == 0 {
+		out = a.staticSources()
 	}
-	if a.cfg.Kubelet.StaticPodPath == "" {
-		return nil
+	if a.deps.Conn != nil {
+		bound, err := a.apiSource()
+		if err != nil {
+			return nil, err
+		}
+		out = append(slices.Clone(out), bound)
 	}
-	return []source.Source{source.NewFile(
-		source.FileConfig{Path: a.cfg.Kubelet.StaticPodPath, NodeName: a.node.Name, Rescan: a.cfg.Kubelet.FileCheckFrequency.Duration},
-		source.FileDeps{Logger: a.log, LastGood: a.lastGood},
-	)}
+	if len(out) == 0 {
+		a.log.Warn("no source of pods is configured (staticPodPath and staticPodURL are empty): pods of an earlier run end now")
+	}
+	return out, nil
+}
+
+func (a *Agent) staticSources() []source.Source {
+	var out []source.Source
+	k := &a.cfg.Kubelet
+	if k.StaticPodPath != "" {
+		out = append(out, source.NewFile(
+			source.FileConfig{Path: k.StaticPodPath, NodeName: a.node.Name, Rescan: k.FileCheckFrequency.Duration},
+			source.FileDeps{Logger: a.log, LastGood: a.lastGood},
+		))
+	}
+	if k.StaticPodURL != "" {
+		out = append(out, source.NewHTTP(
+			source.HTTPConfig{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, NodeName: a.node.Name, Poll: k.HTTPCheckFrequency.Duration},
+			source.HTTPDeps{Logger: a.log, LastGood: a.lastGood},
+		))
+	}
+	return out
 }
 
 // verdictKey tells verdicts apart, so that each is told of once.
@@ -28,6 +52,9 @@ type verdictKey struct {
 	document int
 	message  string
 }
+
+// toldBytes is about as much as an event tells of one manifest; the API server takes messages of 1024 bytes.
+const toldBytes = 800
 
 // judge tells of the manifests that were refused since the last update: an event on the node, a log line, and the metric.
 func (a *Agent) judge(verdicts []source.Verdict) {
@@ -39,9 +66,9 @@ func (a *Agent) judge(verdicts []source.Verdict) {
 		if v.Accepted {
 			continue
 		}
-		key := verdictKey{v.File, v.Document, v.Message}
+		key := verdictKey{v.File, v.Document, v.Text(toldBytes)}
 		if a.tell(refused, key, "manifest refused", v) {
-			a.events.Node(v1.EventTypeWarning, "FailedValidation", fmt.Sprintf("%s: %s", v.File, v.Message))
+			a.events.Node(v1.EventTypeWarning, "FailedValidation", fmt.Sprintf("%s: %s", v.File, key.message))
 		}
 	}
 	n := 0
@@ -64,7 +91,8 @@ func (a *Agent) tell(now map[verdictKey]bool, key verdictKey, what string, v sou
 	return true
 }
 
-// remember notes in the records which file each pod came from, so that a file that is bad when the agent starts again keeps its pods.
+// remember notes which file each pod came from, and wakes those whose file was renamed: it goes into their records, so that a file that is bad when the
+// agent starts again keeps its pods.
 func (a *Agent) remember(verdicts []source.Verdict) {
 	files := map[podUID]string{}
 	for _, v := range verdicts {
@@ -72,7 +100,12 @@ func (a *Agent) remember(verdicts []source.Verdict) {
 			files[v.UID] = v.File
 		}
 	}
-	a.files.Store(&files)
+	before := a.files.Swap(&files)
+	for uid, file := range files {
+		if before != nil && (*before)[uid] != file {
+			a.workers.Wake(uid)
+		}
+	}
 }
 
 // lastGood returns the pods that a manifest last held, by the records of an earlier run.

@@ -7,8 +7,12 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berthd/berth/agent/checkpoint"
 	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/agent/server"
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/steps"
 	"github.com/berthd/berth/agent/timeline"
 	"github.com/berthd/berth/agent/worker"
@@ -18,12 +22,16 @@ import (
 // ladder is a pod's life, in order: bring-up reads it downwards, take-down upwards.
 func (a *Agent) ladder() []steps.Step {
 	return []steps.Step{
-		steps.Admit{Others: a.admittedBeside, MaxPods: a.node.MaxPods(), Lock: &a.admission, Save: a.saveAdmission},
+		steps.Objects{Use: a.podObjects.use, Drop: a.podObjects.drop},
+		steps.RuntimeClass{Get: a.podObjects.runtimeClass, Given: source.Bound, Events: a.events},
+		steps.Admit{Others: a.admittedBeside, Allocatable: a.node.Allocatable(), Node: a.node.Admission, Events: a.events, Lock: &a.admission, Save: a.saveAdmission},
 		steps.Dirs{Volumes: a.volumes, PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir},
 		steps.Cgroup{Cgroups: a.deps.Cgroups},
 		steps.Volumes{Manager: a.volumes, Events: a.events, HostIPs: a.node.HostIPs},
-		steps.Sandbox{Runtime: a.deps.Runtime, Node: a.node.Generate, Resources: a.deps.Cgroups.SandboxResources, Events: a.events, RootDir: a.cfg.RootDir, Stopper: a.stopper},
+		steps.Sandbox{Runtime: a.deps.Runtime, Node: a.generate, Resources: a.deps.Cgroups.SandboxResources, Handler: a.handler, Events: a.events, RootDir: a.cfg.RootDir, Stopper: a.stopper, UserNamespaces: a.userNamespaces()},
+		a.resizeStep(),
 		steps.Images{Manager: a.images},
+		steps.ImageVolumes{Images: a.images, Supported: a.imageVolumes},
 		steps.Init{Starter: a.starter},
 		steps.Containers{Starter: a.starter, Stopper: a.stopper},
 		steps.Probes{Manager: a.probes, HostIPs: a.node.HostIPs},
@@ -31,27 +39,44 @@ func (a *Agent) ladder() []steps.Step {
 }
 
 // pass makes one pass over one pod: observe, decide, walk the ladder, derive the status, write the checkpoint. It runs on the pod's worker.
-func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
+func (a *Agent) pass(ctx context.Context, work worker.Work) (res worker.Result) {
+	name, updateType := traced(work.Phase)
+	ctx, end := a.deps.Tracing.Pass(ctx, name, updateType, work.Pod)
+	defer func() { end(res.Err) }()
 	began := time.Now()
 	st := a.pods.state(work.UID)
 	p := a.newPass(work, st)
-	if !placeholder(p.Pod) && st.record.Pod != p.Pod {
-		st.record.Pod = p.Pod
+	before := st.record.Pod
+	if !placeholder(work.Pod) && st.record.Pod != work.Pod {
+		st.record.Pod = work.Pod
 	}
 	if files := a.files.Load(); files != nil && (*files)[work.UID] != "" {
 		st.record.File = (*files)[work.UID]
 	}
-	var err error
-	if p.Observed, err = a.observer.Pod(ctx, work.UID); err != nil {
-		a.note(work.UID, "observe", began, steps.Outcome{}, err)
+	a.addEphemeral(p, work)
+	asked(p, before)
+	steps.Collect(p)
+	if work.Phase != worker.Running {
+		a.noteEnd(p, work)
+	}
+	a.timeline.Begin(work.UID, server.ObserveStep, began)
+	defer a.timeline.End(work.UID)
+	if err := a.observe(ctx, p); err != nil {
+		a.note(work.UID, server.ObserveStep, began, steps.Outcome{}, err)
 		return worker.Result{Err: err}
 	}
-	a.collect(p)
-	var res worker.Result
+	steps.Settle(ctx, p)
 	switch {
 	case work.Phase == worker.Running && placeholder(p.Pod):
 		return worker.Result{} // found in the runtime, and no source has claimed or disowned it yet
+	case work.Phase == worker.Running && a.inherit(p, st):
+		return worker.Result{RetryAt: a.begun.Add(inheritWait)}
+	case work.Phase == worker.Running && a.toldEarly(p, work):
+		return worker.Result{RetryAt: time.Now().Add(earlyWait)} // should the second event, which wakes the worker, be lost
 	case work.Phase == worker.Running:
+		if p.Record.Status == nil {
+			a.tellBackoff(p.Pod)
+		}
 		if p.Record.Status == nil || died(p) {
 			_ = a.derive(p, work, res) // a new pod and an ended container are told of at once; the one below tells the error
 		}
@@ -63,12 +88,10 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 		return worker.Result{Err: context.Cause(ctx)}
 	}
 	if p.Changed {
-		if observed, err := a.observer.Pod(ctx, work.UID); err == nil {
-			p.Observed = observed
-		}
+		_ = a.observe(ctx, p) // what it has seen before will do
 		if work.Phase == worker.Running && res.Err == nil && !res.Finished {
 			// What was changed may be what the next rung waits for, and the event about it may never come.
-			res.RetryAt = earlier(res.RetryAt, time.Now())
+			res.RetryAt = steps.Earlier(res.RetryAt, time.Now())
 		}
 	}
 	if p.Forget {
@@ -77,8 +100,13 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 		res.Err = errors.Join(res.Err, err)
 		// An end that is not on record would let the pod run again after a restart. One that is to be forgotten may go on: it frees the full disk.
 		res.Done = res.Done && work.Forget
+	} else if p.Record.Ended {
+		a.status.End(work.UID)
 	}
-	if res.Err != nil {
+	switch {
+	case res.Err == nil && st.trouble.over():
+		p.Log.Info("pass succeeded again", "phase", work.Phase)
+	case res.Err != nil && st.trouble.worth(res.Err, time.Now()):
 		p.Log.Error("pass failed; it is tried again", "phase", work.Phase, "err", res.Err)
 	}
 	a.metrics.Pass(operation(work.Phase), time.Since(began))
@@ -87,7 +115,7 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) worker.Result {
 
 func (a *Agent) newPass(work worker.Work, st *podState) *steps.Pass {
 	p := &steps.Pass{
-		Pod: work.Pod, Record: st.record, Tasks: st.tasks, Stop: work.Stop,
+		Pod: a.ephemerals.with(work.Pod), Record: st.record, Tasks: st.tasks, Stop: work.Stop,
 		Log:     a.log.With("pod", work.Pod.Namespace+"/"+work.Pod.Name, "uid", work.UID),
 		Waiting: map[string]status.Reason{}, Started: map[string]string{},
 	}
@@ -95,25 +123,13 @@ func (a *Agent) newPass(work worker.Work, st *podState) *steps.Pass {
 	return p
 }
 
-// collect takes notice of how the pod's tasks ended.
-func (a *Agent) collect(p *steps.Pass) {
-	ended := p.Tasks.Collect()
-	for id := range p.Record.PostStart {
-		if err, ok := ended[steps.PostStartTask(id)]; ok && err == nil {
-			delete(p.Record.PostStart, id)
-		}
+// observe looks at what the runtime has of the pod.
+func (a *Agent) observe(ctx context.Context, p *steps.Pass) error {
+	observed, err := a.observer.Pod(ctx, p.Pod.UID)
+	if err == nil {
+		p.Observed = steps.Unstarted(observed, p.Record)
 	}
-	if len(p.Record.PostStart) > 0 {
-		live := map[string]bool{}
-		for _, c := range p.Observed.Containers {
-			live[c.Id] = c.Running()
-		}
-		for id := range p.Record.PostStart {
-			if !live[id] {
-				delete(p.Record.PostStart, id)
-			}
-		}
-	}
+	return err
 }
 
 // decide gathers what a decision depends on.
@@ -122,33 +138,66 @@ func (a *Agent) decide(p *steps.Pass) plan.Input {
 		Pod: p.Pod, Observed: p.Observed, Hash: containerHash,
 		Probes: map[string]plan.ProbeState{}, Busy: map[string]plan.Operation{},
 		Backoff: p.Record.Backoff, RestartFloor: plan.RestartFloors(p.Record.Status), Ended: plan.Ended(p.Record.Status),
-		InitializedIn: p.Record.InitializedIn, Limits: a.limits, Now: time.Now(),
+		Resize: restartsFor(p), Stops: p.Record.Stops, InitializedIn: p.Record.InitializedIn, Condemned: p.Record.Condemned, Limits: a.limits(p.Pod), Now: time.Now(),
+	}
+	if r := p.Record.RestartAll; r != nil {
+		in.RestartingAll, in.Hold = r.Cleaning, r.Hold
+		for name := range r.Removed {
+			delete(in.Ended, name) // what was removed to start again has not ended, whatever the last status says
+		}
 	}
 	for name, r := range a.probes.Results(p.Pod.UID) {
 		in.Probes[name] = plan.ProbeState{ContainerID: r.ContainerID, Started: r.Started, Failed: string(r.Failed)}
 	}
-	active := p.Tasks.Active()
 	for _, c := range p.Observed.Containers {
-		if _, ok := active[steps.StopTask(c.Id)]; ok {
-			in.Busy[c.Id] = plan.Stopping
-		} else if _, ok := active[steps.PostStartTask(c.Id)]; ok {
-			in.Busy[c.Id] = plan.PostStart
+		if op := p.Busy(c.Id); op != "" {
+			in.Busy[c.Id] = op
 		}
 	}
 	return in
 }
 
-// up walks the ladder downwards: everything that the pod needs is brought up, or kept up.
+// up brings up everything that the pod needs, or keeps it up, unless the pod is over.
 func (a *Agent) up(ctx context.Context, p *steps.Pass) worker.Result {
 	if p.Record.Ended {
 		return worker.Result{Finished: true} // it ran to its end in an earlier life of the agent
 	}
+	if a.heldBack(p) {
+		return worker.Result{}
+	}
 	a.starter.Resume(p)
+	retry, err := a.allocate(p)
+	if err != nil {
+		return worker.Result{Err: err}
+	}
 	p.Actions = plan.Decide(a.decide(p))
+	a.stopper.Resume(ctx, p)
 	if p.Actions.Finished {
 		return worker.Result{Finished: true}
 	}
+	deadline, passed := plan.ActiveDeadline(p.Pod, p.Record.Status, time.Now())
+	if passed {
+		return a.deadlineExceeded(p)
+	}
+	res, alone := a.restartAll(ctx, p)
+	if !alone {
+		res = a.walk(ctx, p)
+	}
+	res.RetryAt = steps.Earlier(steps.Earlier(res.RetryAt, deadline), retry)
+	return res
+}
+
+// deadlineExceeded ends a pod that has been active for as long as it may be, with the kubelet's words.
+func (a *Agent) deadlineExceeded(p *steps.Pass) worker.Result {
+	const reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+	a.events.Pod(p.Pod, "", v1.EventTypeNormal, reason, message)
+	return worker.Result{Finished: true, Why: worker.Stop{Reason: reason, Message: message}}
+}
+
+// walk walks the ladder downwards as plan decided.
+func (a *Agent) walk(ctx context.Context, p *steps.Pass) worker.Result {
 	if p.Actions.CreateSandbox || len(p.Actions.Start) > 0 {
+		a.timeline.Begin(p.Pod.UID, server.SlotStep, time.Now())
 		release, err := a.slots.Acquire(ctx)
 		if err != nil {
 			return worker.Result{Err: err}
@@ -158,13 +207,19 @@ func (a *Agent) up(ctx context.Context, p *steps.Pass) worker.Result {
 	var res worker.Result
 	for _, step := range a.steps {
 		began := time.Now()
-		out, err := step.Ensure(ctx, p)
+		a.timeline.Begin(p.Pod.UID, step.Name(), began)
+		inside, end := a.deps.Tracing.Step(ctx, step.Name())
+		out, err := step.Ensure(inside, p)
+		end(err)
 		a.note(p.Pod.UID, step.Name(), began, out, err)
-		res.RetryAt = earlier(res.RetryAt, out.RetryAt)
+		res.RetryAt = steps.Earlier(res.RetryAt, out.RetryAt)
 		if r := (*steps.Rejection)(nil); errors.As(err, &r) {
 			return a.rejected(p, r)
 		}
 		if err != nil {
+			if _, ok := step.(steps.Sandbox); ok {
+				a.expectLeftovers()
+			}
 			res.Err = fmt.Errorf("%s: %w", step.Name(), err)
 			p.Problem = status.Reason{Reason: step.Name(), Message: err.Error()}
 			if !goesOn(step) {
@@ -178,10 +233,11 @@ func (a *Agent) up(ctx context.Context, p *steps.Pass) worker.Result {
 	return res
 }
 
-// goesOn reports whether the steps behind a failed one may still be walked: init and containers fail for one container and not for the others.
+// goesOn reports whether the steps behind a failed one may still be walked: init and containers fail for one container and not for the others, and a
+// pod that cannot be resized goes on as it is.
 func goesOn(step steps.Step) bool {
 	switch step.(type) {
-	case steps.Init, steps.Containers:
+	case steps.Init, steps.Containers, steps.Resize:
 		return true
 	}
 	return false
@@ -190,7 +246,7 @@ func goesOn(step steps.Step) bool {
 // rejected ends a pod that must not run.
 func (a *Agent) rejected(p *steps.Pass, r *steps.Rejection) worker.Result {
 	if p.Record.Rejected == nil {
-		p.Record.Rejected = &checkpoint.Rejected{Reason: r.Reason, Message: r.Message}
+		p.Record.Rejected = &checkpoint.Rejected{Reason: r.Reason, Message: r.Message, Detail: r.Detail}
 	}
 	a.events.Pod(p.Pod, "", "Warning", r.Reason, r.Message)
 	a.metrics.Rejected(r.Reason)
@@ -207,9 +263,12 @@ func (a *Agent) down(ctx context.Context, p *steps.Pass, work worker.Work) worke
 	halted := false
 	for _, step := range slices.Backward(a.steps) {
 		began := time.Now()
-		out, err := step.Remove(ctx, p)
-		a.note(p.Pod.UID, "remove "+step.Name(), began, out, err)
-		res.RetryAt = earlier(res.RetryAt, out.RetryAt)
+		a.timeline.Begin(p.Pod.UID, server.RemovePrefix+step.Name(), began)
+		inside, end := a.deps.Tracing.Step(ctx, server.RemovePrefix+step.Name())
+		out, err := step.Remove(inside, p)
+		end(err)
+		a.note(p.Pod.UID, server.RemovePrefix+step.Name(), began, out, err)
+		res.RetryAt = steps.Earlier(res.RetryAt, out.RetryAt)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("remove %s: %w", step.Name(), err))
 		}
@@ -238,6 +297,18 @@ func operation(phase worker.Phase) string {
 	}
 }
 
+// traced names a pass by its phase as the kubelet's spans are named, and what it says of why.
+func traced(phase worker.Phase) (name, updateType string) {
+	switch phase {
+	case worker.Running:
+		return "syncPod", "sync"
+	case worker.Terminating:
+		return "syncTerminatingPod", "kill"
+	default:
+		return "syncTerminatedPod", "kill"
+	}
+}
+
 // note writes a step's outcome to the pod's timeline and the metrics.
 func (a *Agent) note(uid podUID, step string, began time.Time, out steps.Outcome, err error) {
 	e := timeline.Entry{Step: step, Begin: began, End: time.Now(), Outcome: timeline.Done, Message: out.Note}
@@ -249,12 +320,4 @@ func (a *Agent) note(uid podUID, step string, began time.Time, out steps.Outcome
 	}
 	a.timeline.Add(uid, e)
 	a.metrics.Step(step, string(e.Outcome), e.End.Sub(began))
-}
-
-// earlier returns the earlier of two times, of which the zero time means never.
-func earlier(x, y time.Time) time.Time {
-	if x.IsZero() || !y.IsZero() && y.Before(x) {
-		return y
-	}
-	return x
 }

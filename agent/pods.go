@@ -20,6 +20,10 @@ type podState struct {
 	tasks  *tasks.Group
 	// messages are the last words of ended containers, by id.
 	messages map[string]string
+	// inherited says that it was looked whether the API server knows more of the pod than the record.
+	inherited bool
+	// trouble is what the pod's passes fail with.
+	trouble trouble
 }
 
 // podStates has the state of each pod.
@@ -88,6 +92,13 @@ func (s *uidSet) has(uid podUID) bool {
 	defer s.mu.Unlock()
 	_, ok := s.uids[uid]
 	return ok
+}
+
+// keep drops the pods of which wanted does not hold.
+func (s *uidSet) keep(wanted func(podUID) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.uids, func(uid podUID, _ struct{}) bool { return !wanted(uid) })
 }
 
 func (s *uidSet) remove(uid podUID) {

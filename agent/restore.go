@@ -13,7 +13,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/observe"
+	"github.com/berthd/berth/agent/plan"
 	"github.com/berthd/berth/agent/steps"
+	"github.com/berthd/berth/agent/tasks"
+	"github.com/berthd/berth/agent/timeline"
 	"github.com/berthd/berth/agent/worker"
 	"github.com/berthd/berth/cri"
 )
@@ -29,32 +32,50 @@ func (a *Agent) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.restored = map[string][]*v1.Pod{}
+	a.restored, a.begun = map[string][]*v1.Pod{}, time.Now()
+	files := map[podUID]string{}
 	for uid, rec := range records {
 		if rec.File != "" {
 			a.restored[rec.File] = append(a.restored[rec.File], rec.Pod)
+			files[uid] = rec.File
+		}
+		if !a.gate.held() && revive(rec) {
+			a.log.Info("pod that a shutdown or a drain ended is started again", "pod", rec.Pod.Namespace+"/"+rec.Pod.Name, "uid", uid)
 		}
 		st := a.pods.state(uid)
 		st.record = rec
 		a.probes.Restore(uid, rec.Probes)
 		if rec.Status != nil {
-			a.status.Set(rec.Pod, *rec.Status)
+			if a.status.Restore(rec.Pod, *rec.Status); rec.Ended {
+				a.status.End(uid)
+			}
 		}
 		if rec.Admitted {
 			a.admitted.add(uid)
 		}
-		phase := worker.Running
-		if rec.Ended {
-			phase = worker.Terminated
+		if r := rec.Rejected; r != nil {
+			a.timeline.Add(uid, timeline.Entry{
+				Step: steps.Admit{}.Name(), Begin: time.Now(), End: time.Now(), Outcome: timeline.Failed,
+				Message: (&steps.Rejection{Reason: r.Reason, Message: r.Message, Detail: r.Detail}).Error(),
+			})
 		}
-		a.workers.Adopt(rec.Pod, phase)
+		a.ephemerals.set(uid, rec.Ephemeral)
+		a.trackLogs(rec.Pod, &plan.Observed{}) // its pass tells more, but one that has ended has none
+		a.workers.Adopt(rec.Pod, rec.Resume(time.Now()))
 	}
+	a.files.Store(&files)
+	found, foreign := 0, 0
 	for uid, l := range listed {
-		if _, known := records[uid]; !known {
-			a.adopt(uid, l)
+		if _, known := records[uid]; known {
+			continue
+		}
+		if a.adopt(uid, l) {
+			found++
+		} else {
+			foreign++
 		}
 	}
-	a.log.Info("pods of an earlier run taken over", "checkpointed", len(records), "listed", len(listed))
+	a.log.Info("pods of an earlier run taken over", "checkpointed", len(records), "found", found, "foreign", foreign)
 	return nil
 }
 
@@ -74,27 +95,28 @@ func (a *Agent) firstList(ctx context.Context) (map[podUID]*observe.Listed, erro
 			a.log.Warn("the container runtime does not answer; waiting for it",
 				"endpoint", a.cfg.Kubelet.ContainerRuntimeEndpoint, "unavailable", errdefs.IsUnavailable(err), "err", err)
 		}
-		if !sleep(ctx, wait) {
+		if !tasks.Sleep(ctx, wait) {
 			return nil, fmt.Errorf("waiting for the runtime: %w", context.Cause(ctx))
 		}
 	}
 }
 
 // adopt makes a worker for a pod that only the runtime knows. One whose sandbox names another root directory, or none and that has no directory
-// beneath ours (a kubelet's with our root directory has), was made by somebody else on the same runtime: it is left alone.
-func (a *Agent) adopt(uid podUID, l *observe.Listed) {
+// beneath ours (a kubelet's with our root directory has), was made by somebody else on the same runtime: it is left alone, which adopt reports as false.
+func (a *Agent) adopt(uid podUID, l *observe.Listed) bool {
 	if l.Name == "" || !a.ours(uid, l.Annotations) {
 		if l.Name != "" && a.foreign.add(uid) {
 			a.log.Warn("pod in the runtime is not of this root directory and is left alone", "pod", l.Namespace+"/"+l.Name, "uid", uid, "rootDir", a.cfg.RootDir)
 		}
-		return
+		return false
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		UID: uid, Namespace: l.Namespace, Name: l.Name, Labels: podLabels(l.Labels), Annotations: maps.Clone(l.Annotations),
 	}}
 	delete(pod.Annotations, steps.AnnotationRootDir)
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To(l.GraceSeconds)
-	a.workers.Adopt(pod, worker.Running)
+	a.workers.Adopt(pod, worker.State{})
+	return true
 }
 
 // ours reports whether the pod is of our root directory.
@@ -117,16 +139,4 @@ func podLabels(labels map[string]string) map[string]string {
 		}
 	}
 	return out
-}
-
-// sleep waits for d and reports whether ctx lasted.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

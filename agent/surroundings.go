@@ -10,9 +10,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/generate"
-	"github.com/berthd/berth/agent/images"
-	"github.com/berthd/berth/agent/objects"
-	"github.com/berthd/berth/agent/plan"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri"
@@ -21,28 +18,27 @@ import (
 // nodeView is the node as the starter sees it.
 type nodeView struct{ a *Agent }
 
-func (n nodeView) Generate() generate.Node      { return n.a.node.Generate() }
-func (n nodeView) HostIPs() []string            { return n.a.node.HostIPs() }
+// Generate returns what package generate must know of the node.
+func (n nodeView) Generate(pod *v1.Pod) generate.Node { return n.a.generate(pod) }
+
+// HostIPs returns the node's addresses, the primary one first.
+func (n nodeView) HostIPs() []string { return n.a.node.HostIPs() }
+
+// Allocatable returns what pods can have of the node.
 func (n nodeView) Allocatable() v1.ResourceList { return n.a.node.Allocatable() }
-func (n nodeView) HostsFile() []byte            { return n.a.node.HostsFile() }
-func (n nodeView) Objects() generate.Objects    { return localObjects{n.a.objects} }
+
+// HostsFile returns the content of the node's hosts file, nil where it cannot be read.
+func (n nodeView) HostsFile() []byte { return n.a.node.HostsFile() }
+
+// Objects returns the pods' ConfigMaps and Secrets.
+func (n nodeView) Objects() generate.Objects { return n.a.podObjects }
+
+// Services returns the Services of a pod's environment.
+func (n nodeView) Services(pod *v1.Pod) ([]*v1.Service, error) { return n.a.podObjects.services(pod) }
+
+// Resources returns a container's cgroup settings.
 func (n nodeView) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	return n.a.deps.Cgroups.ContainerResources(pod, c)
-}
-
-// localObjects are the node's ConfigMaps and Secrets without their revisions.
-type localObjects struct{ store *objects.Store }
-
-// ConfigMap returns the object, or false where there is none.
-func (o localObjects) ConfigMap(namespace, name string) (*v1.ConfigMap, bool) {
-	cm, _ := o.store.ConfigMap(namespace, name)
-	return cm, cm != nil
-}
-
-// Secret returns the object, or false where there is none.
-func (o localObjects) Secret(namespace, name string) (*v1.Secret, bool) {
-	s, _ := o.store.Secret(namespace, name)
-	return s, s != nil
 }
 
 // fieldValue resolves a fieldRef for downward API volumes.
@@ -59,37 +55,18 @@ func (a *Agent) resourceValue(pod *v1.Pod, ref *v1.ResourceFieldSelector) (strin
 func (a *Agent) exec(ctx context.Context, id string, cmd []string, timeout time.Duration) (exitCode int, output []byte, err error) {
 	resp, err := a.deps.Runtime.ExecSync(ctx, id, cmd, timeout)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, withoutExecID(err)
 	}
 	return int(resp.ExitCode), append(resp.Stdout, resp.Stderr...), nil
 }
 
+// alive returns nil where the runtime answers.
+func (a *Agent) alive(ctx context.Context) error {
+	_, err := a.deps.Runtime.Version(ctx)
+	return err
+}
+
 func containerHash(c *v1.Container) string { return cri.ContainerHash(c) }
-
-// backoffLimits are the config's crash back-off limits.
-func backoffLimits(cfg *configs.Config) plan.BackoffLimits {
-	l := plan.DefaultBackoffLimits()
-	if m := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
-		l.Max = m.Duration
-		l.Initial = min(l.Initial, l.Max)
-	}
-	return l
-}
-
-// defaultParallelPulls is how many images are pulled at once where the config sets no limit (D6).
-const defaultParallelPulls = 4
-
-// imagesConfig reads the config's part about images. A config that says serializeImagePulls gets one pull at a time.
-func imagesConfig(cfg *configs.Config) images.Config {
-	n := defaultParallelPulls
-	switch k := &cfg.Kubelet; {
-	case k.SerializeImagePulls != nil && *k.SerializeImagePulls && cfg.IsSet("serializeImagePulls"):
-		n = 1
-	case k.MaxParallelImagePulls != nil:
-		n = int(*k.MaxParallelImagePulls)
-	}
-	return images.Config{MaxParallelPulls: n, ImagesDir: cfg.Berth.ImagesDir}
-}
 
 // makeDirs makes the directories that the agent keeps things in.
 func makeDirs(cfg *configs.Config) error {

@@ -6,18 +6,22 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/cri"
 )
 
 // watchRuntime turns the runtime's events into wakes, and lists everything whenever the stream breaks. A runtime without events is listed
-// every second.
+// every second. One that was away is asked again what it is: it may have come back as another version.
 func (a *Agent) watchRuntime(ctx context.Context) error {
+	met := true // before the first pod
 	for wait := 50 * time.Millisecond; ctx.Err() == nil; {
 		began := time.Now()
 		events, err := a.deps.Runtime.Events(ctx)
-		a.relist(ctx) // whether or not there are events: what was missed meanwhile is seen
+		answers := a.relist(ctx) // whether or not there are events: what was missed meanwhile is seen
+		met = answers && (met || a.meetRuntime(ctx))
 		if err == nil {
 			a.drain(ctx, events)
+			met = false
 		}
 		if ctx.Err() != nil {
 			break
@@ -28,10 +32,11 @@ func (a *Agent) watchRuntime(ctx context.Context) error {
 		case time.Since(began) > time.Second:
 			wait = 50 * time.Millisecond
 			a.log.Warn("the runtime's event stream ended; subscribing again", "err", err)
+			a.expectLeftovers()
 		default:
 			wait = min(2*wait, time.Second)
 		}
-		sleep(ctx, wait)
+		tasks.Sleep(ctx, wait)
 	}
 	return nil //nolint:nilerr // an error of the stream is the reason for another round, not for an end
 }
@@ -46,7 +51,7 @@ func (a *Agent) drain(ctx context.Context, events <-chan cri.Event) {
 			if !ok {
 				return
 			}
-			if e.Type == cri.ContainerStopped && !e.Time.IsZero() {
+			if e.Type == cri.ContainerStopped && a.observer.Exited(e.ID, e.Exit) && !e.Time.IsZero() {
 				a.metrics.ExitSeen(time.Since(e.Time))
 			}
 			uid := podUID(e.PodUID)
@@ -56,29 +61,46 @@ func (a *Agent) drain(ctx context.Context, events <-chan cri.Event) {
 			if uid != "" {
 				a.workers.Wake(uid)
 			} else if e.Type != cri.ContainerDeleted {
-				a.relist(ctx)
+				a.askRelist()
 			}
 		}
 	}
 }
 
-// safetyRelist lists everything now and then, should an event have been lost.
-func (a *Agent) safetyRelist(ctx context.Context) error {
-	for sleep(ctx, a.cfg.Berth.RelistPeriod.Duration) {
-		a.relist(ctx)
+// askRelist has everything listed soon, by relists: as often as it is asked while one listing is under way, one more follows.
+func (a *Agent) askRelist() {
+	select {
+	case a.relistAsked <- struct{}{}:
+	default:
 	}
-	return nil
 }
 
-// relist lists everything, wakes the workers of pods that differ from what they last observed, and takes notice of pods without one.
-func (a *Agent) relist(ctx context.Context) {
+// relists lists everything when it is asked to, and now and then, should an event have been lost.
+func (a *Agent) relists(ctx context.Context) error {
+	tick := time.NewTicker(a.cfg.Berth.RelistPeriod.Duration)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.relistAsked:
+		case <-tick.C:
+		}
+		a.relist(ctx)
+	}
+}
+
+// relist lists everything, wakes the workers of pods that differ from what they last observed, and takes notice of pods without one. It reports
+// whether the runtime answered.
+func (a *Agent) relist(ctx context.Context) bool {
 	listed, err := a.observer.Relist(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Debug("listing the runtime's pods failed", "err", err)
 		}
-		return
+		return false
 	}
+	a.foreign.keep(func(uid podUID) bool { return listed[uid] != nil })
 	for uid, l := range listed {
 		if !l.Changed {
 			continue
@@ -92,4 +114,5 @@ func (a *Agent) relist(ctx context.Context) {
 			a.observer.Forget(uid)
 		}
 	}
+	return true
 }

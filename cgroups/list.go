@@ -40,26 +40,3 @@ func (m *Manager) List(ctx context.Context) ([]types.UID, error) {
 	}
 	return slices.Sorted(maps.Keys(found)), nil
 }
-
-// Prune removes the cgroups of all pods that keep does not want, and returns the pods removed. It goes on after an error
-// and returns all of them. Call it only when every source of pods has reported.
-func (m *Manager) Prune(ctx context.Context, keep func(types.UID) bool) ([]types.UID, error) {
-	uids, err := m.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var removed []types.UID
-	var errs []error
-	for _, uid := range uids {
-		if keep(uid) {
-			continue
-		}
-		if err := m.RemovePod(ctx, uid); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		m.log.Info("Removed the cgroup of a pod nobody wants", "podUID", uid)
-		removed = append(removed, uid)
-	}
-	return removed, errors.Join(errs...)
-}

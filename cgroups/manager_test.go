@@ -256,7 +256,7 @@ func TestEnsureCompletesWhatIsHalfMade(t *testing.T) {
 	}
 }
 
-func TestPruneRemovesOrphansOnly(t *testing.T) {
+func TestListFindsPodsOnly(t *testing.T) {
 	m := realManager(t, nil)
 	ensure(t, m, burstable("wanted"))
 	process(t, m, ensure(t, m, burstable("orphan"))+"/container")
@@ -269,9 +269,14 @@ func TestPruneRemovesOrphansOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	removed, err := m.Prune(t.Context(), func(uid types.UID) bool { return uid == "wanted" })
-	if err != nil || !slices.Equal(removed, []types.UID{"best", "half", "orphan"}) {
-		t.Errorf("removed %v, %v", removed, err)
+	uids, err := m.List(t.Context())
+	if err != nil || !slices.Equal(uids, []types.UID{"best", "half", "orphan", "wanted"}) {
+		t.Errorf("found %v, %v", uids, err)
+	}
+	for _, uid := range []types.UID{"best", "half", "orphan"} {
+		if err := m.RemovePod(t.Context(), uid); err != nil {
+			t.Error(err)
+		}
 	}
 	if uids, _ := m.List(t.Context()); !slices.Equal(uids, []types.UID{"wanted"}) {
 		t.Errorf("left are %v", uids)

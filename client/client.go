@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/client/api"
 )
@@ -33,12 +34,14 @@ const maxAnswer = 256 << 20
 // NotRunningError is the error of a call to an agent that is not there.
 type NotRunningError struct {
 	Socket string
-	Err    error
+	// Start is the command that starts the agent on this machine, in backquotes.
+	Start string
+	Err   error
 }
 
 // Error says how to start the agent.
 func (e *NotRunningError) Error() string {
-	return fmt.Sprintf("berth agent is not running (no answer at %s): start it with `systemctl start berth` or `berth agent`", e.Socket)
+	return fmt.Sprintf("berth agent is not running (no answer at %s): start it with %s", e.Socket, e.Start)
 }
 
 // Unwrap returns the error of the connection.
@@ -82,7 +85,7 @@ func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	conn, err := dialer.DialContext(ctx, "unix", c.socket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return nil, &NotRunningError{Socket: c.socket, Err: err}
+		return nil, &NotRunningError{Socket: c.socket, Start: startHint(unitDirs()), Err: err}
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("you may not use %s: become root (sudo), or let somebody add you to the socket's group: %w", c.socket, err)
 	}
@@ -117,7 +120,7 @@ func (c *Client) explain(u *url.URL, err error) error {
 		return gone
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the berth agent at %s does not answer: see its log (journalctl -u berth): %w", c.socket, err)
+		return fmt.Errorf("the berth agent at %s does not answer: %s: %w", c.socket, logHint(unitDirs()), err)
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -199,6 +202,15 @@ func (c *Client) Events(ctx context.Context) ([]v1.Event, error) {
 	return list.Items, nil
 }
 
+// Stats returns what the node and its pods use of cpu and memory.
+func (c *Client) Stats(ctx context.Context) (*statsapi.Summary, error) {
+	summary := &statsapi.Summary{}
+	if err := c.get(ctx, endpoint("/stats/summary", url.Values{"only_cpu_and_memory": {"true"}}), summary); err != nil {
+		return nil, err
+	}
+	return summary, nil
+}
+
 // Images returns the runtime's images and the pulls under way.
 func (c *Client) Images(ctx context.Context) (*api.Images, error) {
 	images := &api.Images{}
@@ -215,6 +227,31 @@ func (c *Client) Version(ctx context.Context) (*api.Version, error) {
 		return nil, err
 	}
 	return version, nil
+}
+
+// Settings are what of the agent's configuration says how manifests become pods.
+type Settings struct {
+	// ManifestPath is the manifest directory, or the one manifest file (staticPodPath); empty where there is none.
+	ManifestPath string
+	// Resizes says that a static pod whose manifest changes only in cpu and memory is resized, rather than replaced (resizeStaticPods).
+	Resizes bool
+}
+
+// Settings asks for the agent's settings.
+func (c *Client) Settings(ctx context.Context) (Settings, error) {
+	var config struct {
+		Kubelet struct {
+			StaticPodPath string `json:"staticPodPath"`
+		} `json:"kubeletconfig"`
+		Berth struct {
+			ResizeStaticPods *bool `json:"resizeStaticPods"`
+		} `json:"berth"`
+	}
+	if err := c.get(ctx, endpoint("/configz", nil), &config); err != nil {
+		return Settings{}, err
+	}
+	resizes := config.Berth.ResizeStaticPods
+	return Settings{ManifestPath: config.Kubelet.StaticPodPath, Resizes: resizes != nil && *resizes}, nil
 }
 
 // WatchPods calls each with all pods as ADDED, and then with every change, until ctx ends, the agent closes the stream (nil is returned) or each

@@ -56,7 +56,7 @@ func TestNobodyThere(t *testing.T) {
 		}
 		_, err := c.Pods(t.Context())
 		var not *NotRunningError
-		if !errors.As(err, &not) || !strings.Contains(err.Error(), "systemctl start berth") {
+		if !errors.As(err, &not) || !strings.Contains(err.Error(), startHint(unitDirs())) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := c.Exec(t.Context(), Target{"a", "b", "c"}, []string{"ls"}, Stdio{Stdout: os.Stdout}); !errors.As(err, &not) {
@@ -64,6 +64,25 @@ func TestNobodyThere(t *testing.T) {
 		}
 	}
 	gone.Close()
+}
+
+// TestHints: systemd is only spoken of where it has a unit of berth's.
+func TestHints(t *testing.T) {
+	with, without := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(with, "berth.service"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		dirs       []string
+		start, log string
+	}{
+		{[]string{without, "/nonexistent"}, "`berth agent --config FILE`", "see its log"},
+		{[]string{without, with}, "`systemctl start berth`", "see its log with `journalctl -u berth`"},
+	} {
+		if start, log := startHint(tc.dirs), logHint(tc.dirs); start != tc.start || log != tc.log {
+			t.Errorf("%q: %q %q", tc.dirs, start, log)
+		}
+	}
 }
 
 func TestAnswersThatAreNone(t *testing.T) {

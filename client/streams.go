@@ -8,17 +8,14 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	transport "k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
-	"k8s.io/streaming/pkg/httpstream/spdy"
-)
 
-// pingPeriod keeps resting streams from being taken for dead.
-const pingPeriod = 5 * time.Second
+	"github.com/berthd/berth/client/streams"
+)
 
 // Stdio are the local ends of a command's or container's streams. A nil end is not connected. With TTY there is no Stderr.
 type Stdio struct {
@@ -62,63 +59,30 @@ func (s Stdio) query() url.Values {
 	return q
 }
 
-// upgrader makes connections to the agent's socket that become SPDY. It looks first whether the agent is there: the library loses the type of that error.
-func (c *Client) upgrader(ctx context.Context) (*spdy.SpdyRoundTripper, error) {
+// reach looks whether the agent is there: the library loses the type of that error.
+func (c *Client) reach(ctx context.Context) error {
 	conn, err := c.dial(ctx, "", "")
-	if err != nil {
-		return nil, err
-	}
-	_ = conn.Close()
-	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
-		PingPeriod: pingPeriod, UpgradeTransport: &http.Transport{DialContext: c.dial},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("preparing a stream: %w", err)
-	}
-	return rt, nil
-}
-
-func (c *Client) stream(ctx context.Context, u *url.URL, io Stdio) error {
-	rt, err := c.upgrader(ctx)
 	if err != nil {
 		return err
 	}
-	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, transport.NewUpgraderForStreaming(rt), http.MethodPost, u)
-	if err != nil {
-		return fmt.Errorf("preparing a stream: %w", err)
+	return conn.Close()
+}
+
+func (c *Client) stream(ctx context.Context, u *url.URL, io Stdio) error {
+	if err := c.reach(ctx); err != nil {
+		return err
 	}
 	opts := remotecommand.StreamOptions{Stdin: io.Stdin, Stdout: io.Stdout, Tty: io.TTY, TerminalSizeQueue: io.Resize}
 	if !io.TTY {
 		opts.Stderr = io.Stderr
 	}
-	err = bound(ctx, func() error { return executor.StreamWithContext(ctx, opts) })
+	err := streams.Run(ctx, c.dial, u, opts)
 	var code exec.CodeExitError
 	if errors.As(err, &code) {
 		return &ExitError{Code: code.Code}
 	}
 	return streamError(err)
 }
-
-// bound runs a call of the library and returns when it does, or when ctx ends: while the other side does not answer the request to upgrade, the library
-// does not look at ctx. The call ends then with the process's connection.
-func bound(ctx context.Context, call func() error) error {
-	ended := make(chan error, 1)
-	go func() { ended <- call() }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		select {
-		case err := <-ended: // it may have noticed, and have an exit code to tell
-			return err
-		case <-time.After(upgradeGrace):
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// upgradeGrace is how long a stream whose context has ended may take to end by itself.
-const upgradeGrace = time.Second
 
 // streamError makes the agent's own error of what the library says.
 func streamError(err error) error {
@@ -145,7 +109,10 @@ type Forward struct {
 
 // PortForward listens and forwards until ctx ends or the pod's connection is lost.
 func (c *Client) PortForward(ctx context.Context, f Forward) error {
-	rt, err := c.upgrader(ctx)
+	if err := c.reach(ctx); err != nil {
+		return err
+	}
+	rt, err := streams.RoundTripper(c.dial)
 	if err != nil {
 		return err
 	}

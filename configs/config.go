@@ -30,12 +30,17 @@ type Config struct {
 	Flags
 
 	origins origins
+	flagz   map[string]string
 }
 
 // Flags are the settings that only the command line has.
 type Flags struct {
 	// RootDir holds everything the agent keeps about pods (--root-dir), absolute.
 	RootDir string
+	// Kubeconfig says how to reach the API server (--kubeconfig), absolute; empty for a node without a cluster.
+	Kubeconfig string
+	// BootstrapKubeconfig is with what to ask for a first client certificate (--bootstrap-kubeconfig), absolute; empty for none.
+	BootstrapKubeconfig string
 	// CertDir holds the serving and client certificates (--cert-dir), absolute.
 	CertDir string
 	// HostnameOverride replaces the host's name as node name (--hostname-override); use [NodeName].

@@ -13,14 +13,26 @@ func warnWithoutEffect(c *Config, r *report) {
 	standard := &Config{}
 	setKubeletDefaults(&standard.Kubelet)
 	have, want := asJSON(c.Kubelet), asJSON(standard.Kubelet)
-	for _, path := range slices.Sorted(maps.Keys(fieldsWithoutEffect())) {
+	without := fieldsWithoutEffect()
+	if c.Kubeconfig == "" {
+		maps.Copy(without, clusterFields())
+	}
+	if why := c.whyNoAPI(); why != "" {
+		for _, path := range apiFields() {
+			without[path] = why
+		}
+		if c.Kubelet.ReadOnlyPort > 0 {
+			delete(without, "address")
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(without)) {
 		if !c.IsSet(path) {
 			continue
 		}
 		value, _ := lookup(have, path)
 		def, _ := lookup(want, path)
 		if !reflect.DeepEqual(value, def) {
-			r.warn(kubeletDoc, path, "no effect: %s", fieldsWithoutEffect()[path])
+			r.warn(kubeletDoc, path, "no effect: %s", without[path])
 		}
 	}
 }
@@ -70,13 +82,6 @@ func fieldsWithoutEffect() map[string]string {
 		{"memory thresholds are watched through the kernel's pressure information", []string{"kernelMemcgNotification"}},
 		{"FlexVolume plugins are not run", []string{"volumePluginDir"}},
 		{"volumes are always attached by the controller", []string{"enableControllerAttachDetach"}},
-		{"there is no node object without a cluster", []string{
-			"providerID", "nodeStatusMaxImages", "registerNode", "registerWithTaints", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
-			"nodeLeaseDurationSeconds",
-		}},
-		{"this version talks to no API server", []string{
-			"contentType", "kubeAPIQPS", "kubeAPIBurst", "rotateCertificates", "serverTLSBootstrap", "eventRecordQPS", "eventBurst",
-		}},
 		{"no metrics are hidden", []string{"showHiddenMetricsForVersion"}},
 		{"this version does not evict pods", []string{
 			"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
@@ -85,26 +90,12 @@ func fieldsWithoutEffect() map[string]string {
 		{"this version does not remove unused images", []string{
 			"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
 		}},
-		{"this version uses no registry credentials", []string{
-			"imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
-		}},
 		{"the reserved amounts are kept from the pods, and no other cgroup is limited", []string{
 			"systemReservedCgroup", "kubeReservedCgroup", "reservedSystemCPUs",
 		}},
-		{"pulls are limited in number (maxParallelImagePulls), not in rate", []string{"registryPullQPS", "registryBurst"}},
 		{"a pod is looked at when something happens; relistPeriod of the BerthConfiguration is the safety net", []string{"syncFrequency"}},
-		{"the local socket is always served", []string{"enableServer"}},
-		{"this version runs sysctls of a namespace of the pod, allowed or not, and refuses all others", []string{"allowedUnsafeSysctls"}},
 		{"local storage is not limited by this version", []string{"localStorageCapacityIsolation"}},
-		{"ConfigMaps and Secrets are local files, which are watched", []string{"configMapAndSecretChangeDetectionStrategy"}},
-		{"this version serves the local socket and, with readOnlyPort, the read-only API, but no TLS port", []string{
-			"address", "port", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsCurvePreferences", "tlsMinVersion", "authentication", "authorization",
-		}},
-		{"this version does not order pods at node shutdown", []string{
-			"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
-		}},
-		{"this version reads manifests from the directory only", []string{"staticPodURL", "staticPodURLHeader", "httpCheckFrequency"}},
-		{"this version exports no traces", []string{"tracing"}},
+		{"ConfigMaps and Secrets are always watched", []string{"configMapAndSecretChangeDetectionStrategy"}},
 		{"containers get no swap", []string{"memorySwap.swapBehavior"}},
 		{"the agent stays in the cgroup it was started in", []string{"kubeletCgroups", "systemCgroups"}},
 		{"kernel settings are left as they are", []string{"protectKernelDefaults"}},
@@ -112,11 +103,6 @@ func fieldsWithoutEffect() map[string]string {
 		{"volumes are measured when somebody asks", []string{"volumeStatsAggPeriod"}},
 		{"the log goes unbuffered to one stream", []string{"logging.flushFrequency", "logging.options"}},
 		{"levels per source file are not supported, use logging.verbosity", []string{"logging.vmodule"}},
-		{"the host's log is not served", []string{"enableSystemLogHandler", "enableSystemLogQuery"}},
-		{"this version does not rotate container logs", []string{
-			"containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers", "containerLogMonitorInterval",
-		}},
-		{"user namespaces are not set up by this version", []string{"userNamespaces"}},
 	} {
 		for _, path := range group.paths {
 			fields[path] = group.reason
@@ -125,13 +111,26 @@ func fieldsWithoutEffect() map[string]string {
 	return fields
 }
 
-// plainFlagsWithoutEffect are the flags without a field that this version does not act on.
-func plainFlagsWithoutEffect() map[string]string {
-	return map[string]string{
-		"node-labels":                       "there is no node object without a cluster",
-		"cloud-provider":                    "there is no node object without a cluster",
-		"runtime-cgroups":                   "the runtime's cgroup is not measured",
-		"image-credential-provider-config":  "this version uses no registry credentials",
-		"image-credential-provider-bin-dir": "this version uses no registry credentials",
+// clusterFields are the fields that only count on a node of a cluster, with what is so without one.
+func clusterFields() map[string]string {
+	fields := map[string]string{}
+	for _, path := range []string{
+		"providerID", "nodeStatusMaxImages", "registerNode", "registerWithTaints", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
+		"nodeLeaseDurationSeconds",
+	} {
+		fields[path] = "there is no node object"
 	}
+	for _, path := range []string{"contentType", "kubeAPIQPS", "kubeAPIBurst", "eventRecordQPS", "eventBurst", "rotateCertificates", "serverTLSBootstrap"} {
+		fields[path] = "there is no API server to talk to"
+	}
+	return fields
+}
+
+// plainFlagsWithoutEffect are the flags without a field that are not acted on.
+func plainFlagsWithoutEffect(f Flags) map[string]string {
+	flags := map[string]string{"runtime-cgroups": "the runtime's cgroup is not measured"}
+	if f.Kubeconfig == "" {
+		flags["cloud-provider"] = "there is no node object without a cluster"
+	}
+	return flags
 }

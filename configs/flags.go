@@ -145,14 +145,16 @@ func (g given) plain(r *report) Flags {
 		return p
 	}
 	f := Flags{
-		RootDir:          path("root-dir"),
-		CertDir:          path("cert-dir"),
-		HostnameOverride: g.text("hostname-override"),
-		NodeLabels:       g.labels(r),
-		NodeIPs:          g.nodeIPs(r),
-		CloudProvider:    g.text("cloud-provider"),
-		RuntimeCgroups:   g.text("runtime-cgroups"),
-		Lock:             LockOptions{File: path("lock-file"), ExitOnContention: g.text("exit-on-lock-contention") == "true"},
+		RootDir:             path("root-dir"),
+		Kubeconfig:          path("kubeconfig"),
+		BootstrapKubeconfig: path("bootstrap-kubeconfig"),
+		CertDir:             path("cert-dir"),
+		HostnameOverride:    g.text("hostname-override"),
+		NodeLabels:          g.labels(r),
+		NodeIPs:             g.nodeIPs(r),
+		CloudProvider:       g.text("cloud-provider"),
+		RuntimeCgroups:      g.text("runtime-cgroups"),
+		Lock:                LockOptions{File: path("lock-file"), ExitOnContention: g.text("exit-on-lock-contention") == "true"},
 		Credentials: CredentialProviderOptions{
 			ConfigPath: path("image-credential-provider-config"),
 			BinDir:     path("image-credential-provider-bin-dir"),
@@ -215,10 +217,8 @@ func (g given) checkPlain(f Flags, r *report) {
 	fail := func(name, format string, args ...any) {
 		r.errs = append(r.errs, &FieldError{Origin: "--" + name, Message: fmt.Sprintf(format, args...)})
 	}
-	for _, name := range []string{"kubeconfig", "bootstrap-kubeconfig"} {
-		if g.text(name) != "" {
-			fail(name, "joining a cluster is not possible in this version of berth: start it without this flag to run the pods of the manifest directory")
-		}
+	if f.BootstrapKubeconfig != "" && f.Kubeconfig == "" {
+		fail("bootstrap-kubeconfig", "needs --kubeconfig, the file to write once there is a certificate")
 	}
 	if f.CloudProvider != "" && f.CloudProvider != "external" {
 		fail("cloud-provider", "%q is not supported: must be empty or external", f.CloudProvider)
@@ -237,7 +237,7 @@ func (g given) checkPlain(f Flags, r *report) {
 		if reason, ignored := reasons[name]; ignored {
 			r.warnings = append(r.warnings, Warning{Origin: "--" + name, Message: "no effect: " + reason})
 		}
-		if reason, later := plainFlagsWithoutEffect()[name]; later {
+		if reason, later := plainFlagsWithoutEffect(f)[name]; later {
 			r.warnings = append(r.warnings, Warning{Origin: "--" + name, Message: "no effect: " + reason})
 		}
 	}

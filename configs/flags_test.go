@@ -31,10 +31,11 @@ func TestEveryFlagHasAWitness(t *testing.T) {
 	reaches := map[string]bool{
 		"config": true, "config-dir": true, "kubeconfig": true, "bootstrap-kubeconfig": true, "root-dir": true, "cert-dir": true, "hostname-override": true,
 		"node-ip": true, "lock-file": true, "exit-on-lock-contention": true, "minimum-container-ttl-duration": true,
-		"maximum-dead-containers-per-container": true, "maximum-dead-containers": true,
+		"maximum-dead-containers-per-container": true, "maximum-dead-containers": true, "node-labels": true,
+		"image-credential-provider-config": true, "image-credential-provider-bin-dir": true,
 	}
 	for _, spec := range plainFlags() {
-		if _, warned := plainFlagsWithoutEffect()[spec.name]; warned == reaches[spec.name] {
+		if _, warned := plainFlagsWithoutEffect(Flags{})[spec.name]; warned == reaches[spec.name] {
 			t.Errorf("--%s must either have an effect or a warning", spec.name)
 		}
 	}

@@ -141,12 +141,12 @@ func fieldFlags() []flagSpec {
 // plainFlags are the flags without a field in any file.
 func plainFlags() []flagSpec {
 	return []flagSpec{
-		{"config", kindString, "", "The config file (default " + DefaultFile + " where it exists)."},
-		{"config-dir", kindString, "", "Directory of drop-ins *.conf (default " + DefaultDropInDir + " where it exists)."},
-		{"kubeconfig", kindString, "", "How to reach an API server. Not possible in this version."},
-		{"bootstrap-kubeconfig", kindString, "", "How to get a first client certificate. Not possible in this version."},
+		{"config", kindString, "", "The config file, where it exists."},
+		{"config-dir", kindString, "", "Directory of drop-ins *.conf, where it exists."},
+		{"kubeconfig", kindString, "", "How to reach the API server of a cluster, which this node joins."},
+		{"bootstrap-kubeconfig", kindString, "", "Kubeconfig to ask for a first client certificate with, where --kubeconfig has no valid one."},
 		{"root-dir", kindString, "", "Directory of everything the agent keeps about pods."},
-		{"cert-dir", kindString, "", "Directory of certificates (default pki in --root-dir)."},
+		{"cert-dir", kindString, "", "Directory of certificates; pki in --root-dir unless given."},
 		{"hostname-override", kindString, "", "Name of this node (default: the host's name)."},
 		{"node-ip", kindString, "", "Addresses of this node: one, or one of each family."},
 		{"node-labels", kindMap, "", "Labels of the node object, as KEY=VALUE,…"},

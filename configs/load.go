@@ -51,7 +51,7 @@ func Load(o Options) (*Config, []Warning, error) {
 	}
 	flags.lay(merged, r)
 
-	c := &Config{origins: r.origins, Flags: flags.plain(r)}
+	c := &Config{origins: r.origins, flagz: flagzOf(o.Flags), Flags: flags.plain(r)}
 	decode(kubeletDoc, merged[kubeletDoc], &c.Kubelet, r)
 	decode(berthDoc, merged[berthDoc], &c.Berth, r)
 	if len(r.errs) > 0 {
@@ -62,6 +62,8 @@ func Load(o Options) (*Config, []Warning, error) {
 		c.Kubelet.StaticPodPath = DefaultStaticPodPath
 	}
 	c.Berth.setDefaults()
+	c.Berth.Logs.setDefaults(&c.Kubelet)
+	c.Berth.CrashLoopBackOff.setDefaults(c)
 	flags.checkPlain(c.Flags, r)
 	validateKubelet(&c.Kubelet, r)
 	validateBerth(&c.Berth, r)

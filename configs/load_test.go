@@ -91,7 +91,9 @@ func TestDefaultsWithoutAnyFile(t *testing.T) {
 		"runtime":                c.Berth.Runtime == RuntimeAuto && c.Berth.Sandbox.Pause == PauseAuto,
 		"CNI":                    c.Berth.CNI.ConfDir == "/etc/cni/net.d" && slices.Equal(c.Berth.CNI.BinDirs, []string{"/opt/cni/bin", "/usr/lib/cni"}),
 		"relist":                 c.Berth.RelistPeriod.Duration == 30*time.Second,
+		"stall timeout":          c.Berth.ImagePullStallTimeout.Duration == 2*time.Minute,
 		"parallel starts":        c.Berth.MaxParallelPodStarts >= 4 && c.Berth.MaxParallelPodStarts <= 8,
+		"crash delays":           delays(c, 10*time.Second, 5*time.Minute, 10*time.Minute),
 		"nothing is set":         !c.IsSet("cgroupDriver") && !c.IsSet("berth:socket"),
 		"gate of a beta feature": c.GateEnabled("RotateKubeletServerCertificate"),
 	} {
@@ -141,12 +143,12 @@ func TestLaterSourcesWin(t *testing.T) {
 			t.Errorf("origin of %s is %q, want …%q", path, origin, suffix)
 		}
 	}
-	for _, want := range []string{"cni.confDir: no effect", "cni.binDirs: no effect", "authentication: no effect", "allowedUnsafeSysctls: no effect"} {
+	for _, want := range []string{"cni.confDir: no effect", "cni.binDirs: no effect", "authentication: no effect"} {
 		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, want) }) {
 			t.Errorf("no warning %q in %q", want, warnings)
 		}
 	}
-	if len(warnings) != 4 {
+	if len(warnings) != 3 {
 		t.Errorf("warnings %q", warnings)
 	}
 }
@@ -183,7 +185,6 @@ func TestWarnings(t *testing.T) {
 			node{args: []string{"--hairpin-mode=none", "--pod-infra-container-image=x", "--storage_driver_db", "d", "--node-labels=a=b"}},
 			[]string{
 				"--hairpin-mode: hairpinMode: no effect: hairpin traffic is set up by the CNI plugin",
-				"--node-labels: no effect: there is no node object without a cluster",
 				"--pod-infra-container-image: no effect: the runtime owns the pause image",
 				"--storage-driver-db: no effect: it belongs to cAdvisor, which berth does not contain",
 			},
@@ -248,10 +249,14 @@ func TestBadInput(t *testing.T) {
 		"runtime":                     {node{file: berthHeader + "runtime: docker\n"}, `config.yaml:3: runtime: "docker" is not supported`},
 		"pause":                       {node{file: berthHeader + "sandbox: {pause: maybe}\n"}, "config.yaml:3: sandbox.pause: "},
 		"socket too long":             {node{file: berthHeader + "socket: /" + strings.Repeat("a", 107) + "\n"}, "config.yaml:3: socket: "},
+		"stall timeout too short":     {node{file: berthHeader + "imagePullStallTimeout: 10ms\n"}, "config.yaml:3: imagePullStallTimeout: "},
 		"relist too often":            {node{file: berthHeader + "relistPeriod: 1ms\n"}, "config.yaml:3: relistPeriod: "},
+		"crash delay too short":       {node{file: berthHeader + "crashLoopBackOff: {initialDelay: 10ms}\n"}, "config.yaml:3: crashLoopBackOff.initialDelay: 10ms must be 1s or more"},
+		"crash delays the wrong way":  {node{file: berthHeader + "crashLoopBackOff: {initialDelay: 1m, maxDelay: 30s}\n"}, "crashLoopBackOff.initialDelay: 1m0s must not be more than maxDelay"},
+		"crash bounds the wrong way":  {node{file: berthHeader + "crashLoopBackOff: {podMinDelay: 10m}\n"}, "crashLoopBackOff.podMinDelay: 10m0s must not be more than podMaxDelay"},
+		"clean exits":                 {node{file: berthHeader + "crashLoopBackOff: {cleanExits: Never}\n"}, `crashLoopBackOff.cleanExits: "Never" is not supported`},
 		"parallel starts":             {node{file: berthHeader + "maxParallelPodStarts: -1\n"}, "config.yaml:3: maxParallelPodStarts: "},
-		"a cluster":                   {node{args: []string{"--kubeconfig=/x"}}, "--kubeconfig: joining a cluster is not possible in this version of berth"},
-		"a cluster's bootstrap":       {node{args: []string{"--bootstrap-kubeconfig=/x"}}, "--bootstrap-kubeconfig: joining a cluster"},
+		"a cluster's bootstrap":       {node{args: []string{"--bootstrap-kubeconfig=/x"}}, "--bootstrap-kubeconfig: needs --kubeconfig"},
 		"cloud provider":              {node{args: []string{"--cloud-provider=aws"}}, "--cloud-provider: "},
 		"node IP":                     {node{args: []string{"--node-ip=1.2.3.4,5.6.7.8"}}, "--node-ip: want one address, or one of each family"},
 		"a label of somebody else":    {node{args: []string{"--node-labels=node-role.kubernetes.io/master="}}, "--node-labels: a node may not set"},
@@ -353,7 +358,7 @@ func TestEveryFieldOfAStockFile(t *testing.T) {
 
 // TestPathsWithoutEffectExist guards the list against misspelt fields.
 func TestPathsWithoutEffectExist(t *testing.T) {
-	for path := range fieldsWithoutEffect() {
+	for path := range WithoutEffect() {
 		if !fieldExists(path) {
 			t.Errorf("KubeletConfiguration has no field %s", path)
 		}

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -179,11 +182,14 @@ func (c checker) images(k *kubeletconfigv1beta1.KubeletConfiguration) {
 func (c checker) logs(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	c.absolute("podLogsDir", k.PodLogsDir)
 	c.that(filepath.Clean(k.PodLogsDir) == k.PodLogsDir, "podLogsDir", "%q must be written without . and .. and doubled slashes", k.PodLogsDir)
-	c.quantity("containerLogMaxSize", k.ContainerLogMaxSize)
+	c.size("containerLogMaxSize", k.ContainerLogMaxSize)
 	atLeast(c, "containerLogMaxFiles", k.ContainerLogMaxFiles, 2)
 	atLeast(c, "containerLogMaxWorkers", k.ContainerLogMaxWorkers, 1)
 	c.that(k.ContainerLogMonitorInterval.Duration >= 3*time.Second, "containerLogMonitorInterval", "%v must be 3s or more", k.ContainerLogMonitorInterval.Duration)
 	oneOf(c, "logging.format", k.Logging.Format, "text", "json")
+	for _, err := range tracingapi.ValidateTracingConfiguration(k.Tracing, nil, field.NewPath("tracing")) {
+		c.that(false, err.Field, "%s", err.ErrorBody())
+	}
 	c.that(k.Logging.Verbosity <= 100, "logging.verbosity", "%d must be 100 or less", k.Logging.Verbosity)
 }
 
@@ -204,6 +210,29 @@ func (c checker) shutdown(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	}
 }
 
+// size checks a number of bytes; a negative one is the user's way to say "none".
+func (c checker) size(path, value string) {
+	q, err := resource.ParseQuantity(value)
+	if c.that(err == nil, path, "%q is not a quantity such as 10Mi", value); err == nil {
+		_, whole := q.AsInt64()
+		c.that(whole, path, "%q is not a whole number of bytes", value)
+	}
+}
+
+// leastLogBound is the least that all logs of a container or of the node may be held to, in bytes: room for a few files.
+const leastLogBound = 64 << 10
+
+// logBounds checks the bounds on container logs.
+func (c checker) logBounds(l LogsConfiguration) {
+	c.quantity("logs.maxContainerSize", l.MaxContainerSize)
+	c.amountOrPercentage("logs.maxNodeSize", l.MaxNodeSize)
+	for path, value := range map[string]string{"logs.maxContainerSize": l.MaxContainerSize, "logs.maxNodeSize": l.MaxNodeSize} {
+		if q, err := resource.ParseQuantity(value); err == nil && q.Sign() >= 0 {
+			c.that(q.Value() >= leastLogBound, path, "%q must be 64Ki or more", value)
+		}
+	}
+}
+
 // validateBerth checks a defaulted BerthConfiguration.
 func validateBerth(b *BerthConfiguration, r *report) {
 	c := checker{berthDoc, r}
@@ -211,13 +240,17 @@ func validateBerth(b *BerthConfiguration, r *report) {
 	// sun_path of a unix socket address holds 108 bytes with the closing zero.
 	c.that(len(b.Socket) < 108, "socket", "%q is longer than the 107 bytes of a socket's path", b.Socket)
 	oneOf(c, "runtime", b.Runtime, RuntimeAuto, RuntimeRemote, RuntimeNative)
+	oneOf(c, "podSecurity", b.PodSecurity, PodSecurityPrivileged, PodSecurityBaseline, PodSecurityRestricted)
 	oneOf(c, "sandbox.pause", b.Sandbox.Pause, PauseAuto, PauseAlways, PauseNever)
 	between(c, "maxParallelPodStarts", &b.MaxParallelPodStarts, 1, 1000)
 	c.absolute("imagesDir", b.ImagesDir)
 	c.absolute("containerLogsDir", b.ContainerLogsDir)
+	c.logBounds(b.Logs)
+	c.crashLoopBackOff(b.CrashLoopBackOff)
 	c.absolute("cni.confDir", b.CNI.ConfDir)
 	for i, dir := range b.CNI.BinDirs {
 		c.absolute(fmt.Sprintf("cni.binDirs[%d]", i), dir)
 	}
+	c.that(b.ImagePullStallTimeout.Duration >= time.Second, "imagePullStallTimeout", "%v must be 1s or more", b.ImagePullStallTimeout.Duration)
 	c.that(b.RelistPeriod.Duration >= time.Second, "relistPeriod", "%v must be 1s or more", b.RelistPeriod.Duration)
 }

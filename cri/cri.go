@@ -60,6 +60,9 @@ type ContainerRuntime interface {
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.ContainerResources) error
 	ReopenContainerLog(ctx context.Context, id string) error
+	// CheckpointContainer writes the state of a running container into an archive at a path, an absolute one on the runtime's host. timeout 0 leaves it to the
+	// runtime. errdefs.IsNotImplemented where the runtime has no checkpoints.
+	CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error
 	// ContainerStats and ListContainerStats wake the container's shim: call them only when somebody asked.
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
@@ -105,4 +108,15 @@ type Event struct {
 	PodUID string
 	// Time is when the runtime says it happened; zero where it does not.
 	Time time.Time
+	// Exit tells, of a [ContainerStopped] that comes before the runtime's lists show it, how the container's main process ended. Another such event,
+	// without it, follows once they do. It is nil where the runtime tells of an exit only then.
+	Exit *Exit
+}
+
+// Exit is how a container's main process ended.
+type Exit struct {
+	// Code is its exit code.
+	Code int32
+	// At is when it ended, by the runtime's clock.
+	At time.Time
 }

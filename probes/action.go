@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -31,6 +32,8 @@ const (
 type reply struct {
 	outcome outcome
 	text    string
+	// busy is how long commands ran for it.
+	busy time.Duration
 }
 
 // errNoPodIP is why a probe or hook without a host of its own cannot run. Without it the request would go to the node itself.
@@ -55,12 +58,15 @@ type prober struct {
 // run carries out one probe, again where its outcome could not be learned. The error is about the probing, never about
 // the container.
 func (p *prober) run(ctx context.Context, t task) (r reply, err error) {
+	var busy time.Duration
 	for range attempts {
 		r, err = p.once(ctx, t)
+		busy += r.busy
 		if err == nil || ctx.Err() != nil {
 			break
 		}
 	}
+	r.busy = busy
 	// Events and metrics are sent as UTF-8, which a container's output need not be.
 	r.text = strings.ToValidUTF8(r.text, "\uFFFD")
 	return r, err

@@ -1,7 +1,9 @@
 package probes
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -19,9 +21,17 @@ type ExecFunc func(ctx context.Context, containerID string, cmd []string, timeou
 // the timeout itself and needs a moment to kill the command and say so.
 const execMargin = 2 * time.Second
 
+// aliveTimeout is how long the runtime may take to show that it answers other calls.
+const aliveTimeout = 2 * time.Second
+
+// errTimedOut is the outcome of a command that ran out of its time.
+var errTimedOut = errors.New("command timed out")
+
 // execs runs exec probes: bounded in number, in time and in output, and once where two probes of a container ask the same.
 type execs struct {
 	run ExecFunc
+	// alive returns nil where the runtime answers other calls now.
+	alive func(context.Context) error
 	// slots holds one token for each exec that may be under way.
 	slots chan struct{}
 
@@ -29,52 +39,61 @@ type execs struct {
 	flights map[string]*flight
 }
 
-// flight is an exec under way that others with the same command may wait for. exit, output and err are set before done closes.
+// flight is an exec under way that others with the same command may wait for. What came of it is set before done closes; err is
+// errTimedOut where the command ran out of its time.
 type flight struct {
 	done   chan struct{}
 	exit   int
 	output []byte
 	err    error
+	// busy is how long the command ran.
+	busy time.Duration
 }
 
-func newExecs(run ExecFunc, parallel int) *execs {
-	return &execs{run: run, slots: make(chan struct{}, parallel), flights: map[string]*flight{}}
+func newExecs(run ExecFunc, alive func(context.Context) error, parallel int) *execs {
+	return &execs{run: run, alive: alive, slots: make(chan struct{}, parallel), flights: map[string]*flight{}}
 }
 
 // probe runs the probe's command, in which $(NAME) stands for the container's environment as far as the spec spells it out.
 func (e *execs) probe(ctx context.Context, t task, timeout time.Duration) (reply, error) {
 	cmd := expandCommand(t.spec.Exec.Command, t.container.Env)
-	exit, output, err := e.share(ctx, t.containerID, cmd, timeout, periodOf(t.spec))
+	f, mine := e.share(ctx, t.containerID, cmd, timeout, periodOf(t.spec))
+	r := reply{outcome: unknown}
+	if mine {
+		r.busy = f.busy
+	}
 	switch {
 	case ctx.Err() != nil:
-		return reply{outcome: unknown}, ctx.Err()
-	case errdefs.IsDeadlineExceeded(err):
-		return reply{failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), timeout)}, nil
-	case err != nil:
-		return reply{outcome: unknown}, fmt.Errorf("run probe command in container %s: %w", t.container.Name, err)
+		return r, ctx.Err()
+	case errors.Is(f.err, errTimedOut):
+		r.outcome, r.text = failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), timeout)
+		return r, nil
+	case f.err != nil:
+		return r, fmt.Errorf("run probe command in container %s: %w", t.container.Name, f.err)
 	}
-	text := string(clip(output))
-	if exit != 0 {
-		return reply{failure, text}, nil
+	r.outcome, r.text = success, string(f.output)
+	if f.exit != 0 {
+		r.outcome = failure
 	}
-	return reply{success, text}, nil
+	return r, nil
 }
 
 // share runs cmd, or waits for the same command already under way in the same container with the same timeout: liveness and
-// readiness are often the same command, and each exec wakes the container's shim.
-func (e *execs) share(ctx context.Context, id string, cmd []string, timeout, patience time.Duration) (int, []byte, error) {
+// readiness are often the same command, and each exec wakes the container's shim. It returns what came of it and whether it was run for
+// this call; a flight that ctx ended before it was over has the context's error.
+func (e *execs) share(ctx context.Context, id string, cmd []string, timeout, patience time.Duration) (f *flight, mine bool) {
 	key := id + "\x00" + timeout.String() + "\x00" + strings.Join(cmd, "\x00")
 	e.mu.Lock()
 	if f := e.flights[key]; f != nil {
 		e.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return 0, nil, ctx.Err()
+			return &flight{err: ctx.Err()}, false
 		case <-f.done:
-			return f.exit, f.output, f.err
+			return f, false
 		}
 	}
-	f := &flight{done: make(chan struct{})}
+	f = &flight{done: make(chan struct{})}
 	e.flights[key] = f
 	e.mu.Unlock()
 
@@ -87,13 +106,33 @@ func (e *execs) share(ctx context.Context, id string, cmd []string, timeout, pat
 	release, err := e.acquire(ctx, patience)
 	if err != nil {
 		f.err = err
-		return 0, nil, err
+		return f, true
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, timeout+execMargin)
+	began := time.Now()
+	f.exit, f.output, f.err = e.once(ctx, id, cmd, timeout)
+	f.output, f.busy = bytes.Clone(clip(f.output)), time.Since(began)
+	return f, true
+}
+
+// once runs cmd. Its error is errTimedOut where the runtime says that the command did not end in time, and where the runtime says nothing of it but
+// answers otherwise. A runtime that is silent altogether (frozen, overloaded, away) is an error of the probing.
+func (e *execs) once(ctx context.Context, id string, cmd []string, timeout time.Duration) (exit int, output []byte, err error) {
+	limited, cancel := context.WithTimeout(ctx, timeout+execMargin)
 	defer cancel()
-	f.exit, f.output, f.err = e.run(ctx, id, cmd, timeout)
-	return f.exit, f.output, f.err
+	exit, output, err = e.run(limited, id, cmd, timeout)
+	switch {
+	case err == nil || ctx.Err() != nil || !errdefs.IsDeadlineExceeded(err):
+		return exit, output, err
+	case limited.Err() == nil:
+		return 0, nil, errTimedOut // the runtime's own word
+	}
+	asking, cancel := context.WithTimeout(ctx, aliveTimeout)
+	defer cancel()
+	if err := e.alive(asking); err != nil {
+		return 0, nil, fmt.Errorf("no answer within %s, and none of the runtime otherwise: %w", timeout+execMargin, err)
+	}
+	return 0, nil, errTimedOut
 }
 
 // acquire waits for a slot, but no longer than patience: commands that hang elsewhere may delay a probe, not starve it.

@@ -53,7 +53,7 @@ func (p *prober) grpcHealth(ctx context.Context, t task, timeout time.Duration) 
 		if cause := lastDial.Load(); cause != nil && !errors.Is(*cause, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w (%w)", err, *cause)
 		}
-		return reply{failure, fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, err)}, nil
+		return reply{outcome: failure, text: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, err)}, nil
 	}
 	service := ""
 	if t.spec.GRPC.Service != nil {
@@ -102,14 +102,14 @@ func grpcReply(resp *healthv1.HealthCheckResponse, err error, timeout time.Durat
 	switch status.Code(err) {
 	case codes.OK:
 		if state := resp.GetStatus(); state != healthv1.HealthCheckResponse_SERVING {
-			return reply{failure, fmt.Sprintf("service unhealthy (responded with %q)", state.String())}
+			return reply{outcome: failure, text: fmt.Sprintf("service unhealthy (responded with %q)", state.String())}
 		}
-		return reply{success, "service healthy"}
+		return reply{outcome: success, text: "service healthy"}
 	case codes.Unimplemented:
-		return reply{failure, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + status.Convert(err).Message()}
+		return reply{outcome: failure, text: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + status.Convert(err).Message()}
 	case codes.DeadlineExceeded:
-		return reply{failure, fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)}
+		return reply{outcome: failure, text: fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)}
 	default:
-		return reply{failure, fmt.Sprintf("error: health rpc probe failed: %v", err)}
+		return reply{outcome: failure, text: fmt.Sprintf("error: health rpc probe failed: %v", err)}
 	}
 }

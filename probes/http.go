@@ -120,7 +120,7 @@ func (p *prober) httpGet(ctx context.Context, t task, timeout time.Duration) (re
 	client := http.Client{Transport: p.transport, CheckRedirect: SameHostRedirects, Timeout: timeout}
 	resp, err := client.Do(req)
 	if err != nil {
-		return reply{failure, err.Error()}, nil
+		return reply{outcome: failure, text: err.Error()}, nil
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
@@ -129,11 +129,11 @@ func (p *prober) httpGet(ctx context.Context, t task, timeout time.Duration) (re
 	}
 	switch code := resp.StatusCode; {
 	case code >= http.StatusOK && code < http.StatusMultipleChoices:
-		return reply{success, string(body)}, nil
+		return reply{outcome: success, text: string(body)}, nil
 	case code >= http.StatusMultipleChoices && code < http.StatusBadRequest:
-		return reply{warning, "Probe terminated redirects, Response body: " + string(body)}, nil
+		return reply{outcome: warning, text: "Probe terminated redirects, Response body: " + string(body)}, nil
 	default:
 		// The body stays out: it may hold what an event's readers must not see (k/k#99425).
-		return reply{failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", code)}, nil
+		return reply{outcome: failure, text: fmt.Sprintf("HTTP probe failed with statuscode: %d", code)}, nil
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -139,7 +140,7 @@ func TestHTTP(t *testing.T) {
 		want reply
 		err  string
 	}{
-		{name: "defaults", get: v1.HTTPGetAction{Path: "/ok"}, want: reply{success, self + " kube-probe/1.36 */* "}},
+		{name: "defaults", get: v1.HTTPGetAction{Path: "/ok"}, want: reply{outcome: success, text: self + " kube-probe/1.36 */* "}},
 		{
 			name: "headers", get: v1.HTTPGetAction{Path: "ok", HTTPHeaders: []v1.HTTPHeader{
 				{Name: "host", Value: "example.test"},
@@ -147,22 +148,22 @@ func TestHTTP(t *testing.T) {
 				{Name: "x-custom", Value: "1"},
 				{Name: "accept", Value: ""},
 			}},
-			want: reply{success, "example.test me  1"},
+			want: reply{outcome: success, text: "example.test me  1"},
 		},
-		{name: "query", get: v1.HTTPGetAction{Path: "/query?a=b&c"}, want: reply{success, "a=b&c"}},
-		{name: "status", get: v1.HTTPGetAction{Path: "/fail"}, want: reply{failure, "HTTP probe failed with statuscode: 500"}},
-		{name: "huge body", get: v1.HTTPGetAction{Path: "/huge"}, want: reply{success, strings.Repeat("x", maxOutput)}},
-		{name: "body that is no text", get: v1.HTTPGetAction{Path: "/binary"}, want: reply{success, "a\uFFFD\x00b"}},
-		{name: "redirect on the host", get: v1.HTTPGetAction{Path: "/here"}, want: reply{success, "redirected"}},
-		{name: "redirect elsewhere", get: v1.HTTPGetAction{Path: "/away"}, want: reply{warning, "Probe terminated redirects, Response body: moved"}},
-		{name: "redirects without end", get: v1.HTTPGetAction{Path: "/loop"}, want: reply{failure, `Get "/loop": stopped after 10 redirects`}},
+		{name: "query", get: v1.HTTPGetAction{Path: "/query?a=b&c"}, want: reply{outcome: success, text: "a=b&c"}},
+		{name: "status", get: v1.HTTPGetAction{Path: "/fail"}, want: reply{outcome: failure, text: "HTTP probe failed with statuscode: 500"}},
+		{name: "huge body", get: v1.HTTPGetAction{Path: "/huge"}, want: reply{outcome: success, text: strings.Repeat("x", maxOutput)}},
+		{name: "body that is no text", get: v1.HTTPGetAction{Path: "/binary"}, want: reply{outcome: success, text: "a\uFFFD\x00b"}},
+		{name: "redirect on the host", get: v1.HTTPGetAction{Path: "/here"}, want: reply{outcome: success, text: "redirected"}},
+		{name: "redirect elsewhere", get: v1.HTTPGetAction{Path: "/away"}, want: reply{outcome: warning, text: "Probe terminated redirects, Response body: moved"}},
+		{name: "redirects without end", get: v1.HTTPGetAction{Path: "/loop"}, want: reply{outcome: failure, text: `Get "/loop": stopped after 10 redirects`}},
 		{
 			name: "hangs", get: v1.HTTPGetAction{Path: "/hang"},
-			want: reply{failure, `Get "http://` + self + `/hang": context deadline exceeded (Client.Timeout exceeded while awaiting headers)`},
+			want: reply{outcome: failure, text: `Get "http://` + self + `/hang": context deadline exceeded (Client.Timeout exceeded while awaiting headers)`},
 		},
-		{name: "body hangs", get: v1.HTTPGetAction{Path: "/slowbody"}, want: reply{failure, ""}, err: "read response body: context deadline exceeded"},
-		{name: "huge header", get: v1.HTTPGetAction{Path: "/header"}, want: reply{failure, `Get "http://` + self + `/header": net/http: HTTP/1.x transport connection broken: net/http: server response headers exceeded`}},
-		{name: "https to http", get: v1.HTTPGetAction{Path: "/ok", Scheme: "HTTPS"}, want: reply{failure, `Get "https://` + self + `/ok": http: server gave HTTP response to HTTPS client`}},
+		{name: "body hangs", get: v1.HTTPGetAction{Path: "/slowbody"}, want: reply{outcome: failure, text: ""}, err: "read response body: context deadline exceeded"},
+		{name: "huge header", get: v1.HTTPGetAction{Path: "/header"}, want: reply{outcome: failure, text: `Get "http://` + self + `/header": net/http: HTTP/1.x transport connection broken: net/http: server response headers exceeded`}},
+		{name: "https to http", get: v1.HTTPGetAction{Path: "/ok", Scheme: "HTTPS"}, want: reply{outcome: failure, text: `Get "https://` + self + `/ok": http: server gave HTTP response to HTTPS client`}},
 	}
 	p := testProber(Config{})
 	for _, tt := range tests {
@@ -208,7 +209,7 @@ func TestHTTPS(t *testing.T) {
 		_, port := split(t, server.URL)
 		got, err := testProber(Config{}).run(t.Context(), httpTask(port, v1.HTTPGetAction{Path: "/", Scheme: v1.URISchemeHTTPS}))
 		want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
-		if err != nil || got != (reply{success, want}) {
+		if err != nil || got != (reply{outcome: success, text: want}) {
 			t.Errorf("got %+v, %v; want %s", got, err, want)
 		}
 		server.Close()
@@ -263,5 +264,32 @@ func TestNoHandler(t *testing.T) {
 	got, err := testProber(Config{}).run(t.Context(), task{container: &v1.Container{Name: "c"}, spec: &v1.Probe{}})
 	if err == nil || got.outcome != unknown {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A redirect to another host is a success that an event warns of.
+func TestRedirectElsewhereWarns(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "http://elsewhere.test/")
+		w.WriteHeader(http.StatusFound)
+		_, _ = io.WriteString(w, "moved")
+	}))
+	defer server.Close()
+	events := make(chan string, 100)
+	m := New(Config{}, Deps{Events: func(_ *v1.Pod, container, eventType, reason, message string) {
+		events <- strings.Join([]string{container, eventType, reason, message}, "|")
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(server.URL[len("http://127.0.0.1:"):])}}, PeriodSeconds: 10, TimeoutSeconds: 10, FailureThreshold: 1}
+	m.Sync(podOf(v1.Container{ReadinessProbe: probe}), "127.0.0.1", []Target{{Name: "c", ContainerID: "id1", StartedAt: time.Now()}})
+	want := "c|Warning|ProbeWarning|Readiness probe warning: Probe terminated redirects, Response body: moved"
+	if got := <-events; got != want {
+		t.Errorf("event %s, want %s", got, want)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -31,6 +31,9 @@ type Config struct {
 type Deps struct {
 	// Exec runs a command in a container.
 	Exec ExecFunc
+	// Alive returns nil where the runtime behind Exec answers other calls now. It is asked when an exec got no answer in time, which says
+	// nothing about the container while the runtime itself is silent. It must return soon after ctx ends; nil means that it always answers.
+	Alive func(ctx context.Context) error
 	// OnChange is called after a probe has changed a pod's [Manager.Results], never from within Sync. It must not block.
 	OnChange func(uid types.UID)
 	// Events records an event about a container of a pod; reasons are Unhealthy and ProbeWarning. It must not block.
@@ -109,6 +112,9 @@ func New(cfg Config, deps Deps) *Manager {
 			return 0, nil, errors.New("exec is not available")
 		}
 	}
+	if deps.Alive == nil {
+		deps.Alive = func(context.Context) error { return nil }
+	}
 	return &Manager{
 		deps: deps,
 		log:  deps.Logger,
@@ -116,7 +122,7 @@ func New(cfg Config, deps Deps) *Manager {
 			userAgent: cfg.UserAgent,
 			transport: NewHTTPTransport(cfg.DenyLinkLocal),
 			dialers:   dialers{cfg.DenyLinkLocal},
-			execs:     newExecs(deps.Exec, cfg.MaxParallelExecs),
+			execs:     newExecs(deps.Exec, deps.Alive, cfg.MaxParallelExecs),
 		},
 		agentStart: time.Now(),
 		jitter:     func(d time.Duration) time.Duration { return time.Duration(rand.Float64() * float64(d)) }, //nolint:gosec // No secret.

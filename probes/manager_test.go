@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -172,6 +173,45 @@ func TestExecThatHangs(t *testing.T) {
 			`c|Warning|Unhealthy|Liveness probe failed: command timed out: "live" timed out after 1s`,
 		)
 	})
+}
+
+// An exec that nobody answers says something about the container only while the runtime answers otherwise.
+func TestExecThatNobodyAnswers(t *testing.T) {
+	hang := func(ctx context.Context) (int, []byte, error) { <-ctx.Done(); return 0, nil, ctx.Err() }
+	for name, tc := range map[string]struct {
+		exec   func(context.Context) (int, []byte, error)
+		alive  func(context.Context) error
+		failed Kind
+		times  []float64
+	}{
+		"healthy runtime":      {hang, func(context.Context) error { return nil }, Liveness, []float64{0}},
+		"frozen runtime":       {hang, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "", []float64{0, 5, 10}},
+		"runtime that is away": {hang, func(context.Context) error { return errdefs.ErrUnavailable }, "", []float64{0, 3, 6, 10, 13}},
+		"runtime that says so": {
+			func(context.Context) (int, []byte, error) {
+				return 0, nil, fmt.Errorf("timeout 1s exceeded: %w", context.DeadlineExceeded)
+			},
+			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, Liveness,
+			[]float64{0},
+		},
+		"connection that broke": {
+			func(context.Context) (int, []byte, error) { return 0, nil, errdefs.ErrUnavailable }, nil, "", []float64{0, 0, 0, 10, 10, 10},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.alive = tc.alive
+				r.setFunc("live", tc.exec)
+				r.sync(podOf(v1.Container{LivenessProbe: execProbe("live", 10, 1)}), "id1")
+				r.pass(14 * time.Second)
+				r.wantTimes("live", tc.times...)
+				if got := r.Results(uid)["c"]; got.Failed != tc.failed || !got.Ready {
+					t.Errorf("result %+v", got)
+				}
+			})
+		})
+	}
 }
 
 func TestStopDropsWhatIsUnderWay(t *testing.T) {

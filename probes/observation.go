@@ -35,10 +35,12 @@ type Observation struct {
 	Result string
 	// Duration is how long it took, retries and waiting for a turn included.
 	Duration time.Duration
+	// Busy is how long the runtime ran commands for it: nothing where it has none, or shared another probe's.
+	Busy time.Duration
 }
 
 // observation describes what just ran.
-func (w *worker) observation(pod *v1.Pod, out outcome, took time.Duration) Observation {
+func (w *worker) observation(pod *v1.Pod, out outcome, took, busy time.Duration) Observation {
 	o := Observation{
 		Namespace: pod.Namespace,
 		Pod:       pod.Name,
@@ -48,6 +50,7 @@ func (w *worker) observation(pod *v1.Pod, out outcome, took time.Duration) Obser
 		Action:    actionOf(w.spec),
 		Result:    ResultSuccessful,
 		Duration:  took,
+		Busy:      busy,
 	}
 	switch out {
 	case failure:

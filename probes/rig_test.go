@@ -27,6 +27,8 @@ type rig struct {
 	t     *testing.T
 	start time.Time
 	stop  func()
+	// alive answers whether the runtime does; nil says that it does.
+	alive func(context.Context) error
 
 	mu       sync.Mutex
 	answer   map[string]func(ctx context.Context) (int, []byte, error)
@@ -41,7 +43,13 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, start: time.Now(), answer: map[string]func(context.Context) (int, []byte, error){}}
 	r.Manager = New(Config{}, Deps{
-		Exec:     r.exec,
+		Exec: r.exec,
+		Alive: func(ctx context.Context) error {
+			if r.alive == nil {
+				return nil
+			}
+			return r.alive(ctx)
+		},
 		OnChange: func(types.UID) { r.mu.Lock(); r.changes++; r.mu.Unlock() },
 		Events: func(_ *v1.Pod, container, eventType, reason, message string) {
 			r.mu.Lock()

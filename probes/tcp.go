@@ -19,7 +19,7 @@ func (p *prober) tcpSocket(ctx context.Context, t task, timeout time.Duration) (
 	}
 	conn, err := p.dialers.dialer(timeout).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return reply{failure, err.Error()}, nil //nolint:nilerr // That nobody answers is the probe's answer.
+		return reply{outcome: failure, text: err.Error()}, nil //nolint:nilerr // That nobody answers is the probe's answer.
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // The connection is thrown away either way.

@@ -24,8 +24,7 @@ type worker struct {
 	spec *v1.Probe
 
 	cancel context.CancelFunc
-	// warnedSlow is set once the probe has been found to take longer than its period.
-	warnedSlow bool
+	cost   cost
 }
 
 // startWorker starts the worker of a probe. The caller holds mu.
@@ -93,24 +92,17 @@ func (w *worker) probe(ctx context.Context) (ready bool) {
 	case r.outcome == warning:
 		w.event(pod, reasonProbeWarning, fmt.Sprintf("%s probe warning: %s", w.kind, r.text))
 	}
-	w.warnSlow(pod, took)
-	return w.report(pod, r.outcome, message, took)
-}
-
-// warnSlow says once per run of the container that an exec probe cannot keep its period.
-func (w *worker) warnSlow(pod *v1.Pod, took time.Duration) {
-	period := periodOf(w.spec)
-	if w.spec.Exec == nil || w.warnedSlow || took <= period {
-		return
+	if w.spec.Exec != nil {
+		if text := w.cost.note(w.kind, took, r.busy, periodOf(w.spec)); text != "" {
+			w.event(pod, reasonProbeWarning, text)
+		}
 	}
-	w.warnedSlow = true
-	w.event(pod, reasonProbeWarning, fmt.Sprintf("%s probe command took %s, longer than its period of %s: raise periodSeconds",
-		w.kind, took.Round(time.Millisecond), period))
+	return w.report(pod, r, message, took)
 }
 
 // report enters the outcome into the books, unless the worker has been stopped meanwhile, and tells OnChange where the
 // container's result became another. It returns whether the container is ready now.
-func (w *worker) report(pod *v1.Pod, out outcome, message string, took time.Duration) (ready bool) {
+func (w *worker) report(pod *v1.Pod, r reply, message string, took time.Duration) (ready bool) {
 	m := w.m
 	m.mu.Lock()
 	if w.run.workers[w.kind] != w {
@@ -118,11 +110,11 @@ func (w *worker) report(pod *v1.Pod, out outcome, message string, took time.Dura
 		return false
 	}
 	if m.deps.Observe != nil {
-		m.deps.Observe(w.observation(pod, out, took))
+		m.deps.Observe(w.observation(pod, r.outcome, took, r.busy))
 	}
 	before := w.run.health.result()
-	if out != unknown {
-		w.run.health.observe(w.kind, out != failure, message)
+	if r.outcome != unknown {
+		w.run.health.observe(w.kind, r.outcome != failure, message)
 	}
 	after := w.run.health.result()
 	m.reconcile(w.book, w.run)

@@ -22,14 +22,14 @@ var ownedConditions = map[v1.PodConditionType]bool{
 
 // conditions returns the pod's conditions, in the order in which a kubelet lists them.
 func conditions(in *Input, s *v1.PodStatus) []v1.PodCondition {
-	out := foreignConditions(in)
+	out := append(resizeConditions(in), foreignConditions(in)...)
 	if c := disruption(in); c != nil {
 		out = append(out, *c)
 	}
 	ready := containersReady(in.Pod, s)
 	for _, c := range []v1.PodCondition{
 		readyToStart(in),
-		initialized(in.Pod, s),
+		initialized(in, s),
 		podReady(in.Pod, out, ready),
 		ready,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
@@ -37,13 +37,49 @@ func conditions(in *Input, s *v1.PodStatus) []v1.PodCondition {
 		c.ObservedGeneration = in.Pod.Generation
 		out = append(out, c)
 	}
+	if couldRestartAll(in.Pod) {
+		out = append(out, restartingAll(in, s.Phase))
+	}
 	return out
+}
+
+// couldRestartAll reports whether a rule of the pod may start all of its containers again.
+func couldRestartAll(pod *v1.Pod) bool {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, rule := range list[i].RestartPolicyRules {
+				if rule.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// restartingAll says whether all containers are being ended, to start again.
+func restartingAll(in *Input, phase v1.PodPhase) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse, ObservedGeneration: in.Pod.Generation}
+	switch {
+	case phase == v1.PodSucceeded:
+		c.Reason = ReasonPodCompleted
+	case phase == v1.PodFailed:
+		c.Reason = ReasonPodFailed
+	case in.RestartingAll:
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, ReasonRestartAllStarted, "container exited with restart policy rule"
+	}
+	return c
 }
 
 // foreignConditions are the conditions of the API's status that somebody else owns.
 func foreignConditions(in *Input) []v1.PodCondition {
+	return Foreign(in.Pod)
+}
+
+// Foreign returns copies of the conditions of a pod's status, as the API server has it, that somebody else than the node owns.
+func Foreign(pod *v1.Pod) []v1.PodCondition {
 	var out []v1.PodCondition
-	for _, c := range in.Pod.Status.Conditions {
+	for _, c := range pod.Status.Conditions {
 		if !ownedConditions[c.Type] && c.Type != v1.DisruptionTarget {
 			out = append(out, *c.DeepCopy())
 		}
@@ -96,8 +132,10 @@ func sandboxUsable(pod *v1.Pod, sandbox *runtimeapi.PodSandboxStatus) bool {
 	return pod.Spec.HostNetwork || sandbox.GetNetwork() == nil || sandbox.GetNetwork().GetIp() != ""
 }
 
-// initialized says whether all init containers completed, and all sidecars started.
-func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+// initialized says whether all init containers completed, and all sidecars started. A pod that was initialized once stays so, even while its init
+// containers run again (KEP-5532).
+func initialized(in *Input, s *v1.PodStatus) v1.PodCondition {
+	pod := in.Pod
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	var unknown, incomplete []string
 	for i := range pod.Spec.InitContainers {
@@ -120,6 +158,9 @@ func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		if cs != nil && (cs.State.Running != nil || cs.State.Terminated != nil) {
 			return c
 		}
+	}
+	if before := condition(in.previous().Conditions, v1.PodInitialized); before != nil && before.Status == v1.ConditionTrue {
+		return c
 	}
 	if message := listed("unknown", unknown, "incomplete", incomplete); message != "" {
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, ReasonContainersNotInitialized, message

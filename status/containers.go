@@ -12,6 +12,7 @@ import (
 const (
 	messageLostRunning   = "The container could not be located when the pod was deleted.  The container used to be Running"
 	messageLostAtEnd     = "The container could not be located when the pod was terminated"
+	messageRemoved       = "The container is removed because RestartAllContainers in place"
 	messageInitForgotten = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 )
 
@@ -73,6 +74,8 @@ func (v *containerView) status(c *v1.Container) v1.ContainerStatus {
 	var s v1.ContainerStatus
 	if newest := v.seen.newest(c.Name); newest != nil {
 		s = v.observed(c, v.seen[c.Name], old)
+	} else if v.in.Removed[c.Name] && v.kind != ephemeralContainer {
+		s = v.removed(c, old)
 	} else {
 		s = v.unobserved(c, old)
 	}
@@ -92,8 +95,9 @@ func (v *containerView) observed(c *v1.Container, list []*runtimeapi.ContainerSt
 		ContainerID:        v.containerID(newest.GetId()),
 		VolumeMounts:       v.volumeMounts(c, old),
 		AllocatedResources: c.Resources.Requests.DeepCopy(),
-		Resources:          actualResources(c, newest),
+		Resources:          v.in.Resize.actual(c, newest),
 		User:               userOf(newest),
+		StopSignal:         stopSignal(newest),
 	}
 	s.State = v.state(newest)
 	if old != nil {
@@ -132,6 +136,25 @@ func (v *containerView) inherit(s *v1.ContainerStatus, newest *runtimeapi.Contai
 	case same && old.State.Terminated != nil:
 		s.State = *old.State.DeepCopy()
 	}
+}
+
+// removed derives the status of a container that was removed to start from the beginning with all others. How it ended is kept.
+func (v *containerView) removed(c *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
+	waiting := &v1.ContainerStateWaiting{Reason: v.defaultReason()}
+	if v.in.RestartingAll {
+		waiting.Reason, waiting.Message = ReasonRestartingAll, messageRemoved
+	}
+	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, State: v1.ContainerState{Waiting: waiting}, VolumeMounts: v.volumeMounts(c, old)}
+	if old != nil {
+		s.RestartCount, s.LastTerminationState = old.RestartCount, *old.LastTerminationState.DeepCopy()
+		switch {
+		case old.State.Terminated != nil:
+			s.LastTerminationState.Terminated = old.State.Terminated.DeepCopy()
+		case old.State.Running != nil: // nobody saw its end
+			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{Reason: ReasonRestartingAll, Message: messageRemoved, ExitCode: exitCodeUnknown}
+		}
+	}
+	return s
 }
 
 // unobserved derives the status of a container that the runtime does not know: never created, or removed.
@@ -196,7 +219,7 @@ func (v *containerView) toBeStarted(c *v1.Container, s *v1.ContainerStatus) bool
 	case v.kind == initContainer && s.State.Terminated.ExitCode == 0:
 		return false // also for sidecars, as a kubelet shows them
 	default:
-		return restartsAfter(c, v.in.Pod.Spec.RestartPolicy, s.State.Terminated.ExitCode)
+		return v.in.startsAgain(c, s.State.Terminated)
 	}
 }
 
@@ -205,7 +228,7 @@ func (v *containerView) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 	if v.kind == ephemeralContainer {
 		return
 	}
-	running := s.State.Running != nil && !v.hooked(s.ContainerID)
+	running := s.State.Running != nil
 	if !running || old == nil || old.ContainerID != s.ContainerID || old.State.Running == nil {
 		old = nil // another incarnation says nothing about this one
 	}
@@ -222,16 +245,6 @@ func (v *containerView) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 	s.Ready = started && (c.ReadinessProbe == nil || resultOr(result.Ready, old != nil && old.Ready))
 }
 
-// hooked reports whether the postStart hook of the container with that id is under way.
-func (v *containerView) hooked(containerID string) bool {
-	for id := range v.in.Hooked {
-		if v.containerID(id) == containerID {
-			return true
-		}
-	}
-	return false
-}
-
 // resultOr returns a probe's result, or otherwise where it has none yet.
 func resultOr(result *bool, otherwise bool) bool {
 	if result != nil {
@@ -244,6 +257,9 @@ func resultOr(result *bool, otherwise bool) bool {
 func (v *containerView) state(c *runtimeapi.ContainerStatus) v1.ContainerState {
 	switch c.GetState() {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		if v.in.Hooked[c.GetId()] {
+			break
+		}
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: timeOf(c.GetStartedAt())}}
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
 		message := c.GetMessage()
@@ -261,9 +277,8 @@ func (v *containerView) state(c *runtimeapi.ContainerStatus) v1.ContainerState {
 			FinishedAt:  timeOf(c.GetFinishedAt()),
 			ContainerID: v.containerID(c.GetId()),
 		}}
-	default:
-		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: v.defaultReason()}}
 	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: v.defaultReason()}}
 }
 
 // containerID is a runtime id as the API writes it; empty stays empty.

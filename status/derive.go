@@ -22,6 +22,7 @@ func Derive(in Input) v1.PodStatus {
 		EphemeralContainerStatuses: containerStatuses(&in, seen, ephemeralContainer),
 	}
 	s.AllocatedResources, s.Resources = podResources(in.Pod)
+	s.Resources = in.Resize.actualTotal(s.Resources)
 	s.PodIPs = podIPs(&in)
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP
@@ -50,7 +51,7 @@ func rejected(in *Input) *v1.PodStatus {
 // settlePhase sets phase, reason and message: from the containers, unless the phase was final already or the pod must fail.
 func settlePhase(in *Input, s *v1.PodStatus, seen incarnations) {
 	previous, api := in.previous(), &in.Pod.Status
-	s.Phase = podPhase(in.Pod, s, seen.initializedIn(in.Pod, in.Sandbox), in.Terminated && !isStatic(in.Pod))
+	s.Phase = podPhase(in, s, seen.initializedIn(in.Pod, in.Sandbox), in.Terminated && !isStatic(in.Pod))
 	if in.Terminated {
 		if hasInitialized(in.Pod, s) {
 			endAll(s.ContainerStatuses)

@@ -34,8 +34,16 @@ type Input struct {
 	Waiting map[string]Reason
 	// Probes holds, by container name, what the probes of its running incarnation say.
 	Probes map[string]Probe
-	// Hooked holds the runtime ids of the containers whose postStart hook is under way: until it has ended they have not started and are not ready.
+	// Hooked holds the runtime ids of the containers whose postStart hook is under way: until it has ended they are Waiting, have not started and are
+	// not ready.
 	Hooked map[string]bool
+
+	// Condemned holds the runtime ids of the containers that were killed to be started again, whatever they ended with.
+	Condemned map[string]bool
+	// RestartingAll says that all containers are being ended and removed, to start again (KEP-5532), and Removed, by name, which of them were removed by that
+	// and not made again yet.
+	RestartingAll bool
+	Removed       map[string]bool
 
 	// HostIPs are the node's addresses, the primary one first, at most one of each family.
 	HostIPs []string
@@ -51,6 +59,8 @@ type Input struct {
 	Terminating bool
 	// Terminated says that the pod was taken down: no container runs, and this status is its last one.
 	Terminated bool
+	// Resize is how far the pod's resize has come; nil for a pod that has what its spec asks for.
+	Resize *Resize
 	// Problem says why the pod is not ready to start containers: the failed step and its error (PodReadyToStartContainers' reason and message).
 	Problem Reason
 
@@ -92,12 +102,14 @@ const (
 	ReasonPodInitializing   = "PodInitializing"
 	ReasonStatusUnknown     = "ContainerStatusUnknown"
 	ReasonCompleted         = "Completed"
+	ReasonRestartingAll     = "RestartingAllContainers"
 
 	ReasonPodCompleted             = "PodCompleted"
 	ReasonPodFailed                = "PodFailed"
 	ReasonContainersNotReady       = "ContainersNotReady"
 	ReasonContainersNotInitialized = "ContainersNotInitialized"
 	ReasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
+	ReasonRestartAllStarted        = "RestartAllContainersStarted"
 )
 
 // exitCodeUnknown is the exit code given to a container that ran and vanished: 128 + SIGKILL.

@@ -18,8 +18,8 @@ type tally struct {
 
 // podPhase is the phase that the container statuses say. initialized says that regular containers exist in the current sandbox; ended that
 // the pod was taken down, after which nothing restarts, whatever the restart policy.
-func podPhase(pod *v1.Pod, s *v1.PodStatus, initialized, ended bool) v1.PodPhase {
-	t := count(pod, s)
+func podPhase(in *Input, s *v1.PodStatus, initialized, ended bool) v1.PodPhase {
+	t := count(in, s)
 	switch {
 	case t.initFailed > 0:
 		return v1.PodFailed
@@ -39,29 +39,29 @@ func podPhase(pod *v1.Pod, s *v1.PodStatus, initialized, ended bool) v1.PodPhase
 }
 
 // count tallies the statuses of the pod's containers.
-func count(pod *v1.Pod, s *v1.PodStatus) tally {
+func count(in *Input, s *v1.PodStatus) tally {
 	var t tally
-	policy := pod.Spec.RestartPolicy
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
+	for i := range in.Pod.Spec.InitContainers {
+		c := &in.Pod.Spec.InitContainers[i]
 		cs := find(s.InitContainerStatuses, c.Name)
 		if isSidecar(c) {
-			t.addSidecar(cs)
+			t.addSidecar(in, cs)
 		} else {
-			t.addInit(c, cs, policy)
+			t.addInit(in, c, cs)
 		}
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		t.addRegular(c, find(s.ContainerStatuses, c.Name), policy)
+	for i := range in.Pod.Spec.Containers {
+		c := &in.Pod.Spec.Containers[i]
+		t.addRegular(in, c, find(s.ContainerStatuses, c.Name))
 	}
 	return t
 }
 
-// ended returns how a container last ended if it does not run now, and nil otherwise.
-func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
+// ended returns how a container last ended if it does not run now, and nil otherwise. How one ended that was removed to start from the beginning
+// does not matter.
+func ended(in *Input, s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	switch {
-	case s == nil || s.State.Running != nil:
+	case s == nil || s.State.Running != nil || s.State.Waiting != nil && in.Removed[s.Name]:
 		return nil
 	case s.State.Terminated != nil:
 		return s.State.Terminated
@@ -72,18 +72,18 @@ func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	}
 }
 
-func (t *tally) addInit(c *v1.Container, s *v1.ContainerStatus, policy v1.RestartPolicy) {
-	end := ended(s)
+func (t *tally) addInit(in *Input, c *v1.Container, s *v1.ContainerStatus) {
+	end := ended(in, s)
 	switch {
 	case end == nil:
 		t.initPending++
-	case end.ExitCode != 0 && !restartsAfter(c, policy, end.ExitCode):
+	case end.ExitCode != 0 && !in.startsAgain(c, end):
 		t.initFailed++
 	}
 }
 
 // addSidecar counts a sidecar. One that has ended or is restarting does not matter for the phase.
-func (t *tally) addSidecar(s *v1.ContainerStatus) {
+func (t *tally) addSidecar(in *Input, s *v1.ContainerStatus) {
 	switch {
 	case s == nil:
 		t.unknown++
@@ -92,14 +92,14 @@ func (t *tally) addSidecar(s *v1.ContainerStatus) {
 		if s.Started == nil || !*s.Started {
 			t.sidecarPending++
 		}
-	case ended(s) == nil:
+	case ended(in, s) == nil:
 		t.sidecarPending++
 		t.waiting++
 	}
 }
 
-func (t *tally) addRegular(c *v1.Container, s *v1.ContainerStatus, policy v1.RestartPolicy) {
-	end := ended(s)
+func (t *tally) addRegular(in *Input, c *v1.Container, s *v1.ContainerStatus) {
+	end := ended(in, s)
 	switch {
 	case s == nil:
 		t.unknown++
@@ -109,7 +109,7 @@ func (t *tally) addRegular(c *v1.Container, s *v1.ContainerStatus, policy v1.Res
 		t.waiting++
 	default:
 		t.stopped++
-		if !restartsAfter(c, policy, end.ExitCode) {
+		if !in.startsAgain(c, end) {
 			t.stoppedForGood++
 		}
 		if s.State.Terminated != nil && end.ExitCode == 0 {

@@ -16,10 +16,11 @@ const (
 	minMilliCPULimit = 10
 )
 
-// actualResources are the resources that the container really has: what the runtime reports for a running container, else what the
-// spec asks for. Only resources that the spec names are listed.
-func actualResources(c *v1.Container, observed *runtimeapi.ContainerStatus) *v1.ResourceRequirements {
+// actual are the resources that the container really has: what the runtime reports for a running container, else what it was last given. Only resources
+// that the spec names are listed.
+func (r *Resize) actual(c *v1.Container, observed *runtimeapi.ContainerStatus) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
+	r.given(observed.GetId(), out)
 	if observed.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return out
 	}

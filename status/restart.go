@@ -2,6 +2,7 @@ package status
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -9,6 +10,12 @@ import (
 // isSidecar reports whether an init container is a sidecar: one that keeps running beside the pod's containers.
 func isSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// startsAgain reports whether a container that ended so is started again: all are, it was killed for that, or restartsAfter says so.
+func (in *Input) startsAgain(c *v1.Container, end *v1.ContainerStateTerminated) bool {
+	_, id, _ := strings.Cut(end.ContainerID, "://")
+	return in.RestartingAll || in.Condemned[id] || restartsAfter(c, in.Pod.Spec.RestartPolicy, end.ExitCode)
 }
 
 // restartsAfter reports whether a container that ended with exitCode is started again: the container's first matching rule decides, then the

@@ -18,6 +18,10 @@ type Entry struct {
 	Version uint64
 	// Status must not be modified.
 	Status *v1.PodStatus
+	// Ended says that everything that the pod held here has been given back, and that this is on record.
+	Ended bool
+	// Stale says that it is of an earlier run of the agent, and that nobody has looked since whether it still holds.
+	Stale bool
 }
 
 // Store is the last derived status of every pod, by UID. The zero value is not usable; see [NewStore].
@@ -44,13 +48,42 @@ func (s *Store) Set(pod *v1.Pod, status v1.PodStatus) (entry Entry, changed bool
 		keepRestarts(old.InitContainerStatuses, next.InitContainerStatuses)
 		keepRestarts(old.ContainerStatuses, next.ContainerStatuses)
 		if equality.Semantic.DeepEqual(old, next) {
-			return entry, false
+			s.confirm(entry)
+			return s.entries[pod.UID], false
 		}
 	}
-	entry = Entry{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Version: entry.Version + 1, Status: next}
+	entry = Entry{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Version: entry.Version + 1, Status: next, Ended: entry.Ended}
 	s.entries[pod.UID] = entry
 	s.notify(pod.UID)
 	return entry, true
+}
+
+// Restore stores what an earlier run of the agent knew of a pod. It is stale until the pod's status is set again, or its end is noted.
+func (s *Store) Restore(pod *v1.Pod, status v1.PodStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entries[pod.UID] = Entry{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Version: 1, Status: status.DeepCopy(), Stale: true}
+	s.notify(pod.UID)
+}
+
+// End notes that everything that a pod held on the node has been given back. A pod without a status has nothing to end.
+func (s *Store) End(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if entry, ok := s.entries[uid]; ok && !entry.Ended {
+		entry.Ended, entry.Stale = true, false
+		s.entries[uid] = entry
+		s.notify(uid)
+	}
+}
+
+// confirm notes that what an earlier run knew still holds. The caller holds the lock.
+func (s *Store) confirm(entry Entry) {
+	if entry.Stale {
+		entry.Stale = false
+		s.entries[entry.UID] = entry
+		s.notify(entry.UID)
+	}
 }
 
 // Get returns a pod's status.

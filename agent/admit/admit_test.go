@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -70,8 +71,8 @@ func TestPorts(t *testing.T) {
 		if (r != nil) != c.clash {
 			t.Errorf("%s beside %s: %v", c.mine, c.theirs, r)
 		}
-		if r != nil && (r.Reason != "NodePorts" || !strings.HasPrefix(r.Message, "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports") ||
-			!strings.Contains(r.Message, "80 is taken by pod ns/other")) {
+		if r != nil && (r.Reason != "NodePorts" || r.Message != "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports" ||
+			!strings.Contains(r.Detail, "80 is taken by pod ns/other")) {
 			t.Errorf("rejection %+v", r)
 		}
 	}
@@ -83,19 +84,15 @@ func TestPorts(t *testing.T) {
 func TestOperatingSystem(t *testing.T) {
 	label := func(m map[string]string) func(*v1.Pod) { return func(p *v1.Pod) { p.Labels = m } }
 	field := func(os v1.OSName) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: os} } }
-	selector := func(m map[string]string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeSelector = m } }
 	for name, c := range map[string]struct {
 		change func(*v1.Pod)
 		reason string
 	}{
-		"nothing said":      {func(*v1.Pod) {}, ""},
-		"linux":             {field(v1.Linux), ""},
-		"windows":           {field(v1.Windows), "PodOSNotSupported"},
-		"label linux":       {label(map[string]string{v1.LabelOSStable: "linux"}), ""},
-		"label windows":     {label(map[string]string{v1.LabelOSStable: "windows"}), "PodOSSelectorNodeLabelDoesNotMatch"},
-		"selector linux":    {selector(map[string]string{v1.LabelOSStable: "linux"}), ""},
-		"selector windows":  {selector(map[string]string{v1.LabelOSStable: "windows"}), "NodeAffinity"},
-		"selector of other": {selector(map[string]string{"disk": "ssd"}), ""},
+		"nothing said":  {func(*v1.Pod) {}, ""},
+		"linux":         {field(v1.Linux), ""},
+		"windows":       {field(v1.Windows), "PodOSNotSupported"},
+		"label linux":   {label(map[string]string{v1.LabelOSStable: "linux"}), ""},
+		"label windows": {label(map[string]string{v1.LabelOSStable: "windows"}), "PodOSSelectorNodeLabelDoesNotMatch"},
 	} {
 		p := pod()
 		c.change(p)
@@ -113,20 +110,32 @@ func TestOperatingSystem(t *testing.T) {
 
 // TestOrder has a pod that is wrong in every way: the first rule speaks.
 func TestOrder(t *testing.T) {
+	strict := v1.SupplementalGroupsPolicyStrict
 	p := pod("80")
 	p.Labels = map[string]string{v1.LabelOSStable: "windows"}
 	p.Spec.OS = &v1.PodOS{Name: v1.Windows}
 	p.Spec.NodeSelector = p.Labels
-	in := Input{Pod: p, Others: []*v1.Pod{pod("80")}, MaxPods: 1}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{
+		Sysctls:                  []v1.Sysctl{{Name: "kernel.msgmax", Value: "1"}},
+		SupplementalGroupsPolicy: &strict,
+		AppArmorProfile:          &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault},
+	}
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Cinder: &v1.CinderVolumeSource{VolumeID: "x"}}}}
+	in := Input{Pod: p, Others: []*v1.Pod{pod("80")}, Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("1")}, Node: Node{Name: "node", NoStrictGroups: true, PodSecurity: "baseline"}}
 	for _, undo := range []struct {
 		reason string
 		mend   func()
 	}{
+		{"PodSecurity", func() { in.Node.PodSecurity = "privileged" }},
+		{"SysctlForbidden", func() { p.Spec.SecurityContext.Sysctls = nil }},
 		{"PodOSSelectorNodeLabelDoesNotMatch", func() { p.Labels = nil }},
 		{"PodOSNotSupported", func() { p.Spec.OS = nil }},
+		{"SupplementalGroupsPolicyNotSupported", func() { in.Node.NoStrictGroups = false }},
+		{"OutOfpods", func() { in.Allocatable[v1.ResourcePods] = resource.MustParse("2") }},
 		{"NodeAffinity", func() { p.Spec.NodeSelector = nil }},
-		{"OutOfpods", func() { in.MaxPods = 2 }},
 		{"NodePorts", func() { in.Others = nil }},
+		{"AppArmor", func() { in.Node.AppArmor = true }},
+		{"PodFeatureUnsupported", func() { p.Spec.Volumes = nil }},
 	} {
 		if r := Check(in); r == nil || r.Reason != undo.reason {
 			t.Errorf("rejection %+v, want %s", r, undo.reason)

@@ -49,7 +49,7 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("reading the checkpoint directory: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), unfinished) {
+		if strings.HasSuffix(e.Name(), unfinished) && !e.IsDir() {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 				return nil, fmt.Errorf("removing a half-written checkpoint: %w", err)
 			}

@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/agent/worker"
 	"github.com/berthd/berth/probes"
 )
 
@@ -41,6 +43,10 @@ func record(uid string) *Record {
 		Admitted: true, Status: &v1.PodStatus{Phase: v1.PodRunning},
 		Backoff:       map[string]plan.Backoff{"a": {Delay: 20 * time.Second, Set: time.Unix(1700000000, 5).UTC()}},
 		PostStart:     map[string]bool{"id": true},
+		Stop:          &worker.Stop{Reason: "Evicted", Message: "low", Grace: ptr.To(int64(5)), Since: time.Unix(1700000001, 7).UTC()},
+		Leaving:       time.Unix(1700000002, 8).UTC(),
+		Stops:         map[string]plan.ContainerStop{"id": {Since: time.Unix(1700000003, 9).UTC(), Grace: time.Second, Hooked: true}},
+		StartFailed:   map[string]bool{"old": true},
 		InitializedIn: "S0",
 		Probes:        probes.Snapshot{"a": {ContainerID: "id", Ready: true}},
 	}
@@ -53,6 +59,32 @@ func open(t *testing.T, dir string) *Store {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func TestResume(t *testing.T) {
+	now := time.Unix(1700000013, 9).UTC()
+	for _, tc := range []struct {
+		name   string
+		change func(*Record)
+		want   worker.Phase
+	}{
+		{"running", func(r *Record) { r.Stop = nil }, worker.Running},
+		{"ending", func(*Record) {}, worker.Terminating},
+		{"ended", func(r *Record) { r.Ended = true }, worker.Terminated},
+	} {
+		r := record("u")
+		r.Stops["signaled"] = plan.ContainerStop{Since: r.Stops["id"].Since, Grace: 30 * time.Second, Signaled: true}
+		tc.change(r)
+		if got := r.Resume(now); got.Phase != tc.want || got.Stop != r.Stop || got.Leaving != r.Leaving {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
+		if got := r.Stops["id"]; got.Since != now || !got.Hooked {
+			t.Errorf("%s: a stop before its signal goes on as %+v", tc.name, got)
+		}
+		if got := r.Stops["signaled"].Left(now); got != 20*time.Second {
+			t.Errorf("%s: %s are left to a container that has its signal", tc.name, got)
+		}
+	}
 }
 
 func TestSaveAndLoad(t *testing.T) {

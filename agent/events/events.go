@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const (
@@ -35,6 +36,7 @@ type Recorder struct {
 	next   uint64
 	limits limiter
 	subs   map[chan v1.Event]struct{}
+	tell   []func(v1.Event)
 }
 
 // New returns a recorder that names node as the events' host.
@@ -46,7 +48,7 @@ func New(node string) *Recorder {
 func (r *Recorder) Pod(pod *v1.Pod, container, kind, reason, message string) {
 	ref := v1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-		FieldPath: fieldPath(pod, container),
+		ResourceVersion: pod.ResourceVersion, FieldPath: fieldPath(pod, container),
 	}
 	r.add(ref, kind, reason, message)
 }
@@ -92,7 +94,7 @@ func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
 	}
 	e := &v1.Event{
 		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x.%x", ref.Name, now.UnixNano(), r.next), CreationTimestamp: now},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: nameOf(ref.Name, now.UnixNano(), r.next), CreationTimestamp: now},
 		InvolvedObject: ref, Type: kind, Reason: reason, Message: message,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source:              v1.EventSource{Component: "kubelet", Host: r.node},
@@ -110,7 +112,7 @@ func (r *Recorder) repeat(ref v1.ObjectReference, kind, reason, message string, 
 	similar, last := 0, -1
 	for i := len(r.ring) - 1; i >= 0; i-- {
 		old := r.ring[i]
-		if old.Reason != reason || old.Type != kind || old.InvolvedObject != ref {
+		if old.Reason != reason || old.Type != kind || !sameObject(old.InvolvedObject, ref) {
 			continue
 		}
 		if old.Message == message {
@@ -130,6 +132,12 @@ func (r *Recorder) repeat(ref v1.ObjectReference, kind, reason, message string, 
 	return true
 }
 
+// sameObject reports whether two references name the same part of the same object, whatever its version.
+func sameObject(x, y v1.ObjectReference) bool {
+	x.ResourceVersion, y.ResourceVersion = "", ""
+	return x == y
+}
+
 // count counts a repeat of the event at i, which becomes the latest; r.mu is held.
 func (r *Recorder) count(i int, message string, now metav1.Time) {
 	e := r.ring[i]
@@ -141,6 +149,9 @@ func (r *Recorder) count(i int, message string, now metav1.Time) {
 
 // publish hands the event to those who follow; r.mu is held.
 func (r *Recorder) publish(e *v1.Event) {
+	for _, tell := range r.tell {
+		tell(*e)
+	}
 	for ch := range r.subs {
 		select {
 		case ch <- *e:
@@ -178,6 +189,22 @@ func (r *Recorder) Subscribe() (kept []v1.Event, following <-chan v1.Event, canc
 			close(ch)
 		}
 	}
+}
+
+// Tell has every kept event told of, and each that follows, also one that is counted again: in their order, and none is lost. tell must not block, nor use the recorder.
+func (r *Recorder) Tell(tell func(v1.Event)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.ring {
+		tell(*e)
+	}
+	r.tell = append(r.tell, tell)
+}
+
+// nameOf returns the name of an object's event: the object's, as far as a name may be long, and what makes it the only one.
+func nameOf(object string, at int64, number uint64) string {
+	suffix := fmt.Sprintf(".%x.%x", at, number)
+	return strings.TrimRight(head(object, validation.DNS1123SubdomainMaxLength-len(suffix)), "-.") + suffix
 }
 
 // head returns the first bytes of a text, whole characters of it.

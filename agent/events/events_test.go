@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -244,4 +245,32 @@ func TestNothingIsLostBetweenKeptAndFollowing(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// An event's name is one that the API server takes, however long the object's is.
+func TestNamesAreValid(t *testing.T) {
+	r := New("node")
+	for _, name := range []string{"web", strings.Repeat("a", 253), strings.Repeat("a", 225) + "." + strings.Repeat("b", 27), strings.Repeat("a-", 126) + "a"} {
+		r.Pod(pod(name), "", v1.EventTypeNormal, "Started", "m")
+	}
+	seen := map[string]bool{}
+	for _, e := range r.List() {
+		if problems := validation.IsDNS1123Subdomain(e.Name); len(problems) > 0 || seen[e.Name] {
+			t.Errorf("%q: %q", e.Name, problems)
+		}
+		seen[e.Name] = true
+	}
+}
+
+// A pod that changes meanwhile does not make a repeat a new event.
+func TestRepeatsOfAPodThatChanges(t *testing.T) {
+	r := New("node")
+	for i := range 3 {
+		p := pod("web")
+		p.ResourceVersion = fmt.Sprint(i)
+		r.Pod(p, "", v1.EventTypeNormal, "Pulled", "m")
+	}
+	if list := r.List(); len(list) != 1 || list[0].Count != 3 || list[0].InvolvedObject.ResourceVersion != "0" {
+		t.Errorf("%+v", list)
+	}
 }

@@ -9,6 +9,36 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// errNoAppArmor is what a pod with a profile gets on a node that does not enforce them, in the kubelet's words.
+var errNoAppArmor = errors.New("AppArmor is not enabled on the host")
+
+// CheckAppArmor says why the pod's AppArmor profiles cannot be enforced; nil where they can be, or where it has none. enforced says whether the kernel enforces
+// any. It is asked at admission; [Container] refuses the same pods.
+func CheckAppArmor(pod *v1.Pod, enforced bool) error {
+	wanted := false
+	want := func(p *v1.AppArmorProfile) { wanted = wanted || p != nil && p.Type != v1.AppArmorProfileTypeUnconfined }
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		want(sc.AppArmorProfile)
+	}
+	unnamed := false
+	for c := range allContainers(pod) {
+		profile, err := apparmorProfile(pod, c)
+		if err != nil {
+			return err
+		}
+		want(profile)
+		unnamed = unnamed || profile != nil && profile.Type == v1.AppArmorProfileTypeLocalhost &&
+			(profile.LocalhostProfile == nil || strings.TrimSpace(*profile.LocalhostProfile) == "")
+	}
+	switch {
+	case wanted && !enforced:
+		return errNoAppArmor
+	case unnamed:
+		return errors.New("invalid empty AppArmor profile name")
+	}
+	return nil
+}
+
 // apparmor returns the container's profile, also in the old notation for runtimes before containerd 1.7: its own, that of the pod's
 // old annotation, or the pod's; nil where there is none, which leaves it to the runtime. On a node that cannot enforce it, any
 // profile but Unconfined is refused.
@@ -21,7 +51,7 @@ func apparmor(pod *v1.Pod, c *v1.Container, enforced bool) (profile *runtimeapi.
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, v1.DeprecatedAppArmorBetaProfileNameUnconfined, nil
 	}
 	if !enforced {
-		return nil, "", containerError("Cannot enforce AppArmor: AppArmor is not enabled on the host")
+		return nil, "", containerError("Cannot enforce AppArmor: %v", errNoAppArmor)
 	}
 	switch wanted.Type {
 	case v1.AppArmorProfileTypeRuntimeDefault:

@@ -317,3 +317,25 @@ func TestSubPathCause(t *testing.T) {
 		t.Errorf("cause = %v", cause)
 	}
 }
+
+// whyError is the error of a subPath that knows why.
+type whyError string
+
+func (e whyError) Error() string { return "hidden" }
+func (e whyError) Why() string   { return string(e) }
+
+func TestSubPathSaysWhy(t *testing.T) {
+	mounts := []v1.VolumeMount{{Name: "other"}, {Name: "v", SubPath: "l"}}
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "main", VolumeMounts: mounts}}}}
+	in := ContainerInput{Pod: pod, Container: &pod.Spec.Containers[1]}
+	in.Mounts.SubPath = func(int, string, string) (string, error) { return "", whyError("it leads out") }
+	const message = `failed to prepare subPath for volumeMount "v" of container "main"`
+	_, err := openSubPath(in, 1, "l")
+	err = withReason(ReasonContainer, err)
+	if want := message + ": it leads out (spec.containers[1].volumeMounts[1].subPath)"; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	if config, ok := errors.AsType[*ConfigError](err); !ok || config.Message != message || config.Reason != ReasonContainer {
+		t.Errorf("got %+v", err)
+	}
+}

@@ -55,7 +55,7 @@ func DNS(pod *v1.Pod, node NodeDNS) (*runtimeapi.DNSConfig, []Warning) {
 	return &runtimeapi.DNSConfig{Servers: servers, Searches: searches, Options: conf.Options}, warnings
 }
 
-// baseDNS applies dnsPolicy alone. An unknown policy is ClusterFirst, which for a host-network pod means Default.
+// baseDNS applies dnsPolicy alone; the warning is in the kubelet's words. An unknown policy is ClusterFirst, which for a host-network pod means Default.
 func baseDNS(pod *v1.Pod, node NodeDNS) (ResolvConf, []Warning) {
 	policy := pod.Spec.DNSPolicy
 	switch {
@@ -66,9 +66,12 @@ func baseDNS(pod *v1.Pod, node NodeDNS) (ResolvConf, []Warning) {
 	case len(node.ClusterDNS) > 0:
 		return clusterDNS(pod.Namespace, node), nil
 	}
+	if !node.Cluster {
+		return hostDNS(node), nil
+	}
 	return hostDNS(node), []Warning{{
 		Reason: ReasonMissingClusterDNS,
-		Message: fmt.Sprintf("pod: %q. This node has no clusterDNS configured, so the policy %q becomes %q.",
+		Message: fmt.Sprintf("pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			podName(pod), v1.DNSClusterFirst, v1.DNSDefault),
 	}}
 }

@@ -56,10 +56,14 @@ func TestDNS(t *testing.T) {
 			searches: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan", "example.com"},
 			options:  []string{"ndots:5"},
 		},
-		"no cluster DNS": {
-			node: alone, policy: v1.DNSClusterFirst,
+		"no cluster DNS in a cluster": {
+			node: NodeDNS{Resolv: resolv, Cluster: true}, policy: v1.DNSClusterFirst,
 			servers: resolv.Nameservers, searches: resolv.Searches, options: resolv.Options,
 			warnings: []string{ReasonMissingClusterDNS},
+		},
+		"no cluster": {
+			node: alone, policy: v1.DNSClusterFirst,
+			servers: resolv.Nameservers, searches: resolv.Searches, options: resolv.Options,
 		},
 		"none": {node: cluster, policy: v1.DNSNone},
 		"none with a config": {
@@ -134,6 +138,17 @@ func TestDNS(t *testing.T) {
 				t.Error("an input was changed")
 			}
 		})
+	}
+}
+
+// The warning has the kubelet's words.
+func TestMissingClusterDNS(t *testing.T) {
+	pod := &v1.Pod{}
+	pod.Namespace, pod.Name, pod.UID = "shop", "web", "u"
+	_, warnings := DNS(pod, NodeDNS{Cluster: true})
+	const want = `pod: "web_shop(u)". kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
+	if len(warnings) != 1 || warnings[0].Message != want {
+		t.Errorf("warnings %+v", warnings)
 	}
 }
 

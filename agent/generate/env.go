@@ -12,10 +12,10 @@ import (
 
 // Objects gives the ConfigMaps and Secrets that a pod refers to. It answers from memory; what is returned is not changed.
 type Objects interface {
-	// ConfigMap returns the ConfigMap, and false where there is none.
-	ConfigMap(namespace, name string) (*v1.ConfigMap, bool)
-	// Secret returns the Secret, and false where there is none.
-	Secret(namespace, name string) (*v1.Secret, bool)
+	// ConfigMap returns the pod's ConfigMap, nil where there is none. The error says why it cannot be known now.
+	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
+	// Secret is ConfigMap for Secrets.
+	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
 }
 
 // EnvFile reads one key of an environment file in a mounted volume, for fileKeyRef. ok is false where the file has no such key.
@@ -203,8 +203,8 @@ func (b *envBuilder) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 // configMap returns the ConfigMap, nil where it is optional and missing, or the error that names it.
 func (b *envBuilder) configMap(name string, optional bool) (*v1.ConfigMap, error) {
 	if b.in.Objects != nil {
-		if object, ok := b.in.Objects.ConfigMap(b.in.Pod.Namespace, name); ok {
-			return object, nil
+		if object, err := b.in.Objects.ConfigMap(b.in.Pod, name); err != nil || object != nil {
+			return object, err
 		}
 	}
 	if optional {
@@ -216,8 +216,8 @@ func (b *envBuilder) configMap(name string, optional bool) (*v1.ConfigMap, error
 // secret is configMap for Secrets.
 func (b *envBuilder) secret(name string, optional bool) (*v1.Secret, error) {
 	if b.in.Objects != nil {
-		if object, ok := b.in.Objects.Secret(b.in.Pod.Namespace, name); ok {
-			return object, nil
+		if object, err := b.in.Objects.Secret(b.in.Pod, name); err != nil || object != nil {
+			return object, err
 		}
 	}
 	if optional {

@@ -347,3 +347,20 @@ func TestParseEnvFile(t *testing.T) {
 		})
 	}
 }
+
+// What cannot be known now is not taken for missing, also where it is optional.
+func TestEnvOfWhatCannotBeKnownNow(t *testing.T) {
+	refused := objects{err: errors.New("failed to sync secret cache: timed out waiting for the condition")}
+	for name, change := range map[string]func(*v1.Container){
+		"configMapRef":    func(c *v1.Container) { c.EnvFrom = []v1.EnvFromSource{fromConfigMap("a", "", true)} },
+		"secretRef":       func(c *v1.Container) { c.EnvFrom = []v1.EnvFromSource{fromSecret("a", "", true)} },
+		"configMapKeyRef": func(c *v1.Container) { c.Env = []v1.EnvVar{{Name: "A", ValueFrom: configMapKey("a", "k", true)}} },
+		"secretKeyRef":    func(c *v1.Container) { c.Env = []v1.EnvVar{{Name: "A", ValueFrom: secretKey("a", "k", true)}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := testPod(func(p *v1.Pod) { change(&p.Spec.Containers[0]) })
+			_, err := Env(EnvInput{Pod: pod, Container: &pod.Spec.Containers[0], Objects: refused})
+			wantError(t, err, ReasonContainer, refused.err.Error())
+		})
+	}
+}

@@ -22,12 +22,25 @@ type ConfigError struct {
 	Reason string
 	// Message is for the pod's status and events. It never holds a secret value nor a path of the host that the pod's author did not write.
 	Message string
+	// Field is the path in the pod of the field that the error is about, and Detail says more than the kubelet's message; either may be empty. They are for the
+	// pod's author, too.
+	Field  string
+	Detail string
 	// Err is the cause, for the node's log only: it may name paths of the host. May be nil.
 	Err error
 }
 
-// Error returns the message alone: the cause is not for users of the API.
-func (e *ConfigError) Error() string { return e.Message }
+// Error returns the message, with detail and field where there are any: the cause is not for users of the API.
+func (e *ConfigError) Error() string {
+	text := e.Message
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	if e.Field != "" {
+		text += " (" + e.Field + ")"
+	}
+	return text
+}
 
 // Unwrap returns the cause, which may be nil.
 func (e *ConfigError) Unwrap() error { return e.Err }
@@ -48,7 +61,9 @@ func withReason(reason string, err error) error {
 		return nil
 	}
 	if ce, ok := errors.AsType[*ConfigError](err); ok {
-		return &ConfigError{Reason: reason, Message: ce.Message, Err: ce.Err}
+		out := *ce
+		out.Reason = reason
+		return &out
 	}
 	return &ConfigError{Reason: reason, Message: err.Error()}
 }

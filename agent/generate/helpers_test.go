@@ -52,14 +52,21 @@ func wantError(t *testing.T, err error, reason, text string) {
 type objects struct {
 	configMaps map[string]map[string]string
 	secrets    map[string]map[string][]byte
+	err        error
 }
 
-func (o objects) ConfigMap(namespace, name string) (*v1.ConfigMap, bool) {
+func (o objects) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	data, ok := o.configMaps[name]
-	return &v1.ConfigMap{Data: data}, ok && namespace == "shop"
+	if !ok || pod.Namespace != "shop" {
+		return nil, o.err
+	}
+	return &v1.ConfigMap{Data: data}, nil
 }
 
-func (o objects) Secret(namespace, name string) (*v1.Secret, bool) {
+func (o objects) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
 	data, ok := o.secrets[name]
-	return &v1.Secret{Data: data}, ok && namespace == "shop"
+	if !ok || pod.Namespace != "shop" {
+		return nil, o.err
+	}
+	return &v1.Secret{Data: data}, nil
 }

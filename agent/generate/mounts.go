@@ -118,12 +118,35 @@ func openSubPath(in ContainerInput, index int, subPath string) (string, error) {
 		hostPath, err = in.Mounts.SubPath(index, name, subPath)
 	}
 	if err != nil {
-		return "", &ConfigError{
+		out := &ConfigError{
 			Message: fmt.Sprintf("failed to prepare subPath for volumeMount %q of container %q", name, in.Container.Name),
 			Err:     fmt.Errorf("prepare subPath of volume %q for container %q of pod %s: %w", name, in.Container.Name, podName(in.Pod), err),
 		}
+		if why, ok := errors.AsType[interface {
+			error
+			Why() string
+		}](err); ok && why.Why() != "" {
+			out.Detail, out.Field = why.Why(), subPathField(in, index)
+		}
+		return "", out
 	}
 	return hostPath, nil
+}
+
+// subPathField is the path in the pod of a mount's subPath or subPathExpr.
+func subPathField(in ContainerInput, index int) string {
+	field := "subPath"
+	if in.Container.VolumeMounts[index].SubPathExpr != "" {
+		field = "subPathExpr"
+	}
+	for list, containers := range map[string][]v1.Container{"initContainers": in.Pod.Spec.InitContainers, "containers": in.Pod.Spec.Containers} {
+		for i := range containers {
+			if containers[i].Name == in.Container.Name {
+				return fmt.Sprintf("spec.%s[%d].volumeMounts[%d].%s", list, i, index, field)
+			}
+		}
+	}
+	return ""
 }
 
 // subPathOf returns a mount's subPath with its variables replaced, after checking that it cannot leave the volume. Errors name the

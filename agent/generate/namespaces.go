@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errNoUserNamespace is what a pod with hostUsers: false gets where nobody gave it an id mapping.
-var errNoUserNamespace = errors.New("can't set `spec.hostUsers: false`, user namespaces are not supported on this node")
+// errNoUserNamespace is what a pod with hostUsers: false gets where nobody gave it an id mapping, because the runtime could not use one.
+var errNoUserNamespace = errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 
 // namespaces returns which namespaces the pod shares with the node, among its containers, or not at all. A container without
 // shareProcessNamespace has processes of its own. mapping is the pod's user namespace, and only for hostUsers: false.

@@ -33,6 +33,8 @@ type NodeDNS struct {
 	// ClusterDNS and ClusterDomain are the config's; both may be empty.
 	ClusterDNS    []string
 	ClusterDomain string
+	// Cluster says that the node is one of a cluster. Without, pods that ask for the cluster's DNS, as they do by default, get the node's, and nobody needs be told.
+	Cluster bool
 	// Resolv is the node's resolver configuration; nil where the config's resolvConf is empty, which points pods at themselves.
 	Resolv *ResolvConf
 	// NodeIPs are the node's addresses; only their families matter, and only where Resolv is nil.

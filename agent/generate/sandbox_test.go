@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
+	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -146,7 +147,7 @@ func TestSandbox(t *testing.T) {
 				{Name: "net.ipv4.tcp_rmem", Value: "4096 87380\t6291456"}, {Name: "kernel/shm_rmid_forced", Value: "1"},
 			}}),
 			want: func(c *runtimeapi.PodSandboxConfig) {
-				c.Linux.Sysctls = map[string]string{"net.ipv4.tcp_rmem": "4096 87380\t6291456", "kernel/shm_rmid_forced": "1"}
+				c.Linux.Sysctls = map[string]string{"net.ipv4.tcp_rmem": "4096 87380\t6291456", "kernel.shm_rmid_forced": "1"}
 			},
 		},
 		"host ports": {
@@ -291,7 +292,7 @@ func TestSysctls(t *testing.T) {
 				p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: tc.name, Value: tc.value}}}
 			})
 			got, err := sysctls(pod)
-			checkText(t, got[tc.name], err, tc.value, tc.err)
+			checkText(t, got[utilsysctl.NormalizeName(tc.name)], err, tc.value, tc.err) // the runtime gets names with dots
 		})
 	}
 }

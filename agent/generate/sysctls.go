@@ -3,9 +3,9 @@ package generate
 import (
 	"fmt"
 	"regexp"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
 )
 
 // maxSysctl is how long a sysctl's name may be (SysctlMaxLength of the API's validation); values have as little reason to be longer than a page.
@@ -26,8 +26,8 @@ func newSysctlGrammar() sysctlGrammar {
 	}
 }
 
-// sysctls returns the pod's sysctls after checking that each is well-formed and belongs to a namespace that the pod does not share
-// with the node. Whether the node allows it is decided at admission.
+// sysctls returns the pod's sysctls, with dots between the parts of their names, after checking that each is well-formed and belongs to a namespace that the pod
+// does not share with the node. Whether the node allows it is decided at admission.
 func sysctls(pod *v1.Pod) (map[string]string, error) {
 	out := map[string]string{}
 	if pod.Spec.SecurityContext == nil || len(pod.Spec.SecurityContext.Sysctls) == 0 {
@@ -38,13 +38,14 @@ func sysctls(pod *v1.Pod) (map[string]string, error) {
 		if err := grammar.check(s); err != nil {
 			return nil, err
 		}
-		switch namespace := sysctlNamespace(dotted(s.Name)); {
-		case namespace == "":
+		namespace, name, _ := utilsysctl.GetNamespace(s.Name)
+		switch {
+		case namespace == utilsysctl.UnknownNamespace:
 			return nil, fmt.Errorf("sysctl %q is not known to be namespaced", s.Name)
-		case namespace == "Net" && pod.Spec.HostNetwork, namespace == "IPC" && pod.Spec.HostIPC:
+		case namespace == utilsysctl.NetNamespace && pod.Spec.HostNetwork, namespace == utilsysctl.IPCNamespace && pod.Spec.HostIPC:
 			return nil, fmt.Errorf("sysctl %q not allowed with host %s enabled", s.Name, namespace)
 		}
-		out[s.Name] = s.Value
+		out[name] = s.Value
 	}
 	return out, nil
 }
@@ -57,29 +58,4 @@ func (g sysctlGrammar) check(s v1.Sysctl) error {
 		return fmt.Errorf("value of sysctl %q is not valid: only letters, digits, spaces and . _ , : / - are allowed", s.Name)
 	}
 	return nil
-}
-
-// dotted writes a name whose separator is / with dots instead, and its dots as slashes (sysctl.d(5)). The first separator decides.
-func dotted(name string) string {
-	i := strings.IndexAny(name, "./")
-	if i < 0 || name[i] == '.' {
-		return name
-	}
-	return strings.NewReplacer("/", ".", ".", "/").Replace(name)
-}
-
-// sysctlNamespace returns IPC, Net, or empty for a sysctl of the whole node (namespaces(7), ipc_namespaces(7)).
-func sysctlNamespace(name string) string {
-	switch {
-	case strings.HasPrefix(name, "net."):
-		return "Net"
-	case name == "kernel.sem", strings.HasPrefix(name, "fs.mqueue."):
-		return "IPC"
-	}
-	switch name {
-	case "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
-		"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni":
-		return "IPC"
-	}
-	return ""
 }

@@ -14,13 +14,10 @@ import (
 	"github.com/berthd/berth/probes"
 )
 
-// Reasons and messages of the events that the pipeline records when a hook has failed. The error itself stays out of the event: it
-// may hold what an event's readers must not see.
+// Reasons of the events that the pipeline records when a hook has failed; [Message] makes their messages.
 const (
-	ReasonFailedPostStartHook  = "FailedPostStartHook"
-	MessageFailedPostStartHook = "PostStartHook failed"
-	ReasonFailedPreStopHook    = "FailedPreStopHook"
-	MessageFailedPreStopHook   = "PreStopHook failed"
+	ReasonFailedPostStartHook = "FailedPostStartHook"
+	ReasonFailedPreStopHook   = "FailedPreStopHook"
 )
 
 // reasonHTTPFallback is the reason of the event that this package records itself.
@@ -166,7 +163,7 @@ func (r *Runner) exec(ctx context.Context, h hook) (output string, err error) {
 	case err != nil:
 		return output, err
 	case exit != 0:
-		return output, fmt.Errorf("command '%s' exited with %d", strings.Join(command, " "), exit)
+		return output, &exitError{command: command, code: exit, output: output}
 	}
 	return "", nil
 }

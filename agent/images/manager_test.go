@@ -28,6 +28,8 @@ type fakeRuntime struct {
 	pulls   []string                     // full names, in the order in which they began
 	inspect error
 	pull    func(ctx context.Context, name string) error // nil succeeds
+	users   []string                                     // with whose logins was pulled, "-" for nobody's
+	deny    func(name, user string) error                // nil lets everybody pull
 }
 
 func (f *fakeRuntime) put(name string) *runtimeapi.Image {
@@ -61,15 +63,38 @@ func (f *fakeRuntime) ImageStatus(_ context.Context, spec *runtimeapi.ImageSpec)
 	return f.present[name], f.inspect
 }
 
-func (f *fakeRuntime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (f *fakeRuntime) ListImages(context.Context) ([]*runtimeapi.Image, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []*runtimeapi.Image
+	for name, image := range f.present {
+		if name != image.Id {
+			image.RepoTags = []string{name}
+			list = append(list, image)
+		}
+	}
+	return list, f.inspect
+}
+
+func (f *fakeRuntime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	name, err := FullName(spec.Image)
 	if err != nil {
 		return "", err
 	}
+	user := "-"
+	if auth != nil {
+		user = auth.Username
+	}
 	f.mu.Lock()
 	f.pulls = append(f.pulls, name)
-	pull := f.pull
+	f.users = append(f.users, user)
+	pull, deny := f.pull, f.deny
 	f.mu.Unlock()
+	if deny != nil {
+		if err := deny(name, user); err != nil {
+			return "", err
+		}
+	}
 	if pull != nil {
 		if err := pull(ctx, name); err != nil {
 			return "", err
@@ -232,8 +257,8 @@ func TestPresentImageIsReady(t *testing.T) {
 		wantReady(t, b.want("a", "busybox:1", policy(v1.PullNever), attempt(1)))
 		b.wantPulls()
 		b.wantEvents(
-			`a/c Normal Pulled: Container image "busybox:1" already present on machine`, // once for each attempt
-			`a/c Normal Pulled: Container image "busybox:1" already present on machine`)
+			`a/c Normal Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod`, // once for each attempt
+			`a/c Normal Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod`)
 	})
 }
 
@@ -263,7 +288,7 @@ func TestOnePullServesAllWaiters(t *testing.T) {
 			`a/c Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`,
 			`b/c Normal Pulled: Successfully pulled image "docker.io/busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`,
 			`b/d Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`)
-		if got := b.Progress(); len(got) != 0 {
+		if got := b.Progress(context.Background()); len(got) != 0 {
 			t.Errorf("progress is %v, want none", got)
 		}
 	})
@@ -334,9 +359,10 @@ func TestReasonsOfFailures(t *testing.T) {
 	for text, want := range map[string][2]string{
 		"anything":                               {ReasonPull, "anything"},
 		"RegistryUnavailable: pull QPS exceeded": {ReasonRegistry, "image pull failed for x:1 because the registry is unavailable: pull QPS exceeded"},
+		"":                                       {ReasonPull, "the runtime does not say why"},
 		"SignatureValidationFailed: bad":         {ReasonSignature, "image pull failed for x:1 because the signature validation failed: bad"},
 	} {
-		reason, message := reasonOf("x:1", errors.New(text))
+		reason, message := failureOf("x:1", nil, errors.New(text)).reasonOf("x:1")
 		if reason != want[0] || message != want[1] {
 			t.Errorf("%q gives %s: %s, want %s", text, reason, message, want)
 		}
@@ -402,7 +428,7 @@ func TestHangingPullsGiveUpTheirPlaces(t *testing.T) {
 		began := time.Now()
 		wantWait(t, b.want("c", "c:1"), ReasonCreating, `Image "c:1" is queued for its pull`, 0)
 		states := func() (out []State) {
-			for _, p := range b.Progress() {
+			for _, p := range b.Progress(context.Background()) {
 				out = append(out, p.State)
 				if p.Since.After(time.Now()) || len(p.Pods) != 1 {
 					t.Errorf("progress is %+v", p)
@@ -488,7 +514,7 @@ func TestForget(t *testing.T) {
 		release(errPull)
 		b.wantWoken("c")
 		b.forget("c")
-		if got := b.Progress(); len(got) != 0 {
+		if got := b.Progress(context.Background()); len(got) != 0 {
 			t.Errorf("progress after all was forgotten is %v", got)
 		}
 		b.takeEvents()
@@ -513,13 +539,13 @@ func TestImageThatComesDuringItsPull(t *testing.T) {
 		wantReady(t, b.want("a", "x:1"))
 		wantReady(t, b.want("b", "y:1"))
 		b.forget("a")
-		if got := b.Progress(); len(got) != 1 || got[0].State != Pulling || len(got[0].Pods) != 0 {
+		if got := b.Progress(context.Background()); len(got) != 1 || got[0].State != Pulling || len(got[0].Pods) != 0 {
 			t.Errorf("progress is %+v, want the pull under way, for nobody", got)
 		}
 		release(nil)
 		b.wantPulls("docker.io/library/x:1") // y's was dropped from the queue
 		b.wantWoken()
-		if got := b.Progress(); len(got) != 0 {
+		if got := b.Progress(context.Background()); len(got) != 0 {
 			t.Errorf("progress is %+v, want none", got)
 		}
 	})
@@ -548,7 +574,7 @@ func TestManyPods(t *testing.T) {
 					if res.Ready != (res.Reason == "") {
 						t.Errorf("result is %+v", res)
 					}
-					b.Progress()
+					b.Progress(context.Background())
 					time.Sleep(300 * time.Millisecond)
 				}
 				b.Forget(types.UID(uid))
@@ -592,4 +618,35 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q gives %q, want an error", in, full)
 		}
 	}
+}
+
+// Other limits count at once, also for pulls that wait already.
+func TestSetLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Config{MaxParallelPulls: 1}, Deps{})
+		b.runtime.pull, _ = held()
+		for _, pod := range []string{"a", "b", "c"} {
+			b.want(pod, pod+":1")
+		}
+		pulling := func() (n int) {
+			for _, p := range b.Progress(context.Background()) {
+				if p.State == Pulling {
+					n++
+				}
+			}
+			return n
+		}
+		if n := pulling(); n != 1 {
+			t.Errorf("%d pulls at once, want 1", n)
+		}
+		b.SetLimits(Config{MaxParallelPulls: 3, PullsPerSecond: 1, PullBurst: 1})
+		synctest.Wait()
+		if n := pulling(); n != 2 {
+			t.Errorf("%d pulls at once after the first that the pace lets begin, want 2", n)
+		}
+		b.sleep(time.Second)
+		if n := pulling(); n != 3 {
+			t.Errorf("%d pulls at once, want 3", n)
+		}
+	})
 }

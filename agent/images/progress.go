@@ -2,6 +2,8 @@ package images
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -13,11 +15,15 @@ type State string
 
 // The states of a pull.
 const (
-	Queued  State = "Queued"
-	Pulling State = "Pulling"
-	Stalled State = "Stalled" // still pulling, for longer than the stall timeout
-	BackOff State = "BackOff" // failed; it is tried again
+	Queued    State = "Queued"
+	Pulling   State = "Pulling"
+	Unpacking State = "Unpacking" // all has come
+	Stalled   State = "Stalled"   // nothing has come for a while, or nobody can tell and it lasts very long: others have its place
+	BackOff   State = "BackOff"   // failed; it is tried again
 )
+
+// errNoProgress is what a runtime answers that cannot say how far a pull is.
+var errNoProgress = errors.New("the runtime does not say how far a pull is")
 
 // Pull is an image that is not there yet.
 type Pull struct {
@@ -26,6 +32,9 @@ type Pull struct {
 	State State  `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
+	// Done and Total are bytes, compressed; Total is 0 where they are not known.
+	Done  int64 `json:"done,omitempty"`
+	Total int64 `json:"total,omitempty"`
 	// RetryAt and Error are a failed pull's, of the pod that tries again first.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 	Error   string    `json:"error,omitempty"`
@@ -33,23 +42,57 @@ type Pull struct {
 	Pods []types.UID `json:"pods"`
 }
 
-// Progress returns the images that are being waited for, by name.
-func (m *Manager) Progress() []Pull {
+// Progress returns the images that are being waited for, by name. It asks the runtime how far the pulls under way are.
+func (m *Manager) Progress(ctx context.Context) []Pull {
+	byName, running := m.waitedFor()
+	for _, p := range running {
+		out := byName[p.name]
+		if seen, err := m.progressOf(ctx, p); err == nil {
+			out.Done, out.Total = seen.Done, seen.Total
+			if seen.Unpacking {
+				out.State = Unpacking
+			}
+		}
+	}
+	list := make([]Pull, 0, len(byName))
+	for _, p := range byName {
+		slices.Sort(p.Pods)
+		p.Pods = slices.Compact(p.Pods)
+		list = append(list, *p)
+	}
+	slices.SortFunc(list, func(a, b Pull) int { return cmp.Compare(a.Image, b.Image) })
+	return list
+}
+
+// waitedFor returns the images that are being waited for, and the pulls under way. An image that is pulled several times, with different credentials, is as far
+// as the one under way.
+func (m *Manager) waitedFor() (byName map[string]*Pull, running []*pull) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	byName := map[string]*Pull{}
-	for name, p := range m.pulls {
-		out := &Pull{Image: name, State: p.state, Since: p.queued}
-		switch p.state {
-		case Pulling:
-			out.Since = p.started
-		case Stalled:
-			out.Since = p.started.Add(m.cfg.StallTimeout)
+	byName = map[string]*Pull{}
+	for _, p := range m.pulls {
+		out := byName[p.name]
+		if out == nil {
+			out = &Pull{Image: p.name, State: Queued, Since: p.queued}
+			byName[p.name] = out
 		}
 		for key := range p.waiters {
 			out.Pods = append(out.Pods, key.pod)
 		}
-		byName[name] = out
+		switch {
+		case p.state == Pulling && p.resting:
+			out.State, out.Since = Stalled, p.meter.moved
+		case p.state == Pulling:
+			out.State, out.Since = Pulling, p.started
+		case p.state == Stalled:
+			out.State, out.Since = Stalled, p.started.Add(m.cfg.StallTimeout)
+		default:
+			if out.State == Queued && p.queued.Before(out.Since) {
+				out.Since = p.queued
+			}
+			continue
+		}
+		running = append(running, p)
 	}
 	for key, b := range m.backoffs {
 		out := byName[key.name]
@@ -62,14 +105,7 @@ func (m *Manager) Progress() []Pull {
 			out.RetryAt, out.Error, out.Since = until, b.text, b.failedAt
 		}
 	}
-	list := make([]Pull, 0, len(byName))
-	for _, p := range byName {
-		slices.Sort(p.Pods)
-		p.Pods = slices.Compact(p.Pods)
-		list = append(list, *p)
-	}
-	slices.SortFunc(list, func(a, b Pull) int { return cmp.Compare(a.Image, b.Image) })
-	return list
+	return byName, running
 }
 
 // wakes is a set of pods to wake once the lock is given back.

@@ -2,206 +2,143 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/credentials"
+	"github.com/berthd/berth/agent/images/records"
 )
 
-// The events' reasons, as a kubelet writes them.
-const (
-	eventPulling       = "Pulling"
-	eventPulled        = "Pulled"
-	eventFailed        = "Failed"
-	eventBackOff       = "BackOff"
-	eventInspectFailed = "InspectFailed"
-)
+// nodes is the index of a credential that is not one of the pod's own: the node's, or none.
+const nodes = -1
 
-// pull is one image's way from the queue to the runtime's answer. Everything in it is guarded by the manager's lock.
-type pull struct {
-	name    string // full
-	spec    *runtimeapi.ImageSpec
-	sandbox *runtimeapi.PodSandboxConfig
-	state   State
-	number  uint64
-	queued  time.Time
-	started time.Time
-	waiters map[wantKey]Request
-	stop    context.CancelFunc // while it runs
-	dropped bool               // nobody waits any more
-}
-
-// abandon ends a pull that nobody waits for. The lock is held.
-func (p *pull) abandon() {
-	p.dropped = true
-	if p.stop != nil {
-		p.stop()
-	}
-}
-
-// priority is that of the most important pod that waits.
-func (p *pull) priority() int32 {
-	highest := int32(-1 << 31)
-	for _, req := range p.waiters {
-		priority := int32(0)
-		if req.Pod.Spec.Priority != nil {
-			priority = *req.Pod.Spec.Priority
-		}
-		highest = max(highest, priority)
-	}
-	return highest
-}
-
-// join makes the container wait for the image's pull, queueing one where there is none; joined says that it did not wait before. The lock
-// is held.
-func (m *Manager) join(req Request, name string) (p *pull, joined bool) {
-	p = m.pulls[name]
-	if p == nil {
-		m.order++
-		p = &pull{
-			name: name, spec: specOf(req, ""), sandbox: req.Sandbox,
-			state: Queued, number: m.order, queued: time.Now(), waiters: make(map[wantKey]Request),
-		}
-		m.pulls[name] = p
-	}
-	key := wantKey{req.Pod.UID, req.Container}
-	_, waited := p.waiters[key]
-	p.waiters[key] = req
-	return p, !waited
-}
-
-// leave withdraws a container that has its image from the image's pull. One that nobody waits for any more is dropped from the queue; one under
-// way goes on, because the image may have been seen a moment before the runtime is done with it. The lock is held.
-func (m *Manager) leave(req Request, name string) {
-	p := m.pulls[name]
-	if p == nil {
-		return
-	}
-	delete(p.waiters, wantKey{req.Pod.UID, req.Container})
-	if len(p.waiters) == 0 && p.state == Queued {
-		delete(m.pulls, name)
-	}
-}
-
-// dispatch starts queued pulls while there are places.
-func (m *Manager) dispatch() {
-	for {
-		m.mu.Lock()
-		p := m.next()
-		if p == nil {
-			m.mu.Unlock()
+// pull pulls one image.
+func (m *Manager) pull(ctx context.Context, p *pull) {
+	defer m.dispatch()
+	defer p.stop(nil)
+	m.trying(p)
+	if m.deps.Records != nil {
+		if err := m.deps.Records.Begin(p.image); err != nil {
+			m.notPulled(p, failure(fmt.Sprintf("Failed to record image pull intent for container image %q: %v", p.image, err)))
 			return
 		}
-		ctx, cancel := context.WithTimeout(m.run, m.cfg.PullTimeout)
-		p.state, p.started, p.stop = Pulling, time.Now(), cancel
-		waiters := p.requests()
-		m.pullers.Go(func() { m.pull(ctx, p) })
-		m.mu.Unlock()
-		for _, req := range waiters {
-			m.deps.Events(req.Pod, req.Container, v1.EventTypeNormal, eventPulling, pullingMessage(req.Image))
-		}
 	}
-}
-
-// next returns the queued pull to start now, or nil: the most important pod's first, then from the registry with the fewest under way, then
-// the oldest. The lock is held.
-func (m *Manager) next() *pull {
-	if m.run == nil || m.run.Err() != nil {
-		return nil
-	}
-	running, perRegistry := 0, map[string]int{}
-	for _, p := range m.pulls {
-		if p.state == Pulling {
-			running++
-			perRegistry[registryOf(p.name)]++
-		}
-	}
-	if m.cfg.MaxParallelPulls > 0 && running >= m.cfg.MaxParallelPulls {
-		return nil
-	}
-	var best *pull
-	for _, p := range m.pulls {
-		if p.state == Queued && (best == nil || before(p, best, perRegistry)) {
-			best = p
-		}
-	}
-	return best
-}
-
-// before says whether a is to be pulled before b.
-func before(a, b *pull, perRegistry map[string]int) bool {
-	if pa, pb := a.priority(), b.priority(); pa != pb {
-		return pa > pb
-	}
-	if ra, rb := perRegistry[registryOf(a.name)], perRegistry[registryOf(b.name)]; ra != rb {
-		return ra < rb
-	}
-	return a.number < b.number
-}
-
-// requests returns who waits for the pull. The lock is held.
-func (p *pull) requests() []Request {
-	out := make([]Request, 0, len(p.waiters))
-	for _, req := range p.waiters {
-		out = append(out, req)
-	}
-	return out
-}
-
-// pull pulls one image. Credentials will come in here: a list to try in turn, of which there is none yet.
-func (m *Manager) pull(ctx context.Context, p *pull) {
-	defer p.stop()
-	stall := time.AfterFunc(m.cfg.StallTimeout, func() { m.stalled(p) })
-	defer stall.Stop()
-	ref, err := m.deps.Runtime.PullImage(ctx, p.spec, nil, p.sandbox)
+	m.pullers.Go(func() { m.watch(ctx, p) })
+	ref, by, failed := m.attempt(ctx, p)
 	took := time.Since(p.started)
-	size := uint64(0)
-	if err == nil {
-		if image, err := m.deps.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}); err == nil {
-			size = image.GetSize()
+	if failed != "" {
+		if m.deps.Records != nil {
+			m.deps.Records.Failed(p.image)
 		}
-		m.pulled(p, ref, size, took)
-	} else {
-		m.notPulled(ctx, p, err)
+		m.notPulled(p, failed)
+		return
 	}
-	m.dispatch()
+	id, bytes := ref, uint64(0)
+	if image, err := m.deps.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}); err == nil && image != nil {
+		id, bytes = image.GetId(), image.GetSize()
+	}
+	m.record(p, id, by)
+	if m.cfg.Pins.has(p.name) {
+		m.pin(ctx, p.name)
+	}
+	m.pulled(p, ref, bytes, took)
 }
 
-// stalled takes its place from a pull that takes very long, so that others are not held up by it.
-func (m *Manager) stalled(p *pull) {
-	m.mu.Lock()
-	stalled := p.state == Pulling && m.pulls[p.name] == p
-	if stalled {
-		p.state = Stalled
+// attempt pulls with each of the credentials in turn, until one opens the registry: the pod's own, then the node's. Without any it pulls as nobody. by is the index
+// of the one of the pod's own that did it, or [nodes].
+func (m *Manager) attempt(ctx context.Context, p *pull) (ref string, by int, failed failure) {
+	given, providers := m.deps.Node.Lookup(ctx, repositoryOf(p.name))
+	list := append(slices.Clone(p.own), given...)
+	try := list
+	if len(try) == 0 {
+		try = []credentials.Credential{{}}
 	}
+	var errs []error
+	for i, c := range try {
+		var auth *runtimeapi.AuthConfig
+		if len(list) > 0 {
+			auth = c.Auth()
+		}
+		m.moved(p)
+		ref, err := m.deps.Runtime.PullImage(ctx, p.spec, auth, p.sandbox)
+		if err == nil {
+			if i >= len(p.own) {
+				i = nodes
+			}
+			return ref, i, ""
+		}
+		if ctx.Err() != nil {
+			errs = append(errs, m.whyEnded(ctx, err))
+			break
+		}
+		errs = append(errs, err)
+	}
+	if providers != nil {
+		errs = append(errs, providers)
+	}
+	return "", 0, failureOf(p.name, list, errs...)
+}
+
+// whyEnded says why a pull was ended.
+func (m *Manager) whyEnded(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if stall := (*stallError)(nil); errors.As(cause, &stall) {
+		return stall
+	}
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("the pull did not end within %v: %w", m.cfg.PullTimeout, err)
+	}
+	return err
+}
+
+// record notes who may use the image.
+func (m *Manager) record(p *pull, id string, by int) {
+	if m.deps.Records == nil {
+		return
+	}
+	m.mu.Lock()
+	waiters := slices.Collect(maps.Values(p.waiters))
 	m.mu.Unlock()
-	if stalled {
-		m.deps.Logger.Warn("The pull of an image takes very long; others go on beside it", "image", p.name, "since", p.started)
-		m.dispatch()
+	used := func(own []credentials.Credential) credentials.Credential {
+		if by == nodes {
+			return credentials.Credential{}
+		}
+		return own[by] // all who wait have the same ones, in the same order, of Secrets of their own
+	}
+	uses := []records.Use{{Image: p.image, Credential: used(p.own)}}
+	for _, a := range waiters {
+		uses = append(uses, records.Use{Image: a.Image, Credential: used(a.own)})
+	}
+	if err := m.deps.Records.Pulled(p.image, id, uses); err != nil {
+		m.deps.Logger.Warn("Could not note with which credentials an image was pulled; pods that want it have to ask the registry", "image", p.name, "err", err)
 	}
 }
 
 // finish takes an ended pull off the list, and returns who waited for it. The lock is held.
-func (m *Manager) finish(p *pull) []Request {
-	if m.pulls[p.name] == p {
-		delete(m.pulls, p.name)
+func (m *Manager) finish(p *pull) []ask {
+	if m.pulls[p.pullKey] == p {
+		delete(m.pulls, p.pullKey)
 	}
-	return p.requests()
+	return slices.Collect(maps.Values(p.waiters))
 }
 
 // pulled notes a pull that succeeded, tells and wakes those who waited, and wakes those who hold off from the image.
-func (m *Manager) pulled(p *pull, ref string, size uint64, took time.Duration) {
+func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) {
 	m.mu.Lock()
 	m.arrivals++
 	waiters := m.finish(p)
 	wake := wakes{}
-	for _, req := range waiters {
-		w := m.wantOf(req, p.name)
+	for _, a := range waiters {
+		w := m.wantOf(a.Request, p.name)
 		w.pulled, w.reported = ref, true
-		delete(m.backoffs, backoffKey{req.Pod.UID, p.name})
-		wake.add(req.Pod.UID)
+		delete(m.backoffs, a.backoff())
+		wake.add(a.Pod.UID)
 	}
 	for key := range m.backoffs {
 		if key.name == p.name {
@@ -210,56 +147,39 @@ func (m *Manager) pulled(p *pull, ref string, size uint64, took time.Duration) {
 	}
 	m.mu.Unlock()
 	whole := time.Since(p.queued)
-	m.deps.Logger.Info("Pulled an image", "image", p.name, "took", took, "size", size)
-	for _, req := range waiters {
-		m.deps.Events(req.Pod, req.Container, v1.EventTypeNormal, eventPulled,
+	m.deps.Logger.Info("Pulled an image", "image", p.name, "took", took, "size", bytes)
+	m.deps.Pulled(whole, bytes)
+	for _, a := range waiters {
+		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulled,
 			fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-				req.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), size))
+				a.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), bytes))
 	}
 	wake.call(m.deps.Wake)
 }
 
 // notPulled notes a pull that failed, and tells and wakes those who waited. One that was ended because nobody waits any more, or because
 // the manager ends, is not a failure.
-func (m *Manager) notPulled(ctx context.Context, p *pull, err error) {
+func (m *Manager) notPulled(p *pull, failed failure) {
 	m.mu.Lock()
 	waiters := m.finish(p)
 	if p.dropped || m.run == nil || m.run.Err() != nil {
 		m.mu.Unlock()
 		return
 	}
-	if ctx.Err() != nil {
-		err = fmt.Errorf("the pull did not end within %v: %w", m.cfg.PullTimeout, err)
-	}
 	now := time.Now()
 	wake := wakes{}
-	for _, req := range waiters {
-		reason, text := reasonOf(req.Image, err)
-		if wake.add(req.Pod.UID) {
-			m.failed(backoffKey{req.Pod.UID, p.name}, now, reason, text)
+	for _, a := range waiters {
+		if wake.add(a.Pod.UID) {
+			m.failed(a, p.tried, now, failed)
 		}
-		m.wantOf(req, p.name).told = ""
+		m.wantOf(a.Request, p.name).told = ""
 	}
 	m.mu.Unlock()
-	m.deps.Logger.Warn("Could not pull an image", "image", p.name, "err", err)
-	for _, req := range waiters {
-		reason, _ := reasonOf(req.Image, err)
-		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, eventFailed, fmt.Sprintf("Failed to pull image %q: %v", req.Image, err))
-		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, eventFailed, "Error: "+reason)
+	m.deps.Logger.Warn("Could not pull an image", "image", p.name, "err", string(failed))
+	for _, a := range waiters {
+		reason, _ := failed.reasonOf(a.Image)
+		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed, fmt.Sprintf("Failed to pull image %q: %s", a.Image, failed))
+		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed, "Error: "+reason)
 	}
 	wake.call(m.deps.Wake)
 }
-
-// reasonOf returns a failed pull's reason and message. The CRI has two reasons that a runtime puts before its message.
-func reasonOf(image string, err error) (reason, message string) {
-	text := err.Error()
-	if rest, ok := strings.CutPrefix(text, ReasonRegistry); ok {
-		return ReasonRegistry, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest)
-	}
-	if rest, ok := strings.CutPrefix(text, ReasonSignature); ok {
-		return ReasonSignature, fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest)
-	}
-	return ReasonPull, text
-}
-
-func pullingMessage(image string) string { return fmt.Sprintf("Pulling image %q", image) }

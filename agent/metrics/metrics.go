@@ -20,12 +20,15 @@ import (
 
 // Set is the agent's metrics. Make it with [New].
 type Set struct {
-	// Registry gathers all of them.
-	Registry *prometheus.Registry
+	// Registry gathers all of them but those of probes, which Probes does.
+	Registry, Probes *prometheus.Registry
 
 	pods    podMetrics
 	runtime runtimeMetrics
 	probes  probeMetrics
+	hooks   hookMetrics
+	api     *prometheus.CounterVec
+	csi     *prometheus.HistogramVec
 }
 
 // podMetrics are about passes and starts.
@@ -47,12 +50,14 @@ type runtimeMetrics struct {
 	durations  *prometheus.HistogramVec
 	pods       prometheus.Counter
 	podErrors  prometheus.Counter
+	pulls      *prometheus.HistogramVec
 }
 
 // probeMetrics are about probes; their series go with their pods.
 type probeMetrics struct {
 	total *prometheus.CounterVec
 	time  *prometheus.HistogramVec
+	busy  *prometheus.CounterVec
 }
 
 // buckets are from a millisecond to two minutes, in seconds.
@@ -63,7 +68,7 @@ func buckets() []float64 {
 // New returns an empty set for the node named node and the agent's version. Names and labels are those of kubelet 1.36 (FEATURES 4.5); berth's own begin
 // with berth_.
 func New(node, version string) *Set {
-	s := &Set{Registry: prometheus.NewRegistry()}
+	s := &Set{Registry: prometheus.NewRegistry(), Probes: prometheus.NewRegistry()}
 	s.pods = podMetrics{
 		passes:      s.histograms("kubelet_pod_worker_duration_seconds", "Duration in seconds of one pass over a pod, by kind of pass.", "operation_type"),
 		steps:       s.histograms("berth_step_duration_seconds", "Duration in seconds of one step of a pass, by step and outcome.", "step", "outcome"),
@@ -81,10 +86,15 @@ func New(node, version string) *Set {
 		pods:       prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Pod sandboxes of which a start was tried."}),
 		podErrors:  prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Pod sandboxes that could not be started."}),
 	}
+	s.runtime.pulls = s.pullHistogram()
 	s.probes = probeMetrics{
-		total: s.counters("prober_probe_total", "Probes of a container, by kind and result.", "probe_type", "result", "container", "pod", "namespace", "pod_uid"),
-		time:  s.histograms("prober_probe_duration_seconds", "Duration in seconds of a probe.", "probe_type", "container", "pod", "namespace"),
+		total: countersIn(s.Probes, "prober_probe_total", "Probes of a container, by kind and result.", "probe_type", "result", "container", "pod", "namespace", "pod_uid"),
+		time:  histogramsIn(s.Probes, "prober_probe_duration_seconds", "Duration in seconds of a probe.", "probe_type", "container", "pod", "namespace"),
+		busy:  countersIn(s.Probes, "berth_probe_exec_seconds_total", "Seconds that the runtime ran commands for an exec probe.", "probe_type", "container", "pod", "namespace"),
 	}
+	s.hooks = s.hookMetrics()
+	s.csi = s.csiHistogram()
+	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.", "code", "method", "host")
 	s.Registry.MustRegister(s.pods.manifests, s.runtime.pods, s.runtime.podErrors,
 		constant("kubelet_node_name", "The node's name; always 1.", "node", node),
 		constant("berth_build_info", "berth's version; always 1.", "version", version),
@@ -106,14 +116,22 @@ func (s *Set) histogram(name, help string) prometheus.Histogram {
 }
 
 func (s *Set) histograms(name, help string, labels ...string) *prometheus.HistogramVec {
+	return histogramsIn(s.Registry, name, help, labels...)
+}
+
+func histogramsIn(registry *prometheus.Registry, name, help string, labels ...string) *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets()}, labels)
-	s.Registry.MustRegister(v)
+	registry.MustRegister(v)
 	return v
 }
 
 func (s *Set) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return countersIn(s.Registry, name, help, labels...)
+}
+
+func countersIn(registry *prometheus.Registry, name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	s.Registry.MustRegister(v)
+	registry.MustRegister(v)
 	return v
 }
 
@@ -178,6 +196,9 @@ func code(err error) string {
 	}
 }
 
+// APIRequest counts a request to the API server; it fits cluster.Config.Observe.
+func (s *Set) APIRequest(method, host, code string) { s.api.WithLabelValues(code, method, host).Inc() }
+
 // ManifestsRejected sets how many manifest documents are refused now.
 func (s *Set) ManifestsRejected(n int) { s.pods.manifests.Set(float64(n)) }
 
@@ -188,12 +209,17 @@ func (s *Set) ExitSeen(d time.Duration) { s.pods.exitSeen.Observe(max(d, 0).Seco
 func (s *Set) Probe(o probes.Observation) {
 	s.probes.total.WithLabelValues(string(o.Kind), o.Result, o.Container, o.Pod, o.Namespace, string(o.UID)).Inc()
 	s.probes.time.WithLabelValues(string(o.Kind), o.Container, o.Pod, o.Namespace).Observe(o.Duration.Seconds())
+	if o.Action == probes.ActionExec {
+		s.probes.busy.WithLabelValues(string(o.Kind), o.Container, o.Pod, o.Namespace).Add(o.Busy.Seconds())
+	}
 }
 
 // ForgetPod drops the series of a pod that is gone, after its probes have ended and before its successor's begin.
 func (s *Set) ForgetPod(namespace, name string, uid types.UID) {
 	s.probes.total.DeletePartialMatch(prometheus.Labels{"pod_uid": string(uid)})
-	s.probes.time.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "pod": name})
+	for _, byName := range []*prometheus.MetricVec{s.probes.time.MetricVec, s.probes.busy.MetricVec} {
+		byName.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "pod": name})
+	}
 }
 
 // Running has what runs counted when metrics are gathered: count returns how many pods have a ready sandbox, and how many containers there are by

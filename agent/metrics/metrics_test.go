@@ -10,14 +10,16 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/berthd/berth/agent/hooks"
 	"github.com/berthd/berth/probes"
 )
 
 // gather returns every series as "name{label=value,…} value"; histograms give their count.
 func gather(t *testing.T, s *Set) []string {
 	t.Helper()
-	families, err := s.Registry.Gather()
+	families, err := prometheus.Gatherers{s.Registry, s.Probes}.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +58,10 @@ func TestEveryMethodIsGathered(t *testing.T) {
 	s.ManifestsRejected(3)
 	s.ExitSeen(-time.Second)
 	s.Probe(probes.Observation{Namespace: "ns", Pod: "p", UID: "u", Container: "c", Kind: probes.Readiness, Result: probes.ResultFailed, Duration: time.Second})
+	s.Probe(probes.Observation{Namespace: "ns", Pod: "p", UID: "u", Container: "c", Kind: probes.Liveness, Action: probes.ActionExec, Result: probes.ResultSuccessful, Busy: 3 * time.Second})
+	s.Hook(hooks.Observation{Handler: "httpGet", HTTPFallback: true})
+	s.Hook(hooks.Observation{Handler: "sleep", SleepTerminated: true})
+	s.Hook(hooks.Observation{Handler: "exec"})
 	s.Running(func() (int, map[string]int) { return 2, map[string]int{"running": 5, "exited": 1} })
 	got := gather(t, s)
 	for _, want := range []string{
@@ -82,6 +88,9 @@ func TestEveryMethodIsGathered(t *testing.T) {
 		"berth_container_exit_seen_seconds{} 1",
 		"prober_probe_total{container=c,namespace=ns,pod=p,pod_uid=u,probe_type=Readiness,result=failed} 1",
 		"prober_probe_duration_seconds{container=c,namespace=ns,pod=p,probe_type=Readiness} 1",
+		"berth_probe_exec_seconds_total{container=c,namespace=ns,pod=p,probe_type=Liveness} 3",
+		"kubelet_lifecycle_handler_http_fallbacks_total{} 1",
+		"kubelet_lifecycle_handler_sleep_terminated_total{} 1",
 		"kubelet_running_pods{} 2",
 		"kubelet_running_containers{container_state=running} 5",
 		"kubelet_running_containers{container_state=exited} 1",
@@ -101,14 +110,14 @@ func TestForgetPod(t *testing.T) {
 	s := New("n", "v")
 	for _, pod := range []string{"p", "q"} {
 		for _, kind := range []probes.Kind{probes.Readiness, probes.Liveness} {
-			s.Probe(probes.Observation{Namespace: "ns", Pod: pod, UID: "uid-" + "x", Container: "c", Kind: kind, Result: probes.ResultSuccessful})
-			s.Probe(probes.Observation{Namespace: "ns", Pod: pod, UID: "uid-y", Container: "c", Kind: kind, Result: probes.ResultSuccessful})
+			s.Probe(probes.Observation{Namespace: "ns", Pod: pod, UID: "uid-" + "x", Container: "c", Kind: kind, Action: probes.ActionExec, Result: probes.ResultSuccessful})
+			s.Probe(probes.Observation{Namespace: "ns", Pod: pod, UID: "uid-y", Container: "c", Kind: kind, Action: probes.ActionExec, Result: probes.ResultSuccessful})
 		}
 	}
 	s.ForgetPod("ns", "p", "uid-x")
 	s.ForgetPod("ns", "nobody", "uid-z")
 	for _, series := range gather(t, s) {
-		if strings.Contains(series, "uid-x") || strings.HasPrefix(series, "prober_probe_duration") && strings.Contains(series, "pod=p") {
+		if strings.Contains(series, "uid-x") || !strings.HasPrefix(series, "prober_probe_total") && strings.Contains(series, "pod=p") {
 			t.Errorf("%s is still there", series)
 		}
 	}

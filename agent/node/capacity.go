@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -20,13 +21,25 @@ func evictionResources() map[string]v1.ResourceName {
 	return map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage}
 }
 
-// capacity reads what the machine has.
+// capacity reads what the machine has, for an agent with that config.
 func capacity(cfg *configs.Config) (v1.ResourceList, error) {
-	memory, err := MemoryCapacity()
+	out, err := Machine()
 	if err != nil {
 		return nil, err
 	}
 	storage, err := storageCapacity(cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	cpus := out[v1.ResourceCPU]
+	out[v1.ResourceEphemeralStorage] = *resource.NewQuantity(storage, resource.BinarySI)
+	out[v1.ResourcePods] = *resource.NewQuantity(maxPods(cfg, int(cpus.Value())), resource.DecimalSI)
+	return out, nil
+}
+
+// Machine reads what the machine has of cpu, memory and huge pages.
+func Machine() (v1.ResourceList, error) {
+	memory, err := MemoryCapacity()
 	if err != nil {
 		return nil, err
 	}
@@ -36,12 +49,35 @@ func capacity(cfg *configs.Config) (v1.ResourceList, error) {
 			cpus = n
 		}
 	}
-	return v1.ResourceList{
-		v1.ResourceCPU:              *resource.NewQuantity(int64(cpus), resource.DecimalSI),
-		v1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(storage, resource.BinarySI),
-		v1.ResourcePods:             *resource.NewQuantity(maxPods(cfg, cpus), resource.DecimalSI),
-	}, nil
+	out := v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewQuantity(int64(cpus), resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
+	}
+	maps.Copy(out, hugePages("/sys/kernel/mm/hugepages"))
+	return out, nil
+}
+
+// hugePages returns the huge pages that the kernel has set aside, by their size (Documentation/admin-guide/mm/hugetlbpage.rst); none where it has none.
+func hugePages(dir string) v1.ResourceList {
+	out := v1.ResourceList{}
+	sizes, _ := filepath.Glob(filepath.Join(dir, "hugepages-*kB")) // the pattern is well formed
+	for _, path := range sizes {
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "hugepages-"), "kB"), 10, 53)
+		if err != nil {
+			continue
+		}
+		data, err := readFile(filepath.Join(path, "nr_hugepages"))
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 53)
+		if err != nil || n < 0 {
+			continue
+		}
+		size := resource.NewQuantity(kib<<10, resource.BinarySI)
+		out[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*kib<<10, resource.BinarySI)
+	}
+	return out
 }
 
 // MemoryCapacity returns the machine's memory in bytes (/proc/meminfo, MemTotal).

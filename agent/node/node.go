@@ -10,13 +10,17 @@ package node
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/admit"
 	"github.com/berthd/berth/agent/generate"
 	"github.com/berthd/berth/configs"
 )
@@ -32,9 +36,18 @@ type Node struct {
 	capacity v1.ResourceList
 	features generate.Features
 	masked   []string
+	sysctls  admit.Sysctls
 	log      *slog.Logger
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// handlers is what each runtime handler can do, by its name; the empty one is the runtime's own choice.
+	handlers map[string]Handler
+	// podSecurity is the standard that pods are held to.
+	podSecurity string
+	// apiLabels are those of the Node object; nil where there is none.
+	apiLabels map[string]string
+	// met says that the runtime has said what it can do.
+	met    bool
 	read   time.Time
 	ips    []string
 	resolv *generate.ResolvConf
@@ -57,32 +70,81 @@ func New(cfg *configs.Config, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for thermal_throttle directories: %w", err)
 	}
-	n := &Node{Name: name, cfg: cfg, capacity: capacity, log: log, masked: masked}
+	sysctls, err := admit.NewSysctls(kernelRelease(), cfg.Kubelet.AllowedUnsafeSysctls)
+	if err != nil {
+		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
+	}
+	n := &Node{Name: name, sysctls: sysctls, cfg: cfg, capacity: capacity, log: log, masked: masked, podSecurity: string(cfg.Berth.PodSecurity)}
 	n.features = generate.Features{AppArmor: enabled("/sys/module/apparmor/parameters/enabled"), SELinux: exists("/sys/fs/selinux/enforce")}
 	return n, nil
 }
 
-// SetRuntimeFeatures notes what the runtime can do, once it has said so.
-func (n *Node) SetRuntimeFeatures(supplementalGroupsPolicy, recursiveReadOnly bool) {
+// Handler is what a runtime handler can do: make mounts recursively read-only, and give a pod users of its own.
+type Handler struct {
+	RecursiveReadOnly, UserNamespaces bool
+}
+
+// SetRuntimeFeatures notes what the runtime can do, once it has said so; handlers says it by the handler's name.
+func (n *Node) SetRuntimeFeatures(supplementalGroupsPolicy bool, handlers map[string]Handler) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.features.SupplementalGroupsPolicy = supplementalGroupsPolicy
-	n.features.RecursiveReadOnly = recursiveReadOnly
+	n.handlers = maps.Clone(handlers)
+	n.met = true
 }
 
-// Generate returns what translating a pod must know of the node.
-func (n *Node) Generate() generate.Node {
+// SetPodSecurity has pods be held to another Pod Security Standard from now on; those that were admitted stay.
+func (n *Node) SetPodSecurity(standard string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.podSecurity = standard
+}
+
+// UserNamespaces reports whether a runtime handler, empty for the runtime's own choice, can give a pod users of its own.
+func (n *Node) UserNamespaces(handler string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.handlers[handler].UserNamespaces
+}
+
+// Admission returns what admitting a pod must know of the node. A runtime that has not said what it can do is taken to be able: a rejection is for good, and
+// what is generated for the pod is checked again.
+func (n *Node) Admission() admit.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return admit.Node{
+		Name: n.Name, Labels: n.labels(), AppArmor: n.features.AppArmor, NoStrictGroups: n.met && !n.features.SupplementalGroupsPolicy, Sysctls: n.sysctls, PodSecurity: n.podSecurity,
+	}
+}
+
+// labels are the node's labels: those that every node has, and the config's.
+func (n *Node) labels() map[string]string {
+	out := maps.Clone(n.apiLabels)
+	if out == nil {
+		out = maps.Clone(n.cfg.NodeLabels)
+	}
+	if out == nil {
+		out = map[string]string{}
+	}
+	out[v1.LabelHostname], out[v1.LabelOSStable], out[v1.LabelArchStable] = n.Name, runtime.GOOS, runtime.GOARCH
+	return out
+}
+
+// Generate returns what translating a pod must know of the node; handler runs the pod, empty for the runtime's own choice.
+func (n *Node) Generate(handler string) generate.Node {
 	n.refresh()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k := &n.cfg.Kubelet
+	features := n.features
+	features.RecursiveReadOnly = n.handlers[handler].RecursiveReadOnly
 	return generate.Node{
 		PodLogsDir:     k.PodLogsDir,
-		DNS:            generate.NodeDNS{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, Resolv: n.resolv, NodeIPs: n.ips},
+		DNS:            generate.NodeDNS{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, Cluster: n.cfg.Kubeconfig != "", Resolv: n.resolv, NodeIPs: n.ips},
 		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
 		SeccompRoot:    n.cfg.SeccompRoot(),
 		MaskedPaths:    n.masked,
-		Features:       n.features,
+		Features:       features,
 	}
 }
 
@@ -101,10 +163,16 @@ func (n *Node) MaxPods() int { return int(n.capacity.Pods().Value()) }
 // Capacity returns what the machine has.
 func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
 
-// Allocatable returns what a pod can have: capacity without the config's reservations and without what hard eviction keeps free.
+// Allocatable returns what a pod can have: capacity without the config's reservations and without what hard eviction keeps free. Memory that is set aside for huge
+// pages is theirs.
 func (n *Node) Allocatable() v1.ResourceList {
 	out := n.Enforced()
 	take(out, n.capacity, n.cfg.Kubelet.EvictionHard)
+	for name, pages := range n.capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			subtract(out, v1.ResourceMemory, pages)
+		}
+	}
 	return out
 }
 

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -166,6 +168,31 @@ func TestAllocatable(t *testing.T) {
 	check("capacity", n.Capacity(), "4 8Gi 100Gi 110")
 }
 
+// Memory for huge pages is nobody else's.
+func TestHugePages(t *testing.T) {
+	dir := t.TempDir()
+	for name, n := range map[string]string{"hugepages-2048kB": "3\n", "hugepages-1048576kB": "1\n", "hugepages-64kB": "many\n", "hugepages-xkB": "1\n"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "nr_hugepages"), []byte(n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages := hugePages(dir)
+	if small, large := pages["hugepages-2Mi"], pages["hugepages-1Gi"]; len(pages) != 2 || small.String() != "6Mi" || large.String() != "1Gi" {
+		t.Errorf("got %v", pages)
+	}
+	if got := hugePages(filepath.Join(dir, "nothing")); len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+	pages["memory"] = resource.MustParse("8Gi")
+	n := &Node{cfg: &configs.Config{}, capacity: pages}
+	if got, enforced := n.Allocatable(), n.Enforced(); got.Memory().Value() != 7<<30-6<<20 || enforced.Memory().Value() != 8<<30 {
+		t.Errorf("allocatable %v, enforced %v", got, enforced)
+	}
+}
+
 func TestResolverConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "resolv.conf")
@@ -176,7 +203,7 @@ func TestResolverConfiguration(t *testing.T) {
 		n := &Node{cfg: cfg, log: slog.New(slog.NewTextHandler(&log, nil))}
 		servers := func(want string) {
 			t.Helper()
-			resolv := n.Generate().DNS.Resolv
+			resolv := n.Generate("").DNS.Resolv
 			if resolv == nil || fmt.Sprint(resolv.Nameservers) != want {
 				t.Errorf("resolver configuration %+v, want %s", resolv, want)
 			}
@@ -214,7 +241,7 @@ func TestResolverConfiguration(t *testing.T) {
 		empty := ""
 		other := &Node{cfg: &configs.Config{}, log: n.log}
 		other.cfg.Kubelet.ResolverConfig = &empty
-		if other.Generate().DNS.Resolv != nil {
+		if other.Generate("").DNS.Resolv != nil {
 			t.Error("a resolver configuration although none is wanted")
 		}
 	})
@@ -241,14 +268,36 @@ func TestNew(t *testing.T) {
 	if pods := c[v1.ResourcePods]; pods.Value() != 42 {
 		t.Errorf("capacity has %s pods", pods.String())
 	}
-	n.SetRuntimeFeatures(true, true)
-	if g := n.Generate(); !g.Features.RecursiveReadOnly || !g.Features.SupplementalGroupsPolicy || g.PodLogsDir != "/var/log/pods" || len(g.DNS.NodeIPs) != 1 {
+	if a := n.Admission(); a.NoStrictGroups {
+		t.Error("the runtime has not been asked and is taken to lack the policy Strict")
+	}
+	n.SetRuntimeFeatures(false, nil)
+	if a := n.Admission(); !a.NoStrictGroups {
+		t.Error("the runtime lacks the policy Strict and is taken to have it")
+	}
+	n.SetRuntimeFeatures(true, map[string]Handler{"": {true, true}, "vm": {}})
+	if g := n.Generate(""); !g.Features.RecursiveReadOnly || !g.Features.SupplementalGroupsPolicy || g.PodLogsDir != "/var/log/pods" || len(g.DNS.NodeIPs) != 1 {
 		t.Errorf("for translating pods: %+v", g)
+	}
+	if n.Generate("vm").Features.RecursiveReadOnly || n.Generate("unknown").Features.RecursiveReadOnly {
+		t.Error("a handler that cannot make mounts recursively read-only is taken to be able")
+	}
+	if !n.UserNamespaces("") || n.UserNamespaces("vm") || n.UserNamespaces("unknown") {
+		t.Error("which handlers have user namespaces is not known")
 	}
 	if len(n.HostsFile()) == 0 {
 		t.Log("this machine has no /etc/hosts")
 	}
-	cfg.HostnameOverride = "not a name"
+	cfg.NodeLabels = map[string]string{"disk": "ssd", v1.LabelHostname: "liar"}
+	want := map[string]string{"disk": "ssd", v1.LabelHostname: "node1", v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH}
+	if a := n.Admission(); a.Name != "node1" || !maps.Equal(a.Labels, want) || len(cfg.NodeLabels) != 2 {
+		t.Errorf("for admission: %+v", a)
+	}
+	cfg.Kubelet.AllowedUnsafeSysctls = []string{"vm.swappiness"}
+	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "allowedUnsafeSysctls: the sysctls") {
+		t.Errorf("a sysctl of the whole node was taken: %v", err)
+	}
+	cfg.HostnameOverride, cfg.Kubelet.AllowedUnsafeSysctls = "not a name", nil
 	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a bad node name was taken")
 	}

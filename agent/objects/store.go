@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,11 +18,21 @@ import (
 
 // The kinds that a store may hold today.
 const (
-	KindConfigMap = "ConfigMap"
-	KindSecret    = "Secret"
+	KindConfigMap        = "ConfigMap"
+	KindSecret           = "Secret"
+	KindPersistentVolume = "PersistentVolume"
+	KindClaim            = "PersistentVolumeClaim"
+	KindRuntimeClass     = "RuntimeClass"
+	KindCSIDriver        = "CSIDriver"
 )
 
-// Object is what a store holds: *v1.ConfigMap or *v1.Secret, with namespace and name set.
+// Namespaced reports whether objects of a kind belong to a namespace.
+func Namespaced(kind string) bool {
+	return kind != KindPersistentVolume && kind != KindRuntimeClass && kind != KindCSIDriver
+}
+
+// Object is what a store holds: *v1.ConfigMap, *v1.Secret or *v1.PersistentVolumeClaim with namespace and name set, or *v1.PersistentVolume,
+// *nodev1.RuntimeClass or *storagev1.CSIDriver, which have no namespace.
 type Object interface {
 	runtime.Object
 	metav1.Object
@@ -104,6 +116,38 @@ func (s *Store) Secret(namespace, name string) (*v1.Secret, uint64) {
 	e, _ := s.Get(KindSecret, namespace, name)
 	o, _ := e.Object.(*v1.Secret)
 	return o, e.Revision
+}
+
+// Claim returns a PersistentVolumeClaim, or nil.
+func (s *Store) Claim(namespace, name string) *v1.PersistentVolumeClaim {
+	e, _ := s.Get(KindClaim, namespace, name)
+	o, _ := e.Object.(*v1.PersistentVolumeClaim)
+	return o
+}
+
+// PersistentVolumes returns all PersistentVolumes, by name.
+func (s *Store) PersistentVolumes() []*v1.PersistentVolume {
+	var out []*v1.PersistentVolume
+	for _, e := range s.List(KindPersistentVolume) {
+		if o, ok := e.Object.(*v1.PersistentVolume); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// RuntimeClass returns a RuntimeClass, or nil.
+func (s *Store) RuntimeClass(name string) *nodev1.RuntimeClass {
+	e, _ := s.Get(KindRuntimeClass, "", name)
+	o, _ := e.Object.(*nodev1.RuntimeClass)
+	return o
+}
+
+// CSIDriver returns a CSIDriver, or nil.
+func (s *Store) CSIDriver(name string) *storagev1.CSIDriver {
+	e, _ := s.Get(KindCSIDriver, "", name)
+	o, _ := e.Object.(*storagev1.CSIDriver)
+	return o
 }
 
 // List returns all objects of a kind, by namespace and name.

@@ -85,6 +85,29 @@ func TestTypedGets(t *testing.T) {
 	}
 }
 
+// PersistentVolumes have no namespace, and listeners are told so.
+func TestPersistentVolumes(t *testing.T) {
+	s := New()
+	var told []string
+	s.OnChange(func(kind, namespace, name string) { told = append(told, kind+"/"+namespace+"/"+name) })
+	pv := func(name string) Object { return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}}
+	s.Replace("file", []Object{pv("b"), pv("a"), claim})
+	var names []string
+	for _, o := range s.PersistentVolumes() {
+		names = append(names, o.Name)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if s.Claim("default", "c") != claim || s.Claim("default", "a") != nil || s.Claim("other", "c") != nil {
+		t.Error("wrong claims")
+	}
+	if diff := cmp.Diff([]string{"PersistentVolume//a", "PersistentVolume//b", "PersistentVolumeClaim/default/c"}, told); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestContentStaysOutOfMessages(t *testing.T) {
 	s := New()
 	s.Replace("file", []Object{secret("x", "hunter2")})

@@ -40,6 +40,7 @@ type Observer struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	owner      map[string]types.UID
 	seen       map[types.UID]uint64
+	exits      map[string]early
 }
 
 // New returns an observer of rt.
@@ -50,6 +51,7 @@ func New(rt Runtime) *Observer {
 		sandboxes:  map[string]*runtimeapi.PodSandboxStatus{},
 		owner:      map[string]types.UID{},
 		seen:       map[types.UID]uint64{},
+		exits:      map[string]early{},
 	}
 }
 
@@ -137,13 +139,6 @@ func (o *Observer) container(ctx context.Context, c *runtimeapi.Container) (*pla
 	return out, nil
 }
 
-// Drop forgets what is remembered of a container, for the caller who changed it (its resources, say).
-func (o *Observer) Drop(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.containers, id)
-}
-
 // Counts returns how many sandboxes are ready, and how many containers there are by state (created, running, exited, unknown), as they were last
 // observed.
 func (o *Observer) Counts() (ready int, containers map[string]int) {
@@ -179,6 +174,7 @@ func (o *Observer) Forget(uid types.UID) {
 			delete(o.owner, id)
 			delete(o.containers, id)
 			delete(o.sandboxes, id)
+			delete(o.exits, id)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -203,8 +204,6 @@ func TestDetailsAreAskedOnce(t *testing.T) {
 		t.Error("the exit code is not known")
 	}
 	asked(0)
-	o.Drop(c.Id)
-	asked(1)
 	c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 	asked(1)
 	asked(1) // of what the runtime has lost track of anything may become known
@@ -343,7 +342,7 @@ func TestRelistDescribesPods(t *testing.T) {
 	if l := got["u"]; l.Namespace != "ns" || l.Name != "name-u" || l.Annotations["attempt"] != "2" || l.GraceSeconds != 7 || !l.Ready {
 		t.Errorf("u: %+v", l)
 	}
-	if l := got["v"]; l.GraceSeconds != defaultGrace || l.Ready {
+	if l := got["v"]; l.GraceSeconds != v1.DefaultTerminationGracePeriodSeconds || l.Ready {
 		t.Errorf("v: %+v", l)
 	}
 	if l := got["w"]; l.Name != "name-w" || l.GraceSeconds != 7 || l.Ready || l.Labels[cri.LabelContainerName] != "a" {

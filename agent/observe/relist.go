@@ -8,15 +8,13 @@ import (
 	"maps"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/plan"
 	"github.com/berthd/berth/cri"
 )
-
-// defaultGrace is the grace period of a pod of which nothing is known, in seconds (core/v1 DefaultTerminationGracePeriodSeconds).
-const defaultGrace = 30
 
 // Listed is a pod as Relist found it.
 type Listed struct {
@@ -99,7 +97,7 @@ func (all *listing) pod(id string, labels map[string]string) *Listed {
 	all.owner[id] = uid
 	l := all.pods[uid]
 	if l == nil {
-		l = &Listed{Namespace: labels[cri.LabelPodNamespace], Name: labels[cri.LabelPodName], Labels: labels, GraceSeconds: defaultGrace}
+		l = &Listed{Namespace: labels[cri.LabelPodNamespace], Name: labels[cri.LabelPodName], Labels: labels, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds}
 		all.pods[uid] = l
 	}
 	return l
@@ -120,6 +118,7 @@ func (o *Observer) compare(all *listing) {
 	}
 	o.owner = all.owner
 	maps.DeleteFunc(o.containers, func(id string, _ *plan.Container) bool { return all.owner[id] == "" })
+	maps.DeleteFunc(o.exits, func(id string, _ early) bool { return all.owner[id] == "" })
 	maps.DeleteFunc(o.sandboxes, func(id string, _ *runtimeapi.PodSandboxStatus) bool { return all.owner[id] == "" })
 }
 

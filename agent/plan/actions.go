@@ -36,10 +36,15 @@ const (
 	KillLiveness KillReason = "liveness"
 	KillStartup  KillReason = "startup"
 	KillUnknown  KillReason = "unknown"
+	KillResize   KillReason = "resize"
 	// KillStray stops what should not run beside the rest: an older instance of a container, or one in a sandbox that is not in use.
 	KillStray KillReason = "stray"
 	// KillPod stops a container because its pod ends, or because its sandbox does.
 	KillPod KillReason = "pod"
+	// KillBegun goes on with a stop that has begun, for whatever reason: there is no way back from it.
+	KillBegun KillReason = "begun"
+	// KillRestartAll stops a container because all of its pod's start again: without a hook, and within the least grace.
+	KillRestartAll KillReason = "restartAll"
 )
 
 // Kill asks for a running container to be stopped.
@@ -51,6 +56,10 @@ type Kill struct {
 	Message string
 	// Grace is the probe's own grace period in seconds, nil for the pod's.
 	Grace *int64
+	// Held says that others have to end before this one may get its signal, as long as it has any grace left. Its preStop hook runs now.
+	Held bool
+	// Again says that the container is to start again, whatever it ends with.
+	Again bool
 }
 
 // Wait says that a container waits for a time before it may start.
@@ -77,12 +86,17 @@ type Actions struct {
 	RemoveSandboxes []string
 	// Start are the containers to start now, in order.
 	Start []Start
-	// Kill are the containers to stop now, all at once. With neither CreateSandbox nor a SandboxID it is all that there is to do.
+	// Kill are the containers to stop now, all at once, those whose stop has begun and goes on among them. With neither CreateSandbox nor a SandboxID it is
+	// all that there is to do.
 	Kill []Kill
 	// RemoveContainers are incarnations that no longer matter, or were created and never started.
 	RemoveContainers []*Container
 	// Wait are the containers held back by their crash back-off.
 	Wait []Wait
+	// RestartAll says that all containers are being ended and removed; then there is nothing else to do but Kill and RemoveContainers, and RestartedBy is
+	// the container that asked for it, where its record is still there.
+	RestartAll  bool
+	RestartedBy *Container
 	// Initialized is true once no init container is left to run in the sandbox.
 	Initialized bool
 	// Finished is true when nothing of the pod will ever run again: its phase is terminal, and it has to be taken down. What still runs (sidecars,

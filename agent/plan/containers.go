@@ -11,7 +11,7 @@ func (d *decision) initContainers() bool {
 	for i := range d.Pod.Spec.InitContainers {
 		spec := &d.Pod.Spec.InitContainers[i]
 		switch {
-		case sidecar(spec):
+		case Sidecar(spec):
 			if !d.sidecar(spec) && i >= progress {
 				return false
 			}
@@ -48,6 +48,7 @@ func (d *decision) initContainer(spec *v1.Container) bool {
 	switch {
 	case c == nil, c.Created():
 		d.start(spec, Init)
+	case c.Running() && d.begun(c):
 	case c.Unknown():
 		d.condemned(spec, c, Init)
 	case c.Running(), d.Busy[c.Id] != "":
@@ -65,7 +66,7 @@ func (d *decision) initContainer(spec *v1.Container) bool {
 func (d *decision) sidecar(spec *v1.Container) bool {
 	c := d.here(spec.Name)
 	switch {
-	case c != nil && d.Busy[c.Id] != "":
+	case c != nil && (d.Busy[c.Id] != "" || c.Running() && d.begun(c)):
 		return false
 	case c == nil, !c.Running():
 		d.start(spec, Init)
@@ -104,8 +105,8 @@ func (d *decision) appContainers() {
 
 // over reports whether an app container that does not run has ended for good.
 func (d *decision) over(spec *v1.Container) bool {
-	code, ok := d.ended(spec.Name)
-	return ok && !d.restarts(spec, code)
+	again, ran := d.again(spec)
+	return ran && !again
 }
 
 // ephemeralContainers starts each ephemeral container once, whatever the state of the others.

@@ -14,6 +14,9 @@ import (
 // stopped before its successor is asked for.
 func Decide(in Input) Actions {
 	d := newDecision(in)
+	if d.restartAll() {
+		return d.Actions
+	}
 	d.garbage()
 	if !d.sandbox() {
 		return d.Actions
@@ -51,19 +54,36 @@ func (d *decision) start(c *v1.Container, kind Kind) {
 	if d.stray[c.Name] {
 		return
 	}
+	if d.held(c, kind) {
+		return
+	}
 	s := Start{Container: c, Kind: kind, Attempt: d.attempt(c.Name), Previous: d.Observed.lastEnded(c.Name)}
 	if kind == Init && s.Previous != nil && s.Previous.SandboxID != d.SandboxID {
 		s.Previous = nil
 	}
 	if s.Previous != nil {
 		finished := time.Unix(0, s.Previous.FinishedAt)
-		until := d.Backoff[c.Name].Until(finished, d.Limits)
+		until, delay := d.Backoff[c.Name].Until(finished, d.Limits), min(d.Backoff[c.Name].Delay, d.Limits.Max)
+		if d.Limits.Free(s.Previous.ExitCode) {
+			until, delay = time.Unix(0, s.Previous.StartedAt).Add(cleanExitSpacing), cleanExitSpacing
+		}
 		if until.After(d.Now) && !finished.After(d.Now) { // an end in the future is a clock that was put back: no reason to wait for it
-			d.Wait = append(d.Wait, Wait{Name: c.Name, Until: until, Delay: d.Backoff[c.Name].Delay, Attempt: s.Attempt})
+			d.Wait = append(d.Wait, Wait{Name: c.Name, Until: until, Delay: delay, Attempt: s.Attempt})
 			return
 		}
 	}
 	d.Start = append(d.Start, s)
+}
+
+// held holds back a container while the restart of all of them has to wait; one Wait tells of it, in the name of the container that asked.
+func (d *decision) held(c *v1.Container, kind Kind) bool {
+	if kind == Ephemeral || d.Hold == nil || !d.Hold.Until.After(d.Now) || d.Hold.Until.Sub(d.Now) > d.Hold.Delay {
+		return false // a longer wait than its delay is a clock that was put back
+	}
+	if len(d.Wait) == 0 {
+		d.Wait = append(d.Wait, Wait{Name: d.Hold.By, Until: d.Hold.Until, Delay: d.Hold.Delay, Attempt: d.attempt(d.Hold.By)})
+	}
+	return true
 }
 
 // attempt returns the number of a container's next incarnation. One that was created and never started is removed first, and made again under
@@ -83,9 +103,22 @@ func (d *decision) attempt(name string) uint32 {
 
 // kill asks for a running container to be stopped, unless that is under way.
 func (d *decision) kill(c *Container, reason KillReason, message string, grace *int64) {
-	if d.Busy[c.Id] != Stopping {
-		d.Kill = append(d.Kill, Kill{Container: c, Spec: find(d.Pod, c.Name()), Reason: reason, Message: message, Grace: grace})
+	if d.Busy[c.Id] == Stopping {
+		return
 	}
+	spec, _ := FindContainer(d.Pod, c.Name())
+	k := Kill{Container: c, Spec: spec, Reason: reason, Message: message, Grace: grace}
+	switch reason {
+	case KillLiveness, KillStartup, KillChanged, KillResize:
+		k.Again = spec != nil && d.policy(spec) != v1.RestartPolicyNever
+	}
+	d.Kill = append(d.Kill, k)
+}
+
+// begun reports whether the container's stop has begun.
+func (d *decision) begun(c *Container) bool {
+	_, ok := d.Stops[c.Id]
+	return ok
 }
 
 // condemned looks for a reason to stop a running container and asks for it; it reports whether there was one.
@@ -105,6 +138,8 @@ func (d *decision) condemned(spec *v1.Container, c *Container, kind Kind) bool {
 		d.kill(c, KillUnknown, fmt.Sprintf("%s is in %q state, try killing it before restart", who, "unknown"), nil)
 	case c.Hash != "" && c.Hash != d.Hash(spec):
 		d.kill(c, KillChanged, who+" definition changed"+tail, nil)
+	case d.Resize[c.Id]:
+		d.kill(c, KillResize, fmt.Sprintf("Container %s resize requires restart", spec.Name), nil)
 	case probe.Failed == "Liveness":
 		d.kill(c, KillLiveness, who+" failed liveness probe"+tail, probeGrace(spec.LivenessProbe))
 	case probe.Failed == "Startup":
@@ -130,19 +165,22 @@ func (d *decision) finish() {
 	d.Start, d.Wait, d.Kill = nil, nil, nil
 }
 
-// find returns the spec of a container of any kind by name, nil where the pod has none.
-func find(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
+// FindContainer returns the spec and the kind of a container by name, nil where the pod has none.
+func FindContainer(pod *v1.Pod, name string) (*v1.Container, Kind) {
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.Name == name {
+			return c, Init
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == name {
+			return c, App
 		}
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
+			return (*v1.Container)(&c.EphemeralContainerCommon), Ephemeral
 		}
 	}
-	return nil
+	return nil, ""
 }

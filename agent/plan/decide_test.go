@@ -46,6 +46,15 @@ func busy(id string, op Operation) func(*Input) {
 	return func(in *Input) { in.Busy = map[string]Operation{id: op} }
 }
 
+func begun(ids ...string) func(*Input) {
+	return func(in *Input) {
+		in.Stops = map[string]ContainerStop{}
+		for _, id := range ids {
+			in.Stops[id] = ContainerStop{Since: now, Grace: time.Minute}
+		}
+	}
+}
+
 func probed(name, id, failed string, started bool) func(*Input) {
 	return func(in *Input) {
 		in.Probes = map[string]ProbeState{name: {ContainerID: id, Started: started, Failed: failed}}
@@ -87,8 +96,8 @@ func TestDecideSandbox(t *testing.T) {
 		{name: "lost, being stopped", pod: "Always a:a", saw: "S0 lost,a#0 running", with: busy("a#0", Stopping), want: ""},
 		{name: "lost while postStart runs", pod: "Always a:a", saw: "S0 lost,a#0 running", with: busy("a#0", PostStart), want: "kill[a#0:pod]"},
 		{name: "lost with unknown", pod: "Always a:a", saw: "S0 lost,a#0 unknown", want: "kill[a#0:pod]"},
-		{name: "lost, sidecars go last", pod: "Always s:s i:i s:u a:a", saw: "S0 lost,s#0 running,u#0 running,a#0 running", want: "kill[a#0:pod]"},
-		{name: "lost, sidecars in reverse", pod: "Always s:s i:i s:u a:a", saw: "S0 lost,s#0 running,u#0 running,a#0 exited 0", want: "kill[u#0:pod]"},
+		{name: "lost, sidecars go last", pod: "Always s:s i:i s:u a:a", saw: "S0 lost,s#0 running,u#0 running,a#0 running", want: "kill[a#0:pod] held[s#0 u#0]"},
+		{name: "lost, sidecars in reverse", pod: "Always s:s i:i s:u a:a", saw: "S0 lost,s#0 running,u#0 running,a#0 exited 0", want: "kill[u#0:pod] held[s#0]"},
 		{name: "lost with ended", pod: "Always a:a", saw: "S0 lost,a#0 exited 1", want: "stop[S0] create#1 start[a#1]"},
 		{name: "gone, container running", pod: "Always a:a", saw: "a#3 running", want: "kill[a#3:pod]"},
 		{name: "gone, container ended", pod: "Always a:a", saw: "a#3 exited 0", want: "create#0 start[a#4]"},
@@ -154,6 +163,12 @@ func TestDecideApp(t *testing.T) {
 		{name: "spec changed", pod: "Always a:a a:b", saw: "S0 ready,a#0 running!,b#0 running", want: "kill[a#0:changed] initialized"},
 		{name: "spec changed, being stopped", pod: "Always a:a", saw: "S0 ready,a#0 running!", with: busy("a#0", Stopping), want: "initialized"},
 		{name: "spec changed of what ended", pod: "Never a:a a:b", saw: "S0 ready,a#0 exited! 0,b#0 running", want: "initialized"},
+		{name: "a stop that has begun goes on", pod: "Always a:a a:b", saw: "S0 ready,a#0 running,b#0 running", with: begun("a#0"), want: "kill[a#0:begun] initialized"},
+		{name: "a stop that has begun is under way", pod: "Always a:a", saw: "S0 ready,a#0 running", with: all(begun("a#0"), busy("a#0", Stopping)), want: "initialized"},
+		{name: "a stop that has begun goes on, for any reason", pod: "Always a:a", saw: "S0 ready,a#0 running!", with: begun("a#0"), want: "kill[a#0:begun] initialized"},
+		{name: "a stop that has begun, unknown", pod: "Always a:a", saw: "S0 ready,a#0 unknown", with: begun("a#0"), want: "kill[a#0:begun] initialized"},
+		{name: "a stop that is over", pod: "Always a:a", saw: "S0 ready,a#0 exited 1", with: begun("a#0"), want: "start[a#1] initialized"},
+		{name: "a stop that has begun keeps the pod", pod: "Never a:a a:b", saw: "S0 ready,a#0 exited 1,b#0 running", with: begun("b#0"), want: "kill[b#0:begun] initialized"},
 		{name: "no hash says nothing", pod: "Always a:a", saw: "S0 ready,a#0 running!", with: func(in *Input) { in.Observed.Containers[0].Hash = "" }, want: "initialized"},
 		{name: "liveness failed", pod: "Always a:a", saw: "S0 ready,a#1 running", with: probed("a", "a#1", "Liveness", true), want: "kill[a#1:liveness] initialized"},
 		{name: "liveness failed, Never", pod: "Never a:a", saw: "S0 ready,a#1 running", with: probed("a", "a#1", "Liveness", true), want: "kill[a#1:liveness] initialized"},
@@ -251,6 +266,9 @@ func TestDecideSidecar(t *testing.T) {
 		{name: "startup probe failed", pod: "Always s:s+startup a:a", saw: "S0 ready,s#0 running", with: probed("s", "s#0", "Startup", false), want: "kill[s#0:startup]"},
 		{name: "postStart under way", pod: pod, saw: "S0 ready,s#0 running", with: busy("s#0", PostStart), want: ""},
 		{name: "being stopped", pod: pod, saw: "S0 ready,s#0 running", with: busy("s#0", Stopping), want: ""},
+		{name: "its stop has begun", pod: pod, saw: "S0 ready,s#0 running,i#0 exited 0", with: begun("s#0"), want: "kill[s#0:begun] start[u#0]"},
+		{name: "its stop has begun before the next", pod: pod, saw: "S0 ready,s#0 running", with: begun("s#0"), want: "kill[s#0:begun]"},
+		{name: "an init container's stop has begun", pod: pod, saw: "S0 ready,s#0 running,i#0 unknown", with: begun("i#0"), want: "kill[i#0:begun]"},
 		{name: "crashed before the next began", pod: pod, saw: "S0 ready,s#0 exited 0", want: "start[s#1]"},
 		{name: "crashed during init", pod: pod, saw: "S0 ready,s#0 exited 1,i#0 running", want: "start[s#1]"},
 		{name: "crashed during init, which failed", pod: pod, saw: "S0 ready,s#0 exited 1,i#0 exited 1", want: "start[s#1 i#1]"},
@@ -334,12 +352,15 @@ func TestDecideStop(t *testing.T) {
 	const pod = "Always s:s i:i s:u a:a a:b e:d"
 	check(t, DecideStop, []example{
 		{name: "nothing there", pod: pod, want: "stopped"},
-		{name: "apps and ephemeral first", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running,b#0 running,d#0 running", want: "kill[a#0:pod b#0:pod d#0:pod]"},
-		{name: "those being stopped are left", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running,b#0 running", with: busy("a#0", Stopping), want: "kill[b#0:pod]"},
-		{name: "all being stopped", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running", with: busy("a#0", Stopping), want: ""},
+		{name: "apps and ephemeral first", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running,b#0 running,d#0 running", want: "kill[a#0:pod b#0:pod d#0:pod] held[s#0 u#0]"},
+		{name: "those being stopped are left", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running,b#0 running", with: busy("a#0", Stopping), want: "kill[b#0:pod] held[s#0 u#0]"},
+		{name: "all being stopped", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running", with: busy("a#0", Stopping), want: "held[s#0 u#0]"},
+		{name: "a sidecar's hook is under way", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running", with: busy("u#0", Stopping), want: "kill[a#0:pod] held[s#0]"},
+		{name: "a sidecar's hook outlasts the rest", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 exited 0", with: busy("u#0", Stopping), want: "held[s#0]"},
+		{name: "what has begun goes on in its turn", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 running", with: begun("s#0", "u#0", "a#0"), want: "kill[a#0:pod] held[s#0 u#0]"},
 		{name: "postStart is cut off", pod: pod, saw: "S0 ready,a#0 running", with: busy("a#0", PostStart), want: "kill[a#0:pod]"},
-		{name: "init at work", pod: pod, saw: "S0 ready,s#0 running,i#0 running", want: "kill[i#0:pod]"},
-		{name: "then the last sidecar", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 exited 0", want: "kill[u#0:pod]"},
+		{name: "init at work", pod: pod, saw: "S0 ready,s#0 running,i#0 running", want: "kill[i#0:pod] held[s#0]"},
+		{name: "then the last sidecar", pod: pod, saw: "S0 ready,s#0 running,u#0 running,a#0 exited 0", want: "kill[u#0:pod] held[s#0]"},
 		{name: "then the one before it", pod: pod, saw: "S0 ready,s#0 running,u#0 exited 0,a#0 exited 0", want: "kill[s#0:pod]"},
 		{name: "both instances of a sidecar", pod: pod, saw: "S0 ready,s#0 running,s#1 unknown", want: "kill[s#1:pod s#0:pod]"},
 		{name: "unknown counts as running", pod: pod, saw: "S0 ready,a#0 unknown", want: "kill[a#0:pod]"},

@@ -158,8 +158,12 @@ func summary(a Actions) string {
 	}
 	add("remove", ids(a.RemoveContainers))
 	add("removeSandbox", a.RemoveSandboxes)
-	var kills, starts, waits []string
+	var kills, held, starts, waits []string
 	for _, k := range a.Kill {
+		if k.Held {
+			held = append(held, k.Container.Id)
+			continue
+		}
 		kills = append(kills, k.Container.Id+":"+string(k.Reason))
 	}
 	for _, s := range a.Start {
@@ -169,6 +173,7 @@ func summary(a Actions) string {
 		waits = append(waits, fmt.Sprintf("%s#%d+%s", w.Name, w.Attempt, w.Until.Sub(now)))
 	}
 	add("kill", kills)
+	add("held", held)
 	add("start", starts)
 	add("wait", waits)
 	for name, set := range map[string]bool{"finished": a.Finished, "stopped": a.Stopped} {

@@ -117,6 +117,14 @@ const (
 	PostStart Operation = "postStart"
 )
 
+// Hold is the crash back-off that a restart of all containers has to wait for.
+type Hold struct {
+	// Until is when the first container may start, Delay the back-off that this comes from, and By the container that asked for the restart.
+	Until time.Time     `json:"until"`
+	Delay time.Duration `json:"delay"`
+	By    string        `json:"by"`
+}
+
 // Input is all that a decision may depend on.
 type Input struct {
 	Pod      *v1.Pod
@@ -127,6 +135,10 @@ type Input struct {
 	Probes map[string]ProbeState
 	// Busy are the operations under way, by container id.
 	Busy map[string]Operation
+	// Resize are the ids of running containers whose new resources need a restart (resizePolicy RestartContainer).
+	Resize map[string]bool
+	// Stops are the stops that have begun, by container id: they go on whatever else is decided.
+	Stops map[string]ContainerStop
 	// Backoff is the crash back-off by container name.
 	Backoff map[string]Backoff
 	// RestartFloor is the least next attempt by container name, for records that the runtime no longer has ([RestartFloors]).
@@ -135,6 +147,12 @@ type Input struct {
 	Ended map[string]int32
 	// InitializedIn is the sandbox in which the pod's initialisation was seen to be complete; it stands in for records that are gone.
 	InitializedIn string
+	// Condemned are the ids of containers that were killed to be started again: they are, whatever they ended with.
+	Condemned map[string]bool
+	// RestartingAll says that all containers are being ended and removed, to start again (KEP-5532).
+	RestartingAll bool
+	// Hold keeps the containers from starting again after that; nil where nothing does.
+	Hold *Hold
 	// Limits are the node's back-off limits.
 	Limits BackoffLimits
 	Now    time.Time

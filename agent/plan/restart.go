@@ -6,15 +6,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// sidecar reports whether an init container keeps running beside the app containers (KEP-753).
-func sidecar(c *v1.Container) bool {
+// Sidecar reports whether an init container keeps running beside the app containers (KEP-753).
+func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // restarts reports whether a container that ended with exitCode is to run again: the container's rules decide (KEP-5307), then its own policy, then
 // the pod's.
 func (d *decision) restarts(c *v1.Container, exitCode int32) bool {
-	if c.RestartPolicy != nil && slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool { return applies(r, exitCode) }) {
+	if ruleFor(c, exitCode) != nil {
 		return true
 	}
 	switch d.policy(c) {
@@ -27,6 +27,18 @@ func (d *decision) restarts(c *v1.Container, exitCode int32) bool {
 	}
 }
 
+// ruleFor returns the first of a container's rules that speaks of exitCode, nil where none does. Rules count only beside a policy of the container's own.
+func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
+	if c.RestartPolicy == nil {
+		return nil
+	}
+	i := slices.IndexFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool { return applies(r, exitCode) })
+	if i < 0 {
+		return nil
+	}
+	return &c.RestartPolicyRules[i]
+}
+
 // policy returns the restart policy of a container: its own, or the pod's.
 func (d *decision) policy(c *v1.Container) v1.RestartPolicy {
 	if c.RestartPolicy != nil {
@@ -35,7 +47,7 @@ func (d *decision) policy(c *v1.Container) v1.RestartPolicy {
 	return d.Pod.Spec.RestartPolicy
 }
 
-// applies reports whether a restart rule speaks of exitCode. Every action that a rule can have starts the container again.
+// applies reports whether a restart rule speaks of exitCode.
 func applies(r v1.ContainerRestartRule, exitCode int32) bool {
 	if r.ExitCodes == nil {
 		return false
@@ -49,6 +61,15 @@ func applies(r v1.ContainerRestartRule, exitCode int32) bool {
 	default:
 		return false
 	}
+}
+
+// again reports whether an app container that does not run and has run is to run again, and whether it has run at all.
+func (d *decision) again(c *v1.Container) (again, ran bool) {
+	if last := d.Observed.Latest(c.Name); last != nil && d.Condemned[last.Id] {
+		return true, true
+	}
+	code, ran := d.ended(c.Name)
+	return ran && d.restarts(c, code), ran
 }
 
 // ended returns the exit code of an app container that does not run and has run: the latest incarnation's, or the remembered one where
@@ -75,13 +96,12 @@ func (d *decision) allDone() bool {
 	ended := 0
 	for i := range d.Pod.Spec.Containers {
 		c := &d.Pod.Spec.Containers[i]
-		code, ok := d.ended(c.Name)
-		if !ok {
-			continue
-		}
-		ended++
-		if d.restarts(c, code) {
+		again, ran := d.again(c)
+		if again {
 			return false
+		}
+		if ran {
+			ended++
 		}
 	}
 	return ended > 0 && (ended == len(d.Pod.Spec.Containers) || d.Pod.Spec.RestartPolicy == v1.RestartPolicyNever)
@@ -92,7 +112,7 @@ func (d *decision) initFailed() bool {
 	for i := range d.Pod.Spec.InitContainers {
 		c := &d.Pod.Spec.InitContainers[i]
 		last := d.Observed.Latest(c.Name)
-		if !sidecar(c) && last != nil && last.Exited() && last.ExitCode != 0 && !d.restarts(c, last.ExitCode) {
+		if !Sidecar(c) && last != nil && last.Exited() && last.ExitCode != 0 && !d.restarts(c, last.ExitCode) {
 			return true
 		}
 	}

@@ -15,9 +15,7 @@ func (d *decision) sandbox() bool {
 	d.SandboxChanged = latest != nil
 	if running := d.Observed.Running(); len(running) > 0 {
 		d.SandboxChanged = true
-		for _, c := range d.stopNow(running) {
-			d.kill(c, KillPod, "Pod sandbox changed, it will be killed and re-created.", nil)
-		}
+		d.stopAll(running, func(*Container) string { return "Pod sandbox changed, it will be killed and re-created." })
 		return false
 	}
 	if d.allDone() {
@@ -56,11 +54,13 @@ func (d *decision) usable(s *runtimeapi.PodSandboxStatus) bool {
 }
 
 // strays asks for the end of what must not run beside the rest: containers in sandboxes that are not in use, and older instances beside a newer
-// one. Until they have ended, no other instance of them starts.
+// one; and for the end of what is being stopped. Until they have ended, no other instance of them starts.
 func (d *decision) strays() {
 	for _, c := range d.Observed.Running() {
 		name := c.Name()
 		switch {
+		case d.begun(c):
+			d.kill(c, KillBegun, "Stopping container "+name, nil)
 		case c.SandboxID != d.SandboxID:
 			d.kill(c, KillStray, "Container "+name+" runs in a sandbox that is not in use", nil)
 		case c != d.Observed.Latest(name):

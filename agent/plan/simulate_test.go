@@ -29,6 +29,7 @@ type world struct {
 	sandboxes  []*runtimeapi.PodSandboxStatus
 	containers []*Container
 	busy       map[string]Operation
+	stops      map[string]ContainerStop
 	backoff    map[string]Backoff
 	noted      string
 
@@ -45,7 +46,7 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 7)), now: now, busy: map[string]Operation{}, backoff: map[string]Backoff{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 7)), now: now, busy: map[string]Operation{}, stops: map[string]ContainerStop{}, backoff: map[string]Backoff{},
 		started: map[string]uint32{}, done: map[string]bool{}, codes: map[string]int32{}, ephem: map[string]int{},
 	}
 	w.amnesia = w.rng.IntN(3) == 0
@@ -100,7 +101,7 @@ func (w *world) input() Input {
 		floors, ended, w.noted = nil, nil, ""
 	}
 	return Input{
-		Pod: w.pod, Observed: o, Hash: hashOf, Busy: w.busy, Backoff: w.backoff, RestartFloor: floors, Ended: ended,
+		Pod: w.pod, Observed: o, Hash: hashOf, Busy: w.busy, Stops: w.stops, Backoff: w.backoff, RestartFloor: floors, Ended: ended,
 		InitializedIn: w.noted, Limits: DefaultBackoffLimits(), Now: w.now,
 	}
 }
@@ -117,6 +118,8 @@ func (w *world) chaos() {
 		case !c.Running() && !w.amnesia && w.luck(40):
 			w.drop(c)
 			w.note("  ! %s's record removed", c.Id)
+		case w.busy[c.Id] == Stopping && w.luck(4):
+			delete(w.busy, c.Id) // a hook has ended, or the stop failed
 		case w.busy[c.Id] == Stopping && (w.calm || w.rng.IntN(2) == 0):
 			w.exit(c, 137)
 			delete(w.busy, c.Id)
@@ -140,17 +143,20 @@ func (w *world) chaos() {
 	if w.luck(30) {
 		w.note("  ! agent restarts")
 		clear(w.busy)
+		if w.amnesia {
+			clear(w.stops)
+		}
 	}
 	w.now = w.now.Add(time.Duration(w.rng.IntN(100)) * time.Second)
 }
 
 // runsOut reports whether a container ends by itself in calm times: init containers do, and the apps of pods that can finish.
 func (w *world) runsOut(c *Container) bool {
-	spec := find(w.pod, c.Name())
+	spec, _ := FindContainer(w.pod, c.Name())
 	d := newDecision(Input{Pod: w.pod})
 	for i := range w.pod.Spec.InitContainers {
 		if &w.pod.Spec.InitContainers[i] == spec {
-			return !sidecar(spec)
+			return !Sidecar(spec)
 		}
 	}
 	return spec.Name != "e" && !d.restarts(spec, 0)
@@ -165,7 +171,7 @@ func (w *world) exit(c *Container, code int32) {
 	}
 	c.State, c.ExitCode, c.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, code, w.now.UnixNano()
 	w.note("  ! %s ended with %d", c.Id, code)
-	spec := find(w.pod, c.Name())
+	spec, _ := FindContainer(w.pod, c.Name())
 	for i := range w.pod.Spec.Containers {
 		if &w.pod.Spec.Containers[i] == spec && !newDecision(Input{Pod: w.pod}).restarts(spec, code) {
 			w.done[spec.Name], w.codes[spec.Name] = true, code
@@ -193,9 +199,7 @@ func (w *world) call(effect func()) bool {
 
 // act carries out what was decided, in the order of the steps.
 func (w *world) act(a Actions) {
-	for _, k := range a.Kill {
-		w.busy[k.Container.Id] = Stopping
-	}
+	w.stop(a)
 	if !w.sandboxStep(&a) {
 		return
 	}
@@ -214,6 +218,17 @@ func (w *world) act(a Actions) {
 		}
 		if !w.start(a, s) {
 			return
+		}
+	}
+}
+
+// stop begins the stops that were decided. Those held back may have a hook to run.
+func (w *world) stop(a Actions) {
+	for _, k := range a.Kill {
+		_, begun := w.stops[k.Container.Id]
+		w.stops[k.Container.Id] = ContainerStop{Since: w.now}
+		if !k.Held || !begun && w.luck(2) {
+			w.busy[k.Container.Id] = Stopping
 		}
 	}
 }
@@ -328,7 +343,7 @@ func (w *world) checkOrder(a Actions, s Start) {
 		if before.Name == s.Container.Name {
 			return
 		}
-		if sidecar(before) {
+		if Sidecar(before) {
 			continue
 		}
 		for _, c := range w.containers {
@@ -367,9 +382,7 @@ func (w *world) turn() (rest bool) {
 		if len(a.Start) > 0 || a.CreateSandbox {
 			w.fail("a pod that ends is brought up")
 		}
-		for _, k := range a.Kill {
-			w.busy[k.Container.Id] = Stopping
-		}
+		w.stop(a)
 		w.sandboxStep(&a)
 		return a.Stopped
 	}
@@ -428,7 +441,7 @@ func (w *world) allRun() bool {
 	}
 	for i := range w.pod.Spec.InitContainers {
 		spec := &w.pod.Spec.InitContainers[i]
-		if c := o.Latest(spec.Name); sidecar(spec) && (c == nil || !c.Running()) {
+		if c := o.Latest(spec.Name); Sidecar(spec) && (c == nil || !c.Running()) {
 			return false
 		}
 	}

@@ -26,10 +26,14 @@ func (s *Server) manifests(w http.ResponseWriter, _ *http.Request) {
 
 // ManifestOf says a verdict in the API's words.
 func ManifestOf(v source.Verdict) api.Manifest {
-	return api.Manifest{
+	out := api.Manifest{
 		File: v.File, Document: v.Document, Line: v.Line, Kind: v.Kind, Namespace: v.Namespace, Name: v.Name, UID: v.UID,
-		Accepted: v.Accepted, Field: v.Field, Message: v.Message, Warnings: v.Warnings, Since: v.Since,
+		Accepted: v.Accepted, Kept: v.Kept, Field: v.Field, Message: v.Message, Warnings: v.Warnings, Since: v.Since,
 	}
+	for _, f := range v.Faults {
+		out.Errors = append(out.Errors, api.ManifestError(f))
+	}
+	return out
 }
 
 // images answers with the runtime's images and the pulls under way.
@@ -41,7 +45,10 @@ func (s *Server) images(w http.ResponseWriter, r *http.Request) {
 		failWith(w, err)
 		return
 	}
-	out := api.Images{Items: make([]api.Image, 0, len(images)), Pulls: s.backend.Pulls()}
+	out := api.Images{Items: make([]api.Image, 0, len(images)), Pulls: s.backend.Pulls(ctx)}
+	if out.Pulls == nil {
+		out.Pulls = []api.Pull{}
+	}
 	for _, i := range images {
 		out.Items = append(out.Items, imageOf(i))
 	}

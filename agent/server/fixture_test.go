@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,11 +16,14 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/agent/metrics"
 	"github.com/berthd/berth/agent/source"
@@ -27,7 +32,10 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The heartbeat of the WebSocket client, which only tests use, may outlast a connection that was cut.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
+}
 
 // fixture is an agent and a runtime that say what a test wants them to.
 type fixture struct {
@@ -48,8 +56,12 @@ type fixture struct {
 	statuses  map[string]*runtimeapi.ContainerStatus
 	sandboxes []*runtimeapi.PodSandbox
 	execURL   string
+	// streaming, if not nil, is the runtime's streaming server.
+	streaming streaming.Server
 	execs     []*runtimeapi.ExecRequest
 	exitCode  int32
+	// noCheckpoints is why the runtime makes no checkpoints.
+	noCheckpoints error
 }
 
 func (f *fixture) Pods() []*v1.Pod {
@@ -60,6 +72,26 @@ func (f *fixture) Pods() []*v1.Pod {
 		out = append(out, p.DeepCopy())
 	}
 	return out
+}
+
+// AddEphemeral refuses what the names ask for.
+func (f *fixture) AddEphemeral(_ context.Context, uid types.UID, c *v1.EphemeralContainer) error {
+	switch c.Name {
+	case "":
+		return fmt.Errorf("%w: spec.ephemeralContainers[0].name: Required value", ErrInvalid)
+	case "late":
+		return fmt.Errorf("%w: its phase is Failed", ErrPodOver)
+	case "unlucky":
+		return errors.New("disk full")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.pods {
+		if p.UID == uid {
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, *c)
+		}
+	}
+	return nil
 }
 
 func (f *fixture) WatchPods() (<-chan struct{}, func()) {
@@ -101,9 +133,9 @@ func (f *fixture) WatchEvents() (kept []v1.Event, following <-chan v1.Event, sto
 	return f.kept, f.events, func() {}
 }
 
-func (f *fixture) Verdicts() []source.Verdict  { return f.verdicts }
-func (f *fixture) Pulls() []api.Pull           { return f.pulls }
-func (f *fixture) Healthy(time.Duration) error { return f.sick }
+func (f *fixture) Verdicts() []source.Verdict       { return f.verdicts }
+func (f *fixture) Pulls(context.Context) []api.Pull { return f.pulls }
+func (f *fixture) Healthy(time.Duration) error      { return f.sick }
 
 // wait holds a runtime call.
 func (f *fixture) wait(ctx context.Context) error {
@@ -159,14 +191,32 @@ func (f *fixture) ExecSync(ctx context.Context, _ string, cmd []string, _ time.D
 	return &runtimeapi.ExecSyncResponse{Stdout: []byte(strings.Join(cmd, "+")), ExitCode: f.exitCode}, f.wait(ctx)
 }
 
+func (f *fixture) CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error {
+	if err := f.wait(ctx); err != nil {
+		return err
+	}
+	if f.noCheckpoints != nil {
+		return f.noCheckpoints
+	}
+	return os.WriteFile(location, []byte(id+" "+timeout.String()), 0o600)
+}
+
 func (f *fixture) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.execs = append(f.execs, req)
+	if f.streaming != nil {
+		resp, err := f.streaming.GetExec(req)
+		return resp.GetUrl(), err
+	}
 	return f.execURL, ctx.Err()
 }
 
-func (f *fixture) Attach(ctx context.Context, _ *runtimeapi.AttachRequest) (string, error) {
+func (f *fixture) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (string, error) {
+	if f.streaming != nil {
+		resp, err := f.streaming.GetAttach(req)
+		return resp.GetUrl(), err
+	}
 	return f.execURL, ctx.Err()
 }
 
@@ -218,7 +268,7 @@ func start(t *testing.T, f *fixture) *rig {
 	}
 	r.server, err = New(Config{
 		Socket: r.socket, PodLogsDir: r.logs, Node: "node", Version: "v1", Configz: map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}},
-	}, f, Deps{Runtime: f, Metrics: metrics.New("node", "v1"), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	}, f, Deps{Runtime: f, Stats: f, Metrics: metrics.New("node", "v1"), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,4 +339,21 @@ func story(phase string, entries ...timeline.Entry) Story {
 		entries[i].End, entries[i].Last, entries[i].Count = at, at, 1
 	}
 	return Story{Phase: phase, Ladder: []string{"admit", "sandbox", "images"}, Entries: entries}
+}
+
+func (*fixture) Summary(_ context.Context, onlyCPUAndMemory bool) *statsapi.Summary {
+	s := &statsapi.Summary{Node: statsapi.NodeStats{NodeName: "node"}, Pods: []statsapi.PodStats{}}
+	if !onlyCPUAndMemory {
+		s.Node.Rlimit = &statsapi.RlimitStats{}
+	}
+	return s
+}
+
+func (*fixture) Resource() prometheus.Gatherer { return gauge("node_memory_working_set_bytes") }
+func (*fixture) Cadvisor() prometheus.Gatherer { return gauge("machine_cpu_cores") }
+
+func gauge(name string) prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: name}))
+	return registry
 }

@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -127,61 +125,6 @@ func (s *socket) Close() error {
 
 // Addr returns the socket's path.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: s.path} }
-
-// allow lets only root, the agent's own user and the socket's group in, whatever the file's mode has become.
-func (s *socket) allow(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, ok := r.Context().Value(peerKey{}).(*unix.Ucred)
-		if !ok || !s.allowed(p) {
-			fail(w, http.StatusForbidden, "only root and the socket's group may use %s", s.path)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (s *socket) allowed(p *unix.Ucred) bool {
-	if p.Uid == 0 || int(p.Uid) == os.Geteuid() {
-		return true
-	}
-	if s.gid < 0 {
-		return false
-	}
-	if int(p.Gid) == s.gid {
-		return true
-	}
-	u, err := user.LookupId(strconv.Itoa(int(p.Uid)))
-	if err != nil {
-		return false
-	}
-	groups, err := u.GroupIds()
-	return err == nil && slices.Contains(groups, strconv.Itoa(s.gid))
-}
-
-type peerKey struct{}
-
-// withPeer notes who is at the other end of a unix connection.
-func withPeer(ctx context.Context, c net.Conn) context.Context {
-	if t, ok := c.(*trackedConn); ok {
-		c = t.Conn
-	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return ctx
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil || credErr != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, peerKey{}, cred)
-}
 
 // groupID returns the id of a group by name or number, -1 where there is none.
 func groupID(name string) int {

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/cri/logs"
+	"github.com/berthd/berth/client/api"
 )
 
 // containerLogs answers with a container's log, as v1.PodLogOptions in the query say.
@@ -37,7 +37,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		failWith(w, err)
 		return
 	}
-	file, err := s.logFile(r.Context(), id)
+	in, err := s.instance(r.Context(), id)
 	if err != nil {
 		failWith(w, err)
 		return
@@ -46,10 +46,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	out := &logWriter{w: w, flush: opts.Follow}
 	out.begin()
-	err = logs.Read(r.Context(), logs.Output{Stdout: out, Stderr: out}, file, logs.OptionsFrom(opts, time.Now()), logs.Deps{
-		Running: func(ctx context.Context) (bool, error) { return s.runs(ctx, id) },
-		Log:     s.log,
-	})
+	err = s.readLogs(r.Context(), out, pod, r.PathValue("container"), in, opts)
 	switch {
 	case err == nil:
 	case r.Context().Err() != nil || out.written:
@@ -62,22 +59,6 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	default:
 		fail(w, http.StatusInternalServerError, "%v", err)
 	}
-}
-
-// logFile returns where the runtime writes a container's log, which must be beneath the directory of pod logs.
-func (s *Server) logFile(ctx context.Context, id string) (logs.File, error) {
-	status, err := s.deps.Runtime.ContainerStatus(ctx, id)
-	if err != nil {
-		return logs.File{}, err
-	}
-	if status.LogPath == "" {
-		return logs.File{}, failure(http.StatusNotFound, "container %s has no log", id)
-	}
-	path, err := filepath.Rel(s.cfg.PodLogsDir, status.LogPath)
-	if err != nil || !filepath.IsLocal(path) {
-		return logs.File{}, failure(http.StatusNotFound, "the log %s of container %s is not in %s", status.LogPath, id, s.cfg.PodLogsDir)
-	}
-	return logs.File{Root: s.cfg.PodLogsDir, Path: path}, nil
 }
 
 // runs says whether a container runs or may still be started.
@@ -94,8 +75,8 @@ func (s *Server) runs(ctx context.Context, id string) (bool, error) {
 
 // logContainer returns the id of the incarnation whose log is meant: the running one, or the one that ended last; with previous the one before.
 func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
-	if !hasContainer(pod, name) {
-		return "", failure(http.StatusNotFound, "container %q not found in pod %q; it has %s", name, pod.Name, strings.Join(containerNames(pod), ", "))
+	if err := hasContainer(pod, name); err != nil {
+		return "", err
 	}
 	status := containerStatus(pod, name)
 	if status == nil {
@@ -144,27 +125,13 @@ func rawID(id string) string {
 	return id
 }
 
-func containerNames(pod *v1.Pod) []string {
-	var names []string
-	for i := range pod.Spec.InitContainers {
-		names = append(names, pod.Spec.InitContainers[i].Name)
+// hasContainer returns an error for a name that no container of the pod has.
+func hasContainer(pod *v1.Pod, name string) error {
+	names := api.ContainerNames(pod)
+	if slices.Contains(names, name) {
+		return nil
 	}
-	for i := range pod.Spec.Containers {
-		names = append(names, pod.Spec.Containers[i].Name)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		names = append(names, pod.Spec.EphemeralContainers[i].Name)
-	}
-	return names
-}
-
-func hasContainer(pod *v1.Pod, name string) bool {
-	for _, n := range containerNames(pod) {
-		if n == name {
-			return true
-		}
-	}
-	return false
+	return failure(http.StatusNotFound, "container %q not found in pod %q; it has %s", name, pod.Name, strings.Join(names, ", "))
 }
 
 func containerStatus(pod *v1.Pod, name string) *v1.ContainerStatus {
@@ -267,6 +234,7 @@ type logWriter struct {
 	w       io.Writer
 	flush   bool
 	written bool
+	bytes   int64 // written so far
 }
 
 // begin lets the reader of a followed log know that it is connected before there is anything to read.
@@ -281,6 +249,7 @@ func (l *logWriter) begin() {
 func (l *logWriter) Write(p []byte) (int, error) {
 	l.written = true
 	n, err := l.w.Write(p)
+	l.bytes += int64(n)
 	if l.flush && err == nil {
 		l.send()
 	}

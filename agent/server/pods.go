@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/cri"
 )
@@ -122,7 +123,7 @@ func (s *Server) summaries(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		}
-		if !stream.wait(r.Context(), changed) || !pause(r.Context(), settle) {
+		if !stream.wait(r.Context(), changed) || !tasks.Sleep(r.Context(), settle) {
 			return
 		}
 	}
@@ -141,18 +142,6 @@ func (s *Server) summarize() []api.PodSummary {
 func asked(r *http.Request, name string) bool {
 	values, ok := r.URL.Query()[name]
 	return ok && values[0] != "false" && values[0] != "0"
-}
-
-// pause waits for d and reports whether ctx lasted.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // look is how often a watch of pods looks by itself: what a worker is about to do with a pod is no change of its status.

@@ -62,6 +62,8 @@ func reason(code int) metav1.StatusReason {
 		return metav1.StatusReasonForbidden
 	case http.StatusNotFound:
 		return metav1.StatusReasonNotFound
+	case http.StatusConflict:
+		return metav1.StatusReasonConflict
 	case http.StatusMethodNotAllowed:
 		return metav1.StatusReasonMethodNotAllowed
 	case http.StatusUnprocessableEntity:

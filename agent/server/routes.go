@@ -4,16 +4,58 @@ import (
 	"net/http"
 	"net/http/pprof"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/berthd/berth/client/api"
 )
 
 // socketRoutes is all that there is: for root and the socket's group.
 func (s *Server) socketRoutes() http.Handler {
-	mux := http.NewServeMux()
+	mux := newMux()
 	s.addHealthz(mux)
 	s.addReadOnly(mux)
+	s.addDebugging(mux, Handlers{Debugging: true, Profiling: true, DebugFlags: true, SystemLogs: true, Checkpoint: true, Flagz: true, Statusz: true})
+	s.addOwn(mux)
+	return routes{mux.ServeMux}
+}
+
+// apiRoutes is the kubelet's API, for whom the guard lets in; nothing of berth's own.
+func (s *Server) apiRoutes() http.Handler {
+	mux := newMux()
+	s.addHealthz(mux)
+	s.addReadOnly(mux)
+	if s.cfg.Debugging {
+		s.addDebugging(mux, s.cfg.Handlers)
+	} else {
+		s.addDisabled(mux, "Debug endpoints are disabled.", "run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs")
+	}
+	return guarded{mux.ServeMux, s.deps.Guard}
+}
+
+// addDebugging adds what the kubelet has with enableDebuggingHandlers: logs, commands, streams, and of the rest what the handlers say.
+func (s *Server) addDebugging(mux *mux, h Handlers) {
+	if h.Profiling {
+		s.addProfiles(mux)
+	} else {
+		s.addDisabled(mux, "profiling endpoint is disabled.", "debug/pprof")
+	}
+	if h.SystemLogs {
+		mux.Handle("GET /logs/", s.long("logs", s.hostLogs.ServeHTTP))
+	} else {
+		s.addDisabled(mux, "logs endpoint is disabled.", "logs")
+	}
+	if h.DebugFlags && s.deps.SetVerbosity != nil {
+		mux.Handle("/debug/flags/v", s.short("debug", s.verbosity))
+	} else {
+		mux.Handle("/debug/flags/v", s.disabled("flags endpoint is disabled."))
+	}
+	if h.Checkpoint {
+		mux.Handle("POST /checkpoint/{namespace}/{pod}/{container}", s.long("checkpoint", s.checkpoint))
+	}
+	if h.Flagz {
+		mux.Handle("GET /flagz", s.flagz())
+	}
+	if h.Statusz {
+		mux.Handle("GET /statusz", s.statusz(mux.paths))
+	}
 	mux.Handle("GET /runningpods/", s.short("runningpods", s.runningPods))
 	mux.Handle("GET /configz", s.short("configz", s.configz))
 	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", s.long("containerLogs", s.containerLogs))
@@ -35,49 +77,66 @@ func (s *Server) socketRoutes() http.Handler {
 	for _, path := range []string{"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}"} {
 		mux.Handle("POST "+path, s.long("run", s.run))
 	}
+}
 
+// disabled answers that something is switched off.
+func (s *Server) disabled(why string) http.Handler {
+	return s.short("disabled", func(w http.ResponseWriter, _ *http.Request) { fail(w, http.StatusMethodNotAllowed, "%s", why) })
+}
+
+// addDisabled says of those paths, and of all below them, why they are switched off.
+func (s *Server) addDisabled(mux *mux, why string, paths ...string) {
+	for _, path := range paths {
+		mux.Handle("/"+path+"/", s.disabled(why))
+	}
+}
+
+// addOwn adds berth's own API.
+func (s *Server) addOwn(mux *mux) {
 	mux.Handle("GET "+api.PathPods, s.long("berth", s.summaries))
+	mux.Handle("POST "+api.PathPods+"/{namespace}/{pod}/"+api.EphemeralContainers, s.short("berth", s.ephemeral))
 	mux.Handle("GET "+api.PathWhy+"{namespace}/{pod}", s.short("berth", s.why))
 	mux.Handle("GET "+api.PathManifests, s.short("berth", s.manifests))
 	mux.Handle("GET "+api.PathEvents, s.long("berth", s.events))
 	mux.Handle("GET "+api.PathImages, s.short("berth", s.images))
 	mux.Handle("GET "+api.PathVersion, s.short("berth", s.version))
+	if s.deps.Drainer != nil {
+		s.addDrain(mux)
+	}
+}
 
+// addProfiles adds Go's profiles (enableProfilingHandler).
+func (s *Server) addProfiles(mux *mux) {
 	mux.Handle("GET /debug/pprof/", s.long("debug", pprof.Index))
 	mux.Handle("GET /debug/pprof/cmdline", s.short("debug", pprof.Cmdline))
 	mux.Handle("GET /debug/pprof/profile", s.long("debug", pprof.Profile))
 	mux.Handle("GET /debug/pprof/symbol", s.short("debug", pprof.Symbol))
 	mux.Handle("GET /debug/pprof/trace", s.long("debug", pprof.Trace))
-	return routes{mux}
 }
 
 // readOnlyRoutes is what the kubelet's read-only port has.
 func (s *Server) readOnlyRoutes() http.Handler {
-	mux := http.NewServeMux()
+	mux := newMux()
 	s.addHealthz(mux)
 	s.addReadOnly(mux)
-	return routes{mux}
+	return routes{mux.ServeMux}
 }
 
 // healthzRoutes is what the healthz port has.
 func (s *Server) healthzRoutes() http.Handler {
-	mux := http.NewServeMux()
+	mux := newMux()
 	s.addHealthz(mux)
-	return routes{mux}
+	return routes{mux.ServeMux}
 }
 
 // addHealthz adds the health checks; they are not bounded with the others, so that a busy agent is not a dead one.
-func (s *Server) addHealthz(mux *http.ServeMux) {
+func (s *Server) addHealthz(mux *mux) {
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /healthz/{check}", s.healthz)
 }
 
-func (s *Server) addReadOnly(mux *http.ServeMux) {
-	metrics := promhttp.HandlerFor(s.deps.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+func (s *Server) addReadOnly(mux *mux) {
 	mux.Handle("GET /pods", s.short("pods", s.pods))
 	mux.Handle("GET /pods/", s.short("pods", s.pods))
-	mux.Handle("GET /metrics", s.short("metrics", metrics.ServeHTTP))
+	s.addStats(mux)
 }
-
-// configz shows the agent's configuration.
-func (s *Server) configz(w http.ResponseWriter, _ *http.Request) { answer(w, s.cfg.Configz) }

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/berthd/berth/cri"
 )
@@ -69,7 +71,16 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(ctx co
 		failWith(w, err)
 		return
 	}
-	s.connect(w, r, target)
+	if !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		s.connect(w, r, target)
+		return
+	}
+	location, dial, err := streamTarget(target)
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	s.translate(w, r, want, location, closeIdle(dial, s.cfg.StreamIdle))
 }
 
 // portForward opens connections into a pod's network namespace. SPDY names the ports in its streams, WebSocket in ?port=.
@@ -132,14 +143,23 @@ func (s *Server) running(r *http.Request) (string, error) {
 		return "", err
 	}
 	name := r.PathValue("container")
-	if !hasContainer(pod, name) {
-		return "", failure(http.StatusNotFound, "container %q not found in pod %q; it has %s", name, pod.Name, strings.Join(containerNames(pod), ", "))
+	if err := hasContainer(pod, name); err != nil {
+		return "", err
 	}
 	status := containerStatus(pod, name)
-	if status == nil || status.State.Running == nil {
+	if !started(status) {
 		return "", failure(http.StatusBadRequest, "container %q in pod %q does not run (%s): see \"berth why %s/%s\"", name, pod.Name, stateWord(status), pod.Namespace, pod.Name)
 	}
 	return rawID(status.ContainerID), nil
+}
+
+// started reports whether a container may run: one whose postStart hook is under way waits, as far as the pod is concerned, and hooks that hang want looking at.
+func started(s *v1.ContainerStatus) bool {
+	if s == nil || s.State.Waiting == nil {
+		return s != nil && s.State.Running != nil
+	}
+	last := s.LastTerminationState.Terminated
+	return s.ContainerID != "" && (last == nil || last.ContainerID != s.ContainerID)
 }
 
 func stateWord(status *v1.ContainerStatus) string {
@@ -173,12 +193,13 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, target string) 
 		failWith(w, err)
 		return
 	}
-	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, Proxy: nil}
+	transport := &http.Transport{DialContext: closeIdle(dial, s.cfg.StreamIdle), DisableKeepAlives: true, Proxy: nil}
 	handler := proxy.NewUpgradeAwareHandler(location, transport, false, true, responder{s})
 	handler.UpgradeTransport = proxy.NewUpgradeRequestRoundTripper(transport, proxy.MirrorRequest)
 	handler.UseLocationHost = true
 	handler.RejectForwardingRedirects = true
-	handler.ServeHTTP(w, r)
+	// The library logs the end of every connection as an error.
+	handler.ServeHTTP(w, r.WithContext(klog.NewContext(r.Context(), klog.Logger{})))
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)

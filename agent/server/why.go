@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/timeline"
 	"github.com/berthd/berth/client/api"
 )
@@ -35,22 +38,17 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 			out.LastError = warning
 		}
 	}
-	for _, v := range s.backend.Verdicts() {
-		if !v.Accepted && v.Kind == "Pod" && v.Namespace == namespace && v.Name == name {
-			m := ManifestOf(v)
-			out.Manifest = &m // its last good version runs
-		}
+	if out.WaitsFor != "" {
+		out.WaitsFor += refusedObjects(s.backend.Verdicts(), pod)
 	}
+	out.Manifest = newerRefused(s.backend.Verdicts(), pod) // its last good version runs
 	answer(w, out)
 }
 
 // refused returns the verdict on a pod's manifest that was not accepted.
 func (s *Server) refused(namespace, name string) *api.Manifest {
 	for _, v := range s.backend.Verdicts() {
-		if v.Accepted || v.Name == "" || v.Kind != "Pod" || v.Namespace != "" && v.Namespace != namespace {
-			continue
-		}
-		if v.Name == name || v.Name+"-"+strings.ToLower(s.cfg.Node) == name {
+		if !v.Accepted && v.Kind == "Pod" && meant(&v, namespace, name, s.cfg.Node) {
 			m := ManifestOf(v)
 			return &m
 		}
@@ -58,11 +56,75 @@ func (s *Server) refused(namespace, name string) *api.Manifest {
 	return nil
 }
 
+// meant reports whether a verdict is about the pod of this name. What was refused early has no namespace or no node's name in it yet.
+func meant(v *source.Verdict, namespace, name, node string) bool {
+	if v.Name == "" || v.Namespace != "" && v.Namespace != namespace {
+		return false
+	}
+	return v.Name == name || v.Name+"-"+strings.ToLower(node) == name
+}
+
+// refusedObjects says which of the local objects that a pod uses are in manifests that were refused, and why: what the pod itself can say is only that it does not
+// find them. Empty if there are none; else it begins with a semicolon.
+func refusedObjects(verdicts []source.Verdict, pod *v1.Pod) string {
+	if source.Bound(pod) {
+		return ""
+	}
+	var out strings.Builder
+	told := map[string]bool{}
+	for ref := range source.References(&pod.Spec) {
+		for i := range verdicts {
+			v := &verdicts[i]
+			if v.Accepted || v.Kind != ref.Kind || v.Name != ref.Name || v.Name == "" || objects.Namespaced(v.Kind) && cmp.Or(v.Namespace, v1.NamespaceDefault) != pod.Namespace {
+				continue
+			}
+			text := fmt.Sprintf("; %s %s is in %s, which is refused: ", v.Kind, v.Name, v.File)
+			if v.Line > 0 {
+				text += fmt.Sprintf("line %d: ", v.Line)
+			}
+			if text += v.Text(maxVerdict); !told[text] {
+				told[text] = true
+				out.WriteString(text)
+			}
+		}
+	}
+	return out.String()
+}
+
+// maxVerdict bounds, in bytes, what is told of one manifest's faults.
+const maxVerdict = 1024
+
+// newerRefused returns the verdict on the newer version of a pod's manifest, if that was refused and the pod is of its last good version; else nil. Of several
+// verdicts on the file the one about this pod counts, or else, where the newer version is too wrong to tell whom it is about, the first.
+func newerRefused(verdicts []source.Verdict, pod *v1.Pod) *api.Manifest {
+	file := ""
+	for _, v := range verdicts {
+		if v.Accepted && v.Document == 0 && v.UID == pod.UID && v.UID != "" {
+			file = v.File // so says a verdict on a version that is kept
+		}
+	}
+	var found *api.Manifest
+	for i := range verdicts {
+		v := &verdicts[i]
+		if v.Accepted || file == "" || v.File != file {
+			continue
+		}
+		about := v.Kind == "Pod" && meant(v, pod.Namespace, pod.Name, pod.Spec.NodeName)
+		if m := ManifestOf(*v); about || found == nil {
+			found = &m
+		}
+		if about {
+			break
+		}
+	}
+	return found
+}
+
 // Explain says what a pod waits for, from its status and its worker's story. It is pure.
 func Explain(pod *v1.Pod, story Story) api.Why {
 	summary := api.Summarize(pod)
 	out := api.Why{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Status: summary.Status, Phase: story.Phase,
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Status: summary.Status, Phase: pod.Status.Phase, WorkerPhase: story.Phase,
 		Steps: make([]api.Step, 0, len(story.Entries)),
 	}
 	for _, e := range story.Entries {
@@ -78,17 +140,53 @@ func Explain(pod *v1.Pod, story Story) api.Why {
 		out.WaitsFor = "its predecessor of the same name to be gone"
 		return out
 	}
+	if text := overdue(story); text != "" {
+		out.Step, out.WaitsFor = story.UnderWay, text
+		return out
+	}
 	if at := obstacle(story); at != nil {
 		out.Step, out.WaitsFor = at.Step, at.Message
 		if at.Outcome == timeline.Failed {
-			out.WaitsFor = fmt.Sprintf("%s to succeed: %s", at.Step, at.Message)
+			out.WaitsFor = fmt.Sprintf("%s to succeed: %s", called(at.Step), at.Message)
 		}
 	}
 	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 	if out.WaitsFor == "" && !ended && pod.DeletionTimestamp == nil {
 		out.WaitsFor = unready(pod)
 	}
+	out.Ended = failedBecause(pod, story.Entries)
 	return out
+}
+
+// overdueAfter is how long a step may be under way before that is what the pod waits for.
+const overdueAfter = time.Second
+
+// overdue says what a pod waits for whose step does not come to its end; empty if none is that late.
+func overdue(story Story) string {
+	if story.UnderWayFor < overdueAfter {
+		return ""
+	}
+	since := story.UnderWayFor.Round(time.Second)
+	switch story.UnderWay {
+	case ObserveStep:
+		return fmt.Sprintf("the runtime to answer, which has been silent for %s", since)
+	case SlotStep:
+		return fmt.Sprintf("other pods to start first, for %s", since)
+	default:
+		name := called(story.UnderWay)
+		if name == story.UnderWay {
+			name = "step " + name
+		}
+		return fmt.Sprintf("%s to end, which has taken %s", name, since)
+	}
+}
+
+// called is how a step is called in a sentence.
+func called(step string) string {
+	if of, removal := strings.CutPrefix(step, RemovePrefix); removal {
+		return "the removal of its " + of
+	}
+	return step
 }
 
 // obstacle returns the first step of the latest pass that did not end well, nil if all did. A step that the latest pass did not come to is not among
@@ -105,7 +203,7 @@ func obstacle(story Story) *timeline.Entry {
 	for i := range story.Entries {
 		current[story.Entries[i].Step] = &story.Entries[i]
 	}
-	if e := current["observe"]; e != nil && e.Outcome != timeline.Done && newest(story.Entries, e.Last) {
+	if e := current[ObserveStep]; e != nil && e.Outcome != timeline.Done && newest(story.Entries, e.Last) {
 		return e
 	}
 	var began time.Time
@@ -155,64 +253,27 @@ func lastError(entries []timeline.Entry) *api.Failure {
 }
 
 // lastWarning returns the latest warning about the pod: what a container or a pull failed with is no step's failure. Warnings about name servers are
-// about every pod of the node, and keep none from running.
+// about every pod of the node, and keep none from running; what a resize waits for, the pod's condition tells. That something is tried again later, is not what it failed with: it counts where there is nothing else.
 func lastWarning(events []v1.Event, pod *v1.Pod) *api.Failure {
+	var backOff *v1.Event
 	for i := range slices.Backward(events) {
 		e := &events[i]
-		if e.Type != v1.EventTypeWarning || e.InvolvedObject.UID != pod.UID || e.Reason == "MissingClusterDNS" || strings.HasPrefix(e.Reason, "DNS") {
-			continue
+		switch {
+		case e.Type != v1.EventTypeWarning || e.InvolvedObject.UID != pod.UID || e.Reason == "MissingClusterDNS" || strings.HasPrefix(e.Reason, "DNS"):
+		case e.Reason == "ResizeDeferred" || e.Reason == "ResizeInfeasible": // the pod's condition says that, and without the whole spec
+		case e.Reason != "BackOff" && e.Message != "Error: ImagePullBackOff" && e.Message != "Error: ErrImagePull":
+			return failureOf(e)
+		case backOff == nil:
+			backOff = e
 		}
-		return &api.Failure{Step: e.Reason, Message: e.Message, Last: e.LastTimestamp.Time, Count: int(e.Count)}
 	}
-	return nil
+	if backOff == nil {
+		return nil
+	}
+	return failureOf(backOff)
 }
 
-// unready says what keeps a pod whose steps are all done from being ready; empty if nothing does.
-func unready(pod *v1.Pod) string {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range list {
-			if text := containerWaits(pod, &list[i]); text != "" {
-				return text
-			}
-		}
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == v1.PodReady && c.Status != v1.ConditionTrue && c.Message != "" {
-			return c.Message
-		}
-	}
-	if pod.Status.Phase == v1.PodPending && len(pod.Status.ContainerStatuses) == 0 {
-		return "its first pass"
-	}
-	return ""
-}
-
-func containerWaits(pod *v1.Pod, c *v1.ContainerStatus) string {
-	spec := findContainer(pod, c.Name)
-	switch state := c.State; {
-	case state.Waiting != nil && state.Waiting.Message != "":
-		return fmt.Sprintf("container %s: %s: %s", c.Name, state.Waiting.Reason, state.Waiting.Message)
-	case state.Waiting != nil:
-		return fmt.Sprintf("container %s: %s", c.Name, state.Waiting.Reason)
-	case state.Running == nil || c.Ready || spec == nil:
-		return ""
-	case spec.StartupProbe != nil && (c.Started == nil || !*c.Started):
-		return fmt.Sprintf("container %s to pass its startup probe", c.Name)
-	case spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil && (c.Started == nil || !*c.Started):
-		return fmt.Sprintf("the postStart hook of container %s to end", c.Name)
-	case spec.ReadinessProbe != nil:
-		return fmt.Sprintf("container %s to pass its readiness probe", c.Name)
-	}
-	return ""
-}
-
-func findContainer(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
+// failureOf is what a warning tells.
+func failureOf(e *v1.Event) *api.Failure {
+	return &api.Failure{Step: e.Reason, Container: api.ContainerOf(e), Message: e.Message, Last: e.LastTimestamp.Time, Count: int(e.Count)}
 }

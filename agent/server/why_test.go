@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/timeline"
 )
 
@@ -32,6 +33,7 @@ func TestExplain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status            v1.PodStatus
 		probe             bool
+		gate              v1.PodConditionType
 		deleted           *metav1.Time
 		story             Story
 		want, step, error string
@@ -41,6 +43,22 @@ func TestExplain(t *testing.T) {
 		"a step waits": {
 			status: v1.PodStatus{Phase: v1.PodPending},
 			story:  story("Running", done("admit"), done("sandbox"), wait("images", "c: pulling")), want: "c: pulling", step: "images",
+		},
+		"a step takes long": {
+			status: v1.PodStatus{Phase: v1.PodPending},
+			story:  slow(story("Running", failed("sandbox", "gone")), "sandbox", 7*time.Second), want: "step sandbox to end, which has taken 7s", step: "sandbox", error: "gone",
+		},
+		"a step has just begun": {
+			status: v1.PodStatus{Phase: v1.PodPending},
+			story:  slow(story("Running", wait("images", "c: pulling")), "sandbox", 70*time.Millisecond), want: "c: pulling", step: "images",
+		},
+		"a silent runtime": {
+			status: v1.PodStatus{Phase: v1.PodPending},
+			story:  slow(story("Running"), ObserveStep, 12*time.Second), want: "the runtime to answer, which has been silent for 12s", step: ObserveStep,
+		},
+		"others start first": {
+			status: v1.PodStatus{Phase: v1.PodPending},
+			story:  slow(story("Running"), SlotStep, 2*time.Second), want: "other pods to start first, for 2s", step: SlotStep,
 		},
 		"a step fails": {
 			status: v1.PodStatus{Phase: v1.PodPending},
@@ -69,11 +87,35 @@ func TestExplain(t *testing.T) {
 			status: ready, deleted: &deleted, story: story("Terminating", done("admit"), wait("sandbox", "old"), done("remove images"), wait("remove sandbox", "c to end")),
 			want: "c to end", step: "remove sandbox",
 		},
+		"several failures of a removal": {
+			status: ready, deleted: &deleted, story: story("Terminating", done("admit"), failed("remove sandbox", "a; b")),
+			want: "the removal of its sandbox to succeed: a; b", step: "remove sandbox", error: "a; b",
+		},
+		"a removal takes long": {
+			status: ready, deleted: &deleted, story: slow(story("Terminating", done("admit")), "remove sandbox", 3*time.Second),
+			want: "the removal of its sandbox to end, which has taken 3s", step: "remove sandbox",
+		},
+		"a resize without room": {
+			status: withCondition(ready, v1.PodResizePending, v1.ConditionTrue, "Deferred", "Node didn't have enough resource: cpu"), story: story("Running", done("admit")),
+			want: "its resize (condition PodResizePending): Deferred: Node didn't have enough resource: cpu; it runs on with what it has",
+		},
+		"a resize beyond the node": {
+			status: withCondition(ready, v1.PodResizePending, v1.ConditionTrue, "Infeasible", "too much"), story: story("Running", done("admit")),
+			want: "its resize (condition PodResizePending): Infeasible: too much; it runs on with what it has, until it asks for less",
+		},
+		"a readiness gate": {
+			status: withCondition(ready, v1.PodReady, v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "lb" does not exist.`),
+			gate:   "lb", story: story("Running", done("admit")),
+			want: "its readiness gates: lb (there is no such condition); nobody can set a condition of a pod from a manifest, which never becomes ready: take readinessGates out of it",
+		},
 		"ended": {status: v1.PodStatus{Phase: v1.PodSucceeded}, story: story("Terminated", done("remove images"))},
 	} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: tc.deleted}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}, Status: tc.status}
 		if tc.probe {
 			pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
+		}
+		if tc.gate != "" {
+			pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: tc.gate}}
 		}
 		got := Explain(pod, tc.story)
 		if got.WaitsFor != tc.want || got.Step != tc.step {
@@ -84,6 +126,77 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: no last error", name)
 		case got.LastError != nil && (got.LastError.Message != tc.error || got.LastError.Overcome != tc.overcome):
 			t.Errorf("%s: last error %+v, want %q", name, got.LastError, tc.error)
+		}
+	}
+}
+
+// A pod that has ended says so in the pod's words, whatever its worker does.
+func TestPhases(t *testing.T) {
+	got := Explain(&v1.Pod{Status: v1.PodStatus{Phase: v1.PodSucceeded}}, Story{Phase: "Terminated"})
+	if got.Phase != v1.PodSucceeded || got.WorkerPhase != "Terminated" {
+		t.Errorf("phase %s, worker's %s", got.Phase, got.WorkerPhase)
+	}
+}
+
+func TestNewerVersionRefused(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-node", UID: "u"}, Spec: v1.PodSpec{NodeName: "Node"}}
+	const file = "/m/web.yaml"
+	kept := source.Verdict{File: file, Kind: "Pod", Namespace: "default", Name: "web-node", UID: "u", Accepted: true}
+	current := kept
+	current.Document = 1
+	bad := func(file, kind, name, message string) source.Verdict {
+		return source.Verdict{File: file, Document: 1, Kind: kind, Name: name, Message: message}
+	}
+	for name, tc := range map[string]struct {
+		verdicts []source.Verdict
+		want     string
+	}{
+		"nothing is refused":            {[]source.Verdict{current}, ""},
+		"another document is":           {[]source.Verdict{current, bad(file, "", "", "syntax")}, ""},
+		"another file is":               {[]source.Verdict{kept, bad("/m/b.yaml", "Pod", "web-node", "image")}, ""},
+		"validation":                    {[]source.Verdict{bad(file, "Pod", "web-node", "image"), kept}, "image"},
+		"a wrong type":                  {[]source.Verdict{bad(file, "Pod", "web", "port"), kept}, "port"},
+		"syntax":                        {[]source.Verdict{bad(file, "", "", "syntax"), kept}, "syntax"},
+		"the pod's own before others'":  {[]source.Verdict{bad(file, "", "", "syntax"), bad(file, "Pod", "web", "port"), kept}, "port"},
+		"a pod of no manifest, no UID":  {[]source.Verdict{{File: file, Accepted: true}, bad(file, "", "", "syntax")}, ""},
+		"a kept pod whose name changed": {[]source.Verdict{bad(file, "Pod", "other-node", "image"), kept}, "image"},
+	} {
+		got := newerRefused(tc.verdicts, pod)
+		if got == nil && tc.want != "" || got != nil && got.Message != tc.want {
+			t.Errorf("%s: %+v, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// A pod that does not find its ConfigMap is told of the file that would have it, and what is wrong there.
+func TestRefusedObjects(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-node"}}
+	pod.Spec.Volumes = []v1.Volume{
+		{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+		{Name: "again", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+		{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "conf"}}},
+	}
+	refused := func(kind, namespace, name string) source.Verdict {
+		return source.Verdict{File: "/m/c.yaml", Line: 4, Kind: kind, Namespace: namespace, Name: name, Message: "data[a]: must be a string"}
+	}
+	good := refused("ConfigMap", "", "conf")
+	good.Accepted = true
+	const told = "; ConfigMap conf is in /m/c.yaml, which is refused: line 4: data[a]: must be a string"
+	for name, tc := range map[string]struct {
+		verdict source.Verdict
+		want    string
+	}{
+		"its ConfigMap":         {refused("ConfigMap", "", "conf"), told},
+		"by its namespace":      {refused("ConfigMap", "default", "conf"), told},
+		"of another namespace":  {refused("ConfigMap", "other", "conf"), ""},
+		"of another name":       {refused("ConfigMap", "", "other"), ""},
+		"another kind":          {refused("Secret", "", "conf"), "; Secret conf is in /m/c.yaml, which is refused: line 4: data[a]: must be a string"},
+		"a kind it has none of": {refused("PersistentVolumeClaim", "", "conf"), ""},
+		"a good one":            {good, ""},
+		"one that says nothing": {refused("", "", ""), ""},
+	} {
+		if got := refusedObjects([]source.Verdict{tc.verdict}, pod); got != tc.want {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }
@@ -100,17 +213,42 @@ func TestLastWarning(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	about := func(uid, kind, reason string) v1.Event {
 		e := v1.Event{Type: kind, Reason: reason}
+		e.InvolvedObject.FieldPath = "spec.containers{c}"
 		e.InvolvedObject.UID = metav1.ObjectMeta{UID: "u"}.UID
 		if uid != "u" {
 			e.InvolvedObject.UID = "other"
 		}
 		return e
 	}
-	got := lastWarning([]v1.Event{
-		about("u", v1.EventTypeWarning, "Failed"), about("u", v1.EventTypeWarning, "MissingClusterDNS"),
-		about("u", v1.EventTypeNormal, "Pulled"), about("other", v1.EventTypeWarning, "BackOff"),
-	}, pod)
-	if got == nil || got.Step != "Failed" {
-		t.Errorf("got %+v", got)
+	failed, gone := about("u", v1.EventTypeWarning, "Failed"), about("u", v1.EventTypeWarning, "Failed")
+	failed.Message, gone.Message = "no such program", "Error: ImagePullBackOff"
+	backOff := about("u", v1.EventTypeWarning, "BackOff")
+	others := []v1.Event{about("u", v1.EventTypeWarning, "MissingClusterDNS"), about("u", v1.EventTypeWarning, "ResizeDeferred"), about("u", v1.EventTypeNormal, "Pulled"), about("other", v1.EventTypeWarning, "Failed")}
+	for want, events := range map[string][]v1.Event{
+		"Failed: no such program": append([]v1.Event{failed, backOff, gone}, others...),
+		"BackOff: ":               append([]v1.Event{backOff}, others...),
+		"none":                    others,
+	} {
+		got := "none"
+		if f := lastWarning(events, pod); f != nil {
+			if got = f.Step + ": " + f.Message; f.Container != "c" {
+				t.Errorf("container %q", f.Container)
+			}
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
+}
+
+// withCondition returns a status with a condition.
+func withCondition(s v1.PodStatus, kind v1.PodConditionType, status v1.ConditionStatus, reason, message string) v1.PodStatus {
+	s.Conditions = append(s.Conditions, v1.PodCondition{Type: kind, Status: status, Reason: reason, Message: message})
+	return s
+}
+
+// slow puts a step into the story that is under way for so long.
+func slow(s Story, step string, since time.Duration) Story {
+	s.UnderWay, s.UnderWayFor = step, since
+	return s
 }

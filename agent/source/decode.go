@@ -1,15 +1,17 @@
 package source
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
+	"reflect"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	strictjson "sigs.k8s.io/json"
 
 	"github.com/berthd/berth/agent/objects"
@@ -20,15 +22,23 @@ type Item struct {
 	Verdict Verdict
 	Pod     *v1.Pod
 	Object  objects.Object
+	// Refused is the verdict about an accepted pod that no agent will admit, for those who only check it; else nil.
+	Refused *Verdict
+	// Lines are those of the fields that cannot change once a ConfigMap or Secret is immutable, and of a pod's host ports; nil for other kinds.
+	Lines map[string]int
 }
 
 // Decoder decodes manifests. It keeps no state.
 type Decoder struct {
 	// NodeName is the node's name: the suffix of pods' names, and part of their UIDs.
 	NodeName string
+	// URL says that manifests are of a URL and not of files: their pods get other UIDs, and no toleration.
+	URL bool
+	// Capacity is what the machine has; a pod that asks for more gets a warning. nil where the machine that the manifests are for is not known, or will say so itself.
+	Capacity v1.ResourceList
 }
 
-// Decode decodes one manifest: YAML or JSON, one or several documents of Pod, ConfigMap, Secret or lists of them. file is the manifest's path as configured,
+// Decode decodes one manifest: YAML or JSON, one or several documents of Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim or lists of them. file is the manifest's path as configured,
 // which is part of the UIDs. Every document gives at least one item, and a manifest without any gives one, too: an empty manifest is
 // not accepted, since it is more often half-written than meant.
 func (d Decoder) Decode(file string, data []byte) []Item {
@@ -67,6 +77,9 @@ func (e element) line(path string) int {
 // rejected is an item that was not accepted.
 func rejected(v Verdict, p problem) Item {
 	v.Accepted, v.Field, v.Message = false, p.field, p.message
+	if len(p.all) > 1 {
+		v.Faults = p.all
+	}
 	if p.line > 0 {
 		v.Line = p.line
 	}
@@ -90,7 +103,7 @@ func (d Decoder) decodeObject(file string, e element) (items []Item) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := strictjson.UnmarshalCaseSensitivePreserveInts(e.json, &head); err != nil {
-		return []Item{rejected(v, e.typeProblem(err))}
+		return []Item{e.untyped(v, reflect.TypeOf(head), err)}
 	}
 	v.Kind, v.Namespace, v.Name = head.Kind, head.Metadata.Namespace, head.Metadata.Name
 	if e.prefix != "" {
@@ -103,6 +116,12 @@ func (d Decoder) decodeObject(file string, e element) (items []Item) {
 			missing = "apiVersion"
 		}
 		return []Item{rejected(v, problem{field: missing, message: missing + ": Required value"})}
+	case head.APIVersion == nodeVersion && head.Kind == objects.KindRuntimeClass:
+		return []Item{decodeRuntimeClass(v, e)}
+	case head.APIVersion == storageVersion && head.Kind == objects.KindCSIDriver:
+		return []Item{decodeCSIDriver(v, e)}
+	case head.APIVersion == nodeVersion && head.Kind == runtimeClassList, head.APIVersion == storageVersion && head.Kind == csiDriverList:
+		return d.decodeList(v, e, head.TypeMeta, head.Items)
 	case head.APIVersion != "v1":
 		return []Item{rejected(v, unsupported(e, head.TypeMeta))}
 	}
@@ -113,22 +132,45 @@ func (d Decoder) decodeObject(file string, e element) (items []Item) {
 		return []Item{decodeConfigMap(v, e)}
 	case objects.KindSecret:
 		return []Item{decodeSecret(v, e)}
-	case "List", "PodList", "ConfigMapList", "SecretList":
-		return d.decodeList(v, e, head.Kind, head.Items)
+	case objects.KindPersistentVolume:
+		return []Item{decodeVolume(v, e)}
+	case objects.KindClaim:
+		return []Item{decodeClaim(v, e)}
+	case "List", "PodList", "ConfigMapList", "SecretList", "PersistentVolumeList", "PersistentVolumeClaimList":
+		return d.decodeList(v, e, head.TypeMeta, head.Items)
 	default:
 		return []Item{rejected(v, unsupported(e, head.TypeMeta))}
 	}
 }
 
+// supported returns the version of each kind that manifests may have.
+func supported() map[string]string {
+	return map[string]string{
+		"Pod": "v1", "PodList": "v1", objects.KindConfigMap: "v1", "ConfigMapList": "v1", objects.KindSecret: "v1", "SecretList": "v1", "List": "v1",
+		objects.KindPersistentVolume: "v1", "PersistentVolumeList": "v1", objects.KindClaim: "v1", "PersistentVolumeClaimList": "v1",
+		objects.KindRuntimeClass: nodeVersion, runtimeClassList: nodeVersion, objects.KindCSIDriver: storageVersion, csiDriverList: storageVersion,
+	}
+}
+
+// unsupported is the problem with a kind that manifests may not have. One that is only spelled otherwise is told how it is spelled.
 func unsupported(e element, t metav1.TypeMeta) problem {
+	what := fmt.Sprintf("%s of %s is not supported in manifests: ", t.Kind, t.APIVersion)
+	for kind, version := range supported() {
+		switch {
+		case kind == t.Kind:
+			return problem{line: e.line("apiVersion"), field: "apiVersion", message: what + "did you mean apiVersion: " + version + "?"}
+		case strings.EqualFold(kind, t.Kind) && version == t.APIVersion:
+			return problem{line: e.line("kind"), field: "kind", message: what + "did you mean kind: " + kind + "?"}
+		}
+	}
 	return problem{
 		line: e.line("kind"), field: "kind",
-		message: fmt.Sprintf("%s of %s is not supported in manifests: only Pod, ConfigMap, Secret and lists of them, of v1, are", t.Kind, t.APIVersion),
+		message: what + "only Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim and lists of them, of v1, RuntimeClass of node.k8s.io/v1 and CSIDriver of storage.k8s.io/v1 are",
 	}
 }
 
 // decodeList decodes the items of a list. Items of a typed list need not say their kind.
-func (d Decoder) decodeList(v Verdict, e element, kind string, raw []json.RawMessage) []Item {
+func (d Decoder) decodeList(v Verdict, e element, list metav1.TypeMeta, raw []json.RawMessage) []Item {
 	if e.prefix != "" {
 		return []Item{rejected(v, problem{field: "items", message: "a list inside of a list is not supported"})}
 	}
@@ -137,8 +179,8 @@ func (d Decoder) decodeList(v Verdict, e element, kind string, raw []json.RawMes
 	}
 	var items []Item
 	for i, r := range raw {
-		if kind != "List" {
-			r = withType(r, strings.TrimSuffix(kind, "List"))
+		if list.Kind != "List" {
+			r = withType(r, strings.TrimSuffix(list.Kind, "List"), list.APIVersion)
 		}
 		items = append(items, d.decodeObject(v.File, element{doc: e.doc, json: r, prefix: fmt.Sprintf("items[%d].", i)})...)
 	}
@@ -146,12 +188,12 @@ func (d Decoder) decodeList(v Verdict, e element, kind string, raw []json.RawMes
 }
 
 // withType gives an item of a typed list its kind and version, where it does not say them.
-func withType(raw json.RawMessage, kind string) json.RawMessage {
+func withType(raw json.RawMessage, kind, version string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
 		return raw
 	}
-	for key, value := range map[string]string{"kind": kind, "apiVersion": "v1"} {
+	for key, value := range map[string]string{"kind": kind, "apiVersion": version} {
 		if _, ok := fields[key]; !ok {
 			fields[key] = json.RawMessage(`"` + value + `"`)
 		}
@@ -167,8 +209,8 @@ func withType(raw json.RawMessage, kind string) json.RawMessage {
 func (e element) unmarshal(into any) (warnings []string, p *problem) {
 	strict, err := strictjson.UnmarshalStrict(e.json, into, strictjson.DisallowUnknownFields)
 	if err != nil {
-		found := e.typeProblem(err)
-		return nil, &found
+		found, unknown := e.typeProblem(reflect.TypeOf(into), err)
+		return unknown, &found
 	}
 	for _, s := range strict {
 		text := s.Error()
@@ -181,22 +223,61 @@ func (e element) unmarshal(into any) (warnings []string, p *problem) {
 	return warnings, nil
 }
 
-var fieldInError = regexp.MustCompile(`Go struct field \w*\.(\S+) of type`)
-
-// typeProblem says which field has a value of a wrong type, as far as the decoder tells.
-func (e element) typeProblem(err error) problem {
-	p := problem{message: err.Error()}
-	if m := fieldInError.FindStringSubmatch(p.message); m != nil {
-		p.field = m[1]
-		p.line = e.line(m[1])
+// typeProblem says which fields have values of a wrong type, and what they must be; warnings are about fields that the type does not have.
+func (e element) typeProblem(t reflect.Type, err error) (p problem, warnings []string) {
+	var faults []Fault
+	for _, m := range mismatches(t, e.json, "") {
+		switch {
+		case m.at == "":
+			return problem{message: m.message}, nil
+		case m.unknown:
+			warnings = append(warnings, fmt.Sprintf("line %d: %s", e.line(m.at), m.message))
+		default:
+			faults = append(faults, e.fault(m.at, m.at+": "+m.message))
+		}
 	}
-	return p
+	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	switch p := several(faults); {
+	case p != nil:
+		return *p, warnings
+	case strings.Contains(err.Error(), "Go "):
+		return problem{message: "a field has a value of a wrong type"}, warnings
+	}
+	return problem{message: err.Error()}, warnings
 }
 
-// fieldProblem turns upstream's list of invalid fields into one problem, about the first.
-func (e element) fieldProblem(errs field.ErrorList) *problem {
-	if len(errs) == 0 {
-		return nil
+// untyped is the verdict about an object of which even what every object has could not be decoded, as the type head: all that is wrong is told if at least its kind is known.
+func (e element) untyped(v Verdict, head reflect.Type, err error) Item {
+	var plain struct {
+		Kind     any `json:"kind"`
+		Metadata any `json:"metadata"`
 	}
-	return &problem{line: e.line(errs[0].Field), field: errs[0].Field, message: errs.ToAggregate().Error()}
+	if json.Unmarshal(e.json, &plain) != nil {
+		p, _ := e.typeProblem(head, err)
+		return rejected(v, p)
+	}
+	v.Kind, _ = plain.Kind.(string)
+	if metadata, ok := plain.Metadata.(map[string]any); ok {
+		v.Namespace, _ = metadata["namespace"].(string)
+		v.Name, _ = metadata["name"].(string)
+	}
+	t, known := typeOf(v.Kind)
+	if !known {
+		t = head
+	}
+	p, warnings := e.typeProblem(t, err)
+	if known {
+		v.Warnings = warnings
+	}
+	return rejected(v, p)
+}
+
+// typeOf returns the API's type of a kind that manifests may have; lists are none.
+func typeOf(kind string) (reflect.Type, bool) {
+	t, ok := map[string]reflect.Type{
+		"Pod": reflect.TypeFor[v1.Pod](), objects.KindConfigMap: reflect.TypeFor[v1.ConfigMap](), objects.KindSecret: reflect.TypeFor[v1.Secret](),
+		objects.KindPersistentVolume: reflect.TypeFor[v1.PersistentVolume](), objects.KindClaim: reflect.TypeFor[v1.PersistentVolumeClaim](),
+		objects.KindRuntimeClass: reflect.TypeFor[nodev1.RuntimeClass](),
+	}[kind]
+	return t, ok
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/agent/objects"
 )
@@ -29,6 +30,11 @@ func summary(v Verdict) string {
 		out += "ok"
 	} else {
 		out += v.Field + ": " + v.Message
+	}
+	for i, f := range v.Faults {
+		if i > 0 { // the first is said already
+			out += fmt.Sprintf("; %d: %s", f.Line, f.Message)
+		}
 	}
 	if len(v.Warnings) > 0 {
 		out += " | " + strings.Join(v.Warnings, ", ")
@@ -60,33 +66,102 @@ func TestDecode(t *testing.T) {
 		{"empty documents are not counted", "---\n---\n" + cm("x") + "---\n", []string{"2/1 ConfigMap default/x ok"}},
 		{"a separator in a text", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n  k: |\n    a\n    ---\n    b\n", []string{"1/1 ConfigMap default/x ok"}},
 		{"good and bad", cm("x") + "---\nkind: [\n---\n" + cm("z"), []string{
-			"1/1 ConfigMap default/x ok", "5/2  / : yaml: line 5: did not find expected node content", "6/3 ConfigMap default/z ok",
+			"1/1 ConfigMap default/x ok", "5/2  / : not valid YAML: did not find expected node content", "6/3 ConfigMap default/z ok",
 		}},
-		{"syntax error", "a: b\n c: d\n", []string{"2/1  / : yaml: line 2: mapping values are not allowed in this context"}},
-		{"not an object", "just text", []string{"1/1  / : json: cannot unmarshal string into Go value of type struct"}},
+		{"syntax error", "a: b\n c: d\n", []string{"2/1  / : not valid YAML: mapping values are not allowed in this context"}},
+		{"a tab", "a:\n\tb: c\n", []string{"2/1  / : not valid YAML: found character that cannot start any token"}},
+		{"not an object", "just text", []string{"1/1  / : must be an object, not a string"}},
+		{"a list for an object", "- a\n", []string{"1/1  / : must be an object, not a list"}},
+		{"no object", "~\n", []string{"1/1  / kind: kind: Required value"}},
 		{"a name that YAML takes for a truth value", cm("yes"), []string{
-			"3/1  / metadata.name: json: cannot unmarshal bool into Go struct field .metadata.name of type string",
+			"3/1 ConfigMap / metadata.name: metadata.name: must be a string, not a boolean: put it in quotes",
 		}},
+		{"metadata that are none", "apiVersion: v1\nkind: Pod\nmetadata: x\n", []string{"3/1 Pod / metadata: metadata: must be an object, not a string"}},
 		{"no kind", "apiVersion: v1\n", []string{"1/1  / kind: kind: Required value"}},
 		{"no version", "kind: Pod\n", []string{"1/1 Pod / apiVersion: apiVersion: Required value"}},
 		{"other kind", "apiVersion: apps/v1\n\nkind: Deployment\nmetadata: {name: d}\n", []string{
-			"3/1 Deployment /d kind: Deployment of apps/v1 is not supported in manifests: only Pod, ConfigMap, Secret and lists of them, of v1, are",
+			"3/1 Deployment /d kind: Deployment of apps/v1 is not supported in manifests: only Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim and lists of them, of v1, RuntimeClass of node.k8s.io/v1 and CSIDriver of storage.k8s.io/v1 are",
 		}},
+		{"a kind in lower case", "apiVersion: v1\nkind: pod\n", []string{"2/1 pod / kind: pod of v1 is not supported in manifests: did you mean kind: Pod?"}},
+		{"a list in lower case", "apiVersion: v1\nkind: podlist\n", []string{"2/1 podlist / kind: podlist of v1 is not supported in manifests: did you mean kind: PodList?"}},
+		{"a version in upper case", "apiVersion: V1\nkind: Pod\n", []string{"1/1 Pod / apiVersion: Pod of V1 is not supported in manifests: did you mean apiVersion: v1?"}},
+		{"a class of another version", "apiVersion: v1\nkind: RuntimeClass\n", []string{"1/1 RuntimeClass / apiVersion: RuntimeClass of v1 is not supported in manifests: did you mean apiVersion: node.k8s.io/v1?"}},
 		{"other version", "apiVersion: v2\nkind: Pod\n", []string{
-			"2/1 Pod / kind: Pod of v2 is not supported in manifests: only Pod, ConfigMap, Secret and lists of them, of v1, are",
+			"1/1 Pod / apiVersion: Pod of v2 is not supported in manifests: did you mean apiVersion: v1?",
 		}},
 		{"no name", "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", []string{"3/1 Pod / metadata.name: metadata.name: Required value"}},
 		{"invalid", strings.Replace(goodPod, "image: i", "image: ''", 1), []string{
 			"8/1 Pod default/a-n spec.containers[0].image: spec.containers[0].image: Required value",
 		}},
 		{"invalid twice, first first", strings.Replace(goodPod, "image: i", "image: ''\n    ports:\n    - containerPort: 0", 1), []string{
-			"8/1 Pod default/a-n spec.containers[0].image: [spec.containers[0].image: Required value, spec.containers[0].ports[0].containerPort: Required value]",
+			"8/1 Pod default/a-n spec.containers[0].image: spec.containers[0].image: Required value; 10: spec.containers[0].ports[0].containerPort: Required value",
+		}},
+		{"three wrong types", strings.Replace(goodPod, "image: i", "image: 1\n    command: x\n  - name: [d]", 1), []string{
+			"8/1 Pod /a spec.containers[0].image: spec.containers[0].image: must be a string, not a number: put it in quotes; " +
+				"9: spec.containers[0].command: must be a list, not a string; 10: spec.containers[1].name: must be a string, not a list",
+		}},
+		{"wrong types, the name's among them, and a field that there is not", "apiVersion: v1\nkind: Pod\nmetadata: {name: 5, labels: {b: true}}\nspec:\n  hostNetwork: x\n  containers:\n" +
+			"  - imagee: i\n    image: 7\n", []string{
+			"3/1 Pod / metadata.labels[b]: metadata.labels[b]: must be a string, not a boolean: put it in quotes; 3: metadata.name: must be a string, not a number: put it in quotes; " +
+				"5: spec.hostNetwork: must be true or false, not a string; 8: spec.containers[0].image: must be a string, not a number: put it in quotes" +
+				" | line 7: unknown field \"spec.containers[0].imagee\"",
+		}},
+		{"wrong types in what is no known kind", "apiVersion: v1\nkind: Thing\nmetadata: {name: 5}\nspec: x\n", []string{
+			"3/1 Thing / metadata.name: metadata.name: must be a string, not a number: put it in quotes",
+		}},
+		{"invalid, a reference and a kind that is refused", goodPod + "  serviceAccountName: s\n  restartPolicy: x\n  volumes:\n  - {name: g, gitRepo: {repository: r}}\n  - {name: c, csi: {driver: d}}\n", []string{
+			`10/1 Pod default/a-n spec.restartPolicy: spec.restartPolicy: Unsupported value: "x": supported values: "Always", "OnFailure", "Never"; ` +
+				"9: static pods may not reference serviceaccounts; " +
+				"12: spec.volumes[0].gitRepo is not supported: git-repo volume plugin has been disabled: it lets a pod run commands as root on the node; clone in an init container instead",
+		}},
+		{"upstream leaves out which mount", strings.Replace(goodPod, "image: i", "image: i\n    volumeMounts:\n    - {name: v, mountPath: /a, subPath: fine}\n"+
+			"    - {name: v, mountPath: /b, subPath: ../x}\n    - {name: v, mountPath: /c, subPath: ../x}\n    - {name: v, mountPath: /d, mountPropagation: Bidirectional}\n"+
+			"  volumes: [{name: v, emptyDir: {}}]", 1), []string{
+			"11/1 Pod default/a-n spec.containers[0].volumeMounts[1].subPath: spec.containers[0].volumeMounts[1].subPath: Invalid value: \"../x\": must not contain '..'; " +
+				"12: spec.containers[0].volumeMounts[2].subPath: Invalid value: \"../x\": must not contain '..'; " +
+				"13: spec.containers[0].volumeMounts[3].mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
+		}},
+		{"upstream shows a struct of Go", goodPod + "    securityContext: {privileged: true, allowPrivilegeEscalation: false}\n", []string{
+			"9/1 Pod default/a-n spec.containers[0].securityContext: spec.containers[0].securityContext: Invalid value: cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+		}},
+		{"upstream shows a list of Go", goodPod + "  dnsConfig: {nameservers: ['1.1.1.1', '1.1.1.2', '1.1.1.3', '1.1.1.4']}\n", []string{
+			`9/1 Pod default/a-n spec.dnsConfig.nameservers: spec.dnsConfig.nameservers: Invalid value: ["1.1.1.1","1.1.1.2","1.1.1.3","1.1.1.4"]: must not have more than 3 nameservers`,
+		}},
+		{"references that no static pod has", goodPod + "  serviceAccountName: x\n  volumes:\n  - name: v\n    projected: {sources: [{serviceAccountToken: {path: t}}]}\n", []string{
+			"9/1 Pod default/a-n spec.serviceAccountName: static pods may not reference serviceaccounts; 12: static pods may not reference serviceaccounts (via projected volumes)",
 		}},
 		{"a field that is missing", strings.Replace(goodPod, "    image: i\n", "", 1), []string{
 			"7/1 Pod default/a-n spec.containers[0].image: spec.containers[0].image: Required value",
 		}},
 		{"wrong type", strings.Replace(goodPod, "image: i", "image: i\n    ports:\n    - containerPort: x", 1), []string{
-			"10/1 Pod /a spec.containers.ports.containerPort: json: cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
+			"10/1 Pod /a spec.containers[0].ports[0].containerPort: spec.containers[0].ports[0].containerPort: must be an integer, not a string",
+		}},
+		{"a number where a text is wanted", strings.Replace(goodPod, "image: i", "image: i\n    env: [{name: A, value: a}, {name: B, value: 1}]", 1), []string{
+			"9/1 Pod /a spec.containers[0].env[1].value: spec.containers[0].env[1].value: must be a string, not a number: put it in quotes",
+		}},
+		{"a text where a list is wanted", strings.Replace(goodPod, "image: i", "image: i\n    command: sleep 1", 1), []string{
+			"9/1 Pod /a spec.containers[0].command: spec.containers[0].command: must be a list, not a string",
+		}},
+		{"a list where an object is wanted", strings.Replace(goodPod, "image: i", "image: i\n    resources:\n    - limits", 1), []string{
+			"9/1 Pod /a spec.containers[0].resources: spec.containers[0].resources: must be an object, not a list",
+		}},
+		{"a text where a boolean is wanted", goodPod + "  hostNetwork: 'on'\n", []string{"9/1 Pod /a spec.hostNetwork: spec.hostNetwork: must be true or false, not a string"}},
+		{"a number that is too large", goodPod + "  priority: 3000000000\n", []string{"9/1 Pod /a spec.priority: spec.priority: must be an integer of at most 32 bits"}},
+		{"a fraction", goodPod + "  priority: 1.5\n", []string{"9/1 Pod /a spec.priority: spec.priority: must be an integer of at most 32 bits"}},
+		{"no quantity", strings.Replace(goodPod, "image: i", "image: i\n    resources:\n      limits:\n        memory: much", 1), []string{
+			"11/1 Pod /a spec.containers[0].resources.limits[memory]: spec.containers[0].resources.limits[memory]: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+		}},
+		{"a boolean as a port", strings.Replace(goodPod, "image: i", "image: i\n    livenessProbe:\n      httpGet: {port: true}", 1), []string{
+			"10/1 Pod /a spec.containers[0].livenessProbe.httpGet.port: spec.containers[0].livenessProbe.httpGet.port: must be an integer or a string, not a boolean",
+		}},
+		{"no time", strings.Replace(goodPod, "name: a", "name: a\n  creationTimestamp: now", 1), []string{
+			"5/1 Pod /a metadata.creationTimestamp: metadata.creationTimestamp: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z",
+		}},
+		{"a label that YAML takes for a number", strings.Replace(goodPod, "name: a", "name: a\n  labels: {v: 1}", 1), []string{
+			"5/1 Pod /a metadata.labels[v]: metadata.labels[v]: must be a string, not a number: put it in quotes",
+		}},
+		{"a wrong type in a list", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: x},\n   data: {a: 1}}\n", []string{
+			"5/1 ConfigMap /x data[a]: data[a]: must be a string, not a number: put it in quotes",
 		}},
 		{"unknown field", strings.Replace(goodPod, "image: i", "image: i\n    imagePolicy: Never", 1), []string{
 			`1/1 Pod default/a-n ok | line 9: unknown field "spec.containers[0].imagePolicy"`,
@@ -98,12 +173,56 @@ func TestDecode(t *testing.T) {
 			`1/1 ConfigMap default/b ok | line 1: unknown field "x"`,
 		}},
 		{"a claim", goodPod + "  volumes:\n  - name: v\n    persistentVolumeClaim:\n      claimName: x\n", []string{
-			"12/1 Pod default/a-n spec.volumes[0].persistentVolumeClaim.claimName: static pods may not reference persistentvolumeclaims",
+			"1/1 Pod default/a-n ok",
+		}},
+		{"a claim template", goodPod + "  volumes:\n  - name: v\n    ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}\n", []string{
+			"11/1 Pod default/a-n spec.volumes[0].ephemeral: static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
+		}},
+		{"a volume that is never mounted", goodPod + "  volumes:\n  - name: v\n    gitRepo: {repository: https://example.com/x}\n", []string{
+			"1/1 Pod default/a-n ok | line 11: spec.volumes[0].gitRepo: not supported, the pod will fail: git-repo volume plugin has been disabled: it lets a pod run commands as root on the node; clone in an init container instead",
+		}},
+		{"a persistent volume", volume("hostPath: {path: /x}"), []string{"1/1 PersistentVolume /x ok"}},
+		{"one to be deleted", volume("hostPath: {path: /x}\n  persistentVolumeReclaimPolicy: Delete"), []string{
+			"1/1 PersistentVolume /x ok | line 7: spec.persistentVolumeReclaimPolicy: Delete has no effect: the agent keeps the data of every volume",
+		}},
+		{"one of a CSI driver", volume("csi: {driver: d, volumeHandle: h}"), []string{"1/1 PersistentVolume /x ok"}},
+		{"a CSI driver", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: d.example.com}\nspec:\n  attachRequired: true\n  volumeLifecycleModes: [Ephemeral]\n  tokenRequests: [{audience: a}]\n", []string{
+			"1/1 CSIDriver /d.example.com ok | line 5: spec.attachRequired: has no effect: volumes are attached by a cluster's controllers only, " +
+				"line 7: spec.tokenRequests: pods of manifests have no tokens: their volumes of this driver fail",
+		}},
+		{"a wrong CSI driver", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: d.example.com}\nspec:\n  fsGroupPolicy: Sometimes\n  volumeLifecycleModes: [Never]\n", []string{
+			`6/1 CSIDriver /d.example.com spec.volumeLifecycleModes[0]: spec.volumeLifecycleModes[0]: Unsupported value: "Never": supported values: "Persistent", "Ephemeral"; ` +
+				`5: spec.fsGroupPolicy: Unsupported value: "Sometimes": supported values: "ReadWriteOnceWithFSType", "File", "None"`,
+		}},
+		{"a local one for any node", volume("local: {path: /x}"), []string{
+			"4/1 PersistentVolume /x spec.nodeAffinity: spec.nodeAffinity: Required value: Local volume requires node affinity",
+		}},
+		{"one without capacity", strings.Replace(volume("hostPath: {path: /x}"), "capacity: {storage: 1Gi}", "storageClassName: c", 1), []string{
+			`4/1 PersistentVolume /x spec.capacity: spec.capacity: Required value; 4: spec.capacity: Unsupported value: supported values: "storage"`,
+		}},
+		{"one in a namespace", strings.Replace(volume("hostPath: {path: /x}"), "name: x", "name: x, namespace: other", 1), []string{
+			`3/1 PersistentVolume other/x metadata.namespace: metadata.namespace: Forbidden: not allowed on this type`,
+		}},
+		{"a good claim", aClaim, []string{"1/1 PersistentVolumeClaim default/c ok"}},
+		{"a claim of other data", aClaim + "  dataSource: {kind: PersistentVolumeClaim, name: d}\n", []string{
+			"1/1 PersistentVolumeClaim default/c ok | line 8: spec.dataSource: has no effect: no volume is made here, only bound",
+		}},
+		{"a claim without access modes", strings.Replace(aClaim, "accessModes: [ReadWriteOnce]", "accessModes: []", 1), []string{
+			"6/1 PersistentVolumeClaim default/c spec.accessModes: spec.accessModes: Required value: at least 1 access mode is required",
+		}},
+		{"a list of volumes", "apiVersion: v1\nkind: PersistentVolumeClaimList\nitems:\n- {metadata: {name: c}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}\n", []string{
+			"4/1 PersistentVolumeClaim default/c ok",
 		}},
 		{"a service account", goodPod + "  serviceAccountName: x\n", []string{
 			"9/1 Pod default/a-n spec.serviceAccountName: static pods may not reference serviceaccounts",
 		}},
 		{"local references", goodPod + "  imagePullSecrets: [{name: s}]\n  volumes: [{name: v, configMap: {name: c}}, {name: w, secret: {secretName: s}}]\n", []string{"1/1 Pod default/a-n ok"}},
+		{"a stop signal for no system", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: m\n    image: x\n    lifecycle: {stopSignal: SIGUSR1}\n", []string{
+			"8/1 Pod default/a-n spec.containers[0].lifecycle.stopSignal: spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
+		}},
+		{"a stop signal of Linux", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  os: {name: linux}\n  containers:\n  - name: m\n    image: x\n    lifecycle: {stopSignal: SIGUSR1}\n", []string{
+			"1/1 Pod default/a-n ok",
+		}},
 		{"ephemeral containers", goodPod + "  ephemeralContainers: [{name: e, image: i, terminationMessagePolicy: File, imagePullPolicy: Always}]\n", []string{
 			"9/1 Pod default/a-n spec.ephemeralContainers: spec.ephemeralContainers: Forbidden: cannot be set on create",
 		}},
@@ -114,7 +233,9 @@ func TestDecode(t *testing.T) {
 		{"typed list", "apiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: x}\n", []string{"4/1 ConfigMap default/x ok"}},
 		{"empty list", "apiVersion: v1\nkind: PodList\n", []string{"1/1 PodList / items: the list is empty"}},
 		{"list of lists", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: []}\n", []string{"4/1 List / items: a list inside of a list is not supported"}},
-		{"bad base64", fmt.Sprintf(named, "Secret", "s") + "data: {k: '!'}\n", []string{"1/1 Secret /s : illegal base64 data at input byte 0"}},
+		{"bad base64", fmt.Sprintf(named, "Secret", "s") + "data: {k: '!'}\n", []string{
+			"4/1 Secret /s data[k]: data[k]: must be base64: illegal base64 data at input byte 0",
+		}},
 		{"invalid key", cm("c") + "data:\n  ok: a\n  a/b: c\n", []string{
 			"6/1 ConfigMap default/c data[a/b]: data[a/b]: Invalid value: \"a/b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
 		}},
@@ -123,11 +244,7 @@ func TestDecode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
 			for _, item := range (Decoder{NodeName: "n"}).Decode("/d/f.yaml", []byte(tt.data)) {
-				text := summary(item.Verdict)
-				if i := strings.Index(text, " of type struct"); i > 0 {
-					text = text[:i+len(" of type struct")] // the type of no concern follows
-				}
-				got = append(got, text)
+				got = append(got, summary(item.Verdict))
 				if item.Verdict.Accepted != (item.Pod != nil || item.Object != nil) {
 					t.Errorf("accepted %v with pod %v and object %v", item.Verdict.Accepted, item.Pod != nil, item.Object != nil)
 				}
@@ -138,6 +255,13 @@ func TestDecode(t *testing.T) {
 		})
 	}
 }
+
+// volume is the manifest of a PersistentVolume of a kind.
+func volume(source string) string {
+	return "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: x}\nspec:\n  capacity: {storage: 1Gi}\n  " + source + "\n  accessModes: [ReadWriteOnce]\n"
+}
+
+const aClaim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec:\n  storageClassName: ''\n  accessModes: [ReadWriteOnce]\n  resources: {requests: {storage: 1Gi}}\n"
 
 func TestSecretStringData(t *testing.T) {
 	items := Decoder{NodeName: "n"}.Decode("f.yaml", []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: YQ==, b: eA==}\nstringData: {b: b}\n"))
@@ -195,34 +319,116 @@ func TestManifestNames(t *testing.T) {
 	}
 }
 
+// TestValidate: what an agent would say of a directory, of files in it, and of standard input.
 func TestValidate(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, data string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		put(t, path, data)
 		return path
 	}
-	write("a.yaml", goodPod)
-	write("b.yaml", goodPod)
-	write("c.txt", "ignored")
-	link := filepath.Join(dir, "link.yaml")
-	if err := os.Symlink(write(".elsewhere", strings.Replace(goodPod, "name: a", "name: l", 1)), link); err != nil {
-		t.Fatal(err)
+	pod := func(name string) string { return strings.Replace(goodPod, "name: a", "name: "+name, 1) }
+	m := filepath.Join(dir, "m")
+	write("m/a.yaml", goodPod)
+	write("m/b.yaml", goodPod)
+	write("m/c.txt", "ignored")
+	write("m/sub.yaml/d.yaml", "ignored")
+	write("m/.hidden/in.yaml", pod("in"))
+	must(t, os.Symlink(".hidden/in.yaml", filepath.Join(m, "in.yaml")))
+	out := filepath.Join(m, "out.yaml")
+	must(t, os.Symlink(write("elsewhere.yaml", pod("l")), out))
+	empty := filepath.Join(dir, "empty")
+	must(t, os.Mkdir(empty, 0o755))
+	linked := filepath.Join(dir, "linked")
+	must(t, os.Symlink(empty, linked))
+	pipe := filepath.Join(dir, "pipe")
+	must(t, unix.Mkfifo(pipe, 0o600))
+	go func() { _ = os.WriteFile(pipe, []byte(pod("piped")), 0) }()
+
+	var got []string
+	paths := []string{m, filepath.Join(dir, "missing.yaml"), out, empty, linked, Stdin, pipe}
+	for _, v := range Validate(Decoder{NodeName: "n"}, strings.NewReader(pod("in")), paths...) {
+		got = append(got, strings.TrimPrefix(v.File, dir+"/")+": "+summary(v))
 	}
-	got := map[string]string{}
-	for _, v := range Validate("n", dir, filepath.Join(dir, "missing.yaml"), link) {
-		got[filepath.Base(v.File)] += summary(v)
-	}
-	want := map[string]string{
-		"a.yaml":       "1/1 Pod default/a-n ok",
-		"b.yaml":       "1/1 Pod default/a-n : duplicate: Pod default/a-n is already in " + filepath.Join(dir, "a.yaml"),
-		"link.yaml":    "1/1 Pod default/l-n ok1/1 Pod default/l-n : duplicate: Pod default/l-n is already in " + link,
-		"missing.yaml": "0/0  / : no such file or directory",
+	want := []string{
+		"m/a.yaml: 1/1 Pod default/a-n ok",
+		"m/b.yaml: 1/1 Pod default/a-n : duplicate: Pod default/a-n is already in " + filepath.Join(m, "a.yaml"),
+		"m/in.yaml: 1/1 Pod default/in-n ok",
+		"m/out.yaml: 0/0  / : the symbolic link leads out of the manifest directory",
+		"missing.yaml: 0/0  / : it does not exist",
+		"m/out.yaml: 0/0  / : the symbolic link leads out of the manifest directory",
+		"empty: 0/0  / ok | no manifests in " + empty,
+		"linked: 0/0  / ok | no manifests in " + linked,
+		"<stdin>: 1/1 Pod default/in-n : duplicate: Pod default/in-n is already in " + filepath.Join(m, "in.yaml"),
+		"pipe: 1/1 Pod default/piped-n ok",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	if v := Validate(Decoder{NodeName: "n"}, strings.NewReader(strings.Repeat("x", MaxManifest+1)), Stdin); len(v) != 1 || !strings.Contains(v[0].Message, "larger than") {
+		t.Errorf("endless input: %+v", v)
+	}
+}
+
+// TestValidateHostPorts: of pods that are checked together and cannot run together the second is told of, with the line of the port.
+func TestValidateHostPorts(t *testing.T) {
+	dir := t.TempDir()
+	pod := func(name, spec string) {
+		put(t, filepath.Join(dir, name+".yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: "+name+"}\nspec:\n"+spec)
+	}
+	pod("a", "  containers:\n  - {name: c, image: i, ports: [{containerPort: 1, hostPort: 80}]}\n")
+	pod("b", "  containers:\n  - name: c\n    image: i\n    ports:\n    - {containerPort: 1, hostPort: 81}\n    - {containerPort: 2, hostPort: 80}\n")
+	pod("c", "  containers:\n  - {name: c, image: i, ports: [{containerPort: 1, hostPort: 80, protocol: UDP}]}\n")
+	pod("d", "  hostNetwork: true\n  containers:\n  - name: c\n    image: i\n    ports:\n    - containerPort: 80\n")
+	pod("e", "  containers:\n  - {name: c, image: i, ports: [{containerPort: 1, hostPort: 81}]}\n") // the port of a pod that is refused is free
+	var got []string
+	for _, v := range Validate(Decoder{NodeName: "n"}, nil, dir) {
+		got = append(got, summary(v))
+	}
+	want := []string{
+		"1/1 Pod default/a-n ok",
+		"10/1 Pod default/b-n spec.containers[0].ports[1].hostPort: spec.containers[0].ports[1].hostPort: TCP port 80 is taken by pod default/a-n",
+		"1/1 Pod default/c-n ok",
+		"10/1 Pod default/d-n spec.containers[0].ports[0].hostPort: spec.containers[0].ports[0].hostPort: TCP port 80 is taken by pod default/a-n",
+		"1/1 Pod default/e-n ok",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestValidateOddNames: a file that no agent would read because of its name is checked, and told of.
+func TestValidateOddNames(t *testing.T) {
+	dir := t.TempDir()
+	for name, read := range map[string]bool{"a.txt": false, "a": false, ".a.yaml": false, "a.yaml~": false, "#a.yaml": false, "a.yml": true, "a.JSON": true} {
+		path := filepath.Join(dir, name)
+		put(t, path, goodPod)
+		verdicts := Validate(Decoder{NodeName: "n"}, nil, path)
+		told := len(verdicts) == 2 && strings.HasPrefix(verdicts[1].Warnings[0], "the agent would not read it") && verdicts[1].File == path
+		if !verdicts[0].Accepted || told == read {
+			t.Errorf("%s: %+v", name, verdicts)
+		}
+	}
+	if verdicts := Validate(Decoder{NodeName: "n"}, nil, filepath.Join(dir, "none.txt")); len(verdicts) != 1 || verdicts[0].Message != "it does not exist" {
+		t.Errorf("%+v", verdicts)
+	}
+}
+
+// TestReadManifest: a manifest that is to be run or compared may be anywhere.
+func TestReadManifest(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "a"), "text")
+	must(t, os.Symlink("a", filepath.Join(dir, "link")))
+	for path, want := range map[string]string{filepath.Join(dir, "a"): "text", filepath.Join(dir, "link"): "text", Stdin: "typed"} {
+		if data, err := ReadManifest(path, strings.NewReader("typed")); string(data) != want || err != nil {
+			t.Errorf("%s: %q %v", path, data, err)
+		}
+	}
+	for path, want := range map[string]string{dir: "is a directory", filepath.Join(dir, "none"): "no such file"} {
+		if _, err := ReadManifest(path, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 
@@ -263,6 +469,8 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("item %d: %+v", i, v)
 			case !v.Accepted && (v.Message == "" || item.Pod != nil || item.Object != nil):
 				t.Errorf("item %d: %+v", i, v)
+			case strings.Contains(v.Message, "Go struct") || strings.Contains(v.Message, "Go value"):
+				t.Errorf("item %d is about Go: %+v", i, v)
 			case strings.Contains(v.Message, "checking the object failed"):
 				t.Errorf("item %d made the checks panic: %+v", i, v)
 			}

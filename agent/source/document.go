@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -33,6 +34,8 @@ type problem struct {
 	line    int
 	field   string
 	message string
+	// all are the faults, the first included, where the problem is with fields.
+	all []Fault
 }
 
 // checkBytes finds what makes a whole manifest unreadable.
@@ -117,20 +120,34 @@ func (d *document) toJSON() ([]byte, *problem) {
 	return nil, d.syntaxProblem(err)
 }
 
-var lineInError = regexp.MustCompile(`line (\d+)`)
+var (
+	lineFirst   = regexp.MustCompile(`^line (\d+): `)
+	lineInError = regexp.MustCompile(`line (\d+)`)
+)
 
-// syntaxProblem moves the line that a parser's error names to where it is in the file.
+// syntaxProblem moves the lines that a parser's error names to where they are in the file. The first one is the problem's and not said again.
 func (d *document) syntaxProblem(err error) *problem {
-	p := &problem{line: d.line, message: err.Error()}
-	p.message = lineInError.ReplaceAllStringFunc(p.message, func(text string) string {
-		n, convErr := strconv.Atoi(text[len("line "):])
-		if convErr != nil {
-			return text
-		}
-		p.line = d.fileLine(n)
-		return "line " + strconv.Itoa(p.line)
+	text := err.Error()
+	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n  "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	p := &problem{line: d.line}
+	if m := lineFirst.FindStringSubmatch(text); m != nil {
+		p.line, text = d.fileLineOf(m[1]), text[len(m[0]):]
+	}
+	p.message = "not valid YAML: " + lineInError.ReplaceAllStringFunc(text, func(line string) string {
+		return "line " + strconv.Itoa(d.fileLineOf(line[len("line "):]))
 	})
 	return p
+}
+
+// fileLineOf is the file's line of a line of the document that is written as a number.
+func (d *document) fileLineOf(line string) int {
+	n, err := strconv.Atoi(line)
+	if err != nil {
+		return d.line
+	}
+	return d.fileLine(n)
 }
 
 // fileLine is the file's line of a line of the document.

@@ -199,12 +199,29 @@ func TestFileIgnoresEditors(t *testing.T) {
 	for _, name := range []string{".a.yaml.swp", "4913", "a.yaml~", "#a.yaml#", "a.yaml.bak", "a.txt"} {
 		r.write(name, podManifest("x", "i:1"))
 	}
-	must(t, os.Mkdir(filepath.Join(dir, "sub.yaml"), 0o755))
-	r.refused("sub.yaml", "a directory")
 	r.write("a.yaml", podManifest("a", "i:1"))
-	if s := r.pods("a=i:1"); len(s.Verdicts) != 2 {
+	if s := r.pods("a=i:1"); len(s.Verdicts) != 1 {
 		t.Errorf("%s", describe(s))
 	}
+}
+
+// Directories are no manifests, whatever they are called and however one comes to be there.
+func TestFileIgnoresSubdirectories(t *testing.T) {
+	dir := privateDir(t)
+	sub := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.Mkdir(sub("early.yaml"), 0o755))
+	put(t, sub("early.yaml/x.yaml"), podManifest("x", "i:1"))
+	r := start(t, dir)
+	must(t, os.Mkdir(sub("late.yaml"), 0o755))
+	must(t, os.Symlink("early.yaml", sub("link.yaml")))
+	r.write("a.yaml", podManifest("a", "i:1"))
+	if s := r.pods("a=i:1"); len(s.Verdicts) != 1 {
+		t.Errorf("%s", describe(s))
+	}
+	// A manifest that makes way for a directory is deleted.
+	must(t, os.Rename(sub("a.yaml"), sub("late.yaml/a.yaml")))
+	must(t, os.Rename(sub("late.yaml"), sub("a.yaml")))
+	r.until("nothing", func(s Snapshot) bool { return len(s.Pods) == 0 && len(s.Verdicts) == 0 })
 }
 
 // Half of a manifest may be a valid manifest of something else. A file is not read before its writer has closed it, whether it was there before or is new.
@@ -237,7 +254,7 @@ func TestFileHalfWritten(t *testing.T) {
 // A manifest that turns bad, in whichever way, takes nothing away; a good one after it counts at once.
 func TestFileLastGoodVersionStays(t *testing.T) {
 	for _, bad := range []struct{ name, data, message string }{
-		{"syntax", "kind: [", "yaml:"},
+		{"syntax", "kind: [", "not valid YAML"},
 		{"empty", "", "empty"},
 		{"binary", "\x00", "not text"},
 		{"invalid", podManifest("a", `""`), "Required value"},
@@ -434,7 +451,7 @@ func TestFileDirectoryGoesAway(t *testing.T) {
 		t.Errorf("%s", describe(s))
 	}
 	must(t, os.WriteFile(dir, []byte("kind: ["), 0o644)) // a file in its place
-	r.refused("manifests", "yaml:")
+	r.refused("manifests", "not valid YAML")
 	must(t, os.Remove(dir))
 	must(t, os.Mkdir(dir, 0o755))
 	put(t, filepath.Join(dir, "b.yaml"), podManifest("b", "i:1"))

@@ -44,6 +44,9 @@ type manifest struct {
 	busy     time.Time // since when it is open for writing; zero if it is not
 }
 
+// keptWarning is about an object of which an earlier version counts.
+const keptWarning = "the last good version stays until the manifest is good again, or deleted"
+
 // key names an object of a manifest.
 type key struct {
 	kind, namespace, name string
@@ -61,7 +64,7 @@ func (m *manifests) update(dir *directory, name string, complete bool) {
 	}
 	v, err := dir.read(name, known.id, complete)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errDirectory):
 		delete(m.files, name)
 		return
 	case errors.Is(err, errBusy):
@@ -102,14 +105,21 @@ func (m *manifests) decode(dir *directory, name string, known *manifest, v *vers
 	known.items = m.decoder.Decode(filepath.Join(dir.path, name), v.data)
 	known.kept = nil
 	bad := false
+	had := m.inForce(filepath.Join(dir.path, name), before)
 	for i := range known.items {
 		item := &known.items[i]
+		refuseChange(item, had)
 		bad = bad || !item.Verdict.Accepted
 		reuse(item, before)
 	}
 	if bad {
 		known.kept = without(before, accepted(known.items))
 	}
+}
+
+// inForce are the items of a file whose objects it had in the last snapshot: another's object of the same name is nothing that this file changes.
+func (m *manifests) inForce(file string, items []Item) []Item {
+	return slices.DeleteFunc(slices.Clone(items), func(item Item) bool { return m.owned[item.key()] != file })
 }
 
 // keepLastGood asks, for a file that has never been read by this agent, what it last held: it may have turned bad while the agent was not running.
@@ -254,7 +264,7 @@ func (m *manifests) snapshot(dir string) Snapshot {
 			s.add(item)
 			s.Verdicts = append(s.Verdicts, Verdict{
 				File: file, Kind: item.Verdict.Kind, Namespace: item.Verdict.Namespace, Name: item.Verdict.Name, UID: item.Verdict.UID, Accepted: true,
-				Warnings: []string{"the last good version stays until the manifest is good again, or deleted"},
+				Kept: true, Warnings: []string{keptWarning},
 			})
 		}
 	}

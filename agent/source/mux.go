@@ -64,8 +64,12 @@ func NewMux(sources []Source, deps MuxDeps) *Mux {
 	return m
 }
 
-// Run runs the sources until ctx ends, and joins them. A source that gives up does not end the others: what it wanted last stays.
+// Run runs the sources until ctx ends, and joins them. A source that gives up does not end the others: what it wanted last stays. Without any source nothing
+// is desired, which is said once.
 func (m *Mux) Run(ctx context.Context) error {
+	if len(m.sources) == 0 && m.deps.Out != nil {
+		m.deps.Out(m.Current())
+	}
 	errs := make([]error, len(m.sources))
 	var running sync.WaitGroup
 	for i, source := range m.sources {

@@ -62,6 +62,18 @@ func TestMuxRun(t *testing.T) {
 	}
 }
 
+// Nothing configured is nothing desired: whoever waits for all sources must not wait for ever.
+func TestMuxWithoutSources(t *testing.T) {
+	var got []Update
+	m := NewMux(nil, MuxDeps{Out: func(u Update) { got = append(got, u) }})
+	if err := m.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(got) != 1 || !got[0].AllReady || len(got[0].Pods) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func muxPod(name, uid, image string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid), Annotations: map[string]string{"own": "1"}},

@@ -18,3 +18,11 @@ func isManifestName(name string) bool {
 		return false
 	}
 }
+
+// NameHint says of a file's name that is given to those who check manifests, and that an agent would not read in its manifest directory, why not; empty for others.
+func NameHint(path string) string {
+	if name := filepath.Base(path); path == Stdin || isManifestName(name) {
+		return ""
+	}
+	return `the agent would not read it in its manifest directory: only names that end in .yaml, .yml or .json, do not begin with "." or "#" and do not end in "~"`
+}

@@ -1,6 +1,8 @@
 package source
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -9,6 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 
 	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/volumes"
 )
 
 // decodeConfigMap makes a local ConfigMap of a manifest, defaulted and validated as the API server does.
@@ -41,16 +44,73 @@ func decodeSecret(v Verdict, e element) Item {
 	})
 }
 
-// decodeLocal decodes into in, sets its namespace, and has it finished (defaulted, validated).
+// decodeVolume does the same for a PersistentVolume, and warns of what no node does by itself.
+func decodeVolume(v Verdict, e element) Item {
+	var in v1.PersistentVolume
+	var internal core.PersistentVolume
+	item := decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
+		corev1.SetObjectDefaults_PersistentVolume(&in)
+		if err := corev1.Convert_v1_PersistentVolume_To_core_PersistentVolume(&in, &internal, nil); err != nil {
+			return nil, nil, err
+		}
+		return &in, validation.ValidatePersistentVolume(&internal, validation.PersistentVolumeSpecValidationOptions{EnableVolumeAttributesClass: true}), nil
+	})
+	if item.Verdict.Accepted {
+		item.Verdict.Warnings = append(item.Verdict.Warnings, volumeWarnings(&in, e)...)
+	}
+	return item
+}
+
+// volumeWarnings tells of what a PersistentVolume asks for and does not get.
+func volumeWarnings(pv *v1.PersistentVolume, e element) []string {
+	var out []string
+	if kind, why := volumes.RefusedVolume(&pv.Spec.PersistentVolumeSource); why != "" {
+		out = append(out, e.warning("spec."+kind, why))
+	}
+	if policy := pv.Spec.PersistentVolumeReclaimPolicy; policy != "" && policy != v1.PersistentVolumeReclaimRetain {
+		out = append(out, e.warning("spec.persistentVolumeReclaimPolicy", fmt.Sprintf("%s has no effect: the agent keeps the data of every volume", policy)))
+	}
+	return out
+}
+
+// decodeClaim does the same for a PersistentVolumeClaim.
+func decodeClaim(v Verdict, e element) Item {
+	var in v1.PersistentVolumeClaim
+	var internal core.PersistentVolumeClaim
+	item := decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
+		corev1.SetObjectDefaults_PersistentVolumeClaim(&in)
+		if err := corev1.Convert_v1_PersistentVolumeClaim_To_core_PersistentVolumeClaim(&in, &internal, nil); err != nil {
+			return nil, nil, err
+		}
+		return &in, validation.ValidatePersistentVolumeClaim(&internal, validation.PersistentVolumeClaimSpecValidationOptions{
+			EnableRecoverFromExpansionFailure: true, EnableVolumeAttributesClass: true,
+		}), nil
+	})
+	if item.Verdict.Accepted && (in.Spec.DataSource != nil || in.Spec.DataSourceRef != nil) {
+		item.Verdict.Warnings = append(item.Verdict.Warnings, e.warning("spec.dataSource", "has no effect: no volume is made here, only bound"))
+	}
+	return item
+}
+
+// warning is a warning about a field of the object.
+func (e element) warning(field, text string) string {
+	if line := e.line(field); line > 0 {
+		return fmt.Sprintf("line %d: %s: %s", line, field, text)
+	}
+	return field + ": " + text
+}
+
+// decodeLocal decodes into in, sets its namespace if its kind has one, and has it finished (defaulted, validated).
 func decodeLocal(v Verdict, e element, in objects.Object, finish func() (objects.Object, field.ErrorList, error)) Item {
 	warnings, p := e.unmarshal(in)
+	v.Warnings = warnings
 	if p != nil {
 		return rejected(v, *p)
 	}
-	if in.GetNamespace() == "" {
+	if in.GetNamespace() == "" && objects.Namespaced(objects.KindOf(in)) {
 		in.SetNamespace(metav1.NamespaceDefault)
 	}
-	v.Warnings, v.Namespace, v.Name = warnings, in.GetNamespace(), in.GetName()
+	v.Namespace, v.Name = in.GetNamespace(), in.GetName()
 	object, errs, err := finish()
 	if err != nil {
 		return rejected(v, problem{message: err.Error()})
@@ -59,5 +119,5 @@ func decodeLocal(v Verdict, e element, in objects.Object, finish func() (objects
 		return rejected(v, *p)
 	}
 	v.Accepted = true
-	return Item{Verdict: v, Object: object}
+	return Item{Verdict: v, Object: object, Lines: e.fixedLines(object)}
 }

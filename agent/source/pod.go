@@ -5,16 +5,21 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/apis/core"
 	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/utils/dump"
+
+	"github.com/berthd/berth/agent/fields"
+	"github.com/berthd/berth/cri"
 )
 
 // decodePod makes a static pod of a manifest, in the order that a kubelet has: API defaults, UID over the result, static pod defaults, validation, references.
@@ -22,40 +27,46 @@ import (
 func (d Decoder) decodePod(v Verdict, e element) Item {
 	var in v1.Pod
 	warnings, p := e.unmarshal(&in)
+	v.Warnings = warnings
 	if p != nil {
 		return rejected(v, *p)
 	}
-	v.Warnings = warnings
 	if in.Name == "" {
 		return rejected(v, problem{line: e.line("metadata"), field: "metadata.name", message: "metadata.name: Required value"})
 	}
+	found := fields.Check(&in) // before the defaults, which nobody asked for
 	corev1.SetObjectDefaults_Pod(&in)
+	hints := d.hints(&in, e)
 	var pod core.Pod
 	if err := corev1.Convert_v1_Pod_To_core_Pod(&in, &pod, nil); err != nil {
 		return rejected(v, problem{message: err.Error()})
 	}
 	d.staticDefaults(&pod, v.File)
 	v.Namespace, v.Name = pod.Namespace, pod.Name
-	if p := e.fieldProblem(append(validateUID(pod.UID), validatePod(&pod)...)); p != nil {
-		return rejected(v, *p)
-	}
+	faults := e.fieldFaults(slices.Concat(validateUID(pod.UID), validateLogDir(&pod), aboutGates(&pod, validatePod(&pod))))
 	out := &v1.Pod{}
 	if err := corev1.Convert_core_Pod_To_v1_Pod(&pod, out, nil); err != nil {
 		return rejected(v, problem{message: err.Error()})
 	}
+	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = nil, nil // a manifest that is there wants its pod
 	for ref := range References(&out.Spec) {
 		if !ref.Local() {
-			return rejected(v, problem{line: e.line(ref.Path), field: ref.Path, message: "static pods may not reference " + ref.Resource()})
+			faults = append(faults, e.fault(ref.Path, "static pods may not reference "+ref.Resource()))
 		}
 	}
+	if p := several(append(faults, e.refused(found, faults)...)); p != nil && len(faults) > 0 {
+		return rejected(v, *p)
+	}
 	v.UID, v.Accepted = out.UID, true
-	return Item{Verdict: v, Pod: out}
+	v, refused := e.tell(v, found)
+	v.Warnings = append(v.Warnings, hints...)
+	return Item{Verdict: v, Pod: out, Refused: refused, Lines: e.portLines(out)}
 }
 
 // staticDefaults gives a pod what static pods of files get.
 func (d Decoder) staticDefaults(pod *core.Pod, file string) {
 	if pod.UID == "" {
-		pod.UID = staticUID(pod, "host:"+d.NodeName, "file:"+file)
+		pod.UID = staticUID(pod, d.origin(file)...)
 	}
 	pod.Name += "-" + strings.ToLower(d.NodeName)
 	if pod.Namespace == "" {
@@ -66,8 +77,18 @@ func (d Decoder) staticDefaults(pod *core.Pod, file string) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[AnnotationHash] = string(pod.UID)
-	tolerateNoExecute(pod)
+	if !d.URL {
+		tolerateNoExecute(pod)
+	}
 	pod.Status.Phase = core.PodPending
+}
+
+// origin is what a static pod's UID has of where it comes from. It is part of the same contract.
+func (d Decoder) origin(file string) []string {
+	if d.URL {
+		return []string{"url:" + file}
+	}
+	return []string{"host:" + d.NodeName, "file:" + file}
 }
 
 // staticUID is a hash over everything in a defaulted pod, and over where it comes from. It is a contract: a kubelet computes the same UID from the same
@@ -111,9 +132,41 @@ func validateUID(uid types.UID) field.ErrorList {
 		fmt.Sprintf("must be at most %d letters, digits, '-' and '.', without '.' at its beginning and without '..'", uidLength))}
 }
 
+// maxElement is the longest name of a file or directory in bytes, on all file systems of Linux that are in use (NAME_MAX of limits.h).
+const maxElement = 255
+
+// validateLogDir refuses a pod whose log directory, NAMESPACE_NAME_UID, would have a longer name than a file system takes.
+func validateLogDir(pod *core.Pod) field.ErrorList {
+	dir := cri.PodLogDir("", cri.PodID{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID})
+	over := len(dir) - maxElement
+	if over <= 0 || len(pod.Name) > utilvalidation.DNS1123SubdomainMaxLength {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), pod.Name,
+		fmt.Sprintf("is too long by %d: the pod's log directory, NAMESPACE_NAME_UID, has at most %d characters", over, maxElement))}
+}
+
 // validatePod validates a pod as the API server does on creation, with the feature gates of release 1.36.
 func validatePod(pod *core.Pod) field.ErrorList {
-	errs := validation.ValidatePodCreate(pod, validation.PodValidationOptions{
+	return withoutPrivileged(validation.ValidatePodCreate(pod, validationOptions()))
+}
+
+// aboutGates puts what validation says of the node's name of a pod with scheduling gates where its author can understand it: at the gates. A static pod has its
+// node's name from its source, not from its manifest.
+func aboutGates(pod *core.Pod, errs field.ErrorList) field.ErrorList {
+	node := field.NewPath("spec", "nodeName").String()
+	for i, err := range errs {
+		if len(pod.Spec.SchedulingGates) > 0 && err.Field == node && err.Type == field.ErrorTypeForbidden {
+			errs[i] = field.Forbidden(field.NewPath("spec", "schedulingGates").Index(0),
+				"a pod from a manifest is on its node already: no scheduler would clear the gate; take schedulingGates out of it")
+		}
+	}
+	return errs
+}
+
+// validationOptions are what release 1.36 allows by its feature gates.
+func validationOptions() validation.PodValidationOptions {
+	return validation.PodValidationOptions{
 		AllowRelaxedEnvironmentVariableValidation:           true,
 		AllowRelaxedDNSSearchValidation:                     true,
 		AllowPodLifecycleSleepActionZeroValue:               true,
@@ -126,7 +179,11 @@ func validatePod(pod *core.Pod) field.ErrorList {
 		AllowEnvFilesValidation:                             true,
 		AllowContainerRestartPolicyRules:                    true,
 		AllowRestartAllContainers:                           true,
-	})
+	}
+}
+
+// withoutPrivileged drops what validation says of privileged containers.
+func withoutPrivileged(errs field.ErrorList) field.ErrorList {
 	kept := errs[:0]
 	for _, err := range errs {
 		if !isPrivilegedError(err) {

@@ -32,6 +32,9 @@ type version struct {
 // errBusy says that somebody has the file open for writing.
 var errBusy = errors.New("the file is open for writing; waiting until it is closed")
 
+// errDirectory says that a name is a directory's: those are not read.
+var errDirectory = errors.New("it is a directory")
+
 // directory reads the files of one directory, and nothing outside of it whatever the links in it say.
 type directory struct {
 	path string
@@ -50,28 +53,28 @@ func openDirectory(path string) (*directory, error) {
 // close ends the use of the directory.
 func (d *directory) close() { _ = d.root.Close() }
 
-// names lists the manifests in the directory, unsorted.
+// names lists what may be a manifest in the directory, unsorted; links to directories are among it.
 func (d *directory) names() ([]string, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	all, err := f.Readdirnames(-1)
+	all, err := f.ReadDir(-1)
 	if err != nil {
 		return nil, err
 	}
-	names := all[:0]
-	for _, name := range all {
-		if isManifestName(name) {
-			names = append(names, name)
+	var names []string
+	for _, entry := range all {
+		if isManifestName(entry.Name()) && !entry.IsDir() {
+			names = append(names, entry.Name())
 		}
 	}
 	return names, nil
 }
 
 // stat returns the file's identity and a name under which it can be opened below the root. The error is fs.ErrNotExist if there is no such
-// name any more; every other error is one to show.
+// name any more, and errDirectory if it is no file's; every other error is one to show.
 func (d *directory) stat(name string) (string, fileID, error) {
 	info, err := d.root.Lstat(name)
 	if err != nil {
@@ -86,8 +89,8 @@ func (d *directory) stat(name string) (string, fileID, error) {
 			return "", fileID{}, fmt.Errorf("following the symbolic link: %w", opaque(err))
 		}
 	}
-	if !info.Mode().IsRegular() {
-		return "", fileID{}, fmt.Errorf("it is not a regular file but %s", kindOf(info.Mode()))
+	if err := checkKind(info.Mode()); err != nil {
+		return "", fileID{}, err
 	}
 	return target, identify(info), nil
 }
@@ -138,8 +141,8 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 	if err != nil {
 		return nil, bare(err)
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is not a regular file but %s", kindOf(info.Mode()))
+	if err := checkKind(info.Mode()); err != nil {
+		return nil, err
 	}
 	if !complete && openForWriting(f) {
 		return nil, errBusy
@@ -197,6 +200,17 @@ func ownerWarnings(info fs.FileInfo) []string {
 		warnings = append(warnings, fmt.Sprintf("it has %d hard links: it can be changed under other names", st.Nlink))
 	}
 	return warnings
+}
+
+// checkKind returns an error for what is no file to be read.
+func checkKind(mode fs.FileMode) error {
+	switch {
+	case mode.IsDir():
+		return errDirectory
+	case !mode.IsRegular():
+		return fmt.Errorf("it is not a regular file but %s", kindOf(mode))
+	}
+	return nil
 }
 
 // kindOf names a file's kind.

@@ -12,13 +12,10 @@ import (
 // Kinds of references beside those that package objects can hold.
 const (
 	kindServiceAccount     = "ServiceAccount"
-	kindClaim              = "PersistentVolumeClaim"
 	kindResourceClaim      = "ResourceClaim"
-	kindCSIDriver          = "CSIDriver"
 	kindClusterTrustBundle = "ClusterTrustBundle"
 	kindPodCertificate     = "PodCertificate"
 	kindEndpoints          = "Endpoints"
-	kindRuntimeClass       = "RuntimeClass"
 	kindPriorityClass      = "PriorityClass"
 )
 
@@ -42,7 +39,10 @@ func (r Reference) Local() bool {
 	case objects.KindSecret:
 		// An azureFile secret is only of use with a cloud's API.
 		return r.via != viaAzureFile
-	case kindRuntimeClass, kindPriorityClass:
+	case objects.KindClaim:
+		// The claim of an ephemeral volume is made from its template by a cluster's controllers.
+		return r.via != viaEphemeral
+	case objects.KindRuntimeClass, objects.KindCSIDriver, kindPriorityClass:
 		return true
 	default:
 		return false
@@ -52,17 +52,17 @@ func (r Reference) Local() bool {
 // Resource names the referenced resource as upstream's messages do.
 func (r Reference) Resource() string {
 	plural := map[string]string{
-		objects.KindConfigMap:  "configmaps",
-		objects.KindSecret:     "secrets",
-		kindServiceAccount:     "serviceaccounts",
-		kindClaim:              "persistentvolumeclaims",
-		kindResourceClaim:      "resourceclaims",
-		kindCSIDriver:          "csidrivers",
-		kindClusterTrustBundle: "clustertrustbundles",
-		kindPodCertificate:     "podcertificates",
-		kindEndpoints:          "endpoints",
-		kindRuntimeClass:       "runtimeclasses",
-		kindPriorityClass:      "priorityclasses",
+		objects.KindConfigMap:    "configmaps",
+		objects.KindSecret:       "secrets",
+		kindServiceAccount:       "serviceaccounts",
+		objects.KindClaim:        "persistentvolumeclaims",
+		kindResourceClaim:        "resourceclaims",
+		objects.KindCSIDriver:    "csidrivers",
+		kindClusterTrustBundle:   "clustertrustbundles",
+		kindPodCertificate:       "podcertificates",
+		kindEndpoints:            "endpoints",
+		objects.KindRuntimeClass: "runtimeclasses",
+		kindPriorityClass:        "priorityclasses",
 	}[r.Kind]
 	if r.via != "" {
 		return plural + " (via " + r.via + ")"
@@ -131,7 +131,7 @@ func (v *visitor) pod(spec *v1.PodSpec) {
 		v.visit(kindPriorityClass, spec.PriorityClassName, "spec.priorityClassName", "")
 	}
 	if spec.RuntimeClassName != nil {
-		v.visit(kindRuntimeClass, *spec.RuntimeClassName, "spec.runtimeClassName", "")
+		v.visit(objects.KindRuntimeClass, *spec.RuntimeClassName, "spec.runtimeClassName", "")
 	}
 	for i, ref := range spec.ImagePullSecrets {
 		if ref.Name != "" {
@@ -188,13 +188,13 @@ func (v *visitor) volume(s *v1.VolumeSource, path string) {
 		}
 	}
 	if s.PersistentVolumeClaim != nil {
-		v.visit(kindClaim, s.PersistentVolumeClaim.ClaimName, path+".persistentVolumeClaim.claimName", "")
+		v.visit(objects.KindClaim, s.PersistentVolumeClaim.ClaimName, path+".persistentVolumeClaim.claimName", "")
 	}
 	if s.Ephemeral != nil {
-		v.visit(kindClaim, "", path+".ephemeral", viaEphemeral)
+		v.visit(objects.KindClaim, "", path+".ephemeral", viaEphemeral)
 	}
 	if s.CSI != nil {
-		v.visit(kindCSIDriver, s.CSI.Driver, path+".csi.driver", viaCSI)
+		v.visit(objects.KindCSIDriver, s.CSI.Driver, path+".csi.driver", viaCSI)
 		v.secretRef(s.CSI.NodePublishSecretRef, path+".csi.nodePublishSecretRef")
 	}
 	if s.Glusterfs != nil {

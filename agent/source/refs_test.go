@@ -152,12 +152,10 @@ func TestReferencesStop(t *testing.T) {
 	}
 }
 
-// What upstream refuses to static pods is refused with upstream's words; ConfigMaps and Secrets are not, since they are local here.
+// What upstream refuses to static pods is refused with upstream's words; ConfigMaps, Secrets and CSI drivers are not, since they are local here.
 func TestWhichReferencesAreRefused(t *testing.T) {
 	volumes := map[string]v1.VolumeSource{
-		"":                                  {ConfigMap: &v1.ConfigMapVolumeSource{}},
-		"persistentvolumeclaims":            {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}},
-		"csidrivers (via CSI volumes)":      {CSI: &v1.CSIVolumeSource{Driver: "x"}},
+		"":                                  {CSI: &v1.CSIVolumeSource{Driver: "x"}, ConfigMap: &v1.ConfigMapVolumeSource{}},
 		"endpoints (via glusterFS volumes)": {Glusterfs: &v1.GlusterfsVolumeSource{EndpointsName: "x"}},
 		"persistentvolumeclaims (via ephemeral volumes)": {Ephemeral: &v1.EphemeralVolumeSource{}},
 		"secrets (via azureFile volumes)":                {AzureFile: &v1.AzureFileVolumeSource{SecretName: "x"}},
@@ -188,11 +186,19 @@ func TestWhichReferencesAreRefused(t *testing.T) {
 	}
 	local := v1.PodSpec{
 		ImagePullSecrets: []v1.LocalObjectReference{{Name: "s"}},
-		Volumes:          []v1.Volume{{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}}},
+		Volumes: []v1.Volume{
+			{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+			{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		},
 	}
+	kinds := map[string]int{}
 	for ref := range References(&local) {
-		if !ref.Local() || ref.Kind != objects.KindSecret {
+		kinds[ref.Kind]++
+		if !ref.Local() {
 			t.Error(fmt.Sprint(ref))
 		}
+	}
+	if diff := cmp.Diff(map[string]int{objects.KindSecret: 2, objects.KindClaim: 1}, kinds); diff != "" {
+		t.Error(diff)
 	}
 }

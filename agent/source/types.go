@@ -27,6 +27,9 @@ const (
 	AnnotationHash = "kubernetes.io/config.hash"
 )
 
+// Bound reports whether a pod came from an API server, which has bound it to this node. It asks what the mux wrote on the pod, whatever the pod said itself.
+func Bound(pod *v1.Pod) bool { return pod.Annotations[AnnotationSource] == NameAPI }
+
 // Source is a place that pods come from.
 type Source interface {
 	// Name is the source's name, the same at all times.
@@ -44,7 +47,7 @@ type Snapshot struct {
 	Ready bool
 	// Pods are the desired pods, defaulted and valid, each with UID, name and namespace.
 	Pods []*v1.Pod
-	// Objects are the local ConfigMaps and Secrets.
+	// Objects are the local objects that are no pods.
 	Objects []objects.Object
 	// Verdicts has an entry for each document of each manifest, and for what could not be read.
 	Verdicts []Verdict
@@ -68,10 +71,14 @@ type Verdict struct {
 
 	// Accepted says that the object is part of the desired set, or for a file or directory that only the warnings are about it.
 	Accepted bool
+	// Kept says that an earlier version of the object is part of the desired set, since the current one is refused or cannot be read.
+	Kept bool
 	// Field is the path of the first field that is wrong.
 	Field string
-	// Message says why it was not accepted, with upstream's words.
+	// Message says why it was not accepted, with upstream's words; of several fields that are wrong it says what is the matter with the first.
 	Message string
+	// Faults are all that are wrong, the first included; nil where it is one, or no field is.
+	Faults []Fault
 	// Warnings are about things that are ignored (unknown fields) or dangerous (ownership).
 	Warnings []string
 

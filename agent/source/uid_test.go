@@ -32,3 +32,11 @@ func TestManifestUID(t *testing.T) {
 		}
 	}
 }
+
+// A manifest that is there wants its pod, also one that was saved while its pod was leaving.
+func TestDeletionTimeOfAManifestIsDropped(t *testing.T) {
+	p := podOf(t, `{apiVersion: v1, kind: Pod, metadata: {name: web, deletionTimestamp: "2026-01-01T00:00:00Z", deletionGracePeriodSeconds: 5}, spec: {containers: [{name: app, image: app}]}}`)
+	if p.DeletionTimestamp != nil || p.DeletionGracePeriodSeconds != nil {
+		t.Errorf("leaving since %s, within %v seconds", p.DeletionTimestamp, p.DeletionGracePeriodSeconds)
+	}
+}

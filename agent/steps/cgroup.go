@@ -22,7 +22,11 @@ func (Cgroup) Name() string { return "cgroup" }
 
 // Ensure makes the cgroup with the pod's limits.
 func (c Cgroup) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
-	parent, err := c.Cgroups.EnsurePod(ctx, p.Pod)
+	pod := p.Pod
+	if p.Limits != nil {
+		pod = p.Limits
+	}
+	parent, err := c.Cgroups.EnsurePod(ctx, pod)
 	p.CgroupParent = parent
 	return Outcome{}, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/berthd/berth/agent/plan"
@@ -22,30 +23,24 @@ func (Containers) Name() string { return "containers" }
 
 // Ensure stops the containers that plan condemned, and starts those whose turn it is.
 func (c Containers) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
-	for _, k := range p.Actions.Kill {
-		c.stop(ctx, p, k)
-	}
-	out, err := c.startAll(ctx, p, plan.App, plan.Ephemeral)
+	again := c.stopAll(ctx, p)
+	out, err := c.startAll(ctx, p, plan.App)
+	_, alone := c.startAll(ctx, p, plan.Ephemeral) // which wait for no hook of others
+	err = errors.Join(err, alone)
 	c.waits(p, &out)
+	out.RetryAt = Earlier(out.RetryAt, again)
 	return out, err
 }
 
 // Remove stops what runs, each container within its grace, and holds back the rest of the take-down until all have ended. With p.Forget it
 // removes the containers' records.
 func (c Containers) Remove(ctx context.Context, p *Pass) (Outcome, error) {
-	for _, k := range p.Actions.Kill {
-		c.stop(ctx, p, k)
-	}
 	c.shorten(ctx, p)
+	again := c.stopAll(ctx, p)
 	if names := running(&p.Observed); len(names) > 0 {
-		return Outcome{Halt: true, Waiting: "containers to stop: " + strings.Join(names, ", ")}, nil
+		return Outcome{Halt: true, RetryAt: again, Waiting: "containers to stop: " + strings.Join(names, ", ")}, nil
 	}
-	if active := p.Tasks.Active(); len(active) > 0 {
-		for key := range active {
-			if _, hook := strings.CutPrefix(key, postStartTask); hook {
-				p.Tasks.Cancel(ctx, key)
-			}
-		}
+	if slices.ContainsFunc(p.Tasks.Active(), ofContainer) {
 		return Outcome{Halt: true, Waiting: "operations on ended containers to finish"}, nil
 	}
 	if !p.Forget {
@@ -70,14 +65,15 @@ func (s *Starter) tidy(ctx context.Context, p *Pass) error {
 	return nil
 }
 
-// remove removes one incarnation and the link to its log; its log stays with the pod's while another incarnation is kept.
+// remove removes one incarnation and, before it, the link to its log, of which nobody would know any more should the agent be killed in between. Its log
+// stays with the pod's while another incarnation is kept.
 func (s *Starter) remove(ctx context.Context, p *Pass, c *plan.Container) error {
-	if err := s.Runtime.RemoveContainer(ctx, c.Id); err != nil {
-		return fmt.Errorf("removing container %s (%s): %w", c.Name(), c.Id, err)
-	}
 	link := cri.LogSymlink(s.LinksDir, cri.IDOf(p.Pod), c.Name(), c.Id)
 	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("removing the log link of container %s: %w", c.Name(), err)
+	}
+	if err := s.Runtime.RemoveContainer(ctx, c.Id); err != nil {
+		return fmt.Errorf("removing container %s (%s): %w", c.Name(), c.Id, err)
 	}
 	if newest := p.Observed.Latest(c.Name()); newest != nil && newest.Attempt() > c.Attempt() && c.LogPath != "" {
 		return removeLogs(s.PodLogsDir, c.LogPath)

@@ -2,9 +2,12 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/cri"
@@ -36,7 +39,7 @@ func (d Dirs) Remove(ctx context.Context, p *Pass) (Outcome, error) {
 	if !p.Forget {
 		return Outcome{}, nil
 	}
-	if err := volumes.RemoveDir(ctx, d.logDir(p)); err != nil {
+	if err := volumes.RemoveDir(ctx, d.logDir(p)); err != nil && !errors.Is(err, unix.ENAMETOOLONG) { // a name that no directory can have
 		return Outcome{}, fmt.Errorf("removing the log directory: %w", err)
 	}
 	return Outcome{}, d.removeLinks(p)

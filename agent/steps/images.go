@@ -2,7 +2,6 @@ package steps
 
 import (
 	"context"
-	"time"
 
 	"github.com/berthd/berth/agent/images"
 )
@@ -29,7 +28,7 @@ func (i Images) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 		}
 		p.wait(s.Container.Name, res.Reason, res.Message)
 		out.Waiting = s.Container.Name + ": " + res.Reason + ": " + res.Message
-		out.RetryAt = earlier(out.RetryAt, res.RetryAt)
+		out.RetryAt = Earlier(out.RetryAt, res.RetryAt)
 	}
 	return out, nil
 }
@@ -38,12 +37,4 @@ func (i Images) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 func (i Images) Remove(_ context.Context, p *Pass) (Outcome, error) {
 	i.Manager.Forget(p.Pod.UID)
 	return Outcome{}, nil
-}
-
-// earlier returns the earlier of two times, of which the zero time means never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

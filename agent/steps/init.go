@@ -26,15 +26,23 @@ func (i Init) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 	return out, err
 }
 
-// current says which init container the pod is at.
+// current says which init container the pod is at: one that has to end, or else the last sidecar that runs and has to start.
 func (i Init) current(p *Pass) string {
+	waits := ""
 	for n := range p.Pod.Spec.InitContainers {
-		name := p.Pod.Spec.InitContainers[n].Name
-		if c := p.Observed.Latest(name); c != nil && c.Running() && c.SandboxID == p.Actions.SandboxID {
-			return "init container " + name + " to end"
+		spec := &p.Pod.Spec.InitContainers[n]
+		c := p.Observed.Latest(spec.Name)
+		switch {
+		case c == nil || !c.Running() || c.SandboxID != p.Actions.SandboxID:
+		case !plan.Sidecar(spec):
+			return "init container " + spec.Name + " to end"
+		case spec.StartupProbe != nil:
+			waits = "sidecar " + spec.Name + " to pass its startup probe"
+		default:
+			waits = "sidecar " + spec.Name + " to start"
 		}
 	}
-	return ""
+	return waits
 }
 
 // Remove has nothing of its own: init containers stop with the others.

@@ -27,13 +27,16 @@ func (s Probes) Ensure(_ context.Context, p *Pass) (Outcome, error) {
 func targets(p *Pass) []probes.Target {
 	var out []probes.Target
 	for _, c := range p.Observed.Running() {
-		if p.Started[c.Name()] != "" {
-			continue
+		if p.Started[c.Name()] != "" || p.Record.PostStart[c.Id] {
+			continue // told below, or not started before its postStart hook has ended
 		}
-		_, stopping := p.Tasks.Deadline(StopTask(c.Id))
+		_, stopping := p.Record.Stops[c.Id]
 		out = append(out, probes.Target{Name: c.Name(), ContainerID: c.Id, StartedAt: time.Unix(0, c.StartedAt), Terminating: stopping || p.Stop != nil})
 	}
 	for name, id := range p.Started {
+		if p.Record.PostStart[id] {
+			continue
+		}
 		out = append(out, probes.Target{Name: name, ContainerID: id, StartedAt: time.Now()})
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/generate"
@@ -23,14 +24,23 @@ type Sandbox struct {
 		cri.SandboxRuntime
 		Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
 	}
-	Node func() generate.Node
+	Node func(*v1.Pod) generate.Node
 	// Resources returns the pod's resources and overhead for the sandbox's config; either may be nil.
 	Resources func(*v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources)
-	Events    EventSink
+	// Handler returns the runtime handler that the pod's RuntimeClass names, empty for the runtime's own choice.
+	Handler func(*v1.Pod) (string, error)
+	Events  EventSink
 	// RootDir is the agent's root directory.
 	RootDir string
 	// Stopper stops what still runs in a sandbox that was lost.
 	Stopper *Stopper
+	// UserNamespaces gives pods user ids of their own.
+	UserNamespaces interface {
+		// Supported says why a runtime handler cannot use them.
+		Supported(handler string) error
+		// Ensure returns a pod's ids.
+		Ensure(uid types.UID) (*runtimeapi.UserNamespace, error)
+	}
 }
 
 // Name is "sandbox".
@@ -42,10 +52,7 @@ func (s Sandbox) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if p.Actions.SandboxID == "" && !p.Actions.CreateSandbox {
-		for _, k := range p.Actions.Kill {
-			s.Stopper.stop(ctx, p, k)
-		}
-		return Outcome{Halt: true, Waiting: "containers of the lost sandbox to stop"}, nil
+		return Outcome{Halt: true, RetryAt: s.Stopper.stopAll(ctx, p), Waiting: "containers of the lost sandbox to stop"}, nil
 	}
 	attempt := p.Actions.SandboxAttempt
 	if p.Sandbox = p.Observed.Sandbox(); !p.Actions.CreateSandbox {
@@ -93,8 +100,12 @@ func (s Sandbox) clear(ctx context.Context, p *Pass) error {
 // config makes the sandbox's config, which the containers are created with, too.
 func (s Sandbox) config(p *Pass, attempt uint32) error {
 	resources, overhead := s.Resources(p.Pod)
+	if err := s.userNamespace(p); err != nil {
+		return fmt.Errorf("making the sandbox's config: %w", err)
+	}
 	config, err := generate.Sandbox(generate.SandboxInput{
-		Pod: p.Pod, Node: s.Node(), Attempt: attempt, CgroupParent: p.CgroupParent, Resources: resources, Overhead: overhead,
+		Pod: p.Pod, Node: s.Node(p.Pod), Attempt: attempt, CgroupParent: p.CgroupParent, Resources: resources, Overhead: overhead,
+		VolumeGroups: p.VolumeGroups, UserNamespace: p.UserNamespace,
 	})
 	if err != nil {
 		return fmt.Errorf("making the sandbox's config: %w", err)
@@ -107,14 +118,36 @@ func (s Sandbox) config(p *Pass, attempt uint32) error {
 	return nil
 }
 
+// userNamespace has the pod's own ids, for hostUsers: false. What a sandbox was made with is not questioned.
+func (s Sandbox) userNamespace(p *Pass) error {
+	if users := p.Pod.Spec.HostUsers; users == nil || *users {
+		return nil
+	}
+	if p.Actions.CreateSandbox {
+		handler, err := s.Handler(p.Pod)
+		if err == nil {
+			err = s.UserNamespaces.Supported(handler)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	p.UserNamespace, err = s.UserNamespaces.Ensure(p.Pod.UID)
+	return err
+}
+
 // create runs a new sandbox.
 func (s Sandbox) create(ctx context.Context, p *Pass) error {
-	_, warnings := generate.DNS(p.Pod, s.Node().DNS)
-	for _, w := range warnings {
-		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, w.Reason, w.Message)
+	handler, err := s.Handler(p.Pod)
+	if err != nil {
+		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		return fmt.Errorf("running the sandbox: %w", err)
 	}
 	p.Changed = true
-	id, err := s.Runtime.RunPodSandbox(ctx, p.SandboxConfig, "")
+	making, done := finishing(ctx)
+	defer done()
+	id, err := s.Runtime.RunPodSandbox(making, p.SandboxConfig, handler)
 	if err != nil {
 		err = fmt.Errorf("running the sandbox: %w", err)
 		if ctx.Err() == nil {
@@ -123,11 +156,18 @@ func (s Sandbox) create(ctx context.Context, p *Pass) error {
 		return err
 	}
 	p.Sandbox, err = s.Runtime.PodSandboxStatus(ctx, id)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
 		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+err.Error())
 		return fmt.Errorf("asking for the new sandbox %s: %w", id, err)
 	}
 	p.Actions.SandboxID = id
+	_, warnings := generate.DNS(p.Pod, s.Node(p.Pod).DNS)
+	for _, w := range warnings { // once for each sandbox that was made, however often that was tried
+		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, w.Reason, w.Message)
+	}
 	return nil
 }
 

@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/generate"
 	"github.com/berthd/berth/agent/hooks"
+	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/plan"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/cri"
@@ -21,19 +23,15 @@ import (
 // postStartTask is the key, before the container's id, of a postStart hook under way.
 const postStartTask = "postStart/"
 
-// PostStartTask returns the key under which a container's postStart hook runs.
-func PostStartTask(containerID string) string { return postStartTask + containerID }
-
 // Starter creates and starts containers.
 type Starter struct {
 	Runtime cri.ContainerRuntime
 	Volumes *volumes.Manager
 	Hooks   *hooks.Runner
-	// Stopper stops a container whose postStart hook failed.
-	Stopper *Stopper
 	Events  EventSink
 	Node    NodeView
-	Limits  plan.BackoffLimits
+	// Limits are a pod's crash back-off limits.
+	Limits func(*v1.Pod) plan.BackoffLimits
 	// PodLogsDir is where the pods' logs are, LinksDir where the links to them are.
 	PodLogsDir, LinksDir string
 	// Started is called for each container that was started, for metrics.
@@ -42,8 +40,8 @@ type Starter struct {
 
 // NodeView is what starting a container must know of the node.
 type NodeView interface {
-	// Generate returns what package generate must know.
-	Generate() generate.Node
+	// Generate returns what package generate must know to translate a pod.
+	Generate(pod *v1.Pod) generate.Node
 	// HostIPs are the node's addresses.
 	HostIPs() []string
 	// Allocatable is what pods can have of the node.
@@ -52,26 +50,32 @@ type NodeView interface {
 	HostsFile() []byte
 	// Resources are a container's cgroup settings.
 	Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources
-	// Objects are the local ConfigMaps and Secrets.
+	// Objects are the pods' ConfigMaps and Secrets.
 	Objects() generate.Objects
+	// Services are those of a pod's environment; the error is why they are not known yet.
+	Services(pod *v1.Pod) ([]*v1.Service, error)
 }
 
 // startAll starts the containers of the given kinds, in order. One that cannot start does not hold back the others, except that a postStart
-// hook under way holds back those behind it.
+// hook under way, or to come after a pull under way, holds back those behind it: people put a proxy first, and have its hook wait until it answers.
 func (s *Starter) startAll(ctx context.Context, p *Pass, kinds ...plan.Kind) (Outcome, error) {
 	var out Outcome
 	var errs []error
 	for _, start := range p.starting(kinds...) {
 		img, ok := p.Images[start.Container.Name]
 		if !ok || !img.Ready {
+			if hooked(start.Container) && img.Reason == images.ReasonCreating {
+				out.Waiting = "image of " + start.Container.Name + ", whose postStart hook comes first"
+				break
+			}
 			continue
 		}
-		hooked, err := s.start(ctx, p, start)
+		hooking, err := s.start(ctx, p, start)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if hooked {
+		if hooking {
 			out.Waiting = "postStart hook of " + start.Container.Name
 			break
 		}
@@ -79,8 +83,11 @@ func (s *Starter) startAll(ctx context.Context, p *Pass, kinds ...plan.Kind) (Ou
 	return out, errors.Join(errs...)
 }
 
-// start makes one container's next incarnation and starts it; hooked says that its postStart hook is under way.
-func (s *Starter) start(ctx context.Context, p *Pass, start plan.Start) (hooked bool, err error) {
+// hooked reports whether a container has a postStart hook.
+func hooked(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
+
+// start makes one container's next incarnation and starts it; hooking says that its postStart hook is under way.
+func (s *Starter) start(ctx context.Context, p *Pass, start plan.Start) (hooking bool, err error) {
 	name := start.Container.Name
 	defer func() { s.Started(start.Kind, err) }()
 	config, err := s.config(ctx, p, start)
@@ -91,7 +98,9 @@ func (s *Starter) start(ctx context.Context, p *Pass, start plan.Start) (hooked 
 		return false, s.failed(ctx, p, name, "CreateContainerError", err)
 	}
 	p.Changed = true
-	id, err := s.Runtime.CreateContainer(ctx, p.Actions.SandboxID, config, p.SandboxConfig)
+	making, done := finishing(ctx)
+	id, err := s.Runtime.CreateContainer(making, p.Actions.SandboxID, config, p.SandboxConfig)
+	done()
 	if err != nil {
 		return false, s.failed(ctx, p, name, "CreateContainerError", err)
 	}
@@ -99,17 +108,21 @@ func (s *Starter) start(ctx context.Context, p *Pass, start plan.Start) (hooked 
 		p.Log.Warn("log link not made: log collectors will not see this container", "container", name, "err", err)
 	}
 	s.Events.Pod(p.Pod, name, v1.EventTypeNormal, "Created", "Container created")
-	if start.Previous != nil && start.Previous.Exited() {
-		s.backOff(p, start)
-	}
-	if start.Container.Lifecycle != nil && start.Container.Lifecycle.PostStart != nil {
+	if hooked(start.Container) {
 		p.markPostStart(id)
 	}
-	if err := s.Runtime.StartContainer(ctx, id); err != nil {
+	starting, done := finishing(ctx)
+	err = s.Runtime.StartContainer(starting, id)
+	done()
+	if err == nil || answered(ctx, err) {
+		s.count(p, start, id, err)
+	}
+	if err != nil {
 		// The hook stays noted: a start whose answer was lost may have taken place. Without a process the next pass drops the note.
 		return false, s.failed(ctx, p, name, "RunContainerError", err)
 	}
 	s.Events.Pod(p.Pod, name, v1.EventTypeNormal, "Started", "Container started")
+	s.checkSignal(ctx, p, start.Container, id, config.GetStopSignal())
 	delete(p.Waiting, name)
 	p.Started[name] = id
 	if p.Record.PostStart[id] {
@@ -121,24 +134,35 @@ func (s *Starter) start(ctx context.Context, p *Pass, start plan.Start) (hooked 
 
 // failed notes on the pod why a container could not start.
 func (s *Starter) failed(ctx context.Context, p *Pass, name, reason string, err error) error {
-	message := err.Error()
+	message, event := err.Error(), err.Error()
 	if config := (*generate.ConfigError)(nil); errors.As(err, &config) {
-		reason, message = config.Reason, config.Message
+		reason, message, event = config.Reason, config.Message, config.Error() // the status has the kubelet's words alone
 	}
 	if ctx.Err() == nil {
-		s.Events.Pod(p.Pod, name, v1.EventTypeWarning, "Failed", "Error: "+message)
+		s.Events.Pod(p.Pod, name, v1.EventTypeWarning, "Failed", "Error: "+event)
 		p.wait(name, reason, message)
 	}
 	return fmt.Errorf("%s of container %s: %w", reason, name, err)
 }
 
-// backOff raises the container's crash back-off for the restart that was just made.
-func (s *Starter) backOff(p *Pass, start plan.Start) {
-	if p.Record.Backoff == nil {
-		p.Record.Backoff = map[string]plan.Backoff{}
+// answered reports whether an error is the runtime's own word about a container, rather than that it was silent or cut short.
+func answered(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errdefs.IsUnavailable(err) && !errdefs.IsDeadlineExceeded(err) && !errdefs.IsCanceled(err)
+}
+
+// count notes a start that took place or that the runtime says failed: it raises the container's crash back-off where it was a restart. One that was cut off
+// counts for nothing.
+func (s *Starter) count(p *Pass, start plan.Start, id string, err error) {
+	if err != nil {
+		if p.Record.StartFailed == nil {
+			p.Record.StartFailed = map[string]bool{}
+		}
+		p.Record.StartFailed[id] = true
 	}
-	name := start.Container.Name
-	p.Record.Backoff[name] = p.Record.Backoff[name].Next(time.Unix(0, start.Previous.FinishedAt), s.Limits)
+	limits := s.Limits(p.Pod)
+	if start.Previous != nil && start.Previous.Exited() && !limits.Free(start.Previous.ExitCode) {
+		p.Record.RaiseBackoff(start.Container.Name, time.Unix(0, start.Previous.FinishedAt), limits)
+	}
 }
 
 // markPostStart notes before the container runs that its hook has to; an agent that dies meanwhile finds the note.
@@ -159,8 +183,12 @@ func (s *Starter) config(ctx context.Context, p *Pass, start plan.Start) (*runti
 	if p.Pod.Spec.HostNetwork {
 		addrs.PodIPs = addrs.HostIPs
 	}
+	services, err := s.Node.Services(p.Pod)
+	if err != nil {
+		return nil, err
+	}
 	env, err := generate.Env(generate.EnvInput{
-		Pod: p.Pod, Container: c, Objects: s.Node.Objects(), Addresses: addrs, Allocatable: s.Node.Allocatable(),
+		Pod: p.Pod, Container: c, Objects: s.Node.Objects(), Addresses: addrs, Allocatable: s.Node.Allocatable(), Services: services, EnvFile: s.envFile(p),
 	})
 	if err != nil {
 		return nil, err
@@ -169,9 +197,15 @@ func (s *Starter) config(ctx context.Context, p *Pass, start plan.Start) (*runti
 	if err != nil {
 		return nil, err
 	}
+	targetID, err := target(p, c.Name)
+	if err != nil {
+		return nil, err
+	}
 	return generate.Container(generate.ContainerInput{
-		Pod: p.Pod, Container: c, Node: s.Node.Generate(), RestartCount: int(start.Attempt),
+		TargetID: targetID,
+		Pod:      p.Pod, Container: c, Node: s.Node.Generate(p.Pod), RestartCount: int(start.Attempt),
 		Image: p.Images[c.Name].Image, Env: env, Mounts: mounts, Resources: s.Node.Resources(p.Pod, c),
+		VolumeGroups: p.VolumeGroups, UserNamespace: p.UserNamespace,
 	})
 }
 
@@ -180,7 +214,7 @@ func (s *Starter) mounts(ctx context.Context, p *Pass, start plan.Start) (genera
 	c := start.Container
 	in := generate.MountInput{Volumes: make(map[string]generate.Volume, len(p.Volumes))}
 	for name, m := range p.Volumes {
-		in.Volumes[name] = generate.Volume{HostPath: m.HostPath, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
+		in.Volumes[name] = generate.Volume{HostPath: m.HostPath, Image: m.Image, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
 	}
 	in.SubPath = func(index int, volume, subPath string) (string, error) {
 		return s.Volumes.SubPath(ctx, p.Pod.UID, volumes.SubPathMount{
@@ -189,7 +223,7 @@ func (s *Starter) mounts(ctx context.Context, p *Pass, start plan.Start) (genera
 	}
 	if generate.NeedsHostsFile(p.Pod, p.PodIPs) {
 		content, err := generate.HostsFile(generate.HostsInput{
-			Pod: p.Pod, PodIPs: p.PodIPs, ClusterDomain: s.Node.Generate().DNS.ClusterDomain, NodeFile: s.Node.HostsFile(),
+			Pod: p.Pod, PodIPs: p.PodIPs, ClusterDomain: s.Node.Generate(p.Pod).DNS.ClusterDomain, NodeFile: s.Node.HostsFile(),
 		})
 		if err != nil {
 			return in, err
@@ -208,34 +242,32 @@ func (s *Starter) mounts(ctx context.Context, p *Pass, start plan.Start) (genera
 	return in, nil
 }
 
-// postStart runs the container's hook beside the worker. A hook that fails has the container stopped, as upstream does; one that was
-// cut off by the agent's end, or whose container could not be stopped, stays noted and runs again.
+// postStart runs the container's hook beside the worker. A hook that fails has the container stopped, as upstream does, which [Collect] sees to; one that
+// was cut off by the agent's end stays noted and runs again.
 func (s *Starter) postStart(p *Pass, c *v1.Container, id string) {
 	pod, podIP, log := p.Pod, first(p.PodIPs), p.Log
 	if pod.Spec.HostNetwork {
 		podIP = first(s.Node.HostIPs())
 	}
-	p.Tasks.Start(PostStartTask(id), time.Time{}, func(ctx context.Context) error {
+	p.start(postStartTask+id, func(ctx context.Context) error {
 		err := s.Hooks.Run(ctx, pod, podIP, c, id, c.Lifecycle.PostStart)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		log.Warn("postStart hook failed: the container is stopped", "container", c.Name, "err", err)
-		s.Events.Pod(pod, c.Name, v1.EventTypeWarning, hooks.ReasonFailedPostStartHook, hooks.MessageFailedPostStartHook)
-		return errors.Join(err, s.Stopper.end(ctx, ending{
-			pod: pod, spec: c, id: id, podIP: podIP, hook: c.Lifecycle.PreStop, grace: time.Duration(podGrace(pod)) * time.Second,
-			message: hooks.ReasonFailedPostStartHook, log: log,
-		}))
+		s.Events.Pod(pod, c.Name, v1.EventTypeWarning, hooks.ReasonFailedPostStartHook, hooks.Message(hooks.ReasonFailedPostStartHook, err))
+		s.Events.Pod(pod, c.Name, v1.EventTypeNormal, "Killing", hooks.ReasonFailedPostStartHook)
+		return err
 	})
 }
 
 // Resume runs the hooks that an earlier run of the agent noted and did not see the end of.
 func (s *Starter) Resume(p *Pass) {
 	for _, c := range p.Observed.Running() {
-		if _, active := p.Tasks.Deadline(PostStartTask(c.Id)); active || !p.Record.PostStart[c.Id] {
+		if _, stopping := p.Record.Stops[c.Id]; stopping || p.Busy(c.Id) != "" || !p.Record.PostStart[c.Id] {
 			continue
 		}
-		if spec := findContainer(p.Pod, c.Name()); spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil {
+		if spec, _ := plan.FindContainer(p.Pod, c.Name()); spec != nil && hooked(spec) {
 			s.postStart(p, spec, c.Id)
 		}
 	}
@@ -268,7 +300,7 @@ func (s *Starter) waits(p *Pass, out *Outcome) {
 		p.wait(w.Name, "CrashLoopBackOff", message)
 		s.Events.Pod(p.Pod, w.Name, v1.EventTypeWarning, "BackOff",
 			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", w.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID))
-		out.RetryAt = earlier(out.RetryAt, w.Until)
+		out.RetryAt = Earlier(out.RetryAt, w.Until)
 		out.Waiting = message
 	}
 }
@@ -295,16 +327,4 @@ func first(list []string) string {
 		return ""
 	}
 	return list[0]
-}
-
-// findContainer returns the spec of an init or app container by name, nil where the pod has none.
-func findContainer(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

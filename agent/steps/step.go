@@ -11,7 +11,6 @@ package steps
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -49,13 +48,29 @@ type Outcome struct {
 	Note string
 }
 
+// Earlier returns the earlier of two times, of which the zero time means never.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // Rejection is the error that ends a pod for good: phase Failed with this reason.
 type Rejection struct {
 	Reason, Message string
+	// Detail is what is known beyond the message that the pod's status gets; it may be empty.
+	Detail string
 }
 
-// Error returns the message.
-func (r *Rejection) Error() string { return fmt.Sprintf("%s: %s", r.Reason, r.Message) }
+// Error returns all that is known.
+func (r *Rejection) Error() string {
+	text := r.Reason + ": " + r.Message
+	if r.Detail != "" {
+		text += ": " + r.Detail
+	}
+	return text
+}
 
 // Pass is one pass over one pod: what it starts from, and what the steps find on their way for those behind them.
 type Pass struct {
@@ -64,18 +79,26 @@ type Pass struct {
 	Actions  plan.Actions
 	Record   *checkpoint.Record
 	Tasks    *tasks.Group
-	Log      *slog.Logger
+	// Ended says how tasks ended since the last pass, by key; [Collect] sets it.
+	Ended map[string]error
+	Log   *slog.Logger
 	// Stop is why the pod ends; nil while it runs. Forget says that its records must go.
 	Stop   *worker.Stop
 	Forget bool
 
+	// Limits is the pod by which its cgroup is limited while a resize is under way; nil for Pod.
+	Limits *v1.Pod
 	// CgroupParent is what the runtime is given as the pod's cgroup.
 	CgroupParent string
 	Volumes      volumes.Mounts
+	// VolumeGroups are the groups that the pod's processes get for its volumes' sake.
+	VolumeGroups []int64
 	// Sandbox and SandboxConfig are the sandbox in use and the config it has or had.
 	Sandbox       *runtimeapi.PodSandboxStatus
 	SandboxConfig *runtimeapi.PodSandboxConfig
 	PodIPs        []string
+	// UserNamespace are the pod's ids, with hostUsers: false.
+	UserNamespace *runtimeapi.UserNamespace
 	Images        map[string]images.Result
 	// Waiting says of containers that do not run why.
 	Waiting map[string]status.Reason
@@ -85,8 +108,32 @@ type Pass struct {
 	Started map[string]string
 	// Save writes the record now.
 	Save func() error
+	// Early says that Observed shows exits that the runtime does not list yet: good for telling, not for deciding.
+	Early bool
+	// busy are the keys of the tasks that were active when the pass began, or that it started.
+	busy map[string]bool
 	// Changed is set by a step that changed something in the runtime, so that the status must be derived from a new look.
 	Changed bool
+}
+
+// Busy returns what is under way on a container, empty where nothing is.
+func (p *Pass) Busy(containerID string) plan.Operation {
+	active := func(key string) bool { return p.busy[key] || p.Tasks.Has(key) }
+	switch {
+	case active(stopTask + containerID), active(preStopTask + containerID):
+		return plan.Stopping
+	case active(postStartTask + containerID):
+		return plan.PostStart
+	}
+	return ""
+}
+
+// start starts a task, unless one of that key is active or was in this pass.
+func (p *Pass) start(key string, task func(context.Context) error) {
+	if !p.busy[key] {
+		p.busy[key] = true
+		p.Tasks.Start(key, task)
+	}
 }
 
 // wait notes why a container does not run.

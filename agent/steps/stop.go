@@ -3,34 +3,47 @@ package steps
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/hooks"
 	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/cri"
 )
 
-// stopTask is the key, before the container's id, of a container being stopped.
-const stopTask = "stop/"
+// stopTask and preStopTask are the keys, before the container's id, of a container being stopped by the runtime and of its preStop hook.
+const (
+	stopTask    = "stop/"
+	preStopTask = "preStop/"
+)
 
-// StopTask returns the key under which a container is stopped.
-func StopTask(containerID string) string { return stopTask + containerID }
+// ofContainer reports whether a task of that key is about a container.
+func ofContainer(key string) bool {
+	return strings.HasPrefix(key, stopTask) || strings.HasPrefix(key, preStopTask) || strings.HasPrefix(key, postStartTask)
+}
 
 const (
 	// minGrace is the least time that a container gets between its stop signal and SIGKILL, hooks or not (upstream's
 	// minimumGracePeriodInSeconds).
 	minGrace = 2 * time.Second
-	// defaultGrace is the grace of a pod of which nothing is known, in seconds (core/v1 DefaultTerminationGracePeriodSeconds).
-	defaultGrace = 30
+	// maxGraceSeconds is the longest grace that a time.Duration can hold.
+	maxGraceSeconds = math.MaxInt64 / int64(time.Second)
+	// awayRetry and stopRetry are how long to wait at most before a runtime that is away, or that failed to stop a container, is asked again.
+	awayRetry = time.Second
+	stopRetry = 10 * time.Second
 )
 
-// Stopper stops containers.
+// Stopper stops containers. A stop, once begun, is in the pod's record until the container has ended, so that whoever goes on with it, after a failure or as
+// another run of the agent, neither runs the hook again nor begins the grace anew:
+//
+//	begun ── preStop hook, if any ──▶ hooked ── its turn, or no grace left ──▶ signaled ──▶ ended
 type Stopper struct {
 	Runtime cri.ContainerRuntime
 	Hooks   *hooks.Runner
@@ -39,128 +52,172 @@ type Stopper struct {
 	HostIPs func() []string
 }
 
-// stop begins to stop a container: its preStop hook, then its stop signal, then SIGKILL, all within the grace.
-func (s *Stopper) stop(ctx context.Context, p *Pass, k plan.Kill) {
-	e := ending{pod: p.Pod, spec: k.Spec, id: k.Container.Id, podIP: s.podIP(p), hook: s.preStop(k), grace: s.grace(p, k), message: k.Message, log: p.Log}
-	if e.spec == nil {
-		e.spec = &v1.Container{Name: k.Container.Name()}
+// stopAll begins or goes on with every stop that plan asked for, and returns when a pass has to go on without being woken; zero for never.
+func (s *Stopper) stopAll(ctx context.Context, p *Pass) (again time.Time) {
+	for _, k := range p.Actions.Kill {
+		again = Earlier(again, s.stop(ctx, p, k))
 	}
-	p.Tasks.Cancel(ctx, PostStartTask(e.id))
-	p.Tasks.Start(StopTask(e.id), time.Now().Add(e.grace), func(ctx context.Context) error { return s.end(ctx, e) })
+	return again
 }
 
-// ending is all that stopping one container takes.
-type ending struct {
-	pod       *v1.Pod
-	spec      *v1.Container
-	id, podIP string
-	hook      *v1.LifecycleHandler
-	grace     time.Duration
-	message   string
-	log       *slog.Logger
+// Resume goes on with the stops that have begun, before the pass meets anything that may fail: whatever else a pod lacks, a container whose hook has run
+// gets its signal.
+func (s *Stopper) Resume(ctx context.Context, p *Pass) {
+	for _, k := range p.Actions.Kill {
+		if k.Reason == plan.KillBegun {
+			s.stop(ctx, p, k)
+		}
+	}
 }
 
-// end stops a container and returns once it has ended.
-func (s *Stopper) end(ctx context.Context, e ending) error {
-	s.Events.Pod(e.pod, e.spec.Name, v1.EventTypeNormal, "Killing", e.message)
-	begin := time.Now()
-	if e.hook != nil && e.grace > 0 {
-		err := bounded(ctx, e.grace, func(ctx context.Context) error { return s.Hooks.Run(ctx, e.pod, e.podIP, e.spec, e.id, e.hook) })
+// stop begins to stop a container or goes on with it, by one step in each pass. It returns when a pass has to go on without being woken, zero where the
+// end of a task will wake the worker.
+func (s *Stopper) stop(ctx context.Context, p *Pass, k plan.Kill) (again time.Time) {
+	id := k.Container.Id
+	if p.Busy(id) == plan.Stopping {
+		return time.Time{}
+	}
+	if _, begun := p.Record.Stops[id]; !begun {
+		p.Tasks.Cancel(ctx, postStartTask+id)
+		p.begin(id, s.grace(p, k))
+		p.condemn(k)
+		s.Events.Pod(p.Pod, k.Container.Name(), v1.EventTypeNormal, "Killing", k.Message)
+	}
+	stop, spec := p.Record.Stops[id], specOf(k)
+	left := stop.Left(time.Now())
+	switch {
+	case spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && !stop.Hooked && left > 0:
+		s.hook(p, spec, id, left)
+	case k.Held && left > 0:
+		return time.Now().Add(left)
+	default:
+		s.signal(p, spec.Name, id)
+	}
+	return time.Time{}
+}
+
+// begin notes that a container is being stopped from now on.
+func (p *Pass) begin(id string, grace time.Duration) {
+	if p.Record.Stops == nil {
+		p.Record.Stops = map[string]plan.ContainerStop{}
+	}
+	p.Record.Stops[id] = plan.ContainerStop{Since: time.Now(), Grace: grace}
+}
+
+// condemn notes that a container is to start again whatever it ends with, where it is, before anything of its stop is done.
+func (p *Pass) condemn(k plan.Kill) {
+	if !k.Again {
+		return
+	}
+	p.Record.Condemn(k.Container.Id)
+	if err := p.Save(); err != nil {
+		p.Log.Warn("kill not noted: should the agent end before it is, the container may not start again", "container", k.Container.Name(), "err", err)
+	}
+}
+
+// hook runs a container's preStop hook for no longer than the grace that is left. Its end is noted by [Collect].
+func (s *Stopper) hook(p *Pass, spec *v1.Container, id string, left time.Duration) {
+	pod, podIP, log := p.Pod, s.podIP(p), p.Log
+	p.start(preStopTask+id, func(ctx context.Context) error {
+		bounded, cancel := context.WithTimeoutCause(ctx, left, errors.New("the grace period is over"))
+		defer cancel()
+		err := s.Hooks.Run(bounded, pod, podIP, spec, id, spec.Lifecycle.PreStop)
 		if err != nil && ctx.Err() == nil {
-			e.log.Warn("preStop hook failed: the container is stopped all the same", "container", e.spec.Name, "err", err)
-			s.Events.Pod(e.pod, e.spec.Name, v1.EventTypeWarning, hooks.ReasonFailedPreStopHook, hooks.MessageFailedPreStopHook)
+			log.Warn("preStop hook failed: the container is stopped all the same", "container", spec.Name, "err", err)
+			s.Events.Pod(pod, spec.Name, v1.EventTypeWarning, hooks.ReasonFailedPreStopHook, hooks.Message(hooks.ReasonFailedPreStopHook, err))
 		}
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err := s.stopNow(ctx, e.id, max(e.grace-time.Since(begin), minGrace)); err != nil {
-		if ctx.Err() == nil {
-			s.Events.Pod(e.pod, "", v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
-		}
-		return fmt.Errorf("stopping container %s: %w", e.spec.Name, err)
-	}
-	return nil
+		return err
+	})
 }
 
-// shorten cuts short the stops under way that would outlast the grace that is now given: the hook is given up, and the stop signal sent again.
+// signal has the runtime stop a container.
+func (s *Stopper) signal(p *Pass, name, id string) {
+	stop := p.Record.Stops[id]
+	stop.Signaled = true
+	p.Record.Stops[id] = stop
+	pod, log := p.Pod, p.Log
+	p.start(stopTask+id, func(ctx context.Context) error { return s.end(ctx, pod, name, id, stop, log) })
+}
+
+// end has the runtime stop a container, again and again until it has ended or ctx does: the grace that is left shrinks meanwhile.
+func (s *Stopper) end(ctx context.Context, pod *v1.Pod, name, id string, stop plan.ContainerStop, log *slog.Logger) error {
+	for wait := 100 * time.Millisecond; ; wait *= 2 {
+		err := s.Runtime.StopContainer(ctx, id, max(stop.Left(time.Now()), minGrace))
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		limit := awayRetry
+		if !errdefs.IsUnavailable(err) {
+			if s.ended(ctx, id) {
+				return nil
+			}
+			limit = stopRetry
+			log.Warn("container not stopped; it is tried again", "container", name, "err", err)
+			s.Events.Pod(pod, "", v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
+		}
+		if wait = min(wait, limit); !tasks.Sleep(ctx, wait) {
+			return err
+		}
+	}
+}
+
+// ended reports whether the runtime says that a container has ended or is gone.
+func (s *Stopper) ended(ctx context.Context, id string) bool {
+	status, err := s.Runtime.ContainerStatus(ctx, id)
+	return errdefs.IsNotFound(err) || err == nil && status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+}
+
+// shorten cuts short the stops under way that have more grace left than is now given: a hook is given up, and a stop signal sent again.
 func (s *Stopper) shorten(ctx context.Context, p *Pass) {
 	if p.Stop == nil || p.Stop.Grace == nil {
 		return
 	}
 	for _, c := range p.Observed.Running() {
-		k := plan.Kill{Container: c, Spec: findContainer(p.Pod, c.Name()), Reason: plan.KillPod, Message: "Stopping container " + c.Name()}
-		deadline, active := p.Tasks.Deadline(StopTask(c.Id))
-		grace := max(s.grace(p, k), minGrace)
-		if !active || !time.Now().Add(grace+time.Second).Before(deadline) {
-			continue
-		}
-		p.Tasks.Cancel(ctx, StopTask(c.Id))
-		p.Tasks.Start(StopTask(c.Id), time.Now().Add(grace), func(ctx context.Context) error {
-			return s.stopNow(ctx, c.Id, grace)
-		})
+		s.hasten(ctx, p, c, s.grace(p, plan.Kill{Container: c}))
 	}
 }
 
-// stopNow has the runtime stop the container. While the runtime is away it waits for it to come back, so that a hook that has run is not run again.
-func (s *Stopper) stopNow(ctx context.Context, id string, grace time.Duration) error {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := s.Runtime.StopContainer(ctx, id, grace)
-		if !errdefs.IsUnavailable(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(wait):
-		}
+// hasten cuts short a container's stop under way that has more than grace left.
+func (s *Stopper) hasten(ctx context.Context, p *Pass, c *plan.Container, grace time.Duration) {
+	stop, begun := p.Record.Stops[c.Id]
+	if !begun || stop.Left(time.Now()) < max(grace, minGrace)+time.Second {
+		return
+	}
+	for _, key := range []string{preStopTask + c.Id, stopTask + c.Id} {
+		p.Tasks.Cancel(ctx, key)
+		delete(p.busy, key)
+	}
+	p.Record.Stops[c.Id] = plan.ContainerStop{Since: time.Now(), Grace: grace, Hooked: true}
+	if stop.Signaled {
+		s.signal(p, c.Name(), c.Id)
 	}
 }
 
-// bounded runs a hook for no longer than the grace.
-func bounded(ctx context.Context, grace time.Duration, hook func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, grace, errors.New("the grace period is over"))
-	defer cancel()
-	return hook(ctx)
-}
-
-// preStop returns the container's hook: the spec's, or for a pod of which the spec is gone the one that its annotations keep.
-func (s *Stopper) preStop(k plan.Kill) *v1.LifecycleHandler {
+// specOf returns the spec of a container that is to be stopped: the pod's, or for a pod of which the spec is gone as much as the container's annotations keep.
+func specOf(k plan.Kill) *v1.Container {
 	if k.Spec != nil {
-		if k.Spec.Lifecycle == nil {
-			return nil
-		}
-		return k.Spec.Lifecycle.PreStop
+		return k.Spec
 	}
-	id, err := cri.ParseContainer(k.Container.Labels, k.Container.Annotations)
-	if err != nil {
-		return nil
+	spec := &v1.Container{Name: k.Container.Name()}
+	if id, err := cri.ParseContainer(k.Container.Labels, k.Container.Annotations); !errors.Is(err, cri.ErrForeign) {
+		spec.Ports, spec.Lifecycle = id.Ports, &v1.Lifecycle{PreStop: id.PreStop}
 	}
-	return id.PreStop
+	return spec
 }
 
-// grace returns how long the container has from now: what the stop asks for, else the failed probe's, else the pod's. A sidecar, which waits for its turn when
-// the pod ends, has what those before it left of the pod's.
+// grace returns how long a container has from the beginning of its stop: nothing where all start again, what the pod's stop asks for, else the failed probe's,
+// else the pod's.
 func (s *Stopper) grace(p *Pass, k plan.Kill) time.Duration {
 	seconds := podGrace(p.Pod)
 	switch {
+	case k.Reason == plan.KillRestartAll:
+		seconds = 0
 	case p.Stop != nil && p.Stop.Grace != nil:
 		seconds = *p.Stop.Grace
 	case k.Grace != nil:
 		seconds = *k.Grace
 	}
-	grace := time.Duration(seconds) * time.Second
-	if p.Stop != nil && grace > 0 && sidecar(p.Pod, k.Container.Name()) {
-		return max(grace-time.Since(p.Stop.Since), minGrace)
-	}
-	return grace
-}
-
-// sidecar reports whether the named container is an init container that goes on running.
-func sidecar(pod *v1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
-		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-	})
+	return time.Duration(min(max(seconds, 0), maxGraceSeconds)) * time.Second
 }
 
 // podGrace returns the pod's own grace in seconds.
@@ -171,7 +228,7 @@ func podGrace(pod *v1.Pod) int64 {
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return *pod.Spec.TerminationGracePeriodSeconds
 	default:
-		return defaultGrace
+		return v1.DefaultTerminationGracePeriodSeconds
 	}
 }
 

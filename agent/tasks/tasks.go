@@ -1,7 +1,7 @@
 // Package tasks runs what takes long for one pod (stopping a container, a lifecycle hook) beside its worker's passes.
 //
 // Purpose: a pass never blocks on a grace period or a hook: it starts a task under a key, and later passes see that the key is active, or
-// collect how it ended. The end of a task wakes the worker.
+// see how it ended. The end of a task wakes the worker.
 //
 // Truth owned: which long operations of a pod are under way.
 //
@@ -11,6 +11,7 @@ package tasks
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,9 +28,8 @@ type Group struct {
 }
 
 type task struct {
-	deadline time.Time
-	cancel   context.CancelFunc
-	done     chan struct{}
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
 // New returns a group whose tasks live at most as long as ctx; wake is called after each has ended.
@@ -37,16 +37,15 @@ func New(ctx context.Context, wake func()) *Group {
 	return &Group{ctx: ctx, wake: wake, active: map[string]*task{}, ended: map[string]error{}}
 }
 
-// Start runs fn under key, unless a task of that key is active; it reports whether it did. deadline says by when the task will have ended, for
-// [Group.Deadline]; it is not enforced.
-func (g *Group) Start(key string, deadline time.Time, fn func(context.Context) error) bool {
+// Start runs fn under key, unless a task of that key is active; it reports whether it did.
+func (g *Group) Start(key string, fn func(context.Context) error) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.active[key]; ok || g.ctx.Err() != nil {
 		return false
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
-	t := &task{deadline: deadline, cancel: cancel, done: make(chan struct{})}
+	t := &task{cancel: cancel, done: make(chan struct{})}
 	g.active[key] = t
 	delete(g.ended, key)
 	g.wg.Go(func() {
@@ -62,35 +61,31 @@ func (g *Group) Start(key string, deadline time.Time, fn func(context.Context) e
 	return true
 }
 
-// Active returns the keys of the active tasks and when each will have ended.
-func (g *Group) Active() map[string]time.Time {
+// Active returns the keys of the active tasks, sorted.
+func (g *Group) Active() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := make(map[string]time.Time, len(g.active))
-	for key, t := range g.active {
-		out[key] = t.deadline
-	}
-	return out
+	return slices.Sorted(maps.Keys(g.active))
 }
 
-// Deadline returns when the active task of that key will have ended; false where none is active.
-func (g *Group) Deadline(key string) (time.Time, bool) {
+// Has reports whether a task of that key is active.
+func (g *Group) Has(key string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, ok := g.active[key]
-	if !ok {
-		return time.Time{}, false
-	}
-	return t.deadline, true
+	return g.active[key] != nil
 }
 
-// Collect returns how tasks ended since the last call, by key.
-func (g *Group) Collect() map[string]error {
+// Look returns in one look the keys of the active tasks, and how tasks ended since the last look, by key: a task is never in neither.
+func (g *Group) Look() (active map[string]bool, ended map[string]error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := maps.Clone(g.ended)
+	active = make(map[string]bool, len(g.active))
+	for key := range g.active {
+		active[key] = true
+	}
+	ended = maps.Clone(g.ended)
 	clear(g.ended)
-	return out
+	return active, ended
 }
 
 // Cancel ends the task of that key and waits until it has returned, or ctx ends.
@@ -110,3 +105,15 @@ func (g *Group) Cancel(ctx context.Context, key string) {
 
 // Wait joins all tasks.
 func (g *Group) Wait() { g.wg.Wait() }
+
+// Sleep waits for d and reports whether ctx lasted.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -9,6 +9,7 @@ package timeline
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -37,7 +38,7 @@ type Entry struct {
 	// Count is how many passes in a row ended so.
 	Count   int     `json:"count"`
 	Outcome Outcome `json:"outcome"`
-	// Message says what was done, what is waited for, or the error; at most 1 KiB of it is kept.
+	// Message says what was done, what is waited for, or the error, in one line; at most 1 KiB of it is kept.
 	Message string `json:"message,omitempty"`
 }
 
@@ -49,20 +50,49 @@ const (
 	maxMessage = 1024
 )
 
+// Begun is a step that has begun and not ended.
+type Begun struct {
+	Step  string
+	Since time.Time
+}
+
 // Book has the story of each pod.
 type Book struct {
-	mu   sync.Mutex
-	pods map[types.UID][]Entry
+	mu    sync.Mutex
+	pods  map[types.UID][]Entry
+	begun map[types.UID]Begun
 }
 
 // New returns an empty book.
-func New() *Book { return &Book{pods: map[types.UID][]Entry{}} }
+func New() *Book { return &Book{pods: map[types.UID][]Entry{}, begun: map[types.UID]Begun{}} }
+
+// Begin notes that a step of the pod is under way, until [Book.Add] tells how it ended or another one begins.
+func (b *Book) Begin(uid types.UID, step string, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun[uid] = Begun{Step: step, Since: at}
+}
+
+// End notes that the pod's step ended with nothing to tell.
+func (b *Book) End(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.begun, uid)
+}
+
+// UnderWay returns the pod's step that has begun and not ended; the zero value where there is none.
+func (b *Book) UnderWay(uid types.UID) Begun {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun[uid]
+}
 
 // Add writes an entry. One that says what the pod's last entry of that step says, with no other outcome of that step between, is counted there.
 func (b *Book) Add(uid types.UID, e Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e.Last, e.Count, e.Message = e.End, 1, cut(e.Message)
+	delete(b.begun, uid)
+	e.Last, e.Count, e.Message = e.End, 1, cut(oneLine(e.Message))
 	story := b.pods[uid]
 	for i := len(story) - 1; i >= 0; i-- {
 		last := &story[i]
@@ -94,6 +124,22 @@ func (b *Book) Forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.pods, uid)
+	delete(b.begun, uid)
+}
+
+// oneLine puts semicolons between the lines of a message: where several things failed each has one.
+func oneLine(s string) string {
+	s = strings.TrimSpace(s)
+	if !strings.Contains(s, "\n") {
+		return s
+	}
+	var lines []string
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 // cut bounds a message without cutting a character in two.

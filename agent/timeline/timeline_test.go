@@ -112,3 +112,32 @@ func TestConcurrentUse(t *testing.T) {
 		t.Errorf("%d passes are counted", total)
 	}
 }
+
+func TestUnderWay(t *testing.T) {
+	b := New()
+	b.Begin("u", "admit", begin)
+	b.Begin("u", "sandbox", begin.Add(time.Second))
+	if got := b.UnderWay("u"); got.Step != "sandbox" || !got.Since.Equal(begin.Add(time.Second)) {
+		t.Errorf("under way %+v", got)
+	}
+	for name, end := range map[string]func(){
+		"told":      func() { b.Add("u", at(0, "sandbox", Done, "")) },
+		"not told":  func() { b.End("u") },
+		"forgotten": func() { b.Forget("u") },
+	} {
+		b.Begin("u", "sandbox", begin)
+		end()
+		if got := b.UnderWay("u"); got != (Begun{}) {
+			t.Errorf("%s: still under way %+v", name, got)
+		}
+	}
+}
+
+// What several failures say stands in one line.
+func TestSeveralLines(t *testing.T) {
+	b := New()
+	b.Add("u", Entry{Step: "remove volumes", Message: "unmounting a: busy\n  unmounting b: busy\n\n"})
+	if got := b.Get("u")[0].Message; got != "unmounting a: busy; unmounting b: busy" {
+		t.Errorf("message %q", got)
+	}
+}

@@ -243,12 +243,18 @@ func (w *writer) fillFile(name string, c content) error {
 	if _, err := file.Write(c.data); err != nil {
 		return err
 	}
-	mode := c.mode
+	mode, owner, group := c.mode, -1, -1
+	if c.owner != nil {
+		owner = int(*c.owner)
+	}
 	if w.group != nil {
-		if err := file.Chown(-1, int(*w.group)); err != nil {
+		group = int(*w.group)
+		mode |= fsGroupFileBits
+	}
+	if owner >= 0 || group >= 0 {
+		if err := file.Chown(owner, group); err != nil {
 			return err
 		}
-		mode |= fsGroupFileBits
 	}
 	if err := file.Chmod(mode); err != nil {
 		return err

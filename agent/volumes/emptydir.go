@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 )
@@ -18,11 +20,18 @@ const (
 	pluginSecret      = "kubernetes.io~secret"
 	pluginDownwardAPI = "kubernetes.io~downward-api"
 	pluginProjected   = "kubernetes.io~projected"
+	pluginLocal       = "kubernetes.io~local-volume"
+	pluginNFS         = "kubernetes.io~nfs"
+	pluginCSI         = "kubernetes.io~csi"
+	// pluginClaim is berth's own: a kubelet asks the API server what is behind a claim.
+	pluginClaim = "berth.dev~claim"
 )
 
 const (
 	// volumeMode is the mode of a volume's root: the directory above it keeps others out.
 	volumeMode fs.FileMode = 0o777
+	// memoryMode is that of a volume in memory: a kubelet leaves the root of a tmpfs as the kernel makes it, sticky.
+	memoryMode = volumeMode | fs.ModeSticky
 	// fsGroupDirBits are added to directories of a pod with an fsGroup: what is created there belongs to the group, too.
 	fsGroupDirBits fs.FileMode = fs.ModeSetgid | 0o110
 	// readyFile says that a volume's directory was fully set up.
@@ -31,30 +40,47 @@ const (
 	wrapped = "wrapped_"
 )
 
+// The file systems that volumes are made on.
+const (
+	onDisk      = ""
+	onTmpfs     = "tmpfs"
+	onHugePages = "hugetlbfs"
+)
+
 // storage is a directory to be made for a volume.
 type storage struct {
 	// plugin and volume make its path.
 	plugin, volume string
 	// meta is the directory of its ready file.
 	meta string
-	// memory asks for a tmpfs, of at most size bytes.
-	memory bool
-	size   int64
+	// fs is what is mounted on the directory: onDisk for nothing.
+	fs string
+	// size bounds a tmpfs, in bytes; 0 is the kernel's own bound.
+	size int64
+	// pageSize is that of huge pages, in bytes.
+	pageSize int64
 }
 
 func (s *storage) dir() string   { return "volumes/" + s.plugin + "/" + s.volume }
 func (s *storage) ready() string { return "plugins/" + pluginEmptyDir + "/" + s.meta + "/" + readyFile }
 
-// emptyDir brings up an emptyDir. Once it is up it belongs to the containers: neither its mode nor its contents are touched again.
+// emptyDir brings up an emptyDir. Once it is up it belongs to the containers: neither its mode nor its contents are touched again. A size limit bounds
+// a tmpfs; that of one on disk is for eviction, which measures.
 func (b *bringUp) emptyDir(i int, volume *v1.Volume) (Mount, bool, error) {
 	s := storage{plugin: pluginEmptyDir, volume: volume.Name, meta: volume.Name}
-	switch medium := volume.EmptyDir.Medium; medium {
-	case v1.StorageMediumDefault:
-	case v1.StorageMediumMemory:
-		s.memory = true
+	switch medium := volume.EmptyDir.Medium; {
+	case medium == v1.StorageMediumDefault:
+	case medium == v1.StorageMediumMemory:
+		s.fs = onTmpfs
 		s.size = memorySize(b.pod, volume.EmptyDir, b.m.cfg.NodeAllocatable)
+	case strings.HasPrefix(string(medium), string(v1.StorageMediumHugePages)):
+		s.fs = onHugePages
+		var err error
+		if s.pageSize, err = hugePageSize(b.pod, medium); err != nil {
+			return Mount{}, false, err
+		}
 	default:
-		return Mount{}, false, unsupported("spec.volumes[%d].emptyDir.medium: medium %q is not supported", i, medium)
+		return Mount{}, false, unsupported("spec.volumes[%d].emptyDir.medium: unknown storage medium %q", i, medium)
 	}
 	if err := b.storage(&s); err != nil {
 		return Mount{}, false, err
@@ -74,10 +100,10 @@ func (b *bringUp) storage(s *storage) error {
 	if err := b.root.Mkdir(s.dir(), volumeMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := b.setVolumeMode(s.dir()); err != nil {
+	if err := b.setVolumeMode(s.dir(), volumeMode); err != nil {
 		return err
 	}
-	if s.memory {
+	if s.fs != onDisk {
 		if err := b.mountStorage(s); err != nil {
 			return err
 		}
@@ -85,25 +111,30 @@ func (b *bringUp) storage(s *storage) error {
 	return b.setReady(s)
 }
 
-// mountStorage mounts the tmpfs, unless that was done before the agent was killed.
+// mountStorage mounts the file system, unless that was done before the agent was killed.
 func (b *bringUp) mountStorage(s *storage) error {
 	target := filepath.Join(b.path, s.dir())
 	mounted, err := isMountPoint(target)
 	if err != nil {
 		return err
 	}
-	if !mounted {
-		if err := b.m.mountTmpfs(target, s.size); err != nil {
-			return err
-		}
+	switch {
+	case mounted:
+	case s.fs == onHugePages:
+		err = b.m.mountHugePages(target, s.pageSize)
+	default:
+		err = b.m.mountTmpfs(target, s.size)
 	}
-	if b.fsGroup() == nil {
-		return nil // the root of a tmpfs is writable for all, as the kubelet leaves it
+	if err != nil {
+		return err
 	}
-	return b.setVolumeMode(s.dir())
+	if s.fs == onTmpfs {
+		return b.setVolumeMode(s.dir(), memoryMode)
+	}
+	return b.setVolumeMode(s.dir(), volumeMode)
 }
 
-// isUp says whether the directory was fully set up, and is still mounted where it is a tmpfs.
+// isUp says whether the directory was fully set up, and its file system is still mounted where it has one.
 func (b *bringUp) isUp(s *storage) (bool, error) {
 	info, err := b.root.Lstat(s.dir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,13 +146,13 @@ func (b *bringUp) isUp(s *storage) (bool, error) {
 	if !info.IsDir() {
 		return false, fmt.Errorf("%s exists and is not a directory", filepath.Join(b.path, s.dir()))
 	}
-	if s.memory {
+	if s.fs != onDisk {
 		path := filepath.Join(b.path, s.dir())
 		if mounted, err := isMountPoint(path); err != nil || !mounted {
 			return false, err
 		}
-		if tmpfs, err := isTmpfs(path); err != nil || !tmpfs {
-			return false, errors.Join(err, fmt.Errorf("something that is no tmpfs is mounted at %s", path))
+		if err := s.checkMount(path); err != nil {
+			return false, err
 		}
 	}
 	ready, err := b.root.Lstat(s.ready())
@@ -131,20 +162,39 @@ func (b *bringUp) isUp(s *storage) (bool, error) {
 	return err == nil && ready.Mode().IsRegular(), err
 }
 
+// checkMount makes sure that what is mounted at path is of the volume's kind.
+func (s *storage) checkMount(path string) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	switch {
+	case s.fs == onTmpfs && stat.Type != unix.TMPFS_MAGIC, s.fs == onHugePages && stat.Type != unix.HUGETLBFS_MAGIC:
+		return fmt.Errorf("something that is no %s is mounted at %s", s.fs, path)
+	case s.fs == onHugePages && stat.Bsize != s.pageSize: // the block size of a hugetlbfs is its pages' size
+		return fmt.Errorf("pages of %d bytes are mounted at %s, and not of %d", stat.Bsize, path, s.pageSize)
+	}
+	return nil
+}
+
 func (b *bringUp) setReady(s *storage) error {
 	if err := b.root.MkdirAll(filepath.Dir(s.ready()), dirMode); err != nil {
 		return err
 	}
-	file, err := b.root.OpenFile(s.ready(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	return touch(b.root, s.ready())
+}
+
+// touch makes an empty file beneath root.
+func touch(root *os.Root, name string) error {
+	file, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
 	}
 	return file.Close()
 }
 
-// setVolumeMode gives the volume's root its mode and group, whatever the umask.
-func (b *bringUp) setVolumeMode(dir string) error {
-	mode := volumeMode
+// setVolumeMode gives the volume's root its mode and group, whatever the umask; mode is the one without an fsGroup.
+func (b *bringUp) setVolumeMode(dir string, mode fs.FileMode) error {
 	if group := b.fsGroup(); group != nil {
 		if err := b.root.Lchown(dir, -1, int(*group)); err != nil {
 			return err

@@ -3,15 +3,14 @@ package volumes
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 var (
 	// ErrUnsupported means that the pod's spec asks for what this node does not do. Trying again does not help.
 	ErrUnsupported = errors.New("unsupported")
+	// ErrUnprocessed means that it is not known which volume is behind a claim, or that it cannot be had now.
+	ErrUnprocessed = errors.New("not processed")
 	// ErrNotFound means that a ConfigMap, a Secret or a key in one is missing.
 	ErrNotFound = errors.New("not found")
 	// ErrMounted means that something is still mounted beneath a directory, so it was not deleted.
@@ -27,6 +26,9 @@ type VolumeError struct {
 
 // Error returns the text of the event.
 func (e *VolumeError) Error() string {
+	if errors.Is(e.Err, ErrUnprocessed) {
+		return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %v", e.Volume, e.Volume, e.Err)
+	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }
 
@@ -54,7 +56,10 @@ type classified struct {
 	class error
 }
 
-func (e *classified) Error() string        { return e.text }
+// Error returns the text.
+func (e *classified) Error() string { return e.text }
+
+// Is reports whether target is the sentinel.
 func (e *classified) Is(target error) bool { return target == e.class }
 
 // unsupported makes an [ErrUnsupported]; the text names the field.
@@ -74,16 +79,4 @@ func checkName(what, name string) error {
 		return fmt.Errorf("%s name %q cannot be a file name", what, name)
 	}
 	return nil
-}
-
-// sourceField returns the API's name of the field that is set in a volume source, "" when none is.
-func sourceField(source *v1.VolumeSource) string {
-	value := reflect.ValueOf(source).Elem()
-	for i := range value.NumField() {
-		if !value.Field(i).IsNil() {
-			name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
-			return name
-		}
-	}
-	return ""
 }

@@ -86,25 +86,7 @@ func (m *Manager) readTerminationMessage(hostPath string, limit int64) (string, 
 	if err != nil || !filepath.IsLocal(name) {
 		return "", fmt.Errorf("%s is not beneath %s", hostPath, m.podsDir)
 	}
-	pods, err := os.Open(m.podsDir)
-	if err != nil {
-		return "", err
-	}
-	defer pods.Close()
-	fd, err := openBeneath(int(pods.Fd()), name, unix.O_PATH, unix.RESOLVE_NO_SYMLINKS)
-	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: hostPath, Err: err}
-	}
-	defer closeFD(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return "", &fs.PathError{Op: "stat", Path: hostPath, Err: err}
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return "", fmt.Errorf("%s is not a regular file", hostPath)
-	}
-	// Opened for reading only now: opening a pipe or a device would have done something.
-	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	file, err := openRegular(m.podsDir, name, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
 		return "", err
 	}
@@ -119,6 +101,55 @@ func (m *Manager) readTerminationMessage(hostPath string, limit int64) (string, 
 		return "", err
 	}
 	return message.String(), nil
+}
+
+// openRegular opens a regular file beneath the directory dir for reading. Symbolic links are followed as long as they stay beneath dir, unless
+// resolve says otherwise.
+func openRegular(dir, name string, resolve uint64) (*os.File, error) {
+	top, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	path := filepath.Join(dir, name)
+	fd, err := openBeneath(int(top.Fd()), name, unix.O_PATH, resolve)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer closeFD(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	// Opened for reading only now: opening a pipe or a device would have done something.
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// maxEnvFile bounds an environment file, in bytes: no process could have a larger environment.
+const maxEnvFile = 2 << 20
+
+// ReadEnvFile returns the content of a file of environment variables in a volume, for fileKeyRef. Containers wrote it: only a regular file is read, and no
+// symbolic link leads out of the volume. A missing file is [fs.ErrNotExist].
+func (m *Manager) ReadEnvFile(volume Mount, path string) (string, error) {
+	if volume.HostPath == "" {
+		return "", errors.New("the volume has no files on the node")
+	}
+	file, err := openRegular(volume.HostPath, path, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxEnvFile+1))
+	if err != nil {
+		return "", err
+	}
+	if len(content) > maxEnvFile {
+		return "", fmt.Errorf("%s is larger than %d bytes", file.Name(), maxEnvFile)
+	}
+	return string(content), nil
 }
 
 // WriteHosts makes the pod's /etc/hosts hold content, and returns its path. A file that is there is changed in place, because running

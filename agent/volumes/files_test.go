@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -91,6 +92,32 @@ func TestReadTerminationMessage(t *testing.T) {
 	}
 }
 
+// A container may write what it likes to its termination log: only the end of it is read.
+func TestReadHugeTerminationMessage(t *testing.T) {
+	const huge, limit = 100 << 20, 4096
+	m := testManager(t.TempDir(), newStore(), nil)
+	pod := testPod()
+	must(t, m.EnsureDirs(t.Context(), pod))
+	path, err := m.TerminationLog(pod, "main", 0)
+	must(t, err)
+	must(t, os.Truncate(path, huge))
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	_, err = f.WriteString("the end")
+	must(t, err)
+	must(t, f.Close())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got, err := m.ReadTerminationMessage(path, limit)
+	runtime.ReadMemStats(&after)
+	if err != nil || len(got) != limit || !strings.HasSuffix(got, "\x00the end") {
+		t.Errorf("read %d bytes, error %v", len(got), err)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 64*limit {
+		t.Errorf("reading %d bytes took %d bytes of memory", limit, used)
+	}
+}
+
 func TestWriteHosts(t *testing.T) {
 	m := testManager(t.TempDir(), newStore(), nil)
 	pod := testPod()
@@ -122,5 +149,36 @@ func TestWriteHosts(t *testing.T) {
 	must(t, os.Symlink("/etc/passwd", path))
 	if _, err := m.WriteHosts(pod, []byte("x")); err == nil {
 		t.Error("a link was written through")
+	}
+}
+
+// Environment files are written by containers: whatever they make of them, no file of the host is read, and nothing is waited for.
+func TestReadEnvFile(t *testing.T) {
+	m := testManager(t.TempDir(), newStore(), nil)
+	volume, outside := t.TempDir(), t.TempDir()
+	write(t, outside+"/secret", "SECRET='x'")
+	write(t, volume+"/dir/env", "A='1'")
+	must(t, os.Symlink("dir/env", volume+"/link"))
+	must(t, os.Symlink(outside+"/secret", volume+"/out"))
+	must(t, os.Symlink("../"+filepath.Base(outside)+"/secret", volume+"/climb"))
+	must(t, os.Symlink("/proc/self/environ", volume+"/magic"))
+	must(t, os.Symlink("loop", volume+"/loop"))
+	must(t, unix.Mkfifo(volume+"/pipe", 0o600))
+	must(t, os.WriteFile(volume+"/huge", nil, 0o600))
+	must(t, os.Truncate(volume+"/huge", 1<<40))
+	for path, want := range map[string]string{
+		"dir/env": "A='1'", "link": "A='1'", "dir//./env": "A='1'",
+		"none": "missing", "none/env": "missing", "out": "", "climb": "", "magic": "", "loop": "", "pipe": "", "dir": "", "huge": "", "../x": "",
+	} {
+		content, err := m.ReadEnvFile(Mount{HostPath: volume}, path)
+		switch {
+		case want == "missing" && !errors.Is(err, fs.ErrNotExist), want != "missing" && errors.Is(err, fs.ErrNotExist):
+			t.Errorf("%s: error %v", path, err)
+		case want == "" && err == nil, want != "missing" && content != want:
+			t.Errorf("%s: %.20q, %v", path, content, err)
+		}
+	}
+	if _, err := m.ReadEnvFile(Mount{}, "env"); err == nil {
+		t.Error("read a volume that is not on the node")
 	}
 }

@@ -19,11 +19,11 @@ func (b *bringUp) files(i int, volume *v1.Volume) (Mount, bool, error) {
 	case volume.ConfigMap != nil:
 		s.plugin = pluginConfigMap
 	case volume.Secret != nil:
-		s.plugin, s.memory = pluginSecret, true
+		s.plugin, s.fs = pluginSecret, onTmpfs
 	case volume.DownwardAPI != nil:
-		s.plugin, s.memory = pluginDownwardAPI, true
+		s.plugin, s.fs = pluginDownwardAPI, onTmpfs
 	default:
-		s.plugin, s.memory = pluginProjected, true
+		s.plugin, s.fs = pluginProjected, onTmpfs
 	}
 	mount := Mount{HostPath: filepath.Join(b.path, s.dir()), ReadOnly: true, SELinuxRelabel: true}
 	files, err := b.collect(i, &volume.VolumeSource)
@@ -33,7 +33,7 @@ func (b *bringUp) files(i int, volume *v1.Volume) (Mount, bool, error) {
 	if err != nil {
 		return mount, b.hasContent(&s), err
 	}
-	if s.memory {
+	if s.fs == onTmpfs {
 		s.size = memorySize(b.pod, nil, b.m.cfg.NodeAllocatable)
 	}
 	if err := b.storage(&s); err != nil {

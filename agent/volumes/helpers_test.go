@@ -58,20 +58,19 @@ func mustMount(t *testing.T, source, target, fstype string, options ...string) {
 type store struct {
 	configMaps map[string]*v1.ConfigMap
 	secrets    map[string]*v1.Secret
+	err        error
 }
 
 func newStore() *store {
 	return &store{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}}
 }
 
-func (s *store) ConfigMap(namespace, name string) (*v1.ConfigMap, bool) {
-	object, ok := s.configMaps[namespace+"/"+name]
-	return object, ok
+func (s *store) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
+	return s.configMaps[pod.Namespace+"/"+name], s.err
 }
 
-func (s *store) Secret(namespace, name string) (*v1.Secret, bool) {
-	object, ok := s.secrets[namespace+"/"+name]
-	return object, ok
+func (s *store) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
+	return s.secrets[pod.Namespace+"/"+name], s.err
 }
 
 func (s *store) setConfigMap(name string, data map[string]string) {
@@ -114,6 +113,14 @@ func (stubbornMounter) Unmount(target string) error {
 
 func (stubbornMounter) Detach(target string) error {
 	return &fs.PathError{Op: "detach", Path: target, Err: unix.EPERM}
+}
+
+// gidOf returns the group of a file.
+func gidOf(t *testing.T, path string) uint32 {
+	t.Helper()
+	var stat unix.Stat_t
+	must(t, unix.Lstat(path, &stat))
+	return stat.Gid
 }
 
 func fixedNow() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
@@ -160,6 +167,10 @@ func secretVolume(name, object string) v1.Volume {
 
 func emptyDirVolume(name string, medium v1.StorageMedium) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}}
+}
+
+func claimVolume(name, claim string) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
 }
 
 func read(t *testing.T, parts ...string) string {

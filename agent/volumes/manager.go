@@ -7,11 +7,17 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/volumes/csi"
 )
 
 // Config is what a [Manager] is told once.
@@ -21,18 +27,36 @@ type Config struct {
 	// NodeAllocatable is what the node can give to pods. Its memory is the upper bound of a tmpfs; without it a tmpfs has the kernel's
 	// own bound, half of the memory.
 	NodeAllocatable v1.ResourceList
+	// NodeName is the node's.
+	NodeName string
+	// Templates says that somebody makes claims from the templates in pods: a cluster's controllers do.
+	Templates bool
+}
+
+// Claims finds the volumes behind claims; package claims does.
+type Claims interface {
+	// Resolve returns the PersistentVolume that a pod's claim is bound to, which must not be changed. The error is for the pod's events.
+	Resolve(pod *v1.Pod, claim string) (*v1.PersistentVolume, error)
 }
 
 // Objects are the ConfigMaps and Secrets that volumes read. The objects must not be changed afterwards by anybody.
 type Objects interface {
-	// ConfigMap returns the object, or false when there is none.
-	ConfigMap(namespace, name string) (*v1.ConfigMap, bool)
-	// Secret returns the object, or false when there is none.
-	Secret(namespace, name string) (*v1.Secret, bool)
+	// ConfigMap returns a pod's object, nil when there is none. The error says why it cannot be known; it is [ErrUnderWay] when that will be soon.
+	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
+	// Secret is ConfigMap for Secrets.
+	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
 }
 
-// Dynamic is what a pod's volumes may show that is neither in its spec nor in an object.
+// Tokens has the service account tokens of pods; package tokens does.
+type Tokens interface {
+	// Token returns the content of a projection's file. The error is [ErrUnderWay] when there will be one soon.
+	Token(pod *v1.Pod, projection *v1.ServiceAccountTokenProjection) ([]byte, error)
+}
+
+// Dynamic is what bringing up a pod's volumes takes that is neither in its spec nor in an object.
 type Dynamic struct {
+	// Slow runs what may last beside the caller's pass; nil means that [Manager.Ensure] waits for it.
+	Slow Slow
 	// HostIPs are the node's addresses, the primary first.
 	HostIPs []string
 	// PodIPs are the pod's addresses, the primary first; empty before it has any.
@@ -44,6 +68,14 @@ type Deps struct {
 	// Mounter mounts and unmounts; nil means by system calls, which is much quicker than running mount(8).
 	Mounter Mounter
 	Objects Objects
+	// Claims may be nil: then there are none.
+	Claims Claims
+	// Tokens may be nil: then there are none.
+	Tokens Tokens
+	// CSI is what volumes of CSI drivers need; its IsMounted, Unmount and Logger are the manager's to set. Without Drivers there are none.
+	CSI csi.Deps
+	// Events takes events about pods; nil drops them. container is empty.
+	Events func(pod *v1.Pod, container, kind, reason, message string)
 	// FieldValue returns what a fieldRef selects.
 	FieldValue func(pod *v1.Pod, ref *v1.ObjectFieldSelector, dynamic Dynamic) (string, error)
 	// ResourceValue returns what a resourceFieldRef selects; ref names the container.
@@ -62,6 +94,12 @@ type Mount struct {
 	ReadOnly bool
 	// SELinuxRelabel says that the volume is the agent's own and gets the pod's label where SELinux is enabled.
 	SELinuxRelabel bool
+	// Group is a group that the pod's processes get for this volume's sake; 0 is none.
+	Group int64
+	// Again is when the volume wants to be looked at again; zero for never.
+	Again time.Time
+	// Image is the image of an image volume, which the runtime mounts; HostPath is then empty. The manager never sets it.
+	Image *runtimeapi.ImageSpec
 }
 
 // Mounts are the volumes that are up, by their name in the pod.
@@ -74,9 +112,12 @@ type Manager struct {
 	podsDir string
 	// swappable is set once the kernel has refused a tmpfs that cannot be swapped out.
 	swappable atomic.Bool
+	// locks has a channel of one for each local PersistentVolume, by name: who has put something in may bring it up.
+	locks sync.Map
+	csi   *csi.Node
 }
 
-// New returns a Manager. It touches nothing on disk.
+// New returns a Manager. It changes nothing on disk.
 func New(cfg Config, deps Deps) *Manager {
 	if deps.Mounter == nil {
 		deps.Mounter = KernelMounter{}
@@ -91,7 +132,9 @@ func New(cfg Config, deps Deps) *Manager {
 	if abs, err := filepath.Abs(podsDir); err == nil {
 		podsDir = abs
 	}
-	return &Manager{cfg: cfg, deps: deps, podsDir: podsDir}
+	m := &Manager{cfg: cfg, deps: deps, podsDir: podsDir}
+	m.csi = m.newCSI()
+	return m
 }
 
 // Ensure brings up every volume of the pod, or brings it up to date, and returns those that are up. It needs the directories that
@@ -100,14 +143,15 @@ func New(cfg Config, deps Deps) *Manager {
 // One broken volume does not stop the others: the result holds what is up even when there is an error, which joins a [VolumeError] for
 // each that is not (take them apart with [Failures]). A volume that was up keeps its last content while a new one cannot be had, and
 // is then both in the result and in the error. An error that is [ErrUnsupported] will not go away by itself; one that is [ErrNotFound]
-// goes away when the ConfigMap or Secret comes, see [References].
+// goes away when the ConfigMap or Secret comes, see [References]; one that is [ErrUnderWay] is no failure. Image volumes are left out: they are the
+// runtime's to mount.
 func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mounts, error) {
 	root, err := m.openPod(pod.UID)
 	if err != nil {
 		return nil, fmt.Errorf("open directory of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer closeHandle(root)
-	up := &bringUp{m: m, pod: pod, dynamic: dynamic, root: root, path: m.PodDir(pod.UID)}
+	up := &bringUp{ctx: ctx, m: m, pod: pod, dynamic: dynamic, root: root, path: m.PodDir(pod.UID)}
 	mounts := make(Mounts, len(pod.Spec.Volumes))
 	var errs []error
 	for i := range pod.Spec.Volumes {
@@ -115,7 +159,14 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 		if err := ctx.Err(); err != nil {
 			return mounts, errors.Join(append(errs, err)...)
 		}
+		if volume.Image != nil {
+			continue // the runtime's to mount
+		}
 		mount, ok, err := up.volume(i, volume)
+		if ok && err == nil {
+			err = up.share(volume.Name, mount.HostPath)
+			ok = err == nil
+		}
 		if ok {
 			mounts[volume.Name] = mount
 		}
@@ -128,6 +179,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 
 // bringUp is one call of Ensure: a pod, and its directory held open.
 type bringUp struct {
+	ctx     context.Context //nolint:containedctx // one call's
 	m       *Manager
 	pod     *v1.Pod
 	dynamic Dynamic
@@ -147,10 +199,26 @@ func (b *bringUp) volume(i int, volume *v1.Volume) (mount Mount, ok bool, err er
 		return Mount{HostPath: volume.HostPath.Path}, err == nil, err
 	case volume.EmptyDir != nil:
 		return b.emptyDir(i, volume)
+	case volume.PersistentVolumeClaim != nil:
+		return b.claim(volume.Name, volume.PersistentVolumeClaim)
+	case volume.Ephemeral != nil && b.m.cfg.Templates:
+		return b.claim(volume.Name, &v1.PersistentVolumeClaimVolumeSource{ClaimName: ephemeral.VolumeClaimName(b.pod, volume)})
+	case volume.NFS != nil:
+		return b.nfs(nfsMount{name: volume.Name, server: volume.NFS.Server, export: volume.NFS.Path, readOnly: volume.NFS.ReadOnly})
+	case volume.CSI != nil:
+		return b.csi(csi.Inline(b.pod, volume.Name, volume.CSI))
 	case volume.ConfigMap != nil, volume.Secret != nil, volume.DownwardAPI != nil, volume.Projected != nil:
 		return b.files(i, volume)
 	}
-	return Mount{}, false, unsupported("spec.volumes[%d].%s: volumes of this kind are not supported", i, sourceField(&volume.VolumeSource))
+	kind, why := Refused(&volume.VolumeSource)
+	return Mount{}, false, unsupported("%s: %s", strings.TrimSuffix(fmt.Sprintf("spec.volumes[%d].%s", i, kind), "."), why)
+}
+
+// event tells of something about a pod.
+func (m *Manager) event(pod *v1.Pod, kind, reason, message string) {
+	if m.deps.Events != nil {
+		m.deps.Events(pod, "", kind, reason, message)
+	}
 }
 
 // PodDir returns the directory of the pod, whether it exists or not.

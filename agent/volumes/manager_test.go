@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -152,7 +153,11 @@ func TestEnsureAllKinds(t *testing.T) {
 		}
 		var stat unix.Stat_t
 		must(t, unix.Stat(mounts[volume].HostPath, &stat))
-		if stat.Mode&0o7777 != 0o2777 || stat.Gid != 4321 {
+		mode := uint32(0o2777)
+		if wantTmpfs {
+			mode = 0o3777 // as the kernel makes the root of a tmpfs
+		}
+		if stat.Mode&0o7777 != mode || stat.Gid != 4321 {
 			t.Errorf("root of volume %s has mode %o and group %d", volume, stat.Mode&0o7777, stat.Gid)
 		}
 		meta := "plugins/kubernetes.io~empty-dir/" + volume
@@ -268,9 +273,11 @@ func TestEnsureErrors(t *testing.T) {
 		"projected two":    {projected(v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref("x")}}, v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: ref("y")}}), `[configmap "x" not found, secret "y" not found]`, ErrNotFound},
 		"token":            {projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}), "spec.volumes[0].projected.sources[0].serviceAccountToken: tokens need an API server, and static pods may not use them", ErrUnsupported},
 		"trust bundle":     {projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "t"}}), "spec.volumes[0].projected.sources[0].clusterTrustBundle: trust bundles need an API server, and static pods may not use them", ErrUnsupported},
-		"nfs":              {volume(v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}), "spec.volumes[0].nfs: volumes of this kind are not supported", ErrUnsupported},
-		"claim":            {volume(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}), "spec.volumes[0].persistentVolumeClaim: volumes of this kind are not supported", ErrUnsupported},
-		"huge pages":       {emptyDirVolume("v", v1.StorageMediumHugePages), `spec.volumes[0].emptyDir.medium: medium "HugePages" is not supported`, ErrUnsupported},
+		"nfs option":       {volume(v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "-o", Path: "/"}}), `nfs server "-o" and path "/" name no export`, nil},
+		"claim":            {claimVolume("v", "c"), `error processing PVC ns/c: persistentvolumeclaim "c" not found`, ErrUnprocessed},
+		"medium":           {emptyDirVolume("v", "Tape"), `spec.volumes[0].emptyDir.medium: unknown storage medium "Tape"`, ErrUnsupported},
+		"git":              {volume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{}}), "spec.volumes[0].gitRepo: git-repo volume plugin has been disabled: it lets a pod run commands as root on the node; clone in an init container instead", ErrUnsupported},
+		"no source":        {volume(v1.VolumeSource{}), "spec.volumes[0]: the volume has no source that this release knows", ErrUnsupported},
 		"too large":        {configMapVolume("v", "big"), `configmap "big" holds 1048577 bytes, more than the 1048576 that are allowed`, nil},
 		"climbing key":     {configMapVolume("v", "evil"), "invalid path: must not contain '..': ../../../etc", nil},
 		"climbing item":    {volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: ref("cm"), Items: []v1.KeyToPath{{Key: "k", Path: "a/../../x"}}}}), "invalid path: must not contain '..': ../x", nil},
@@ -289,7 +296,7 @@ func TestEnsureErrors(t *testing.T) {
 			if len(failures) != 1 || failures[0].Err.Error() != test.want || len(mounts) > 0 {
 				t.Fatalf("failures = %v, mounts = %v, want %q", failures, mounts, test.want)
 			}
-			for _, class := range []error{ErrNotFound, ErrUnsupported} {
+			for _, class := range []error{ErrNotFound, ErrUnsupported, ErrUnprocessed} {
 				if errors.Is(err, class) != errors.Is(test.class, class) {
 					t.Errorf("error is %v: %v", class, errors.Is(err, class))
 				}
@@ -409,72 +416,6 @@ func TestMemorySizeIsMounted(t *testing.T) {
 	}
 }
 
-func TestHostPathTypes(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/file", "x")
-	must(t, os.Symlink(dir, dir+"/link"))
-	must(t, unix.Mkfifo(dir+"/pipe", 0o644))
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	must(t, err)
-	defer unix.Close(fd)
-	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: dir + "/socket"}))
-	all := []string{"/file", "/socket", "/pipe", "", "/link", "/none"}
-	tests := map[v1.HostPathType]struct {
-		ok   []string
-		what string
-	}{
-		v1.HostPathUnset:     {all, ""},
-		v1.HostPathDirectory: {[]string{"", "/link"}, "a directory"},
-		v1.HostPathFile:      {[]string{"/file"}, "a file"},
-		v1.HostPathSocket:    {[]string{"/socket"}, "a socket file"},
-		v1.HostPathCharDev:   {nil, "a character device"},
-		v1.HostPathBlockDev:  {nil, "a block device"},
-	}
-	for kind, test := range tests {
-		for _, name := range all {
-			err := checkHostPath(&v1.HostPathVolumeSource{Path: dir + name, Type: &kind})
-			if slices.Contains(test.ok, name) {
-				must(t, err)
-			} else if want := "hostPath type check failed: " + dir + name + " is not " + test.what; err == nil || err.Error() != want {
-				t.Errorf("%s %q: error = %v, want %q", kind, name, err, want)
-			}
-		}
-	}
-	must(t, checkHostPath(&v1.HostPathVolumeSource{Path: "/dev/null", Type: ptr.To(v1.HostPathCharDev)}))
-	if err := checkHostPath(&v1.HostPathVolumeSource{Path: "/dev/null", Type: ptr.To(v1.HostPathBlockDev)}); err == nil {
-		t.Error("/dev/null is a block device")
-	}
-	if err := checkHostPath(&v1.HostPathVolumeSource{Path: "/", Type: ptr.To(v1.HostPathType("Odd"))}); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("odd type: %v", err)
-	}
-}
-
-func TestHostPathCreates(t *testing.T) {
-	dir := t.TempDir()
-	old := unix.Umask(0o022)
-	defer unix.Umask(old)
-	for range 2 {
-		must(t, checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/a/b", Type: ptr.To(v1.HostPathDirectoryOrCreate)}))
-		must(t, checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/a/f", Type: ptr.To(v1.HostPathFileOrCreate)}))
-		must(t, os.WriteFile(dir+"/a/f", []byte("kept"), 0))
-	}
-	if info, _ := os.Stat(dir + "/a/b"); info.Mode() != fs.ModeDir|0o755 {
-		t.Errorf("mode of the directory = %v", info.Mode())
-	}
-	if info, _ := os.Stat(dir + "/a/f"); info.Mode() != 0o644 || info.Size() != 4 {
-		t.Errorf("file = %v, %d bytes", info.Mode(), info.Size())
-	}
-	if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/a/f", Type: ptr.To(v1.HostPathDirectoryOrCreate)}); err == nil {
-		t.Error("a file passed for a directory")
-	}
-	if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/a/b", Type: ptr.To(v1.HostPathFileOrCreate)}); err == nil {
-		t.Error("a directory passed for a file")
-	}
-	if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/none/f", Type: ptr.To(v1.HostPathFileOrCreate)}); err == nil {
-		t.Error("a file was created without its directory")
-	}
-}
-
 func TestNestedMountPoints(t *testing.T) {
 	container := func(mounts ...string) v1.Container {
 		var c v1.Container
@@ -527,5 +468,42 @@ func TestEnsureMakesNestedMountPoints(t *testing.T) {
 	pod.Spec.Containers[0].VolumeMounts[1].MountPath = "/etc/cfg/..data"
 	if _, err := m.Ensure(t.Context(), pod, Dynamic{}); err == nil {
 		t.Error("a mount point over the writer's own link was accepted")
+	}
+}
+
+// What an object holds that cannot be known now is neither missing, also where it is optional, nor taken away from a pod that has it.
+func TestObjectsThatCannotBeKnownNow(t *testing.T) {
+	objects := newStore()
+	objects.setConfigMap("cm", map[string]string{"k": "1"})
+	optional := true
+	pod := testPod(configMapVolume("config", "cm"), v1.Volume{Name: "more", VolumeSource: v1.VolumeSource{
+		ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Optional: &optional},
+	}})
+	for _, c := range []struct {
+		name     string
+		err      error
+		underWay bool
+	}{
+		{"refused", errors.New(`configmaps "cm" is forbidden`), false},
+		{"on its way", fmt.Errorf("%w: configmap ns/cm", ErrUnderWay), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			objects.err = c.err
+			m := testManager(t.TempDir(), objects, nil)
+			must(t, m.EnsureDirs(t.Context(), pod))
+			mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+			if len(mounts) != 0 || len(Failures(err)) != 2 || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnderWay) != c.underWay || !errors.Is(err, c.err) {
+				t.Errorf("new pod: %v, %v", mounts, err)
+			}
+			objects.err = nil
+			_, err = m.Ensure(t.Context(), pod, Dynamic{})
+			must(t, err)
+			objects.err = c.err
+			mounts, err = m.Ensure(t.Context(), pod, Dynamic{})
+			if len(mounts) != 2 || len(Failures(err)) != 2 {
+				t.Errorf("pod that has them: %v, %v", mounts, err)
+			}
+			checkHolds(t, mounts["config"].HostPath, files("k", "1"))
+		})
 	}
 }

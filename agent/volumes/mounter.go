@@ -24,25 +24,60 @@ type detacher interface {
 	Detach(target string) error
 }
 
-// KernelMounter is a [Mounter] that calls the kernel. It knows the options bind and ro, and hands all others to the file system.
+// KernelMounter is a [Mounter] that calls the kernel. It knows the options in mountFlags, and hands all others to the file system.
 type KernelMounter struct{}
 
-// MountSensitiveWithoutSystemdWithMountFlags mounts source on target; mountFlags mean nothing here, since the kernel never rewrites a path.
-func (KernelMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitiveOptions, _ []string) error {
+// mountFlags are the options that are flags of a mount, as mount(8) spells them. Those that a bind mount may have of its own are in bindFlags.
+func mountFlags() map[string]uintptr {
+	return map[string]uintptr{
+		"bind": unix.MS_BIND, "defaults": 0, "dirsync": unix.MS_DIRSYNC, "lazytime": unix.MS_LAZYTIME, "noatime": unix.MS_NOATIME,
+		"nodev": unix.MS_NODEV, "nodiratime": unix.MS_NODIRATIME, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID,
+		"relatime": unix.MS_RELATIME, "ro": unix.MS_RDONLY, "rw": 0, "strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS,
+	}
+}
+
+const bindFlags = unix.MS_NOATIME | unix.MS_NODEV | unix.MS_NODIRATIME | unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_RDONLY | unix.MS_RELATIME
+
+// MountSensitiveWithoutSystemdWithMountFlags mounts source on target; what it is given as mountFlags means nothing here, since the kernel never
+// rewrites a path. Where the options of a bind mount cannot be set, it is undone.
+func (k KernelMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitiveOptions, _ []string) error {
 	var flags uintptr
 	var data []string
 	for _, option := range append(append([]string(nil), options...), sensitiveOptions...) {
-		switch option {
-		case "bind":
-			flags |= unix.MS_BIND
-		case "ro":
-			flags |= unix.MS_RDONLY
-		default:
+		if flag, ok := mountFlags()[option]; ok {
+			flags |= flag
+		} else {
 			data = append(data, option)
 		}
 	}
 	if err := unix.Mount(source, target, fstype, flags, strings.Join(data, ",")); err != nil {
 		return &os.PathError{Op: "mount", Path: target, Err: err}
+	}
+	if flags&unix.MS_BIND == 0 || flags&bindFlags == 0 {
+		return nil
+	}
+	if err := remount(target, flags&bindFlags); err != nil {
+		return errors.Join(err, k.Unmount(target))
+	}
+	return nil
+}
+
+// remount gives a bind mount flags of its own, beside those that it has from its source: the kernel takes no notice of them when it binds.
+func remount(target string, flags uintptr) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(target, &stat); err != nil {
+		return &os.PathError{Op: "statfs", Path: target, Err: err}
+	}
+	for have, keep := range map[int64]uintptr{
+		unix.ST_NODEV: unix.MS_NODEV, unix.ST_NOEXEC: unix.MS_NOEXEC, unix.ST_NOSUID: unix.MS_NOSUID, unix.ST_RDONLY: unix.MS_RDONLY,
+		unix.ST_NOATIME: unix.MS_NOATIME, unix.ST_NODIRATIME: unix.MS_NODIRATIME, unix.ST_RELATIME: unix.MS_RELATIME,
+	} {
+		if stat.Flags&have != 0 {
+			flags |= keep
+		}
+	}
+	if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
+		return &os.PathError{Op: "remount", Path: target, Err: err}
 	}
 	return nil
 }
@@ -83,6 +118,15 @@ func (m *Manager) mountTmpfs(target string, size int64) error {
 	return nil
 }
 
+// mountHugePages mounts huge pages of a size on target. How many a container may use is its own limit.
+func (m *Manager) mountHugePages(target string, pageSize int64) error {
+	err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("nodev", target, onHugePages, []string{fmt.Sprintf("pagesize=%d", pageSize)}, nil, nil)
+	if err != nil {
+		return fmt.Errorf("mount huge pages of %d bytes: %w", pageSize, err)
+	}
+	return nil
+}
+
 // isMountPoint says whether something is mounted on path itself. A symbolic link is not followed at the end of path. A path that does not
 // exist is [os.ErrNotExist].
 func isMountPoint(path string) (bool, error) {
@@ -94,15 +138,6 @@ func isMountPoint(path string) (bool, error) {
 		return false, fmt.Errorf("find mount at %s: the kernel (before 5.8) cannot say", path)
 	}
 	return stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
-}
-
-// isTmpfs says whether path is on a tmpfs.
-func isTmpfs(path string) (bool, error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err != nil {
-		return false, &os.PathError{Op: "statfs", Path: path, Err: err}
-	}
-	return stat.Type == unix.TMPFS_MAGIC, nil
 }
 
 // openBeneath opens name beneath the directory dir, close-on-exec. Wherever symbolic links or renames lead, the kernel does not let the

@@ -15,10 +15,11 @@ import (
 // payload is what a volume shall hold: the content of each file, by its slash-separated path.
 type payload map[string]content
 
-// content is a file's data and permission bits.
+// content is a file's data and permission bits, and its owner, nil for root.
 type content struct {
-	data []byte
-	mode fs.FileMode
+	data  []byte
+	mode  fs.FileMode
+	owner *int64
 }
 
 // validate refuses paths that lead out of the volume, that collide with the writer's own names, or that are a file and a directory at once.
@@ -113,6 +114,8 @@ func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.
 		return b.secret(source.Secret.Name, source.Secret.Items, mode, isTrue(source.Secret.Optional))
 	case source.DownwardAPI != nil:
 		return b.downwardAPI(source.DownwardAPI.Items, mode)
+	case source.ServiceAccountToken != nil && b.m.deps.Tokens != nil:
+		return b.token(source.ServiceAccountToken, mode)
 	case source.ServiceAccountToken != nil:
 		return nil, unsupported("%s.serviceAccountToken: tokens need an API server, and static pods may not use them", field)
 	case source.ClusterTrustBundle != nil:
@@ -124,8 +127,11 @@ func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.
 }
 
 func (b *bringUp) configMap(name string, items []v1.KeyToPath, mode fs.FileMode, optional bool) (payload, error) {
-	object, ok := b.m.deps.Objects.ConfigMap(b.pod.Namespace, name)
-	if !ok || object == nil {
+	object, err := b.m.deps.Objects.ConfigMap(b.pod, name)
+	if err != nil {
+		return nil, err
+	}
+	if object == nil {
 		if optional {
 			return payload{}, nil
 		}
@@ -148,8 +154,11 @@ func (b *bringUp) configMap(name string, items []v1.KeyToPath, mode fs.FileMode,
 }
 
 func (b *bringUp) secret(name string, items []v1.KeyToPath, mode fs.FileMode, optional bool) (payload, error) {
-	object, ok := b.m.deps.Objects.Secret(b.pod.Namespace, name)
-	if !ok || object == nil {
+	object, err := b.m.deps.Objects.Secret(b.pod, name)
+	if err != nil {
+		return nil, err
+	}
+	if object == nil {
 		if optional {
 			return payload{}, nil
 		}

@@ -10,11 +10,12 @@ import (
 const (
 	KindConfigMap = "ConfigMap"
 	KindSecret    = "Secret"
+	KindClaim     = "PersistentVolumeClaim"
 )
 
 // Reference is an object that a pod reads.
 type Reference struct {
-	// Kind is [KindConfigMap] or [KindSecret].
+	// Kind is [KindConfigMap], [KindSecret] or [KindClaim].
 	Kind string
 	// Namespace and Name say which.
 	Namespace, Name string
@@ -45,8 +46,8 @@ func containers(spec *v1.PodSpec) iter.Seq[*v1.Container] {
 	}
 }
 
-// References returns every ConfigMap and Secret that the pod names: in the environment of any container, in volumes, and as image pull
-// secrets. Each object is there once, in the order of its first mention; it is optional when every mention is. Image pull secrets are
+// References returns every ConfigMap, Secret and PersistentVolumeClaim that the pod names: in the environment of any container, in volumes, and as image
+// pull secrets. Each object is there once, in the order of its first mention; it is optional when every mention is. Image pull secrets are
 // optional, since a pull is tried without them.
 func References(pod *v1.Pod) []Reference {
 	refs := &references{namespace: pod.Namespace, index: map[Reference]int{}}
@@ -122,6 +123,9 @@ func (r *references) volume(source *v1.VolumeSource) {
 				r.add(KindSecret, ref.Name, isTrue(ref.Optional))
 			}
 		}
+	}
+	if ref := source.PersistentVolumeClaim; ref != nil {
+		r.add(KindClaim, ref.ClaimName, false)
 	}
 	if ref := source.AzureFile; ref != nil {
 		r.add(KindSecret, ref.SecretName, false)

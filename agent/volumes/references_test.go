@@ -32,8 +32,8 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestReferencesAreComplete fills a pod's spec with everything the API knows, finds in it by the names of types and fields whatever refers to a ConfigMap or
-// a Secret, and wants each of them (CVE-2023-2728, CVE-2024-3177). A new field of the API fails it until References knows the field.
+// TestReferencesAreComplete fills a pod's spec with everything the API knows, finds in it by the names of types and fields whatever refers to a ConfigMap,
+// a Secret or a claim, and wants each of them (CVE-2023-2728, CVE-2024-3177). A new field of the API fails it until References knows the field.
 func TestReferencesAreComplete(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 	f := filler{want: map[string]string{}}
@@ -56,7 +56,7 @@ func TestReferencesAreComplete(t *testing.T) {
 	}
 }
 
-// filler sets every string to its own path, and notes the paths of those that name a ConfigMap or a Secret.
+// filler sets every string to its own path, and notes the paths of those that name a ConfigMap, a Secret or a claim.
 type filler struct{ want map[string]string }
 
 func (f *filler) fill(v reflect.Value, path, owner string) {
@@ -90,6 +90,8 @@ func referenceKind(field reflect.StructField, in reflect.Type, owner, path strin
 		return ""
 	}
 	switch {
+	case field.Name == "ClaimName":
+		return KindClaim
 	case in.Name() == "LocalObjectReference" && strings.Contains(owner, "ConfigMap"), strings.HasPrefix(field.Name, "ConfigMap"):
 		return KindConfigMap
 	case in.Name() == "LocalObjectReference", strings.HasPrefix(field.Name, "Secret") && field.Name != "SecretNamespace" && field.Name != "SecretFile": // a path on the host

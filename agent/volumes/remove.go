@@ -18,7 +18,7 @@ import (
 )
 
 // Remove unmounts everything beneath the pod's directory and deletes the directory. It needs no knowledge of the pod, works after any crash, and succeeds
-// when nothing is there. The pod's containers must have ended.
+// when nothing is there. The pod's containers must have ended. It waits for what [Manager.Release] has not done.
 //
 // While something stays mounted beneath the directory, nothing in it is deleted and the error is [ErrMounted]. The deletion itself does not
 // cross mount points either, even one that appears while it runs, and follows no symbolic link. Who calls again after an error goes on where the
@@ -42,6 +42,9 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	defer pods.Close()
+	if err := m.Release(ctx, uid, nil); err != nil {
+		return err
+	}
 	// The mount table knows paths without symbolic links only.
 	podsPath, err := filepath.EvalSymlinks(m.podsDir)
 	if err != nil {
@@ -75,7 +78,7 @@ const unmountRounds = 3
 func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	var errs []error
 	for range unmountRounds {
-		mounts, err := mountsBeneath(dir)
+		mounts, err := sortedMounts(dir)
 		if err != nil {
 			return fmt.Errorf("read mount table: %w", err)
 		}
@@ -87,7 +90,11 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			errs = append(errs, m.unmount(mount))
+			unmount := m.unmount
+			if isNFS(mount.FSType) {
+				unmount = m.unmountRemote
+			}
+			errs = append(errs, unmount(mount.Mountpoint))
 		}
 	}
 	mounts, err := mountsBeneath(dir)
@@ -116,16 +123,21 @@ func (m *Manager) unmount(target string) error {
 
 // mountsBeneath returns the mount points on dir and beneath it, in the order in which they can be unmounted; a path with several mounts is there as often.
 func mountsBeneath(dir string) ([]string, error) {
-	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	if err != nil {
-		return nil, err
-	}
+	infos, err := sortedMounts(dir)
 	paths := make([]string, len(infos))
 	for i, info := range infos {
 		paths[i] = info.Mountpoint
 	}
-	slices.SortFunc(paths, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
-	return paths, nil
+	return paths, err
+}
+
+// sortedMounts is mountsBeneath with all that the kernel's table says.
+func sortedMounts(dir string) ([]*mountinfo.Info, error) {
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	slices.SortFunc(infos, func(a, b *mountinfo.Info) int {
+		return strings.Count(b.Mountpoint, "/") - strings.Count(a.Mountpoint, "/")
+	})
+	return infos, err
 }
 
 const (

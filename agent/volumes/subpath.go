@@ -34,12 +34,17 @@ type SubPathMount struct {
 type SubPathError struct {
 	// Message is for the pod's status and events: it tells nothing about the host's files.
 	Message string
+	// Detail says more about the volume's own content, for the pod's author: which link leads out. Empty where nothing more is known.
+	Detail string
 	// Err is the cause, for the node's log only.
 	Err error
 }
 
 // Error returns the message alone.
 func (e *SubPathError) Error() string { return e.Message }
+
+// Why returns the detail.
+func (e *SubPathError) Why() string { return e.Detail }
 
 // Unwrap returns the cause.
 func (e *SubPathError) Unwrap() error { return e.Err }
@@ -66,6 +71,9 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 	}
 	defer closeFD(volume)
 	if err := createBeneath(volume, s.Path); err != nil {
+		if why := leadsOut(volume, s.Path); why != "" {
+			return "", &SubPathError{Message: hidden("create subPath directory", nil).Error(), Detail: why, Err: err}
+		}
 		return "", hidden("create subPath directory", err)
 	}
 	source, err := openBeneath(volume, s.Path, unix.O_PATH, 0)
@@ -78,6 +86,26 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 		return "", hidden("prepare subPath", err)
 	}
 	return hostPath, nil
+}
+
+// leadsOut says through which symbolic link of the open directory volume a path leads out of it; empty if it does not. Where the link points is not
+// told. It only explains an error: the volume may have changed since.
+func leadsOut(volume int, path string) string {
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		prefix := strings.Join(parts[:i+1], "/")
+		fd, err := openBeneath(volume, prefix, unix.O_PATH, 0)
+		switch {
+		case errors.Is(err, unix.EXDEV):
+			return fmt.Sprintf("the path leads out of its volume through the link %q", prefix)
+		case errors.Is(err, unix.ELOOP):
+			return fmt.Sprintf("the link %q cannot be followed: it leads in a circle or into /proc", prefix)
+		case err != nil:
+			return ""
+		}
+		closeFD(fd)
+	}
+	return ""
 }
 
 // check refuses what API validation should have refused.
@@ -131,9 +159,9 @@ func createBeneath(volume int, path string) error {
 }
 
 // makeDirAt makes a directory with these permission bits, whatever the umask, and opens it. The set-group-ID bit, which an fsGroup sets on the
-// volume's root, goes along.
+// volume's root, and the sticky bit, which a tmpfs has, go along.
 func makeDirAt(parent int, name string, mode uint32) (int, error) {
-	mode &= unix.S_ISGID | 0o777
+	mode &= unix.S_ISGID | unix.S_ISVTX | 0o777
 	err := unix.Mkdirat(parent, name, mode)
 	mine := err == nil
 	if err != nil && !errors.Is(err, unix.EEXIST) {

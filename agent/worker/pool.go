@@ -77,7 +77,7 @@ func (p *Pool) Set(pod *v1.Pod) {
 		return
 	}
 	if p.free(pod) {
-		p.start(pod, Running)
+		p.start(pod, State{})
 		return
 	}
 	if before := p.queued[name]; before == nil || before.UID != pod.UID {
@@ -86,13 +86,13 @@ func (p *Pool) Set(pod *v1.Pod) {
 	p.queued[name] = pod
 }
 
-// Adopt makes a worker for a pod found in the runtime or the checkpoint, in the phase it was left in, unless there is one. Two pods of one name
+// Adopt makes a worker for a pod found in the runtime or the checkpoint, in the state it was left in, unless there is one. Two pods of one name
 // found so both get workers.
-func (p *Pool) Adopt(pod *v1.Pod, phase Phase) {
+func (p *Pool) Adopt(pod *v1.Pod, state State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.workers[pod.UID]; !ok {
-		p.start(pod, phase)
+		p.start(pod, state)
 	}
 }
 
@@ -102,11 +102,11 @@ func (p *Pool) free(pod *v1.Pod) bool {
 }
 
 // start makes the worker, unless the pool has ended; p.mu is held.
-func (p *Pool) start(pod *v1.Pod, phase Phase) {
+func (p *Pool) start(pod *v1.Pod, state State) {
 	if p.ctx.Err() != nil {
 		return
 	}
-	w := newWorker(p, pod, phase)
+	w := newWorker(p, pod, state)
 	p.workers[pod.UID] = w
 	p.named[w.name]++
 	p.wg.Go(w.run)
@@ -134,6 +134,15 @@ func (p *Pool) Remove(uid types.UID) {
 	}
 }
 
+// Recorded says that it is on record since when nobody wants the pod.
+func (p *Pool) Recorded(uid types.UID) {
+	if w := p.worker(uid); w != nil {
+		w.mu.Lock()
+		w.recorded = true
+		w.mu.Unlock()
+	}
+}
+
 // Wake asks for a pass over the pod soon. Wakes of a pod without a worker are nothing.
 func (p *Pool) Wake(uid types.UID) {
 	if w := p.worker(uid); w != nil {
@@ -149,9 +158,14 @@ func (p *Pool) worker(uid types.UID) *worker {
 
 // Entry is a pod as its worker has it.
 type Entry struct {
-	Pod    *v1.Pod
-	Phase  Phase
-	Forget bool
+	Pod   *v1.Pod
+	Phase Phase
+	// Stop is why and how the pod ends; nil in Running. It is never changed once handed out.
+	Stop *Stop
+	// Forget is true for a pod that nobody wants any more, Leaving since when; Recorded says that this is on record, and may be told.
+	Forget   bool
+	Leaving  time.Time
+	Recorded bool
 	// Waiting is true for a successor that waits for its predecessor to be gone.
 	Waiting bool
 	// Again is true for a pod that is leaving and is wanted again, under the same UID, once it is gone; Remove takes that back.
@@ -219,7 +233,7 @@ func (p *Pool) gone(w *worker) {
 	for name, next := range p.queued {
 		if p.free(next) {
 			delete(p.queued, name)
-			p.start(next, Running)
+			p.start(next, State{})
 		}
 	}
 }

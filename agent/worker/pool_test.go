@@ -85,14 +85,47 @@ func TestAdoptInEveryPhase(t *testing.T) {
 	} {
 		t.Run(c.phase.String(), func(t *testing.T) {
 			run(t, func(_ *testing.T, s *script) {
-				s.Adopt(pod("a", "x"), c.phase)
-				s.Adopt(pod("a", "x"), Running) // there is one already
+				s.Adopt(pod("a", "x"), State{Phase: c.phase})
+				s.Adopt(pod("a", "x"), State{}) // there is one already
 				s.want(c.want...)
 				s.Remove("a")
 				s.want(c.then...)
 			})
 		})
 	}
+}
+
+// A pod that an earlier run was ending goes on ending, for the same reason and since the same time.
+func TestAdoptGoesOnEnding(t *testing.T) {
+	run(t, func(t *testing.T, s *script) {
+		since := time.Now().Add(-time.Minute)
+		stop := &Stop{Reason: "Evicted", Message: "low on memory", Grace: seconds(5), Since: since}
+		free := make(chan struct{})
+		s.as(func(context.Context, Work) Result { <-free; return Result{Done: true} })
+		s.Adopt(pod("a", "x"), State{Phase: Terminating, Stop: stop})
+		s.want("a Terminating")
+		if w := s.last(); *w.Stop != *stop || w.Forget {
+			t.Errorf("work %+v", w)
+		}
+		s.Remove("a")
+		e, _ := s.Get("a")
+		if !e.Forget || !e.Leaving.Equal(time.Now()) {
+			t.Errorf("removed: %+v", e)
+		}
+		time.Sleep(time.Minute)
+		s.Remove("a")
+		if again, _ := s.Get("a"); again.Leaving != e.Leaving {
+			t.Errorf("leaving since %s, and now since %s", e.Leaving, again.Leaving)
+		}
+		close(free)
+		s.want("a Terminated", "a gone")
+		if w := s.last(); w.Forget {
+			t.Errorf("work %+v", w)
+		}
+
+		s.Adopt(pod("b", "y"), State{Phase: Terminated, Stop: stop, Leaving: since})
+		s.want("b Terminated", "b gone")
+	})
 }
 
 func TestWishesCoalesceNewestWins(t *testing.T) {
@@ -320,8 +353,8 @@ func TestUIDUnderAnotherNameIsAnotherPod(t *testing.T) {
 func TestTwoPodsOfOneNameAdopted(t *testing.T) {
 	run(t, func(_ *testing.T, s *script) {
 		s.shared = true
-		s.Adopt(pod("a", "x"), Running)
-		s.Adopt(pod("b", "x"), Running)
+		s.Adopt(pod("a", "x"), State{})
+		s.Adopt(pod("b", "x"), State{})
 		s.take()
 		s.Remove("b")
 		claimed := pod("a", "x")
@@ -489,7 +522,7 @@ func TestCloseCancelsAndJoins(t *testing.T) {
 				s.Set(pod("hangs", "x"))
 				s.Set(pod("fails", "y"))
 				s.Set(pod("waits", "x"))
-				s.Adopt(pod("ended", "z"), Terminated)
+				s.Adopt(pod("ended", "z"), State{Phase: Terminated})
 				s.take()
 				end(s, cancel)
 				if left != 1 {
@@ -497,7 +530,7 @@ func TestCloseCancelsAndJoins(t *testing.T) {
 				}
 				s.take()
 				s.Set(pod("late", "l"))
-				s.Adopt(pod("later", "m"), Running)
+				s.Adopt(pod("later", "m"), State{})
 				s.Remove("fails")
 				s.Wake("fails")
 				s.Wait()

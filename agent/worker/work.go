@@ -28,11 +28,21 @@ func (p Phase) String() string {
 // Stop is why and how a pod has to end.
 type Stop struct {
 	// Reason and Message become the pod status's where they are set (Evicted, DeadlineExceeded…); empty for a plain deletion.
-	Reason, Message string
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 	// Grace replaces the pod's own grace period, in seconds.
-	Grace *int64
-	// Since is when the worker began to end the pod, or took it over ending; the worker sets it.
-	Since time.Time
+	Grace *int64 `json:"grace,omitempty"`
+	// Since is when the worker began to end the pod; the worker sets it, once.
+	Since time.Time `json:"since"`
+}
+
+// State is how far a pod has come, for whoever takes it over from an earlier run of the agent. The zero value is a pod that should run.
+type State struct {
+	Phase Phase
+	// Stop is why the pod ends, where that is known; from Terminating on.
+	Stop *Stop
+	// Leaving is since when nobody wants the pod any more; zero where somebody does.
+	Leaving time.Time
 }
 
 // Work is what a pass is about.
@@ -42,8 +52,9 @@ type Work struct {
 	Phase Phase
 	// Stop is set from Terminating on. It is never changed once handed out.
 	Stop *Stop
-	// Forget says that nobody wants the pod any more: in Terminated its records have to go, too.
-	Forget bool
+	// Forget says that nobody wants the pod any more: in Terminated its records have to go, too. Leaving is since when.
+	Forget  bool
+	Leaving time.Time
 }
 
 // Result is how a pass ended.
@@ -52,6 +63,8 @@ type Result struct {
 	Done bool
 	// Finished says, in Running, that nothing of the pod will ever run again: the worker goes on to Terminating.
 	Finished bool
+	// Why says, with Finished, why the pod has to end, where it is not that all of it has ended.
+	Why Stop
 	// RetryAt asks for another pass at that time, whatever happens; zero for none.
 	RetryAt time.Time
 	// Err asks for another pass after the worker's back-off.

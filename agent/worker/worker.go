@@ -23,19 +23,22 @@ type worker struct {
 	pod    *v1.Pod
 	phase  Phase
 	stopBy *Stop
-	forget bool
-	retry  time.Time
-	cancel context.CancelCauseFunc // the pass under way
+	leaves time.Time // since when nobody wants the pod
+	// recorded says that leaves is on record.
+	recorded bool
+	retry    time.Time
+	cancel   context.CancelCauseFunc // the pass under way
 }
 
 // errOvertaken ends a pass whose pod has been asked to stop meanwhile.
 var errOvertaken = errors.New("overtaken by a stop")
 
-func newWorker(p *Pool, pod *v1.Pod, phase Phase) *worker {
+func newWorker(p *Pool, pod *v1.Pod, state State) *worker {
 	w := &worker{
-		pool: p, uid: pod.UID, name: fullName(pod), bell: make(chan struct{}, 1), urgent: make(chan struct{}, 1), pod: pod, phase: phase,
+		pool: p, uid: pod.UID, name: fullName(pod), bell: make(chan struct{}, 1), urgent: make(chan struct{}, 1), pod: pod,
+		phase: state.Phase, stopBy: state.Stop, leaves: state.Leaving, recorded: !state.Leaving.IsZero(),
 	}
-	if phase != Running {
+	if w.phase != Running && w.stopBy == nil {
 		w.stopBy = &Stop{Since: time.Now()}
 	}
 	w.wake()
@@ -67,21 +70,23 @@ func (w *worker) setPod(pod *v1.Pod) {
 func (w *worker) leaving() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.forget
+	return !w.leaves.IsZero()
 }
 
 func (w *worker) entry() Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Entry{Pod: w.pod, Phase: w.phase, Forget: w.forget, RetryAt: w.retry}
+	return Entry{Pod: w.pod, Phase: w.phase, Stop: w.stopBy, Forget: !w.leaves.IsZero(), Leaving: w.leaves, Recorded: w.recorded, RetryAt: w.retry}
 }
 
 // stop moves the worker on to Terminating and overtakes the pass under way, if that pass was for running the pod or has a longer grace.
 func (w *worker) stop(stop Stop, forget bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	news := forget && !w.forget
-	w.forget = w.forget || forget
+	news := forget && w.leaves.IsZero()
+	if news {
+		w.leaves = time.Now()
+	}
 	overtake := false
 	switch {
 	case w.phase == Running:
@@ -172,7 +177,7 @@ func (w *worker) pass() (Work, Result) {
 	case <-w.urgent:
 	default:
 	}
-	work := Work{UID: w.uid, Pod: w.pod, Phase: w.phase, Stop: w.stopBy, Forget: w.forget}
+	work := Work{UID: w.uid, Pod: w.pod, Phase: w.phase, Stop: w.stopBy, Forget: !w.leaves.IsZero(), Leaving: w.leaves}
 	if ctx.Err() != nil || work.Phase == Terminated && !work.Forget {
 		w.mu.Unlock()
 		return work, Result{}
@@ -197,7 +202,7 @@ func (w *worker) advance(work Work, res Result) (gone bool) {
 	defer w.mu.Unlock()
 	switch {
 	case work.Phase == Running && res.Finished && w.phase == Running:
-		w.end(Stop{})
+		w.end(res.Why)
 		w.hurry()
 	case work.Phase == Terminating && res.Done:
 		w.phase = Terminated

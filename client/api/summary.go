@@ -27,8 +27,12 @@ type PodSummary struct {
 	Restarts    int        `json:"restarts"`
 	LastRestart *time.Time `json:"lastRestart,omitempty"`
 	// Created is when the API server, or else the agent, first saw the pod; zero where neither is known.
-	Created time.Time `json:"created"`
-	IPs     []string  `json:"ips,omitempty"`
+	Created time.Time         `json:"created"`
+	IPs     []string          `json:"ips,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	// ReadinessGates are the conditions that the pod asks for beside its containers', and ReadinessGatesTrue those that are true.
+	ReadinessGates     int `json:"readinessGates,omitempty"`
+	ReadinessGatesTrue int `json:"readinessGatesTrue,omitempty"`
 	// Source is where the pod came from: file, http or api.
 	Source string `json:"source,omitempty"`
 }
@@ -39,10 +43,16 @@ func Summarize(pod *v1.Pod) PodSummary {
 	s := PodSummary{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName,
 		Containers: len(pod.Spec.Containers), Phase: pod.Status.Phase,
-		Created: created(pod), Source: pod.Annotations["kubernetes.io/config.source"],
+		Created: created(pod), Labels: pod.Labels, Source: pod.Annotations["kubernetes.io/config.source"],
 	}
 	for _, ip := range pod.Status.PodIPs {
 		s.IPs = append(s.IPs, ip.IP)
+	}
+	for _, gate := range pod.Spec.ReadinessGates {
+		s.ReadinessGates++
+		if condition(pod, gate.ConditionType) {
+			s.ReadinessGatesTrue++
+		}
 	}
 	t := tally{pod: pod, word: string(pod.Status.Phase)}
 	if pod.Status.Reason != "" {
@@ -64,6 +74,21 @@ func Summarize(pod *v1.Pod) PodSummary {
 		s.LastRestart = &t.last
 	}
 	return s
+}
+
+// ContainerNames returns the names of a pod's containers: its own, then ephemeral ones, then init containers.
+func ContainerNames(pod *v1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.Containers {
+		names = append(names, pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		names = append(names, pod.Spec.EphemeralContainers[i].Name)
+	}
+	for i := range pod.Spec.InitContainers {
+		names = append(names, pod.Spec.InitContainers[i].Name)
+	}
+	return names
 }
 
 // created is the creation time, else when a source first saw the pod, else when the agent took it on.

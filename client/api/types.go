@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,6 +17,9 @@ const (
 	PathImages    = "/berth/v1/images"
 	PathVersion   = "/berth/v1/version"
 )
+
+// EphemeralContainers follows [PathPods]/NAMESPACE/POD/: a v1.EphemeralContainer that is posted there is added to the pod.
+const EphemeralContainers = "ephemeralcontainers"
 
 // PodList is the answer of [PathPods].
 type PodList struct {
@@ -42,10 +46,14 @@ type Why struct {
 	UID       types.UID `json:"uid,omitempty"`
 	// Status is the summary's: what "berth ps" shows.
 	Status string `json:"status"`
-	// Phase is the worker's: Running, Terminating or Terminated. Empty for a pod that was never accepted.
-	Phase string `json:"phase,omitempty"`
+	// Phase is the pod's, and WorkerPhase that of the agent's worker for it: Running (it brings the pod up and keeps it up, however the pod itself is),
+	// Terminating or Terminated. Both are empty for a pod that was never accepted.
+	Phase       v1.PodPhase `json:"phase,omitempty"`
+	WorkerPhase string      `json:"workerPhase,omitempty"`
 	// WaitsFor says in one sentence what the pod waits for; empty if for nothing.
 	WaitsFor string `json:"waitsFor,omitempty"`
+	// Ended says why a pod has failed: its own reason and message, and each container that ended with another code than 0.
+	Ended string `json:"ended,omitempty"`
 	// Step is the step at which it waits.
 	Step string `json:"step,omitempty"`
 	// NextRetry is when the next pass is due if nothing happens before.
@@ -54,15 +62,17 @@ type Why struct {
 	LastError *Failure `json:"lastError,omitempty"`
 	// Steps is the story, oldest first.
 	Steps []Step `json:"steps"`
-	// Manifest is the verdict on the pod's manifest where that was refused.
+	// Manifest is the verdict on the pod's manifest where that was refused. If there is a pod all the same, it is of the manifest's last good version.
 	Manifest *Manifest `json:"manifest,omitempty"`
 }
 
 // Failure is an error and when it was seen last.
 type Failure struct {
-	Step    string    `json:"step"`
-	Message string    `json:"message"`
-	Last    time.Time `json:"last"`
+	Step string `json:"step"`
+	// Container is the container that it is about, where it is about one.
+	Container string    `json:"container,omitempty"`
+	Message   string    `json:"message"`
+	Last      time.Time `json:"last"`
 	// Count is how often in a row.
 	Count int `json:"count"`
 	// Overcome is true once the step has ended well again.
@@ -100,11 +110,23 @@ type Manifest struct {
 	Name      string    `json:"name,omitempty"`
 	UID       types.UID `json:"uid,omitempty"`
 	Accepted  bool      `json:"accepted"`
+	// Kept says that an earlier version is accepted, since the current one, of which there may be an entry of its own, is refused or cannot be read.
+	Kept bool `json:"kept,omitempty"`
 	// Field is the path of the first field that is wrong, and Message says what is.
-	Field    string    `json:"field,omitempty"`
-	Message  string    `json:"message,omitempty"`
-	Warnings []string  `json:"warnings,omitempty"`
-	Since    time.Time `json:"since"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Errors are all that is wrong, the first included; not there where it is one thing.
+	Errors   []ManifestError `json:"errors,omitempty"`
+	Warnings []string        `json:"warnings,omitempty"`
+	// Since is when the verdict was first given; not there where no agent gave it.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// ManifestError is one thing that is wrong with an object of a manifest.
+type ManifestError struct {
+	Line    int    `json:"line,omitempty"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
 }
 
 // ManifestList is the answer of [PathManifests].
@@ -128,8 +150,12 @@ type Pull struct {
 	Since time.Time `json:"since"`
 	// Waiters are the pods that want it.
 	Waiters int `json:"waiters,omitempty"`
-	// State is Queued, Pulling, Stalled (pulling for very long) or BackOff (failed and tried again).
+	// State is Queued, Pulling, Unpacking (all has come), Stalled (nothing has come for a while, or the runtime does not say and it lasts very long) or BackOff
+	// (failed and tried again).
 	State string `json:"state"`
+	// Done and Total are bytes, compressed as the registry has them; Total is 0 where they are not known.
+	Done  int64 `json:"done,omitempty"`
+	Total int64 `json:"total,omitempty"`
 	// Message is the last error.
 	Message string     `json:"message,omitempty"`
 	RetryAt *time.Time `json:"retryAt,omitempty"`
@@ -138,7 +164,7 @@ type Pull struct {
 // Images is the answer of [PathImages].
 type Images struct {
 	Items []Image `json:"items"`
-	Pulls []Pull  `json:"pulls,omitempty"`
+	Pulls []Pull  `json:"pulls"`
 }
 
 // Version is the answer of [PathVersion].
@@ -154,3 +180,9 @@ type Version struct {
 
 // EventList is the answer of [PathEvents].
 type EventList = v1.EventList
+
+// ContainerOf returns the container that an event is about, from a field path such as spec.containers{NAME}; empty where it is about none.
+func ContainerOf(e *v1.Event) string {
+	_, name, _ := strings.Cut(strings.TrimSuffix(e.InvolvedObject.FieldPath, "}"), "{")
+	return name
+}

@@ -50,6 +50,7 @@ func Describe(w io.Writer, pod *v1.Pod, events []v1.Event, why *api.Why, now tim
 	p.head(pod)
 	p.containers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
 	p.containers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
+	p.containers("Ephemeral Containers", ephemeral(pod), pod.Status.EphemeralContainerStatuses)
 	p.conditions(pod)
 	p.volumes(pod)
 	p.line(0, "QoS Class", "%s", string(pod.Status.QOSClass))
@@ -60,7 +61,13 @@ func Describe(w io.Writer, pod *v1.Pod, events []v1.Event, why *api.Why, now tim
 	if why == nil {
 		return nil
 	}
+	if why.Manifest != nil {
+		p.line(0, "Manifest", "%s", refusedManifest(why.Manifest, true))
+	}
 	p.line(0, "Waits for", "%s", cmp.Or(why.WaitsFor, "nothing"))
+	if why.Ended != "" {
+		p.line(0, "Failed", "%s", why.Ended)
+	}
 	if why.NextRetry != nil {
 		p.line(1, "Next retry", "in %s", Took(max(why.NextRetry.Sub(now), 0)))
 	}
@@ -68,6 +75,15 @@ func Describe(w io.Writer, pod *v1.Pod, events []v1.Event, why *api.Why, now tim
 		p.line(1, "Last error", "%s, %s ago%s: %s", e.Step, Age(now, e.Last), times(e.Count), e.Message)
 	}
 	return nil
+}
+
+// ephemeral returns the pod's ephemeral containers as others.
+func ephemeral(pod *v1.Pod) []v1.Container {
+	out := make([]v1.Container, 0, len(pod.Spec.EphemeralContainers))
+	for _, c := range pod.Spec.EphemeralContainers {
+		out = append(out, v1.Container(c.EphemeralContainerCommon))
+	}
+	return out
 }
 
 func (p printer) head(pod *v1.Pod) {

@@ -1,11 +1,14 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/client/api"
 )
 
 // EventColumns say which columns a list of events has.
@@ -16,7 +19,7 @@ type EventColumns struct {
 
 // Headings are the columns' names.
 func (c EventColumns) Headings() []string {
-	h := []string{"LAST SEEN", "TYPE", "REASON", "OBJECT"}
+	h := []string{"LAST SEEN", "TYPE", "REASON", "OBJECT", "CONTAINER"}
 	if c.Namespace {
 		h = append([]string{"NAMESPACE"}, h...)
 	}
@@ -29,7 +32,7 @@ func (c EventColumns) Headings() []string {
 // Row is an event's row.
 func (c EventColumns) Row(e *v1.Event, now time.Time) []string {
 	object := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
-	row := []string{Age(now, e.LastTimestamp.Time), e.Type, e.Reason, object}
+	row := []string{Age(now, e.LastTimestamp.Time), e.Type, e.Reason, object, cmp.Or(api.ContainerOf(e), "-")}
 	if c.Namespace {
 		row = append([]string{e.Namespace}, row...)
 	}

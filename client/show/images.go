@@ -15,14 +15,7 @@ const shortID = 13
 // Images writes the images and, above them, the pulls under way. wide shows whole ids and digests.
 func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 	if len(images.Pulls) > 0 {
-		t := Table{Headings: []string{"PULLING", "STATE", "FOR", "PODS", "RETRY", "MESSAGE"}}
-		for _, p := range images.Pulls {
-			retry := "-"
-			if p.RetryAt != nil {
-				retry = "in " + Took(max(p.RetryAt.Sub(now), 0))
-			}
-			t.Add(p.Image, p.State, Age(now, p.Since), fmt.Sprint(p.Waiters), retry, p.Message)
-		}
+		t := Pulls(images.Pulls, now)
 		if err := t.Write(w); err != nil {
 			return err
 		}
@@ -52,6 +45,27 @@ func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 		}
 	}
 	return t.Write(w)
+}
+
+// Pulls returns the table of the pulls under way.
+func Pulls(pulls []api.Pull, now time.Time) *Table {
+	t := &Table{Headings: []string{"PULLING", "STATE", "PROGRESS", "FOR", "PODS", "RETRY", "MESSAGE"}}
+	for _, p := range pulls {
+		retry := "-"
+		if p.RetryAt != nil {
+			retry = "in " + Took(max(p.RetryAt.Sub(now), 0))
+		}
+		t.Add(p.Image, p.State, Progress(p), Age(now, p.Since), fmt.Sprint(p.Waiters), retry, p.Message)
+	}
+	return t
+}
+
+// Progress says how far a pull is, "27% of 45.0MB"; "-" where that is not known. It says 100% only of what has come as a whole.
+func Progress(p api.Pull) string {
+	if p.Total <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%% of %s", min(max(p.Done, 0), p.Total)*100/p.Total, Size(uint64(p.Total)))
 }
 
 // splitTag splits a reference at its tag; a port's colon is none.

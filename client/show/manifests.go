@@ -3,6 +3,8 @@ package show
 import (
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,31 +15,77 @@ import (
 const (
 	accepted = "accepted"
 	refused  = "refused"
+	// kept is for an object of which an earlier version counts.
+	kept = "kept"
+	both = refused + ", " + kept
 )
 
 func verdict(m api.Manifest) string {
-	if m.Accepted {
+	switch {
+	case m.Kept && m.Accepted:
+		return kept
+	case m.Kept:
+		return both
+	case m.Accepted:
 		return accepted
 	}
 	return refused
 }
 
-// problem says what is wrong and where: the line, the field and upstream's message, or the warnings of what was accepted.
-func problem(m api.Manifest) string {
-	text := m.Message
-	if m.Field != "" && !strings.Contains(text, m.Field) {
-		text = m.Field + ": " + text
+// once returns verdicts without those about earlier versions that count, of which the verdict on the refused version then tells.
+func once(list []api.Manifest) []api.Manifest {
+	out := slices.DeleteFunc(slices.Clone(list), func(m api.Manifest) bool { return m.Kept })
+	for _, m := range list {
+		if !m.Kept {
+			continue
+		}
+		i := slices.IndexFunc(out, func(r api.Manifest) bool { return !r.Accepted && !r.Kept && versions(r, m) })
+		if i < 0 {
+			out = append(out, m)
+			continue
+		}
+		out[i].Kept, out[i].UID, out[i].Warnings = true, m.UID, append(slices.Clone(out[i].Warnings), m.Warnings...)
+		out[i].Namespace, out[i].Name = m.Namespace, m.Name
 	}
-	if text != "" && m.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", m.Line, text)
+	return out
+}
+
+// versions reports whether a refused manifest is a version of an object that is kept. One that was refused early has no namespace and no node's name in its own yet.
+func versions(refused, kept api.Manifest) bool {
+	return refused.File == kept.File && refused.Kind == kept.Kind && (refused.Namespace == "" || refused.Namespace == kept.Namespace) && refused.Name != "" &&
+		(refused.Name == kept.Name || refused.Namespace == "" && strings.HasPrefix(kept.Name, refused.Name+"-"))
+}
+
+// problems are what is wrong with what was refused, with the fields in front.
+func problems(m api.Manifest) []api.ManifestError {
+	if m.Accepted || m.Message == "" {
+		return nil
+	}
+	out := slices.Clone(m.Errors)
+	if len(out) == 0 {
+		out = []api.ManifestError{{Line: m.Line, Field: m.Field, Message: m.Message}}
+	}
+	for i := range out {
+		if e := &out[i]; e.Field != "" && !strings.Contains(e.Message, e.Field) {
+			e.Message = e.Field + ": " + e.Message
+		}
+	}
+	return out
+}
+
+// Problem says what is wrong and where: lines, fields and upstream's messages, or the warnings of what was accepted.
+func Problem(m api.Manifest) string {
+	var texts []string
+	for _, e := range problems(m) {
+		if e.Line > 0 {
+			e.Message = fmt.Sprintf("line %d: %s", e.Line, e.Message)
+		}
+		texts = append(texts, e.Message)
 	}
 	for _, w := range m.Warnings {
-		if text != "" {
-			text += "; "
-		}
-		text += "warning: " + w
+		texts = append(texts, "warning: "+w)
 	}
-	return Clean(text)
+	return Clean(strings.Join(texts, "; "))
 }
 
 func fileOf(m api.Manifest) string {
@@ -47,21 +95,24 @@ func fileOf(m api.Manifest) string {
 	return m.File
 }
 
-// Manifests makes the table of verdicts; wide adds namespace, UID and age.
+// Manifests makes the table of verdicts, each object once; wide adds namespace, UID and age.
 func Manifests(list []api.Manifest, wide bool, now time.Time) *Table {
 	t := &Table{Headings: []string{"FILE", "KIND", "NAME", "VERDICT", "MESSAGE"}}
 	if wide {
 		t.Headings = []string{"FILE", "KIND", "NAMESPACE", "NAME", "VERDICT", "AGE", "UID", "MESSAGE"}
 	}
-	for _, m := range list {
+	for _, m := range once(list) {
 		if wide {
-			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Namespace), orNone(m.Name), verdict(m), Age(now, m.Since), orNone(string(m.UID)), problem(m))
+			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Namespace), orNone(m.Name), verdict(m), Age(now, m.Since), orNone(string(m.UID)), Problem(m))
 		} else {
-			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Name), verdict(m), problem(m))
+			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Name), verdict(m), Problem(m))
 		}
 	}
 	return t
 }
+
+// lineOfWarning is how a warning about a place in its file begins.
+var lineOfWarning = regexp.MustCompile(`^line (\d+): `)
 
 // Verdicts writes verdicts as a compiler does: FILE:LINE: what is wrong, so that editors find the place.
 func Verdicts(w io.Writer, list []api.Manifest) {
@@ -79,17 +130,22 @@ func Verdicts(w io.Writer, list []api.Manifest) {
 		if subject != "" {
 			subject += ": "
 		}
-		if m.Accepted {
-			fmt.Fprintf(w, "%s: %sok\n", place, subject)
-		} else {
-			text := m.Message
-			if m.Field != "" && !strings.Contains(text, m.Field) {
-				text = m.Field + ": " + text
+		for _, e := range problems(m) {
+			at := m.File
+			if e.Line > 0 {
+				at = fmt.Sprintf("%s:%d", m.File, e.Line)
 			}
-			fmt.Fprintf(w, "%s: %serror: %s\n", place, subject, Clean(text))
+			fmt.Fprintf(w, "%s: %serror: %s\n", at, subject, Clean(e.Message))
+		}
+		if m.Accepted && subject != "" { // else the verdict is about a file or directory, and there are only warnings
+			fmt.Fprintf(w, "%s: %sok\n", place, subject)
 		}
 		for _, warning := range m.Warnings {
-			fmt.Fprintf(w, "%s: %swarning: %s\n", place, subject, Clean(warning))
+			at := place
+			if line := lineOfWarning.FindStringSubmatch(warning); line != nil {
+				at, warning = m.File+":"+line[1], warning[len(line[0]):]
+			}
+			fmt.Fprintf(w, "%s: %swarning: %s\n", at, subject, Clean(warning))
 		}
 	}
 }

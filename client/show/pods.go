@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/berthd/berth/client/api"
 )
 
 // PodColumns say which columns a list of pods has.
 type PodColumns struct {
-	// Namespace adds the namespace in front; Wide adds IP, NODE and SOURCE.
-	Namespace, Wide bool
+	// Namespace adds the namespace in front; Wide adds IP, NODE, SOURCE and READINESS GATES, and Labels the labels.
+	Namespace, Wide, Labels bool
 }
 
 // Headings are the columns' names.
@@ -20,7 +22,10 @@ func (c PodColumns) Headings() []string {
 		h = append([]string{"NAMESPACE"}, h...)
 	}
 	if c.Wide {
-		h = append(h, "IP", "NODE", "SOURCE")
+		h = append(h, "IP", "NODE", "SOURCE", "READINESS GATES")
+	}
+	if c.Labels {
+		h = append(h, "LABELS")
 	}
 	return h
 }
@@ -36,7 +41,10 @@ func (c PodColumns) Row(p api.PodSummary, now time.Time) []string {
 		if len(p.IPs) > 0 {
 			ip = p.IPs[0]
 		}
-		row = append(row, orNone(ip), orNone(p.Node), orNone(p.Source))
+		row = append(row, orNone(ip), orNone(p.Node), orNone(p.Source), gates(p))
+	}
+	if c.Labels {
+		row = append(row, orNone(labels.FormatLabels(p.Labels)))
 	}
 	return row
 }
@@ -47,6 +55,14 @@ func restarts(p api.PodSummary, now time.Time) string {
 		return fmt.Sprint(p.Restarts)
 	}
 	return fmt.Sprintf("%d (%s ago)", p.Restarts, Age(now, *p.LastRestart))
+}
+
+// gates is how many of a pod's readiness gates are open.
+func gates(p api.PodSummary) string {
+	if p.ReadinessGates == 0 {
+		return "<none>"
+	}
+	return fmt.Sprintf("%d/%d", p.ReadinessGatesTrue, p.ReadinessGates)
 }
 
 func orNone(text string) string {

@@ -43,6 +43,27 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+func TestProgress(t *testing.T) {
+	for _, tc := range []struct {
+		done, total int64
+		want        string
+	}{
+		{0, 0, "-"},
+		{5, 0, "-"},
+		{0, 45_000_000, "0% of 45.0MB"},
+		{12_500_000, 45_000_000, "27% of 45.0MB"},
+		{44_999_999, 45_000_000, "99% of 45.0MB"},
+		{45_000_000, 45_000_000, "100% of 45.0MB"},
+		{90_000_000, 45_000_000, "100% of 45.0MB"},
+		{-1, 10, "0% of 10B"},
+		{1 << 56, 1 << 56, "100% of 72058TB"},
+	} {
+		if got := Progress(api.Pull{Done: tc.done, Total: tc.total}); got != tc.want {
+			t.Errorf("%d of %d: %q, want %q", tc.done, tc.total, got, tc.want)
+		}
+	}
+}
+
 func TestWidthsGrow(t *testing.T) {
 	widths := (&Table{Headings: []string{"A", "BB"}, Rows: [][]string{{"xyz", "1"}}}).Widths()
 	for _, tc := range []struct {
@@ -72,14 +93,21 @@ func TestSplitTag(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	var out bytes.Buffer
 	Verdicts(&out, []api.Manifest{
-		{File: "a", Line: 3, Kind: "Pod", Namespace: "n", Name: "p", Accepted: true, Warnings: []string{"unknown field"}},
+		{File: "a", Line: 3, Kind: "Pod", Namespace: "n", Name: "p", Accepted: true, Warnings: []string{"line 5: unknown field", "it belongs to user 1"}},
 		{File: "b", Message: "the manifest is empty"},
 		{File: "c", Line: 1, Kind: "Pod", Field: "spec.x", Message: "wrong"},
+		{File: "e", Line: 2, Kind: "Pod", Field: "spec.x", Message: "spec.x: wrong", Errors: []api.ManifestError{{Line: 2, Field: "spec.x", Message: "spec.x: wrong"}, {Line: 9, Field: "spec.y", Message: "bad"}, {Message: "and 3 more errors"}}},
+		{File: "d", Accepted: true, Warnings: []string{"no manifests in d"}},
 	})
 	want := `a:3: Pod n/p: ok
-a:3: Pod n/p: warning: unknown field
+a:5: Pod n/p: warning: unknown field
+a:3: Pod n/p: warning: it belongs to user 1
 b: error: the manifest is empty
 c:1: Pod: error: spec.x: wrong
+e:2: Pod: error: spec.x: wrong
+e:9: Pod: error: spec.y: bad
+e: Pod: error: and 3 more errors
+d: warning: no manifests in d
 `
 	if out.String() != want {
 		t.Errorf("got\n%s", out.String())
@@ -91,9 +119,56 @@ func TestWhyOfRetries(t *testing.T) {
 	soon, past := now.Add(1500*time.Millisecond), now.Add(-time.Second)
 	for at, want := range map[*time.Time]string{&soon: "Next retry:  in 1.5s\n", &past: "Next retry:  now\n"} {
 		var out bytes.Buffer
-		why := &api.Why{Namespace: "n", Name: "p", Status: "Pending", WaitsFor: "x", NextRetry: at, LastError: &api.Failure{Step: "s", Message: "m", Last: now, Count: 1, Overcome: true}}
-		if err := Why(&out, why, now); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "Last error:  s, 0s ago, overcome since: m\n") {
+		why := &api.Why{Namespace: "n", Name: "p", Status: "Pending", WaitsFor: "x", NextRetry: at, LastError: &api.Failure{Step: "s", Container: "c", Message: "m", Last: now, Count: 1, Overcome: true}}
+		if err := Why(&out, why, now); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "Last error:  s of container c, 0s ago, overcome since: m\n") {
 			t.Errorf("%v\n%s", err, out.String())
 		}
+	}
+}
+
+func TestWhyOfFailed(t *testing.T) {
+	for want, why := range map[string]api.Why{
+		"n/p is Error and waits for nothing. It failed: container c ended with exit code 3 (Error)\n": {
+			Namespace: "n", Name: "p", Status: "Error", Ended: "container c ended with exit code 3 (Error)",
+		},
+		"n/p is Error and waits for: c to end\nFailed:      because\n": {Namespace: "n", Name: "p", Status: "Error", WaitsFor: "c to end", Ended: "because"},
+	} {
+		var out bytes.Buffer
+		if err := Why(&out, &why, time.Now()); err != nil || out.String() != want {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+	}
+}
+
+// TestManifestsOnce: an object of which an earlier version counts has one row, whether its current version is refused early or late; one whose file cannot even be read has a
+// row of its own.
+func TestManifestsOnce(t *testing.T) {
+	list := []api.Manifest{
+		{File: "a", Kind: "Pod", Namespace: "default", Name: "late-n", Line: 3, Message: "wrong"},
+		{File: "a", Document: 2, Kind: "Pod", Name: "early", Message: "wrong, too"},
+		{File: "b", Kind: "Pod", Namespace: "default", Name: "late-n", Message: "duplicate"},
+		{File: "c", Message: "not valid YAML"},
+		{File: "d", Kind: "Pod", Namespace: "default", Name: "fine-n", Accepted: true},
+		{File: "a", Kind: "Pod", Namespace: "default", Name: "late-n", UID: "1", Accepted: true, Kept: true, Warnings: []string{"stays"}},
+		{File: "a", Kind: "Pod", Namespace: "default", Name: "early-n", UID: "2", Accepted: true, Kept: true, Warnings: []string{"stays"}},
+		{File: "c", Kind: "Pod", Namespace: "default", Name: "unread-n", UID: "3", Accepted: true, Kept: true, Warnings: []string{"stays"}},
+	}
+	var out bytes.Buffer
+	if err := Manifests(list, false, time.Now()).Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `FILE   KIND     NAME       VERDICT         MESSAGE
+a      Pod      late-n     refused, kept   line 3: wrong; warning: stays
+a#2    Pod      early-n    refused, kept   wrong, too; warning: stays
+b      Pod      late-n     refused         duplicate
+c      <none>   <none>     refused         not valid YAML
+d      Pod      fine-n     accepted
+c      Pod      unread-n   kept            warning: stays
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+	if list[0].Kept || list[1].Name != "early" {
+		t.Error("the list was changed")
 	}
 }

@@ -11,10 +11,16 @@ import (
 // Why writes a pod's story: what it waits for first, then each step.
 func Why(w io.Writer, why *api.Why, now time.Time) error {
 	name := why.Namespace + "/" + why.Name
-	if why.WaitsFor == "" {
+	switch {
+	case why.WaitsFor == "" && why.Ended != "":
+		fmt.Fprintf(w, "%s is %s and waits for nothing. It failed: %s\n", name, Clean(why.Status), Clean(why.Ended))
+	case why.WaitsFor == "":
 		fmt.Fprintf(w, "%s is %s and waits for nothing.\n", name, Clean(why.Status))
-	} else {
+	default:
 		fmt.Fprintf(w, "%s is %s and waits for: %s\n", name, Clean(why.Status), Clean(why.WaitsFor))
+		if why.Ended != "" {
+			fmt.Fprintf(w, "Failed:      %s\n", Clean(why.Ended))
+		}
 	}
 	if why.Step != "" {
 		fmt.Fprintf(w, "Step:        %s\n", why.Step)
@@ -28,10 +34,14 @@ func Why(w io.Writer, why *api.Why, now time.Time) error {
 		fmt.Fprintf(w, "Next retry:  %s\n", text)
 	}
 	if e := why.LastError; e != nil {
-		fmt.Fprintf(w, "Last error:  %s, %s ago%s%s: %s\n", e.Step, Age(now, e.Last), times(e.Count), overcome(e), Clean(e.Message))
+		about := e.Step
+		if e.Container != "" {
+			about += " of container " + e.Container
+		}
+		fmt.Fprintf(w, "Last error:  %s, %s ago%s%s: %s\n", about, Age(now, e.Last), times(e.Count), overcome(e), Clean(e.Message))
 	}
 	if m := why.Manifest; m != nil {
-		fmt.Fprintf(w, "Manifest:    %s is refused: %s\n", m.File, problem(*m))
+		fmt.Fprintf(w, "Manifest:    %s\n", refusedManifest(m, why.UID != ""))
 	}
 	if len(why.Steps) == 0 {
 		return nil
@@ -42,6 +52,15 @@ func Why(w io.Writer, why *api.Why, now time.Time) error {
 		t.Add(s.Begin.Local().Format("15:04:05.000"), s.Step, s.Outcome, Took(s.End.Sub(s.Begin)), fmt.Sprint(s.Count), Age(now, s.Last)+" ago", s.Message)
 	}
 	return t.Write(w)
+}
+
+// refusedManifest says that a pod's manifest was refused, and what runs instead where there is a pod.
+func refusedManifest(m *api.Manifest, runs bool) string {
+	text := Clean(m.File) + " is refused: " + Problem(*m)
+	if runs {
+		text += "; the pod is of its last good version"
+	}
+	return text
 }
 
 func times(n int) string {

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
@@ -20,100 +20,99 @@ func newAgent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the node agent: the daemon that runs this node's pods",
-		Long: `Run the node agent: the daemon that runs this node's pods.
+		Long: `Run the node agent: the daemon that runs this node's pods. It takes root.
 
 It takes a kubelet's config file and flags as they are. A second document in the config file, of kind BerthConfiguration, has what the kubelet's
 does not. Without --config, /etc/berth/config.yaml is read where it exists.`,
-		Args: cobra.NoArgs,
+		Example: `  berth agent
+  berth agent --config /etc/berth/config.yaml -v 4`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, warnings, err := configs.Load(configs.Options{Flags: cmd.Flags()})
-			log := newLogger(cfg, os.Stderr)
+			if err := needRoot("the agent", os.Geteuid()); err != nil {
+				return err
+			}
+			load := func() (*configs.Config, []configs.Warning, error) {
+				return configs.Load(configs.Options{Flags: cmd.Flags()})
+			}
+			cfg, warnings, err := load()
+			level := &slog.LevelVar{}
+			level.Set(logLevel(cfg))
+			log := newLogger(cfg, os.Stderr, level)
 			for _, w := range warnings {
 				log.Warn("config: " + w.String())
 			}
 			if err != nil {
 				return err
 			}
-			return runAgent(cmd.Context(), cfg, log)
+			return runAgent(cmd.Context(), &reloader{running: cfg, load: load, level: level, log: log})
 		},
 	}
 	configs.AddFlags(cmd.Flags())
 	return cmd
 }
 
+// needRoot returns an error for a user who is not root; who is what needs root.
+func needRoot(who string, euid int) error {
+	if euid == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s runs pods, which takes root's rights, and this is user %d: use sudo", who, euid)
+}
+
 // gcPercent makes the heap smaller at the cost of a little more collecting: an agent is idle most of the time, and there is one on every node.
 const gcPercent = 40
 
-// runAgent runs the agent until ctx ends, and tells systemd how it is.
-func runAgent(ctx context.Context, cfg *configs.Config, log *slog.Logger) error {
+// runAgent runs the agent until ctx ends, and tells systemd how it is. An agent that was asked to end has not failed, however far it was.
+func runAgent(ctx context.Context, r *reloader) error {
+	err := runUntil(ctx, r)
+	if because(ctx, err) {
+		r.log.Info("berth agent ends", "before", err)
+		return nil
+	}
+	return err
+}
+
+// because reports whether an error is of nothing but the end of ctx.
+func because(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)))
+}
+
+// runUntil runs the agent until ctx ends. Where the machine shuts down the pods are stopped first.
+func runUntil(ctx context.Context, r *reloader) error {
+	cfg, log := r.running, r.log
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	slog.SetDefault(log)
 	klog.SetSlogLogger(log)
-	a, closeAll, err := agent.Assemble(ctx, cfg, version, log)
+	asked := ctx // ends when the agent is asked to, which may have to stop pods first
+	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	a, closeAll, err := agent.Assemble(base, cfg, version, log)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	api, err := a.NewServer(version)
+	r.take = a.Reload
+	api, err := a.NewServer(version, func(v uint32) { r.level.Set(levelOf(v)) })
 	if err != nil {
 		return err
 	}
 	log.Info("berth agent starts", "version", version, "rootDir", cfg.RootDir, "endpoint", cfg.Kubelet.ContainerRuntimeEndpoint)
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(base)
 	group.Go(func() error { return api.Run(ctx) })
 	group.Go(func() error { return a.Run(ctx) })
-	group.Go(func() error { notify(ctx, a, log); return nil })
+	group.Go(func() error { notify(ctx, a, api.Listening(), log); return nil })
+	group.Go(func() error { reloads(ctx, r); return nil })
 	group.Go(func() error { trim(ctx, log); return nil })
-	err = group.Wait()
-	if _, nerr := daemon.SdNotify(false, daemon.SdNotifyStopping); nerr != nil {
-		log.Debug("systemd not told", "err", nerr)
-	}
-	return err
-}
-
-// notify tells systemd that the agent is ready once it is, and then, as often as systemd asks for it, that its main loop turns. Where there is no
-// systemd it does nothing.
-func notify(ctx context.Context, a *agent.Agent, log *slog.Logger) {
-	select {
-	case <-a.Ready():
-	case <-ctx.Done():
-		return
-	}
-	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		log.Warn("systemd not told that the agent is ready", "err", err)
-	}
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return
-	}
-	tick := time.NewTicker(interval / 2)
-	defer tick.Stop()
-	for {
+	group.Go(func() error {
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick.C:
+		case <-asked.Done():
+			leave(ctx, a, shuttingDown, log)
+			end()
 		}
-		if err := a.Healthy(interval); err != nil {
-			log.Error("not healthy: systemd will restart the agent", "err", err)
-			continue
-		}
-		if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
-			log.Warn("systemd's watchdog not fed", "err", err)
-		}
-	}
-}
-
-// newLogger returns the logger that the config asks for: text or JSON, to w; -v above 3 shows debug messages.
-func newLogger(cfg *configs.Config, w *os.File) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if cfg != nil && cfg.Kubelet.Logging.Verbosity > 3 {
-		opts.Level = slog.LevelDebug
-	}
-	if cfg != nil && cfg.Kubelet.Logging.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
-	}
-	return slog.New(slog.NewTextHandler(w, opts))
+		return nil
+	})
+	return group.Wait()
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -57,10 +56,7 @@ func (r *runner) attend(ctx context.Context, ended chan error) (code int, err er
 		select {
 		case <-ctx.Done():
 			r.tails = t
-			if r.once {
-				return interrupted, nil
-			}
-			return 0, nil
+			return r.interruptedCode(), nil
 		case err := <-ended:
 			ended <- nil
 			return cannotStart, cmp.Or(err, errors.New("the agent ended"))
@@ -85,7 +81,11 @@ func (r *runner) tellEvents(ctx context.Context) {
 	kept, following, stop := r.agent.WatchEvents()
 	defer stop()
 	tell := func(e *v1.Event) {
-		fmt.Fprintf(r.errOut, "%s %s%s: %s\n", clock(e.LastTimestamp.Time), e.Reason, containerIn(e.InvolvedObject.FieldPath), show.Clean(e.Message))
+		subject := e.Reason
+		if c := api.ContainerOf(e); c != "" {
+			subject += " " + c
+		}
+		fmt.Fprintf(r.errOut, "%s %s: %s\n", clock(e.LastTimestamp.Time), subject, show.Clean(e.Message))
 	}
 	for i := range kept {
 		tell(&kept[i])
@@ -103,15 +103,6 @@ func (r *runner) tellEvents(ctx context.Context) {
 	}
 }
 
-// containerIn returns " NAME" of an event's field path such as spec.containers{NAME}, or nothing.
-func containerIn(fieldPath string) string {
-	_, name, ok := strings.Cut(strings.TrimSuffix(fieldPath, "}"), "{")
-	if !ok {
-		return ""
-	}
-	return " " + name
-}
-
 func finished(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
@@ -119,12 +110,16 @@ func finished(pod *v1.Pod) bool {
 // verdictOn says whether a pod that is run once has ended or cannot start, and with which exit code.
 func verdictOn(pod *v1.Pod) (done bool, code int, err error) {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
-	if !finished(pod) {
-		for i := range statuses {
-			if w := statuses[i].State.Waiting; w != nil && hopeless(w.Reason) {
-				return true, cannotStart, fmt.Errorf("container %s: %s: %s", statuses[i].Name, w.Reason, show.Clean(w.Message))
-			}
+	for i := range statuses {
+		s := &statuses[i]
+		if t := failedStart(s); t != nil {
+			return true, startErrorCode(t.Message), fmt.Errorf("container %s cannot be started: %s", s.Name, show.Clean(t.Message))
 		}
+		if w := s.State.Waiting; !finished(pod) && w != nil && hopeless(w.Reason) {
+			return true, startErrorCode(w.Message), fmt.Errorf("container %s: %s: %s", s.Name, w.Reason, show.Clean(w.Message))
+		}
+	}
+	if !finished(pod) {
 		return false, 0, nil
 	}
 	var first *v1.ContainerStateTerminated

@@ -1,45 +1,75 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/show"
 )
 
 func newDescribe() *cobra.Command {
 	var conn connection
-	var namespace string
+	var pods podFlags
 	cmd := &cobra.Command{
-		Use:   "describe POD",
-		Short: "Show all about a pod: its containers, events, and what it waits for",
+		Use:   "describe [POD...]",
+		Short: "Show all about pods: their containers, events, and what they wait for",
 		Example: `  berth describe web
-  berth describe kube-system/coredns-node`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completePods(&conn),
+  berth describe -l app=web
+  berth describe kube-system/coredns`,
+		ValidArgsFunction: completePods(&conn, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, c := cmd.Context(), conn.client()
 			defer c.Close()
-			pod, err := findPod(ctx, c, args[0], namespace)
+			chosen, err := pods.choose(ctx, c, args)
 			if err != nil {
 				return err
 			}
-			events, err := c.Events(ctx)
-			if err != nil {
-				return err
-			}
-			why, err := c.Why(ctx, pod.Namespace, pod.Name)
-			if err != nil {
-				return err
-			}
-			return show.Describe(cmd.OutOrStdout(), pod, about(events, pod), why, time.Now())
+			return describe(ctx, c, chosen, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	conn.flag(cmd)
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the pod's namespace")
+	pods.flags(cmd)
 	return cmd
+}
+
+// describe writes all about the pods that are meant.
+func describe(ctx context.Context, c *client.Client, chosen *choice, w, errOut io.Writer) error {
+	all, err := c.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	events, err := c.Events(ctx)
+	if err != nil {
+		return err
+	}
+	pods := chosen.pods(all)
+	if len(pods) == 0 {
+		fmt.Fprintln(errOut, "No pods found.")
+	}
+	for i := range pods {
+		pod := &pods[i]
+		if i > 0 && pod.Namespace == pods[i-1].Namespace && pod.Name == pods[i-1].Name {
+			continue // the predecessor, which is leaving
+		}
+		why, err := c.Why(ctx, pod.Namespace, pod.Name)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			fmt.Fprint(w, "\n\n")
+		}
+		if err := show.Describe(w, pod, about(events, pod), why, time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // about returns the events about a pod.

@@ -3,16 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/runtimeclass"
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client"
@@ -23,111 +24,200 @@ import (
 func newDiff() *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
-		Use:   "diff FILE...",
-		Short: "Show what a changed manifest would restart",
-		Long: `Show what the agent would do if these files were in its manifest directory: which pods it would start, replace or leave alone, and
-because of which fields. Nothing is changed.`,
-		Example: `  berth diff new/web.yaml`,
-		Args:    cobra.MinimumNArgs(1),
+		Use:   "diff [FILE|DIR...]",
+		Short: "Show what changed manifests would restart",
+		Long: `Show what the agent would do if these files were in its manifest directory: which pods it would start, replace, resize or leave alone, and
+because of which fields; and what becomes of changed ConfigMaps and Secrets. Nothing is changed. Of a DIR those files count that an agent would read; "-" is
+standard input.
+
+Without an argument it is the agent's own manifest directory as it is now: what the agent, if it is drained or has not looked yet, would make of it,
+and which pods are in no file of it any more.
+
+The exit code is 1 if something would be refused.`,
+		Example: `  berth diff web.yaml
+  berth diff staged/                     # all that is to be put into the manifest directory
+  berth diff                             # the manifest directory, against what runs`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := conn.client()
 			defer c.Close()
-			return diff(cmd.Context(), c, args, cmd.OutOrStdout())
+			return diff(cmd.Context(), c, args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	conn.flag(cmd)
 	return cmd
 }
 
-// diff compares the pods of files with those that the agent has.
-func diff(ctx context.Context, c *client.Client, files []string, w io.Writer) error {
-	version, err := c.Version(ctx)
+// differ compares manifests with what an agent has.
+type differ struct {
+	w, errOut io.Writer
+	decoder   source.Decoder
+	settings  client.Settings
+	pods      []v1.Pod
+	verdicts  []api.Manifest
+	// seen are the pods of the manifests, by namespace and name, and refused counts what would not be taken.
+	seen    map[string]bool
+	refused int
+}
+
+// diff compares the manifests of files and directories, or those of the agent's manifest directory, with what the agent has.
+func diff(ctx context.Context, c *client.Client, paths []string, stdin io.Reader, w, errOut io.Writer) error {
+	d, err := newDiffer(ctx, c)
 	if err != nil {
 		return err
 	}
-	pods, err := c.Pods(ctx)
-	if err != nil {
-		return err
+	d.w, d.errOut = w, errOut
+	own := len(paths) == 0
+	if own && d.settings.ManifestPath == "" {
+		return errors.New("the agent has no manifest directory (staticPodPath) to compare: give a FILE or a DIR")
+	} else if own {
+		paths = []string{d.settings.ManifestPath}
 	}
-	decoder := source.Decoder{NodeName: version.Node}
-	refused := 0
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("reading a manifest: %w", err)
-		}
-		for _, item := range decoder.Decode(file, data) {
-			switch v := item.Verdict; {
-			case !v.Accepted:
-				refused++
-				show.Verdicts(w, []api.Manifest{server.ManifestOf(v)})
-			case item.Pod != nil:
-				diffPod(w, item.Pod, pods)
-			default:
-				diffObject(w, v, pods)
-			}
+	for _, path := range paths {
+		if err := d.path(path, stdin); err != nil {
+			return err
 		}
 	}
-	if refused > 0 {
-		return &exitError{code: 1}
+	if own {
+		d.gone()
+	}
+	if d.refused > 0 {
+		return &exitError{code: failed}
 	}
 	return nil
 }
 
-// diffPod says what becomes of one pod.
-func diffPod(w io.Writer, wanted *v1.Pod, pods []v1.Pod) {
+// newDiffer asks the agent for what it has.
+func newDiffer(ctx context.Context, c *client.Client) (*differ, error) {
+	d := &differ{seen: map[string]bool{}}
+	version, err := c.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.decoder = source.Decoder{NodeName: version.Node}
+	if d.pods, err = c.Pods(ctx); err != nil {
+		return nil, err
+	}
+	if d.verdicts, err = c.Manifests(ctx); err != nil {
+		return nil, err
+	}
+	d.settings, err = c.Settings(ctx)
+	return d, err
+}
+
+// path compares the manifests of a file or a directory.
+func (d *differ) path(path string, stdin io.Reader) error {
+	files, err := source.List(path)
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		fmt.Fprintf(d.errOut, "No manifests in %s.\n", path)
+	}
+	for _, file := range files {
+		if file.Err != nil {
+			d.refuse(api.Manifest{File: file.Path, Message: file.Err.Error()})
+			continue
+		}
+		data, err := source.ReadManifest(file.Path, stdin)
+		if err != nil {
+			return err
+		}
+		if hint := source.NameHint(file.Path); hint != "" && file.Path != d.settings.ManifestPath {
+			fmt.Fprintf(d.errOut, "%s: %s\n", file.Path, hint)
+		}
+		for _, item := range d.decoder.Decode(file.Path, data) {
+			d.item(item)
+		}
+	}
+	return nil
+}
+
+// item compares one object.
+func (d *differ) item(item source.Item) {
+	switch v := item.Verdict; {
+	case !v.Accepted:
+		d.refuse(server.ManifestOf(v))
+	case item.Pod != nil:
+		d.seen[item.Pod.Namespace+"/"+item.Pod.Name] = true
+		diffPod(d.w, item.Pod, d.pods, d.settings.Resizes)
+		if item.Refused != nil {
+			d.refuse(server.ManifestOf(*item.Refused))
+		}
+	default:
+		d.object(item)
+	}
+}
+
+func (d *differ) refuse(m api.Manifest) {
+	d.refused++
+	show.Verdicts(d.w, []api.Manifest{m})
+}
+
+// gone tells of the pods that are in no manifest of the agent's directory any more.
+func (d *differ) gone() {
+	for i := range d.pods {
+		p := &d.pods[i]
+		name := p.Namespace + "/" + p.Name
+		if d.seen[name] || p.Annotations[source.AnnotationSource] != source.NameFile || p.DeletionTimestamp != nil {
+			continue
+		}
+		d.seen[name] = true // a pod and its predecessor have one name
+		if slices.ContainsFunc(d.verdicts, func(m api.Manifest) bool { return m.Kept && m.Kind == "Pod" && m.Namespace+"/"+m.Name == name }) {
+			fmt.Fprintf(d.w, "pod %s: stays as it is, since its manifest is refused\n", name)
+			continue
+		}
+		fmt.Fprintf(d.w, "pod %s: is in no manifest and would be stopped (within %ds)\n", name, graceOf(p))
+	}
+}
+
+func graceOf(pod *v1.Pod) int64 {
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		return *s
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}
+
+// diffPod says what becomes of one pod; resizes says that running pods are resized.
+func diffPod(w io.Writer, wanted *v1.Pod, pods []v1.Pod, resizes bool) {
 	name := wanted.Namespace + "/" + wanted.Name
 	i := slices.IndexFunc(pods, func(p v1.Pod) bool { return p.Namespace == wanted.Namespace && p.Name == wanted.Name })
 	if i < 0 {
 		fmt.Fprintf(w, "pod %s: is new and would be started\n", name)
 		return
 	}
+	// What a RuntimeClass gave the pod is not in its manifest.
+	wanted = runtimeclass.Keep(wanted, &pods[i])
 	changes := differences(comparable(&pods[i]), comparable(wanted))
 	if len(changes) == 0 {
 		fmt.Fprintf(w, "pod %s: does not change\n", name)
 		return
 	}
-	grace := int64(v1.DefaultTerminationGracePeriodSeconds)
-	if s := pods[i].Spec.TerminationGracePeriodSeconds; s != nil {
-		grace = *s
+	if resizes && pods[i].Status.Phase == v1.PodRunning && source.Resizable(&pods[i], wanted) == nil {
+		fmt.Fprintf(w, "pod %s: would be resized in place:\n", name)
+		listChanges(w, changes)
+		return
 	}
-	fmt.Fprintf(w, "pod %s: would be stopped (within %ds) and started anew:\n", name, grace)
+	fmt.Fprintf(w, "pod %s: would be stopped (within %ds) and started anew:\n", name, graceOf(&pods[i]))
+	listChanges(w, changes)
+}
+
+// listChanges writes a line for each change.
+func listChanges(w io.Writer, changes []string) {
 	for _, change := range changes {
 		fmt.Fprintf(w, "  %s\n", show.Clean(change))
 	}
 }
 
-// diffObject says which pods read a ConfigMap or Secret.
-func diffObject(w io.Writer, v source.Verdict, pods []v1.Pod) {
-	var readers []string
-	for i := range pods {
-		p := &pods[i]
-		if p.Namespace != v.Namespace {
-			continue
-		}
-		for ref := range source.References(&p.Spec) {
-			if ref.Kind == v.Kind && ref.Name == v.Name {
-				readers = append(readers, p.Namespace+"/"+p.Name)
-				break
-			}
-		}
-	}
-	if len(readers) == 0 {
-		fmt.Fprintf(w, "%s %s/%s: no pod reads it\n", v.Kind, v.Namespace, v.Name)
-		return
-	}
-	fmt.Fprintf(w, "%s %s/%s: restarts nothing; is read by %s (mounted files change by themselves, environments at the next restart)\n",
-		v.Kind, v.Namespace, v.Name, strings.Join(readers, ", "))
-}
-
-// comparable is what of a pod its manifest decides: spec, labels and annotations, without what the agent adds.
+// comparable is what of a pod its manifest decides: spec, labels and annotations, without what the agent adds. Ephemeral containers are in no manifest.
 func comparable(pod *v1.Pod) map[string]any {
 	annotations := maps.Clone(pod.Annotations)
 	for _, added := range []string{source.AnnotationHash, source.AnnotationSeen, source.AnnotationSource} {
 		delete(annotations, added)
 	}
+	spec := pod.Spec
+	spec.EphemeralContainers = nil
 	out := map[string]any{}
-	for key, value := range map[string]any{"spec": pod.Spec, "labels": pod.Labels, "annotations": annotations} {
+	for key, value := range map[string]any{"spec": spec, "labels": pod.Labels, "annotations": annotations} {
 		var plain any
 		if data, err := json.Marshal(value); err == nil && json.Unmarshal(data, &plain) == nil {
 			out[key] = plain

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,10 @@ type eventsOptions struct {
 	conn           connection
 	output         output
 	namespace, pod string
+	types          []string
 	watch, all     bool
+	sort           string
+	noHeaders      bool
 }
 
 func newEvents() *cobra.Command {
@@ -30,13 +34,15 @@ func newEvents() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "List what happened on this node lately",
+		Long:  "List what happened on this node lately, the latest at the end. The agent keeps some hundreds of events in memory.",
 		Example: `  berth events
-  berth events --for web -w`,
-		Args: cobra.NoArgs,
+  berth events --for web
+  berth events --types Warning -w        # go on with those that follow`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()
-			return ended(ctx, o.run(ctx, c, cmd.OutOrStdout()))
+			return ended(ctx, o.run(ctx, c, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	o.conn.flag(cmd)
@@ -45,17 +51,27 @@ func newEvents() *cobra.Command {
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "events of all namespaces (the default)")
 	cmd.Flags().StringVar(&o.pod, "for", "", "only events about this `POD`")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with those that follow")
-	_ = cmd.RegisterFlagCompletionFunc("for", completePods(&o.conn))
+	cmd.Flags().StringSliceVar(&o.types, "types", nil, "only events of these `TYPES`: Normal, Warning")
+	cmd.Flags().StringVar(&o.sort, "sort-by", "", "in the order of this field, such as .firstTimestamp or .count")
+	cmd.MarkFlagsMutuallyExclusive("sort-by", "watch")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "no headings")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	_ = cmd.RegisterFlagCompletionFunc("for", completePods(&o.conn, 1))
+	_ = cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces)
+	_ = cmd.RegisterFlagCompletionFunc("types", cobra.FixedCompletions([]string{v1.EventTypeNormal, v1.EventTypeWarning}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (o *eventsOptions) run(ctx context.Context, c *client.Client, w io.Writer) error {
-	wants, err := o.filter(ctx, c)
+func (o *eventsOptions) run(ctx context.Context, c *client.Client, w, errOut io.Writer) error {
+	wants, gone, err := o.filter(ctx, c)
 	if err != nil {
 		return err
 	}
 	columns := show.EventColumns{Namespace: o.namespace == "", Wide: o.output == "wide"}
 	if o.watch {
+		if gone != nil {
+			fmt.Fprintf(errOut, "%v. Waiting for events of one of that name.\n", gone)
+		}
 		return o.follow(ctx, c, w, columns, wants)
 	}
 	all, err := c.Events(ctx)
@@ -68,45 +84,65 @@ func (o *eventsOptions) run(ctx context.Context, c *client.Client, w io.Writer) 
 			list.Items = append(list.Items, all[i])
 		}
 	}
-	if o.output == "json" || o.output == "yaml" {
-		return o.output.write(w, list)
+	if gone != nil && len(list.Items) == 0 {
+		return gone
+	}
+	if o.sort != "" {
+		if err := sortBy(list.Items, o.sort); err != nil {
+			return err
+		}
+	}
+	if o.output.structured() {
+		return o.output.writeList(w, list, o.noHeaders)
 	}
 	if len(list.Items) == 0 {
-		fmt.Fprintln(w, "No events.")
+		fmt.Fprintln(errOut, "No events found.")
 		return nil
 	}
-	return show.Events(list.Items, columns, time.Now()).Write(w)
+	table := show.Events(list.Items, columns, time.Now())
+	if o.noHeaders {
+		table.Headings = nil
+	}
+	return table.Write(w)
 }
 
-// filter says which events are wanted. A pod that is gone may still be named in full: its events are kept.
-func (o *eventsOptions) filter(ctx context.Context, c *client.Client) (func(*v1.Event) bool, error) {
-	namespace, name := o.namespace, ""
+// filter says which events are wanted. Of a pod that is gone events may still be kept: gone is then the error that says that there is no such pod.
+func (o *eventsOptions) filter(ctx context.Context, c *client.Client) (wants func(*v1.Event) bool, gone, err error) {
+	for _, kind := range o.types {
+		if !strings.EqualFold(kind, v1.EventTypeNormal) && !strings.EqualFold(kind, v1.EventTypeWarning) {
+			return nil, nil, fmt.Errorf("--types %s: valid --types are Normal or Warning", kind)
+		}
+	}
+	about := func(e *v1.Event) bool { return o.namespace == "" || e.Namespace == o.namespace }
 	if o.pod != "" {
 		pod, err := findPod(ctx, c, o.pod, o.namespace)
 		var unknown *unknownPodError
 		switch {
 		case err == nil:
-			namespace, name = pod.Namespace, pod.Name
+			about = func(e *v1.Event) bool { return aboutPod(e, pod.Namespace, pod.Name) }
 		case errors.As(err, &unknown):
-			name = o.pod
-			if ns, rest, ok := strings.Cut(o.pod, "/"); ok {
-				namespace, name = ns, rest
+			namespace, name := splitPod(o.pod, o.namespace)
+			about = func(e *v1.Event) bool {
+				return aboutPod(e, namespace, name) || aboutPod(e, namespace, name+"-"+strings.ToLower(e.Source.Host))
 			}
+			gone = unknown
 		default:
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	return func(e *v1.Event) bool {
-		if namespace != "" && e.Namespace != namespace {
-			return false
-		}
-		return name == "" || e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == name
-	}, nil
+		return about(e) && (len(o.types) == 0 || slices.ContainsFunc(o.types, func(kind string) bool { return strings.EqualFold(kind, e.Type) }))
+	}, gone, nil
+}
+
+// aboutPod reports whether an event is about the pod of that name, in any namespace where none is given.
+func aboutPod(e *v1.Event, namespace, name string) bool {
+	return e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == name && (namespace == "" || e.InvolvedObject.Namespace == namespace)
 }
 
 func (o *eventsOptions) follow(ctx context.Context, c *client.Client, w io.Writer, columns show.EventColumns, wants func(*v1.Event) bool) error {
 	widths := (&show.Table{Headings: columns.Headings()}).Widths()
-	if o.output == "" || o.output == "wide" {
+	if (o.output == "" || o.output == "wide") && !o.noHeaders {
 		fmt.Fprintln(w, widths.Line(columns.Headings()))
 	}
 	return c.WatchEvents(ctx, func(e v1.Event) error {

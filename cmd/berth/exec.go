@@ -26,11 +26,12 @@ type streamOptions struct {
 func (o *streamOptions) flags(cmd *cobra.Command) {
 	o.conn.flag(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&o.namespace, "namespace", "n", "", "the pod's namespace")
+	namespaceFlag(cmd, &o.namespace)
 	f.StringVarP(&o.container, "container", "c", "", "the container (default the pod's first)")
 	f.BoolVarP(&o.stdin, "stdin", "i", false, "pass standard input on")
 	f.BoolVarP(&o.tty, "tty", "t", false, "standard input is a terminal, and so is the other end")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only what the container prints")
+	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)
 }
 
 func newExec() *cobra.Command {
@@ -38,18 +39,27 @@ func newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]",
 		Short: "Run a command in a container",
-		Long:  "Run a command in a container. The exit code is the command's.",
+		Long: `Run a command in a container. The exit code is the command's.
+
+With -it, Ctrl-C goes to the command. Without -t, Ctrl-C ends berth exec only: the container runtime keeps a command running whose caller has gone. It is
+at the end of its input then, and what it prints is dropped.`,
 		Example: `  berth exec web -- cat /etc/hosts
-  berth exec -it web -- sh`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completePods(&o.conn),
+  berth exec web -c sidecar -- ls /      # in another container than the first
+  berth exec -i web -- sh -c 'cat >/tmp/x' </etc/hostname
+  berth exec -it web -- sh               # a shell`,
+		Args:              somePod,
+		ValidArgsFunction: completePods(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return errors.New("no command given: berth exec POD -- COMMAND [ARG...]")
 			}
-			return o.run(cmd, args[0], func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error {
+			err := o.run(cmd, args[0], func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error {
 				return c.Exec(ctx, t, args[1:], io)
 			})
+			if exit := (*exitError)(nil); cmd.Context().Err() != nil && errors.As(err, &exit) && exit.code == interrupted && !o.quiet {
+				fmt.Fprintln(cmd.ErrOrStderr(), "The command may go on in the container; with -it, Ctrl-C goes to the command.")
+			}
+			return err
 		},
 	}
 	o.flags(cmd)
@@ -61,10 +71,11 @@ func newAttach() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [-it] POD [-c CONTAINER]",
 		Short: "Connect with the process that runs in a container",
+		Long:  "Connect with the process that runs in a container: what it prints from now on, and with -i its input. Ctrl-C leaves it, and it goes on.",
 		Example: `  berth attach web
-  berth attach -it shell`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completePods(&o.conn),
+  berth attach -it shell                 # for a container with stdin and tty`,
+		Args:              onePod,
+		ValidArgsFunction: completePods(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !o.quiet && o.tty {
 				fmt.Fprintln(cmd.ErrOrStderr(), "If you don't see a command prompt, try pressing enter.")

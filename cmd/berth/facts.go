@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,31 +11,6 @@ import (
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
 )
-
-func newImages() *cobra.Command {
-	var conn connection
-	var out output
-	cmd := &cobra.Command{
-		Use:   "images",
-		Short: "List this node's images, and the pulls under way",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := conn.client()
-			defer c.Close()
-			images, err := c.Images(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if out == "json" || out == "yaml" {
-				return out.write(cmd.OutOrStdout(), images)
-			}
-			return show.Images(cmd.OutOrStdout(), images, out == "wide", time.Now())
-		},
-	}
-	conn.flag(cmd)
-	out.flag(cmd, "wide", "json", "yaml")
-	return cmd
-}
 
 // versions is what version shows.
 type versions struct {
@@ -53,7 +27,9 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of this command, the agent and the runtime",
-		Args:  cobra.NoArgs,
+		Example: `  berth version
+  berth version --client                 # no agent is asked`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{Client: api.Version{Version: version, GoVersion: runtime.Version()}}
 			if !clientOnly {
@@ -63,7 +39,7 @@ func newVersion() *cobra.Command {
 				if gone := (*client.NotRunningError)(nil); err != nil && !errors.As(err, &gone) {
 					return err
 				} else if err != nil {
-					v.AgentError = "not running (no answer at " + conn.socket + ")"
+					v.AgentError = "not running (no answer at " + conn.path() + ")"
 				}
 				v.Agent = agent
 			}

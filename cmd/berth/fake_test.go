@@ -2,24 +2,30 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/berthd/berth/agent/metrics"
@@ -34,17 +40,27 @@ type fakeAgent struct {
 	dir       string
 	began     time.Time
 	streaming streaming.Server
+
+	mu sync.Mutex
+	// ephemeral are the containers that were added to the pod web.
+	ephemeral []v1.EphemeralContainer
+	// brief is how far the container of the image brief is, which ends as soon as its log was read once.
+	brief briefly
 }
+
+// briefly is the life of a container that ends before anybody can connect with it.
+type briefly struct{ ended, last bool }
 
 // serve runs the fake agent on dir/s until stop is called.
 func serve(dir string) (stop func() error, err error) {
 	f := &fakeAgent{dir: dir, began: time.Now()}
 	logs := filepath.Join(dir, "logs", "default_web-node_u-web")
 	for name, text := range map[string]string{
-		"main/0.log": "2026-01-01T00:00:01.000000000Z stdout F before\n",
-		"main/1.log": "2026-01-01T00:00:01.000000000Z stdout F one\n2026-01-01T00:00:02.000000000Z stderr F two\n",
-		"side/0.log": "2026-01-01T00:00:01.000000000Z stdout F side one\n",
-		"init/0.log": "2026-01-01T00:00:01.000000000Z stdout F prepared\n",
+		"main/0.log":  "2026-01-01T00:00:01.000000000Z stdout F before\n",
+		"main/1.log":  "2026-01-01T00:00:01.000000000Z stdout F one\n2026-01-01T00:00:02.000000000Z stderr F two\n",
+		"side/0.log":  "2026-01-01T00:00:01.000000000Z stdout F side one\n",
+		"brief/0.log": "2026-01-01T00:00:01.000000000Z stdout F first\n",
+		"init/0.log":  "2026-01-01T00:00:01.000000000Z stdout F prepared\n",
 	} {
 		path := filepath.Join(logs, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -67,7 +83,8 @@ func serve(dir string) (stop func() error, err error) {
 	streams.Start()
 	s, err := server.New(server.Config{
 		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Node: "node", Version: "v9",
-	}, f, server.Deps{Runtime: f, Metrics: metrics.New("node", "v9"), Logger: slog.New(slog.DiscardHandler)})
+		Configz: map[string]any{"kubeletconfig": map[string]string{"staticPodPath": f.manifests()}},
+	}, f, server.Deps{Runtime: f, Stats: f, Metrics: metrics.New("node", "v9"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -123,15 +140,65 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 			{Name: "side", Ready: true, State: running, ContainerID: "f://side0"},
 		},
 	}, "main", "side")
+	web.Labels = map[string]string{"app": "web", "tier": "front"}
+	web.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/a"}, {ConditionType: "example.com/b"}}
+	web.Status.Conditions = []v1.PodCondition{{Type: "example.com/b", Status: v1.ConditionTrue}, {Type: "example.com/a", Status: v1.ConditionFalse}}
 	web.Spec.InitContainers = []v1.Container{{Name: "init", Image: "img:1"}}
+	other := f.pod("other", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c")
+	other.UID = "u-other"
 	broken := f.pod("default", "broken-node", v1.PodStatus{
 		Phase:             v1.PodPending,
 		ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}},
 	}, "c")
-	return []*v1.Pod{
-		broken, f.pod("default", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c"), web,
-		f.pod("other", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c"),
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.ephemeral {
+		web.Spec.EphemeralContainers = append(web.Spec.EphemeralContainers, c)
+		status := v1.ContainerStatus{Name: c.Name, State: running, ContainerID: "f://" + c.Name + "0"}
+		if c.Image == "quick" {
+			status.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://side0"}}
+			status.ContainerID = "f://side0"
+		}
+		if c.Image == "brief" {
+			status = f.briefStatus(status)
+		}
+		web.Status.EphemeralContainerStatuses = append(web.Status.EphemeralContainerStatuses, status)
 	}
+	return []*v1.Pod{
+		broken, f.pod("default", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c"), web, other,
+	}
+}
+
+// briefStatus is the status of a container that ends before anybody can connect with it, printing something more. f.mu is held.
+func (f *fakeAgent) briefStatus(s v1.ContainerStatus) v1.ContainerStatus {
+	s.ContainerID = "f://brief0"
+	if !f.brief.ended {
+		return s
+	}
+	if !f.brief.last {
+		f.brief.last = true
+		path := filepath.Join(f.dir, "logs", "default_web-node_u-web", "brief", "0.log")
+		text := "2026-01-01T00:00:01.000000000Z stdout F first\n2026-01-01T00:00:02.000000000Z stdout F last\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			panic(err)
+		}
+	}
+	s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://brief0", ExitCode: 3, Reason: "Error"}}
+	return s
+}
+
+// AddEphemeral adds containers to the pod web, and takes none of them twice.
+func (f *fakeAgent) AddEphemeral(_ context.Context, uid types.UID, c *v1.EphemeralContainer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case uid != "u-web":
+		return fmt.Errorf("%w: its phase is Failed", server.ErrPodOver)
+	case slices.ContainsFunc(f.ephemeral, func(o v1.EphemeralContainer) bool { return o.Name == c.Name }):
+		return fmt.Errorf("%w: spec.ephemeralContainers[1].name: Duplicate value: %q", server.ErrInvalid, c.Name)
+	}
+	f.ephemeral = append(f.ephemeral, *c)
+	return nil
 }
 
 func (f *fakeAgent) WatchPods() (<-chan struct{}, func()) { return make(chan struct{}), func() {} }
@@ -158,7 +225,9 @@ func (f *fakeAgent) Events() []v1.Event {
 	other := e
 	other.Type, other.Reason, other.Message = v1.EventTypeNormal, "Started", "Container started"
 	other.InvolvedObject.Name, other.InvolvedObject.UID = "web-node", "u-web"
-	return []v1.Event{e, other}
+	gone := other
+	gone.Message, gone.InvolvedObject.Name, gone.InvolvedObject.UID, gone.Source.Host = "Stopping container", "gone-node", "u-gone", "node"
+	return []v1.Event{e, gone, other}
 }
 
 func (f *fakeAgent) WatchEvents() ([]v1.Event, <-chan v1.Event, func()) {
@@ -167,15 +236,25 @@ func (f *fakeAgent) WatchEvents() ([]v1.Event, <-chan v1.Event, func()) {
 	return f.Events(), ended, func() {}
 }
 
+// Verdicts has fixed ones, and those about the manifests that a test has put into the agent's directory.
 func (f *fakeAgent) Verdicts() []source.Verdict {
-	return []source.Verdict{
+	var own []source.Verdict
+	if files, _ := source.List(f.manifests()); len(files) > 0 {
+		own = source.Validate(source.Decoder{NodeName: "node"}, nil, f.manifests())
+	}
+	return append(own, []source.Verdict{
 		{File: "/m/web.yaml", Document: 1, Kind: "Pod", Namespace: "default", Name: "web-node", Accepted: true, Since: f.began},
 		{File: "/m/bad.yaml", Document: 1, Line: 7, Kind: "Pod", Namespace: "default", Name: "bad-node", Field: "spec.containers[0].image", Message: "spec.containers[0].image: Required value", Since: f.began},
-	}
+		{File: "/m/twin.yaml", Document: 1, Line: 3, Message: "not valid YAML", Since: f.began},
+		{File: "/m/twin.yaml", Kind: "Pod", Namespace: "other", Name: "twin-node", UID: "u-other", Accepted: true, Kept: true, Since: f.began},
+	}...)
 }
 
-func (f *fakeAgent) Pulls() []api.Pull {
-	return []api.Pull{{Image: "img:2", State: "Pulling", Since: f.began.Add(-10 * time.Hour), Waiters: 1}}
+// manifests is the agent's manifest directory, which tests may make.
+func (f *fakeAgent) manifests() string { return filepath.Join(f.dir, "manifests") }
+
+func (f *fakeAgent) Pulls(context.Context) []api.Pull {
+	return []api.Pull{{Image: "img:2", State: "Pulling", Since: f.began.Add(-10 * time.Hour), Done: 3_000_000, Total: 12_000_000, Waiters: 1}}
 }
 
 func (f *fakeAgent) Healthy(time.Duration) error { return nil }
@@ -195,6 +274,11 @@ func (f *fakeAgent) ListContainers(context.Context, *runtimeapi.ContainerFilter)
 // ContainerStatus knows containers as NAMEATTEMPT; main runs, the rest has ended.
 func (f *fakeAgent) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	name := strings.TrimRight(id, "0123456789")
+	if name == "brief" {
+		f.mu.Lock()
+		f.brief.ended = true
+		f.mu.Unlock()
+	}
 	path := filepath.Join(f.dir, "logs", "default_web-node_u-web", name, strings.TrimPrefix(id, name)+".log")
 	if _, err := os.Stat(path); err != nil {
 		return nil, errdefs.ErrNotFound
@@ -220,6 +304,10 @@ func (f *fakeAgent) Attach(_ context.Context, req *runtimeapi.AttachRequest) (st
 	return resp.GetUrl(), err
 }
 
+func (f *fakeAgent) CheckpointContainer(context.Context, string, string, time.Duration) error {
+	return errdefs.ErrNotImplemented
+}
+
 func (f *fakeAgent) PortForward(_ context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
 	resp, err := f.streaming.GetPortForward(req)
 	return resp.GetUrl(), err
@@ -242,6 +330,15 @@ func (fakeStreams) Exec(_ context.Context, id string, cmd []string, in io.Reader
 		}
 		fmt.Fprintln(errOut, "on stderr")
 		return utilexec.CodeExitError{Err: fmt.Errorf("exit %d", code), Code: code}
+	case "tar", "test": // of this machine, whose paths are the container's
+		tool := exec.Command(cmd[0], cmd[1:]...)
+		tool.Stdin, tool.Stdout, tool.Stderr = in, out, errOut
+		var exit *exec.ExitError
+		if err := tool.Run(); errors.As(err, &exit) {
+			return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}
+		} else if err != nil {
+			return err
+		}
 	default:
 		return fmt.Errorf("no such program: %s", cmd[0])
 	}
@@ -258,3 +355,25 @@ func (fakeStreams) PortForward(_ context.Context, id string, port int32, stream 
 	_, err := fmt.Fprintf(stream, "port %d of %s\n", port, id)
 	return err
 }
+
+func (f *fakeAgent) Summary(context.Context, bool) *statsapi.Summary {
+	used := func(cores, bytes uint64) (*statsapi.CPUStats, *statsapi.MemoryStats) {
+		return &statsapi.CPUStats{UsageNanoCores: &cores}, &statsapi.MemoryStats{WorkingSetBytes: &bytes, AvailableBytes: &bytes}
+	}
+	s := &statsapi.Summary{Node: statsapi.NodeStats{NodeName: "node"}}
+	s.Node.CPU, s.Node.Memory = used(0, 1<<30)
+	for _, pod := range f.Pods() {
+		p := statsapi.PodStats{PodRef: statsapi.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}}
+		p.CPU, p.Memory = used(0, uint64(len(s.Pods)+1)<<20)
+		for i, c := range pod.Spec.Containers {
+			k := statsapi.ContainerStats{Name: c.Name}
+			k.CPU, k.Memory = used(uint64(i)*1_500_000, 1<<20)
+			p.Containers = append(p.Containers, k)
+		}
+		s.Pods = append(s.Pods, p)
+	}
+	return s
+}
+
+func (*fakeAgent) Resource() prometheus.Gatherer { return prometheus.NewRegistry() }
+func (*fakeAgent) Cadvisor() prometheus.Gatherer { return prometheus.NewRegistry() }

@@ -5,36 +5,47 @@ import (
 	"io"
 )
 
-// lineWriter writes whole lines, each in one write with a prefix, so that lines of several writers do not mix. It is not for concurrent use.
+// lineWriter writes whole lines, each in one write with a prefix, so that lines of several writers do not mix. Of a line that is longer than maxLine it
+// writes pieces, the first one with the prefix. It is not for concurrent use.
 type lineWriter struct {
 	w       io.Writer
 	prefix  string
 	pending []byte
+	inside  bool // a piece of the pending line was written
 }
 
 // Write takes a piece of text; what does not end in a newline is kept until the rest of the line comes or grows too long.
 func (l *lineWriter) Write(p []byte) (int, error) {
 	l.pending = append(l.pending, p...)
 	for {
-		end := bytes.IndexByte(l.pending, '\n')
-		if end < 0 && len(l.pending) < maxLine {
+		size := bytes.IndexByte(l.pending, '\n') + 1
+		if size == 0 && len(l.pending) < maxLine {
 			return len(p), nil
 		}
-		if end < 0 {
-			end = len(l.pending) - 1
+		if size == 0 {
+			size = len(l.pending)
 		}
-		line := append([]byte(l.prefix), l.pending[:end+1]...)
-		l.pending = l.pending[end+1:]
-		if _, err := l.w.Write(line); err != nil {
+		if err := l.put(l.pending[:size]); err != nil {
 			return 0, err
 		}
+		l.pending = l.pending[size:]
 	}
 }
 
-// flush writes what is left of an unfinished line.
+func (l *lineWriter) put(piece []byte) error {
+	line := piece
+	if !l.inside {
+		line = append([]byte(l.prefix), piece...)
+	}
+	l.inside = !bytes.HasSuffix(piece, []byte("\n"))
+	_, err := l.w.Write(line)
+	return err
+}
+
+// flush ends an unfinished line.
 func (l *lineWriter) flush() {
-	if len(l.pending) > 0 {
-		_, _ = l.w.Write(append(append([]byte(l.prefix), l.pending...), '\n'))
+	if len(l.pending) > 0 || l.inside {
+		_ = l.put(append(l.pending, '\n'))
 		l.pending = nil
 	}
 }

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,158 +13,279 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
+)
+
+const (
+	// selectorTail is how many lines of each container are shown where a selector chose the pods and --tail is not given, kubectl's number.
+	selectorTail = 10
+	// defaultRequests is how many logs may be followed at once unless --max-log-requests says otherwise, kubectl's number.
+	defaultRequests = 5
 )
 
 // logsOptions are the flags of logs.
 type logsOptions struct {
-	conn                         connection
-	namespace, container         string
-	follow, previous, timestamps bool
-	allContainers, prefix        bool
-	tail, limitBytes             int64
-	since                        time.Duration
-	sinceTime                    string
+	conn      connection
+	pods      podFlags
+	container string
+	request   logRequest
+
+	allContainers, prefix, ignoreErrors bool
+	maxRequests                         int
 }
 
 func newLogs() *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
-		Use:   "logs POD [CONTAINER]",
-		Short: "Print what a pod's containers have written",
+		Use:   "logs (POD [CONTAINER] | -l LABELS)",
+		Short: "Print what pods' containers have written",
+		Long: `Print what a pod's containers have written, as "kubectl logs" does.
+
+With -f, a restart of the agent does not end it: it waits for the agent, at most 30 seconds, and goes on where it was.`,
 		Example: `  berth logs web
   berth logs -f web -c sidecar --tail 20
-  berth logs -p web                          # of the container before the last restart
-  berth logs web --all-containers --prefix --since 1h`,
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completePods(&o.conn),
+  berth logs -p web                      # of the container before the last restart
+  berth logs web --all-containers --prefix --since 1h
+  berth logs -l app=web --prefix         # of all pods with this label`,
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: completePods(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()
-			if len(args) == 2 {
-				if o.container != "" {
-					return errors.New("the container is given twice: leave out -c or the second argument")
-				}
-				o.container = args[1]
-			}
-			pod, err := findPod(ctx, c, args[0], o.namespace)
+			opts, err := o.prepare(cmd, args)
 			if err != nil {
 				return err
 			}
-			return ended(ctx, o.run(ctx, c, pod, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+			sources, err := o.sources(ctx, c, args, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			p := &logPrinter{client: c, opts: opts, sources: sources, prefix: o.prefix, ignoreErrors: o.ignoreErrors, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+			return ended(ctx, p.print(ctx, o.maxRequests))
 		},
 	}
-	o.conn.flag(cmd)
-	f := cmd.Flags()
-	f.StringVarP(&o.namespace, "namespace", "n", "", "the pod's namespace")
-	f.StringVarP(&o.container, "container", "c", "", "the container (default the pod's first)")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on until the container ends")
-	f.BoolVarP(&o.previous, "previous", "p", false, "of the instance before the last restart")
-	f.BoolVar(&o.timestamps, "timestamps", false, "the time before each line")
-	f.BoolVar(&o.allContainers, "all-containers", false, "of all containers of the pod")
-	f.BoolVar(&o.prefix, "prefix", false, "pod and container before each line")
-	f.Int64Var(&o.tail, "tail", -1, "only this many lines from the end; -1 for all")
-	f.Int64Var(&o.limitBytes, "limit-bytes", 0, "at most this many bytes; 0 for any number")
-	f.DurationVar(&o.since, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
-	f.StringVar(&o.sinceTime, "since-time", "", "only what is newer than this time (RFC 3339)")
-	cmd.MarkFlagsMutuallyExclusive("since", "since-time")
-	cmd.MarkFlagsMutuallyExclusive("container", "all-containers")
+	o.flags(cmd)
 	return cmd
 }
 
-// request is what the agent is asked for.
-func (o *logsOptions) request() (client.LogOptions, error) {
-	opts := client.LogOptions{Follow: o.follow, Previous: o.previous, Timestamps: o.timestamps}
-	if o.tail >= 0 {
-		opts.Tail = &o.tail
-	} else if o.tail < -1 {
-		return opts, fmt.Errorf("--tail %d: must be -1 (all) or more", o.tail)
+func (o *logsOptions) flags(cmd *cobra.Command) {
+	o.conn.flag(cmd)
+	namespaceFlag(cmd, &o.pods.namespace)
+	o.pods.selectorFlag(cmd)
+	o.request.flags(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&o.container, "container", "c", "", "the container (default the pod's first)")
+	f.BoolVar(&o.allContainers, "all-containers", false, "of all containers of the pod")
+	f.BoolVar(&o.prefix, "prefix", false, "pod and container before each line")
+	f.BoolVar(&o.ignoreErrors, "ignore-errors", false, "go on with the other containers where one's log cannot be read")
+	f.IntVar(&o.maxRequests, "max-log-requests", defaultRequests, "at most this many logs at once with -f")
+	cmd.MarkFlagsMutuallyExclusive("container", "all-containers")
+	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)
+}
+
+// prepare checks arguments and flags against each other, and says what to ask the agent for.
+func (o *logsOptions) prepare(cmd *cobra.Command, args []string) (client.LogOptions, error) {
+	switch {
+	case len(args) == 0 && o.pods.selector == "":
+		return client.LogOptions{}, errors.New("a POD or a selector (-l) is required")
+	case len(args) > 0 && o.pods.selector != "":
+		return client.LogOptions{}, errors.New("only a selector (-l) or a POD name is allowed")
+	case len(args) == 2 && (o.container != "" || o.allContainers):
+		return client.LogOptions{}, errors.New("the container is given twice: leave out the second argument, -c or --all-containers")
+	case len(args) == 2:
+		o.container = args[1]
 	}
-	if o.limitBytes > 0 {
-		opts.LimitBytes = &o.limitBytes
-	} else if o.limitBytes < 0 {
-		return opts, fmt.Errorf("--limit-bytes %d: must be more than 0", o.limitBytes)
+	if o.pods.selector != "" && !cmd.Flags().Changed("tail") {
+		o.request.tail = selectorTail
 	}
-	if o.since < 0 {
-		return opts, fmt.Errorf("--since %s: must be more than 0", o.since)
+	return o.request.options()
+}
+
+// sources returns the containers whose logs are meant, in the order in which they are shown.
+func (o *logsOptions) sources(ctx context.Context, c *client.Client, args []string, errOut io.Writer) ([]logSource, error) {
+	var pods []v1.Pod
+	if len(args) > 0 {
+		pod, err := findPod(ctx, c, args[0], o.pods.namespace)
+		if err != nil {
+			return nil, err
+		}
+		pods = []v1.Pod{*pod}
+	} else {
+		chosen, err := o.pods.choose(ctx, c, nil)
+		if err != nil {
+			return nil, err
+		}
+		all, err := c.Pods(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if pods = chosen.pods(all); len(pods) == 0 {
+			fmt.Fprintln(errOut, "No pods found.")
+		}
 	}
-	if o.since > 0 {
-		seconds := int64((o.since + time.Second - 1) / time.Second)
+	var sources []logSource
+	for i := range pods {
+		names := inOrder(&pods[i])
+		if !o.allContainers {
+			name, note, err := chooseContainer(&pods[i], o.container)
+			if err != nil {
+				return nil, err
+			}
+			if note != "" {
+				fmt.Fprintln(errOut, note)
+			}
+			names = []string{name}
+		}
+		for _, name := range names {
+			sources = append(sources, logSource{&pods[i], name})
+		}
+	}
+	return sources, nil
+}
+
+// inOrder returns the names of the pod's containers in the order in which they start.
+func inOrder(pod *v1.Pod) []string {
+	names := api.ContainerNames(pod)
+	first := len(names) - len(pod.Spec.InitContainers)
+	return append(append([]string(nil), names[first:]...), names[:first]...)
+}
+
+// logRequest are the flags that say what of a log is wanted.
+type logRequest struct {
+	follow, previous, timestamps bool
+	tail, limitBytes             int64
+	since                        time.Duration
+	sinceTime                    string
+}
+
+func (r *logRequest) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVarP(&r.follow, "follow", "f", false, "go on until the container has ended for good, over its restarts")
+	f.BoolVarP(&r.previous, "previous", "p", false, "of the instance before the last restart")
+	f.BoolVar(&r.timestamps, "timestamps", false, "the time before each line")
+	f.Int64Var(&r.tail, "tail", -1, "only this many lines from the end; -1 for all (with -l: default 10)")
+	f.Int64Var(&r.limitBytes, "limit-bytes", 0, "at most this many bytes; 0 for any number")
+	f.DurationVar(&r.since, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
+	f.StringVar(&r.sinceTime, "since-time", "", "only what is newer than this time (RFC 3339)")
+	cmd.MarkFlagsMutuallyExclusive("since", "since-time")
+}
+
+// options is what the agent is asked for.
+func (r *logRequest) options() (client.LogOptions, error) {
+	opts := client.LogOptions{Follow: r.follow, Previous: r.previous, Timestamps: r.timestamps}
+	if r.tail >= 0 {
+		opts.Tail = &r.tail
+	} else if r.tail < -1 {
+		return opts, fmt.Errorf("--tail %d: must be -1 (all) or more", r.tail)
+	}
+	if r.limitBytes > 0 {
+		opts.LimitBytes = &r.limitBytes
+	} else if r.limitBytes < 0 {
+		return opts, fmt.Errorf("--limit-bytes %d: must be more than 0", r.limitBytes)
+	}
+	if r.since < 0 {
+		return opts, fmt.Errorf("--since %s: must be more than 0", r.since)
+	}
+	if r.since > 0 {
+		seconds := int64((r.since + time.Second - 1) / time.Second)
 		opts.SinceSeconds = &seconds
 	}
-	if o.sinceTime != "" {
-		at, err := time.Parse(time.RFC3339Nano, o.sinceTime)
+	if r.sinceTime != "" {
+		at, err := time.Parse(time.RFC3339Nano, r.sinceTime)
 		if err != nil {
-			return opts, fmt.Errorf("--since-time %s: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z", o.sinceTime)
+			return opts, fmt.Errorf("--since-time %s: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z", r.sinceTime)
 		}
 		opts.Since = at
 	}
 	return opts, nil
 }
 
-func (o *logsOptions) run(ctx context.Context, c *client.Client, pod *v1.Pod, out, errOut io.Writer) error {
-	opts, err := o.request()
-	if err != nil {
-		return err
-	}
-	var names []string
-	if o.allContainers {
-		names = inOrder(pod)
-	} else {
-		name, note, err := chooseContainer(pod, o.container)
-		if err != nil {
-			return err
-		}
-		if note != "" {
-			fmt.Fprintln(errOut, note)
-		}
-		names = []string{name}
-	}
-	copyOne := func(name string, w io.Writer) error {
-		body, err := c.Logs(ctx, pod.Namespace, pod.Name, name, opts)
-		if err != nil {
-			return err
-		}
-		defer body.Close()
-		if !o.prefix && len(names) == 1 {
-			_, err = io.Copy(w, body)
-		} else {
-			prefix := ""
-			if o.prefix {
-				prefix = fmt.Sprintf("[pod/%s/%s] ", pod.Name, name)
-			}
-			err = copyLines(w, body, prefix)
-		}
-		if err != nil {
-			return fmt.Errorf("reading the log of %s: the berth agent ended the stream: %w", name, err)
-		}
-		return nil
-	}
-	if !o.follow || len(names) == 1 {
+// logSource is a container whose log is wanted.
+type logSource struct {
+	pod       *v1.Pod
+	container string
+}
+
+// logPrinter prints logs: one after the other, or all at once while they are followed.
+type logPrinter struct {
+	client       *client.Client
+	opts         client.LogOptions
+	sources      []logSource
+	prefix       bool
+	ignoreErrors bool
+	out, errOut  io.Writer
+}
+
+func (p *logPrinter) print(ctx context.Context, most int) error {
+	if !p.opts.Follow || len(p.sources) == 1 {
 		var errs []error
-		for _, name := range names {
-			errs = append(errs, copyOne(name, out))
+		for _, s := range p.sources {
+			errs = append(errs, p.one(ctx, s))
 		}
 		return errors.Join(errs...)
 	}
-	return together(names, &lockedWriter{w: out}, copyOne)
-}
-
-// together follows several containers at once.
-func together(names []string, out io.Writer, follow func(name string, w io.Writer) error) error {
-	errs := make([]error, len(names))
+	if len(p.sources) > most {
+		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(p.sources), most)
+	}
+	p.out, p.errOut = &lockedWriter{w: p.out}, &lockedWriter{w: p.errOut}
+	errs := make([]error, len(p.sources))
 	var wg sync.WaitGroup
-	for i, name := range names {
-		wg.Go(func() { errs[i] = follow(name, out) })
+	for i, s := range p.sources {
+		wg.Go(func() { errs[i] = p.one(ctx, s) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// inOrder returns the names of the pod's containers in the order in which they start.
-func inOrder(pod *v1.Pod) []string {
-	names := containersOf(pod)
-	first := len(names) - len(pod.Spec.InitContainers)
-	return append(append([]string(nil), names[first:]...), names[:first]...)
+// one prints the log of one container.
+func (p *logPrinter) one(ctx context.Context, s logSource) error {
+	w, finish := p.writer(s)
+	defer finish()
+	var err error
+	if p.opts.Follow {
+		err = p.client.FollowLog(ctx, s.pod, s.container, p.opts, w, func(text string) {
+			fmt.Fprintf(p.errOut, "log of %s: %s\n", p.source(s), text)
+		})
+	} else {
+		err = p.read(ctx, s, w)
+	}
+	if err != nil && p.ignoreErrors && ctx.Err() == nil {
+		fmt.Fprintln(p.errOut, "error:", err)
+		return nil
+	}
+	return err
+}
+
+func (p *logPrinter) read(ctx context.Context, s logSource, w io.Writer) error {
+	body, err := p.client.Logs(ctx, s.pod.Namespace, s.pod.Name, s.container, p.opts)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("reading the log of %s: the berth agent ended the stream: %w", s.container, err)
+	}
+	return nil
+}
+
+// source names a container as kubectl does, pod/NAME/CONTAINER; with the namespace where another one has a pod of that name, too, of which there are logs here.
+func (p *logPrinter) source(s logSource) string {
+	if slices.ContainsFunc(p.sources, func(o logSource) bool { return o.pod.Name == s.pod.Name && o.pod.Namespace != s.pod.Namespace }) {
+		return fmt.Sprintf("pod/%s/%s/%s", s.pod.Namespace, s.pod.Name, s.container)
+	}
+	return fmt.Sprintf("pod/%s/%s", s.pod.Name, s.container)
+}
+
+// writer returns where one container's log goes; finish ends its last line.
+func (p *logPrinter) writer(s logSource) (w io.Writer, finish func()) {
+	if !p.prefix && len(p.sources) == 1 {
+		return p.out, func() {}
+	}
+	l := &lineWriter{w: p.out}
+	if p.prefix {
+		l.prefix = "[" + p.source(s) + "] "
+	}
+	return l, l.flush
 }
 
 // lockedWriter lets several goroutines write whole lines.
@@ -183,28 +303,3 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 
 // maxLine bounds what is gathered of a line before it is written: a log may be one endless line.
 const maxLine = 64 << 10
-
-// copyLines copies line by line, each in one write with a prefix. A line that is longer than maxLine comes in pieces.
-func copyLines(w io.Writer, r io.Reader, prefix string) error {
-	in := bufio.NewReaderSize(r, maxLine)
-	begin := true
-	for {
-		piece, err := in.ReadSlice('\n')
-		if len(piece) > 0 {
-			line := piece
-			if begin {
-				line = append([]byte(prefix), piece...)
-			}
-			begin = bytes.HasSuffix(piece, []byte("\n"))
-			if _, werr := w.Write(line); werr != nil {
-				return werr
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
-			return err
-		}
-	}
-}

@@ -28,17 +28,23 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
-	cmd := newRoot()
-	cmd.SetArgs(args)
-	err := cmd.ExecuteContext(ctx)
-	if exit := (*exitError)(nil); errors.As(err, &exit) {
+	root := newRoot()
+	began := begins(root)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	exit := (*exitError)(nil)
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
 		return exit.code
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		return 1
+	fmt.Fprintln(os.Stderr, "Error:", err)
+	if *began {
+		return failed
 	}
-	return 0
+	fmt.Fprintf(os.Stderr, "See \"%s --help\".\n", cmd.CommandPath())
+	return usageCode(cmd)
 }
 
 // exitError ends the process with a code of its own and says nothing: what there was to say has been said.

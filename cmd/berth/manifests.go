@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client/api"
@@ -17,12 +18,15 @@ import (
 func newManifests() *cobra.Command {
 	var conn connection
 	var out output
+	var noHeaders bool
 	cmd := &cobra.Command{
 		Use:   "manifests",
 		Short: "List each manifest's verdict: accepted, or what is wrong with it and where",
+		Long: `List the agent's verdict on each object of each file in its manifest directory: accepted, or what is wrong with it and where. What was refused
+changes nothing that runs: an object of which an earlier version goes on has the verdict "refused, kept", or "kept" where the file cannot be read at all.`,
 		Example: `  berth manifests
-  berth manifests -o wide`,
-		Args: cobra.NoArgs,
+  berth manifests -o wide                # since when, and the pods' UIDs`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := conn.client()
 			defer c.Close()
@@ -30,41 +34,50 @@ func newManifests() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out == "json" || out == "yaml" {
-				return out.write(cmd.OutOrStdout(), api.ManifestList{Items: list})
+			if out.structured() {
+				return out.writeList(cmd.OutOrStdout(), api.ManifestList{Items: list}, noHeaders)
 			}
 			if len(list) == 0 {
-				fmt.Fprintln(cmd.OutOrStdout(), "No manifests found: put a pod's YAML file into the manifest directory (staticPodPath of the agent's config).")
+				fmt.Fprintln(cmd.ErrOrStderr(), "No manifests found: put a pod's YAML file into the manifest directory (staticPodPath of the agent's config).")
 				return nil
 			}
-			return show.Manifests(list, out == "wide", time.Now()).Write(cmd.OutOrStdout())
+			table := show.Manifests(list, out == "wide", time.Now())
+			if noHeaders {
+				table.Headings = nil
+			}
+			return table.Write(cmd.OutOrStdout())
 		},
 	}
 	conn.flag(cmd)
 	out.flag(cmd, "wide", "json", "yaml")
+	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "no headings")
 	return cmd
 }
 
 func newValidate() *cobra.Command {
 	var out output
-	var node string
+	var forNode string
 	var conn connection
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIR...",
 		Short: "Check manifests as the agent would; no agent is needed",
-		Long: `Check manifests as the agent would; no agent is needed. All files together are taken as one set: an object that is in two of them is an error.
+		Long: `Check manifests as the agent would if they lay in its manifest directory; no agent is needed. All files together are taken as one set: an object that
+is in two of them is an error, and so is a host port that two pods want. "-" is standard input.
+
+What this machine can never run (more cpu or memory than it has, another operating system) gives a warning; with --node, its size is not looked at.
 
 The exit code is 1 if any of them is refused.`,
 		Example: `  berth validate pod.yaml
-  berth validate /etc/kubernetes/manifests`,
-		Args: cobra.MinimumNArgs(1),
+  berth validate /etc/kubernetes/manifests   # all that the agent would read
+  berth validate - <pod.yaml             # what another program writes`,
+		Args: someManifest,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := nodeName(node)
+			decoder, err := decoderFor(forNode)
 			if err != nil {
 				return err
 			}
 			list, refused := api.ManifestList{Items: []api.Manifest{}}, 0
-			for _, v := range source.Validate(name, args...) {
+			for _, v := range source.Validate(decoder, cmd.InOrStdin(), args...) {
 				if !v.Accepted {
 					refused++
 				}
@@ -84,8 +97,26 @@ The exit code is 1 if any of them is refused.`,
 	conn.flag(cmd)
 	_ = cmd.Flags().MarkHidden("socket")
 	out.flag(cmd, "json", "yaml")
-	cmd.Flags().StringVar(&node, "node", "", "name of the node that the manifests are for (default this host's name)")
+	cmd.Flags().StringVar(&forNode, "node", "", "name of the node that the manifests are for (default this host's name)")
 	return cmd
+}
+
+// someManifest wants a manifest as the first argument.
+func someManifest(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("which manifests? give a FILE, a DIR or - for standard input: %s", cmd.UseLine())
+	}
+	return nil
+}
+
+// decoderFor decodes for the node of a given name, else for this host.
+func decoderFor(given string) (source.Decoder, error) {
+	name, err := nodeName(given)
+	if err != nil || given != "" {
+		return source.Decoder{NodeName: name}, err
+	}
+	machine, err := node.Machine()
+	return source.Decoder{NodeName: name, Capacity: machine}, err
 }
 
 // nodeName is the given name, else the host's.

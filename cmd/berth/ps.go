@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,71 +21,71 @@ import (
 
 // psOptions are the flags of ps.
 type psOptions struct {
-	conn                  connection
-	output                output
-	namespace             string
-	watch, all, noHeaders bool
+	conn                         connection
+	output                       output
+	pods                         podFlags
+	watch, noHeaders, showLabels bool
+	sort                         string
+
+	choice *choice
 }
 
 func newPs() *cobra.Command {
 	o := &psOptions{}
 	cmd := &cobra.Command{
-		Use:     "ps [POD]",
+		Use:     "ps [POD...]",
 		Aliases: []string{"get"},
 		Short:   "List this node's pods",
-		Long:    "List this node's pods as kubectl get pods does.",
+		Long:    `List this node's pods, all of them or those that are named, as "kubectl get pods" does.`,
 		Example: `  berth ps
   berth ps -n kube-system -o wide
-  berth ps -w                    # go on with what changes
-  berth ps -o json | jq -r '.items[].metadata.name'`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completePods(&o.conn),
-		RunE: func(cmd *cobra.Command, args []string) error {
+  berth ps -l app=web --show-labels
+  berth ps -w                            # go on with what changes
+  berth ps web -o yaml                   # one pod, whole
+  berth ps -o name                       # for scripts
+  berth ps web -o jsonpath={.status.podIP}
+  berth ps --sort-by .status.startTime -o custom-columns=POD:.metadata.name,IMAGE:.spec.containers[*].image`,
+		ValidArgsFunction: completePods(&o.conn, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()
-			var only *v1.Pod
-			if len(args) == 1 {
-				pod, err := findPod(ctx, c, args[0], o.namespace)
-				if err != nil {
-					return err
-				}
-				only = pod
+			if cmd.CalledAs() == "get" && len(args) > 0 && slices.Contains([]string{"pods", "pod", "po"}, args[0]) {
+				args = args[1:] // as kubectl is called
 			}
-			return ended(ctx, o.run(ctx, c, cmd.OutOrStdout(), only))
+			if o.choice, err = o.pods.choose(ctx, c, args); err != nil {
+				return err
+			}
+			return ended(ctx, o.run(ctx, c, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	o.conn.flag(cmd)
 	o.output.flag(cmd, "wide", "json", "yaml", "name")
-	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "only pods of this namespace")
-	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods of all namespaces (the default)")
+	o.pods.flags(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with what changes")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "no headings")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	cmd.Flags().StringVar(&o.sort, "sort-by", "", "in the order of this field, such as .metadata.creationTimestamp or .status.podIP")
+	cmd.MarkFlagsMutuallyExclusive("sort-by", "watch")
+	cmd.Flags().BoolVar(&o.showLabels, "show-labels", false, "the pods' labels, too")
 	return cmd
 }
 
 // wants reports whether a pod is to be listed.
-func (o *psOptions) wants(only *v1.Pod, namespace, name string) bool {
-	if only != nil {
-		return namespace == only.Namespace && name == only.Name
-	}
-	return o.namespace == "" || o.namespace == namespace
-}
+func (o *psOptions) wants(p *api.PodSummary) bool { return o.choice.has(p.Namespace, p.Name, p.Labels) }
 
-func (o *psOptions) run(ctx context.Context, c *client.Client, w io.Writer, only *v1.Pod) error {
+func (o *psOptions) run(ctx context.Context, c *client.Client, w, errOut io.Writer) error {
 	if o.watch && o.output != "" && o.output != "wide" {
-		return o.stream(ctx, c, w, only)
+		return o.stream(ctx, c, w)
 	}
-	if o.output == "json" || o.output == "yaml" {
-		return o.objects(ctx, c, w, only)
+	if o.output.structured() {
+		return o.objects(ctx, c, w)
 	}
-	all, err := c.Summaries(ctx)
+	all, err := o.summaries(ctx, c)
 	if err != nil {
 		return err
 	}
 	var pods []api.PodSummary
 	for _, p := range all {
-		if o.wants(only, p.Namespace, p.Name) {
+		if o.wants(&p) {
 			pods = append(pods, p)
 		}
 	}
@@ -93,30 +95,55 @@ func (o *psOptions) run(ctx context.Context, c *client.Client, w io.Writer, only
 		}
 		return nil
 	}
-	columns := show.PodColumns{Namespace: o.namespace == "", Wide: o.output == "wide"}
+	columns := show.PodColumns{Namespace: o.pods.namespace == "", Wide: o.output == "wide", Labels: o.showLabels}
 	table := show.Pods(pods, columns, time.Now())
 	if o.noHeaders {
 		table.Headings = nil
 	}
-	if len(pods) == 0 && !o.watch {
-		fmt.Fprintln(w, "No pods on this node. See \"berth manifests\" for what was found in the manifest directory.")
+	switch {
+	case len(all) == 0 && !o.watch:
+		fmt.Fprintln(errOut, "No pods on this node. See \"berth manifests\" for what was found in the manifest directory.")
+		return nil
+	case len(pods) == 0 && !o.watch:
+		fmt.Fprintln(errOut, "No pods found.")
 		return nil
 	}
 	if err := table.Write(w); err != nil || !o.watch {
 		return err
 	}
-	return o.follow(ctx, c, w, columns, table.Widths(), pods, only)
+	return o.follow(ctx, c, w, columns, table.Widths(), pods)
+}
+
+// summaries asks for the pods in a line each, in the order that is wanted.
+func (o *psOptions) summaries(ctx context.Context, c *client.Client) ([]api.PodSummary, error) {
+	all, err := c.Summaries(ctx)
+	if err != nil || o.sort == "" {
+		return all, err
+	}
+	pods, err := c.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := sortBy(pods, o.sort); err != nil {
+		return nil, err
+	}
+	place := map[types.UID]int{}
+	for i := range pods {
+		place[pods[i].UID] = i - len(pods) // one that came meanwhile is after all others
+	}
+	slices.SortStableFunc(all, func(a, b api.PodSummary) int { return place[a.UID] - place[b.UID] })
+	return all, nil
 }
 
 // follow writes a row for each change after those already shown.
-func (o *psOptions) follow(ctx context.Context, c *client.Client, w io.Writer, columns show.PodColumns, widths show.Widths, shown []api.PodSummary, only *v1.Pod) error {
+func (o *psOptions) follow(ctx context.Context, c *client.Client, w io.Writer, columns show.PodColumns, widths show.Widths, shown []api.PodSummary) error {
 	known := map[types.UID]string{}
 	for _, p := range shown {
 		known[p.UID] = fingerprint(p)
 	}
 	return c.WatchPods(ctx, func(change api.Change) error {
 		p := change.Pod
-		if !o.wants(only, p.Namespace, p.Name) || change.Type != api.Deleted && known[p.UID] == fingerprint(p) {
+		if !o.wants(&p) || change.Type != api.Deleted && known[p.UID] == fingerprint(p) {
 			return nil
 		}
 		known[p.UID] = fingerprint(p)
@@ -130,13 +157,13 @@ func (o *psOptions) follow(ctx context.Context, c *client.Client, w io.Writer, c
 
 // fingerprint is what of a pod makes a new row.
 func fingerprint(p api.PodSummary) string {
-	return fmt.Sprint(p.Ready, p.Containers, p.Status, p.Restarts, p.IPs)
+	return fmt.Sprint(p.Ready, p.Containers, p.Status, p.Restarts, p.IPs, p.ReadinessGatesTrue)
 }
 
 // stream writes changes as they come, in JSON, YAML or names.
-func (o *psOptions) stream(ctx context.Context, c *client.Client, w io.Writer, only *v1.Pod) error {
+func (o *psOptions) stream(ctx context.Context, c *client.Client, w io.Writer) error {
 	return c.WatchPods(ctx, func(change api.Change) error {
-		if !o.wants(only, change.Pod.Namespace, change.Pod.Name) {
+		if !o.wants(&change.Pod) {
 			return nil
 		}
 		switch o.output {
@@ -151,31 +178,22 @@ func (o *psOptions) stream(ctx context.Context, c *client.Client, w io.Writer, o
 	})
 }
 
-// objects writes the pods as the API has them: one as itself, several as a List.
-func (o *psOptions) objects(ctx context.Context, c *client.Client, w io.Writer, only *v1.Pod) error {
-	pods, err := c.Pods(ctx)
+// objects writes the pods as the API has them: a single one that was named as itself, else a List.
+func (o *psOptions) objects(ctx context.Context, c *client.Client, w io.Writer) error {
+	all, err := c.Pods(ctx)
+	if err == nil && o.sort != "" {
+		err = sortBy(all, o.sort)
+	}
 	if err != nil {
 		return err
 	}
 	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}
-	for i := range pods {
-		pods[i].TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
-		if only != nil && pods[i].UID == only.UID {
-			return o.write(w, pods[i])
+	for _, pod := range o.choice.pods(all) {
+		pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+		if len(o.choice.named) == 1 {
+			return o.output.writeList(w, pod, o.noHeaders)
 		}
-		if o.wants(only, pods[i].Namespace, pods[i].Name) {
-			list.Items = append(list.Items, pods[i])
-		}
+		list.Items = append(list.Items, pod)
 	}
-	return o.write(w, list)
-}
-
-func (o *psOptions) write(w io.Writer, value any) error { return o.output.write(w, value) }
-
-// write writes a value as JSON or YAML.
-func (o output) write(w io.Writer, value any) error {
-	if o == "yaml" {
-		return show.YAML(w, value)
-	}
-	return show.JSON(w, value)
+	return o.output.writeList(w, list, o.noHeaders)
 }

@@ -2,39 +2,49 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/client/show"
 )
 
 // maxCandidates bounds how many pods an error lists.
 const maxCandidates = 10
 
-// findPod asks the agent for the pod that an argument names: NAME, NAMESPACE/NAME, or a static pod's name in its manifest.
+// findPod asks the agent for the pod that an argument names: NAME, NAMESPACE/NAME, or a static pod's name in its manifest. Of a pod that is not there because its
+// manifest was refused, the error says that.
 func findPod(ctx context.Context, c *client.Client, arg, namespace string) (*v1.Pod, error) {
 	pods, err := c.Pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return choosePod(pods, arg, namespace)
+	pod, err := choosePod(pods, arg, namespace)
+	var unknown *unknownPodError
+	if !errors.As(err, &unknown) {
+		return pod, err
+	}
+	// What cannot be asked now leaves the error as it is.
+	if list, merr := c.Manifests(ctx); merr == nil {
+		if version, verr := c.Version(ctx); verr == nil {
+			unknown.blame(list, arg, namespace, version.Node)
+		}
+	}
+	return nil, unknown
 }
 
 // choosePod finds the one pod that an argument names. A name in full goes before a manifest's name, and a pod that is there to stay before one that is
 // leaving, which the agent lists after it.
 func choosePod(pods []v1.Pod, arg, namespace string) (*v1.Pod, error) {
-	name := arg
-	if ns, rest, ok := strings.Cut(arg, "/"); ok {
-		if name = rest; ns != "pod" && ns != "pods" && ns != "po" {
-			if namespace != "" && namespace != ns {
-				return nil, fmt.Errorf("%s is not in namespace %s: leave out -n", arg, namespace)
-			}
-			namespace = ns
-		}
+	given := namespace
+	namespace, name := splitPod(arg, namespace)
+	if given != "" && namespace != given {
+		return nil, fmt.Errorf("%s is not in namespace %s: leave out -n", arg, given)
 	}
 	for _, matches := range []func(*v1.Pod) bool{
 		func(p *v1.Pod) bool { return p.Name == name },
@@ -61,11 +71,51 @@ func choosePod(pods []v1.Pod, arg, namespace string) (*v1.Pod, error) {
 	return nil, noSuchPod(pods, arg, namespace)
 }
 
-// unknownPodError is the error of a name that no pod has.
-type unknownPodError struct{ message string }
+// splitPod splits NAME, pod/NAME or NAMESPACE/NAME; namespace is that of a name without one.
+func splitPod(arg, namespace string) (ns, name string) {
+	before, rest, ok := strings.Cut(arg, "/")
+	switch {
+	case !ok:
+		return namespace, arg
+	case before == "pod" || before == "pods" || before == "po":
+		return namespace, rest
+	}
+	return before, rest
+}
 
-// Error says which pods there are.
+// unknownPodError is the error of a name that no pod has.
+type unknownPodError struct {
+	message string
+	// manifest is the verdict on the pod's manifest, if that was refused.
+	manifest *api.Manifest
+}
+
+// Error says which pods there are, or what is wrong with the pod's manifest.
 func (e *unknownPodError) Error() string { return e.message }
+
+// blame looks for the reason among the verdicts on manifests. Those that were refused early have no namespace or no node's name in their own yet.
+func (e *unknownPodError) blame(manifests []api.Manifest, arg, namespace, node string) {
+	namespace, name := splitPod(arg, namespace)
+	refused := 0
+	for i := range manifests {
+		m := &manifests[i]
+		if m.Accepted {
+			continue
+		}
+		refused++
+		if m.Kind != "Pod" || m.Name == "" || namespace != "" && m.Namespace != "" && m.Namespace != namespace {
+			continue
+		}
+		if full := name + "-" + strings.ToLower(node); m.Name == name || m.Name == full || m.Name+"-"+strings.ToLower(node) == name {
+			e.manifest = m
+			e.message = fmt.Sprintf("no pod %q: its manifest %s is refused: %s", arg, m.File, show.Problem(*m))
+			return
+		}
+	}
+	if refused > 0 {
+		e.message += fmt.Sprintf(" (manifests refused: %d, see \"berth manifests\")", refused)
+	}
+}
 
 func noSuchPod(pods []v1.Pod, arg, namespace string) error {
 	var all []*v1.Pod
@@ -79,9 +129,9 @@ func noSuchPod(pods []v1.Pod, arg, namespace string) error {
 		where = "in namespace " + namespace + " on this node"
 	}
 	if len(all) == 0 {
-		return &unknownPodError{fmt.Sprintf("no pod %q: there is no pod %s (see \"berth manifests\")", arg, where)}
+		return &unknownPodError{message: fmt.Sprintf("no pod %q: there is no pod %s", arg, where)}
 	}
-	return &unknownPodError{fmt.Sprintf("no pod %q %s; there are: %s", arg, where, list(all))}
+	return &unknownPodError{message: fmt.Sprintf("no pod %q %s; there are: %s", arg, where, list(all))}
 }
 
 func list(pods []*v1.Pod) string {
@@ -96,33 +146,12 @@ func list(pods []*v1.Pod) string {
 	return strings.Join(names, ", ")
 }
 
-// completePods completes the first argument with the node's pods.
-func completePods(conn *connection) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		pods, err := conn.client().Summaries(cmd.Context())
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var names []string
-		for _, p := range pods {
-			names = append(names, p.Namespace+"/"+p.Name)
-			if p.Namespace == v1.NamespaceDefault {
-				names = append(names, p.Name)
-			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 // defaultContainerAnnotation names the container that is meant when none is, kubectl's.
 const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 
 // chooseContainer returns the container that is meant: the named one, the annotated one, else the first; note says so where there was a choice.
 func chooseContainer(pod *v1.Pod, name string) (container, note string, err error) {
-	names := containersOf(pod)
+	names := api.ContainerNames(pod)
 	if name != "" {
 		if !slices.Contains(names, name) {
 			return "", "", fmt.Errorf("pod %s/%s has no container %q; it has %s", pod.Namespace, pod.Name, name, strings.Join(names, ", "))
@@ -142,23 +171,8 @@ func chooseContainer(pod *v1.Pod, name string) (container, note string, err erro
 	return first, note, nil
 }
 
-// containersOf returns the names of the pod's containers, app containers first.
-func containersOf(pod *v1.Pod) []string {
-	var names []string
-	for i := range pod.Spec.Containers {
-		names = append(names, pod.Spec.Containers[i].Name)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		names = append(names, pod.Spec.EphemeralContainers[i].Name)
-	}
-	for i := range pod.Spec.InitContainers {
-		names = append(names, pod.Spec.InitContainers[i].Name)
-	}
-	return names
-}
-
 func described(pod *v1.Pod) []string {
-	names := containersOf(pod)
+	names := api.ContainerNames(pod)
 	apps, ephemeral := len(pod.Spec.Containers), len(pod.Spec.EphemeralContainers)
 	for i := range names {
 		switch {

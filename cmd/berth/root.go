@@ -1,16 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/configs"
 )
 
 // socketEnv names the agent's socket where --socket does not.
@@ -24,24 +26,33 @@ func newRoot() *cobra.Command {
 		Long: `berth runs Kubernetes pods on this node, with or without a cluster.
 
 "berth agent" is the daemon. The other commands show what it does and reach into its pods; no API server is needed.
-POD is a pod's name, NAMESPACE/NAME, or the name in a static pod's manifest.`,
-		Example: `  berth ps                       # the node's pods
-  berth why web                  # what a pod waits for
-  berth logs -f web              # what it prints
-  berth exec -it web -- sh       # a shell in it
-  berth run pod.yaml --once      # run one manifest and exit with its code`,
+POD is a pod's name, NAMESPACE/NAME, or the name in a static pod's manifest.
+
+A command that cannot do what it is asked to ends with 1, one that is called wrongly with 2, but where its own help says otherwise.`,
+		Example: `  berth ps                               # the node's pods
+  berth why web                          # what a pod waits for
+  berth logs -f web                      # what it prints
+  berth exec -it web -- sh               # a shell in it
+  berth run job.yaml --once              # run one manifest and exit with its code`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			log := plainLog{}
+			if cmd.Name() == "port-forward" {
+				log.w = cmd.ErrOrStderr() // a connection that fails has no other way to say so
+			}
+			klog.SetSlogLogger(slog.New(log)) // agent and run replace it
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	groups := []struct {
 		id, title string
 		verbs     []*cobra.Command
 	}{
-		{"pods", "Pods:", []*cobra.Command{newPs(), newDescribe(), newWhy(), newLogs(), newExec(), newAttach(), newPortForward(), newEvents()}},
-		{"manifests", "Manifests:", []*cobra.Command{newManifests(), newValidate(), newDiff(), newRun()}},
-		{"node", "Node:", []*cobra.Command{newAgent(), newImages(), newVersion()}},
+		{"pods", "Pods:", []*cobra.Command{newPs(), newDescribe(), newWhy(), newLogs(), newExec(), newAttach(), newDebug(), newPortForward(), newCp(), newTop(), newEvents()}},
+		{"manifests", "Manifests:", []*cobra.Command{newManifests(), newValidate(), newDiff(), newRun(), newFields()}},
+		{"node", "Node:", []*cobra.Command{newAgent(), newDoctor(), newDrain(), newImages(), newVersion(), newMan(), newPurge()}},
 	}
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
@@ -60,32 +71,56 @@ type connection struct{ socket string }
 
 // flag adds --socket to a verb.
 func (c *connection) flag(cmd *cobra.Command) {
-	def := os.Getenv(socketEnv)
-	if def == "" {
-		def = client.DefaultSocket
-	}
-	cmd.Flags().StringVar(&c.socket, "socket", def, "the agent's socket (also $"+socketEnv+")")
+	cmd.Flags().StringVar(&c.socket, "socket", "", "the agent's socket (also $"+socketEnv+"; default: the config's, "+client.DefaultSocket+")")
 }
 
-func (c *connection) client() *client.Client { return client.New(c.socket) }
-
-// output is a verb's -o.
-type output string
-
-// flag adds -o; allowed are the formats, of which the empty one is always there.
-func (o *output) flag(cmd *cobra.Command, allowed ...string) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output format: "+strings.Join(allowed, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
-	check := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if *o != "" && !slices.Contains(allowed, string(*o)) {
-			return fmt.Errorf("-o %s is not known: use %s", *o, strings.Join(allowed, ", "))
+// path is the socket that was given, else the one of the agent's config where that can be read.
+func (c *connection) path() string {
+	if c.socket == "" {
+		c.socket = os.Getenv(socketEnv)
+	}
+	if c.socket == "" {
+		if cfg, _, err := configs.Load(configs.Options{}); err == nil {
+			c.socket = cfg.Berth.Socket
 		}
-		if check != nil {
-			return check(cmd, args)
+	}
+	return cmp.Or(c.socket, client.DefaultSocket)
+}
+
+func (c *connection) client() *client.Client { return client.New(c.path()) }
+
+// noArgs wants no argument.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args)
+	}
+	return nil
+}
+
+// exactly wants n arguments; what says which.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("give %s, and nothing else: %s", what, cmd.UseLine())
 		}
 		return nil
 	}
+}
+
+// onePod wants a pod as the only argument.
+func onePod(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("one POD only, not %q: %s", args, cmd.UseLine())
+	}
+	return somePod(cmd, args)
+}
+
+// somePod wants a pod as the first argument.
+func somePod(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("which pod? give POD, as \"berth ps\" lists them: %s", cmd.UseLine())
+	}
+	return nil
 }
 
 // interrupted is the exit code of a command that Ctrl-C ended, the shell's 128 + SIGINT.

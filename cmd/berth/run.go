@@ -23,9 +23,6 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// cannotStart is the exit code of a run whose pod could not be started: containers seldom use it, and other tools mean the same by it.
-const cannotStart = 125
-
 func newRun() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
@@ -36,14 +33,17 @@ process, beside whatever else runs on the node. What the containers print goes t
 
 Ctrl-C stops the pod within its grace period and leaves nothing behind; a second Ctrl-C kills it.
 
-With --once the command ends with the pod. Its exit code is that of the first container that failed, 0 if none did, and 125 if the pod
-could not be started. restartPolicy Always counts as Never then.`,
-		Example: `  berth run pod.yaml
-  berth run job.yaml --once && echo done`,
-		Args: cobra.ExactArgs(1),
+With --once the command ends with the pod, and restartPolicy Always counts as Never. The exit code is that of the first container that failed, 0 if none
+did; or 125 if berth could not start the pod, 126 if a container's command cannot be executed, and 127 if it is not there.
+
+"-" is standard input.`,
+		Example: `  berth run pod.yaml                     # until Ctrl-C
+  berth run job.yaml --once && echo done
+  berth run - --once <job.yaml           # what another program writes`,
+		Args: exactly(1, "one FILE, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := &runner{out: &lockedWriter{w: cmd.OutOrStdout()}, errOut: &lockedWriter{w: cmd.ErrOrStderr()}, once: once}
-			code, err := r.run(cmd.Context(), args[0], cmd.Flags())
+			code, err := r.run(cmd.Context(), args[0], cmd.InOrStdin(), cmd.Flags())
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
 				code = max(code, 1)
@@ -74,9 +74,9 @@ type runner struct {
 }
 
 // run runs the manifest and returns the exit code, and an error with what to tell.
-func (r *runner) run(ctx context.Context, file string, flags *pflag.FlagSet) (code int, err error) {
-	if os.Geteuid() != 0 {
-		return cannotStart, errors.New("running pods takes root's rights: use sudo")
+func (r *runner) run(ctx context.Context, file string, stdin io.Reader, flags *pflag.FlagSet) (code int, err error) {
+	if err := needRoot("berth run", os.Geteuid()); err != nil {
+		return cannotStart, err
 	}
 	cfg, warnings, err := configs.Load(configs.Options{Flags: flags})
 	for _, w := range warnings {
@@ -86,7 +86,7 @@ func (r *runner) run(ctx context.Context, file string, flags *pflag.FlagSet) (co
 		return cannotStart, err
 	}
 	r.cfg = cfg
-	pod, manifest, err := r.read(file)
+	pod, manifest, err := r.read(file, stdin)
 	if err != nil {
 		return cannotStart, err
 	}
@@ -97,13 +97,17 @@ func (r *runner) run(ctx context.Context, file string, flags *pflag.FlagSet) (co
 }
 
 // read checks the manifest as the agent will and returns its pod's identity and what to give to the agent.
-func (r *runner) read(file string) (pod podName, manifest []byte, err error) {
+func (r *runner) read(file string, stdin io.Reader) (pod podName, manifest []byte, err error) {
 	node, err := configs.NodeName(r.cfg)
 	if err != nil {
 		return pod, nil, err
 	}
+	data, err := source.ReadManifest(file, stdin)
+	if err != nil {
+		return pod, nil, err
+	}
 	found := 0
-	for _, v := range source.Validate(node, file) {
+	for _, v := range source.ValidateData(node, file, data) {
 		if !v.Accepted {
 			show.Verdicts(r.errOut, []api.Manifest{server.ManifestOf(v)})
 			err = fmt.Errorf("%s is not a valid manifest", file)
@@ -118,10 +122,6 @@ func (r *runner) read(file string) (pod podName, manifest []byte, err error) {
 	}
 	if found != 1 {
 		return pod, nil, fmt.Errorf("%s has %d pods: berth run runs one; put several into the manifest directory of an agent", file, found)
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return pod, nil, fmt.Errorf("reading the manifest: %w", err)
 	}
 	if !r.once {
 		return pod, data, nil
@@ -140,7 +140,7 @@ func (r *runner) read(file string) (pod podName, manifest []byte, err error) {
 // logger tells only of errors, unless -v asks for more: events say what a user has to know.
 func (r *runner) logger() *slog.Logger {
 	if r.cfg.Kubelet.Logging.Verbosity > 0 {
-		return newLogger(r.cfg, os.Stderr)
+		return newLogger(r.cfg, os.Stderr, logLevel(r.cfg))
 	}
 	return slog.New(slog.NewTextHandler(r.errOut, &slog.HandlerOptions{Level: slog.LevelError}))
 }
@@ -164,30 +164,40 @@ func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error
 	go func() { ended <- a.Run(base) }()
 
 	ready, err := r.ready(ctx, ended)
-	if ready {
+	switch {
+	case ready:
 		code, err = r.attend(ctx, ended)
+	case because(ctx, err):
+		code, err = r.interruptedCode(), nil
+	default:
+		code = cannotStart
 	}
-	if ready {
-		err = errors.Join(err, r.stop(ctx, ended))
-		if r.tails != nil {
-			r.tails.wait(logsTimeout)
-		}
+	err = errors.Join(err, r.stop(ctx, ended)) // also where nobody waited for it any more: it may have been begun
+	if r.tails != nil {
+		r.tails.wait(logsTimeout)
 	}
 	cancel()
 	select {
 	case runErr := <-ended:
-		err = errors.Join(err, runErr)
+		if !because(base, runErr) {
+			err = errors.Join(err, runErr)
+		}
 	case <-time.After(endTimeout):
 		return max(code, 1), errors.Join(err, errors.New("the agent does not end"))
 	}
 	if dismantleErr := a.Dismantle(context.WithoutCancel(ctx)); dismantleErr != nil {
 		err = errors.Join(err, dismantleErr)
 	}
-	err = errors.Join(err, r.home.remove())
-	if !ready {
-		code = cannotStart
-	}
+	err = errors.Join(err, r.home.remove(context.WithoutCancel(ctx)))
 	return code, err
+}
+
+// interruptedCode is the exit code of a run that Ctrl-C ended, which is how one without --once is meant to end.
+func (r *runner) interruptedCode() int {
+	if r.once {
+		return interrupted
+	}
+	return 0
 }
 
 const (
@@ -215,7 +225,7 @@ func (r *runner) ready(ctx context.Context, ended chan error) (bool, error) {
 		return false, err
 	case err := <-answer:
 		if err != nil && ctx.Err() == nil {
-			err = fmt.Errorf("the container runtime does not answer at %s: is it running? (systemctl status containerd): %w", r.cfg.Kubelet.ContainerRuntimeEndpoint, err)
+			err = fmt.Errorf("waiting for the container runtime at %s (is it running? see systemctl status containerd): %w", r.cfg.Kubelet.ContainerRuntimeEndpoint, err)
 		}
 		return err == nil, err
 	}
@@ -226,7 +236,7 @@ func (r *runner) stop(ctx context.Context, ended chan error) error {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, unix.SIGINT, unix.SIGTERM)
 	defer signal.Stop(again)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && r.pod() != nil {
 		fmt.Fprintln(r.errOut, "Stopping the pod; Ctrl-C again kills it.")
 	}
 	limit := stopMargin

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/configs"
 )
 
@@ -90,15 +92,15 @@ func (h *runHome) empty() error {
 	return nil
 }
 
-// remove removes what is the run's own. Pods' directories are removed only if they are empty: the agent has done so with the care that mounts need, and
-// what it left is not to be forced.
-func (h *runHome) remove() error {
+// remove removes what is the run's own, and ends at the first mount point in it. Pods' directories are removed only if they are empty: the agent has done so
+// with the care that mounts need, and what it left is not to be forced.
+func (h *runHome) remove(ctx context.Context) error {
 	if err := os.Remove(filepath.Join(h.root, "pods")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("something of the pod is left in %s; run the same command again to clean up: %w", h.root, err)
 	}
 	var errs []error
-	for _, dir := range []string{h.manifests, h.logs, h.links, filepath.Join(h.root, "berth")} {
-		errs = append(errs, os.RemoveAll(dir))
+	for _, dir := range []string{h.manifests, h.logs, h.links, filepath.Join(h.root, "berth"), filepath.Join(h.root, "image_manager")} {
+		errs = append(errs, volumes.RemoveDir(ctx, dir))
 	}
 	for _, dir := range []string{"plugins", "plugins_registry", "seccomp"} {
 		_ = os.Remove(filepath.Join(h.root, dir)) // the agent may have made it

@@ -12,8 +12,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"berth": main})
 }
 
-// TestScripts plays command lines against an agent that is not real, behind the real server. $SOCKET is its socket; scripts that need no agent find none at
-// the default.
+// TestScripts plays command lines against an agent that is not real, behind the real server at $BERTH_SOCKET. The agent at $ENDING is the same, but its
+// watches tell of changes and end. Nobody is at $NOWHERE. The agent's manifest directory is $MANIFESTS, which is not there at first.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -26,13 +26,20 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			stopEnding, err := serveEnding(dir)
+			if err != nil {
+				return err
+			}
 			env.Defer(func() {
+				stopEnding()
 				if err := stop(); err != nil {
 					t.Errorf("the server: %v", err)
 				}
 				os.RemoveAll(dir)
 			})
 			env.Setenv("BERTH_SOCKET", filepath.Join(dir, "s"))
+			env.Setenv("ENDING", filepath.Join(dir, "e"))
+			env.Setenv("MANIFESTS", filepath.Join(dir, "manifests"))
 			env.Setenv("NOWHERE", filepath.Join(dir, "nobody"))
 			return nil
 		},

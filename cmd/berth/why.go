@@ -1,12 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/api"
@@ -24,9 +25,9 @@ func newWhy() *cobra.Command {
 
 The pod may also be one whose manifest was refused.`,
 		Example: `  berth why web
-  berth why web -o yaml`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completePods(&conn),
+  berth why web -o yaml                  # for programs`,
+		Args:              onePod,
+		ValidArgsFunction: completePods(&conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := conn.client()
 			defer c.Close()
@@ -42,7 +43,7 @@ The pod may also be one whose manifest was refused.`,
 	}
 	conn.flag(cmd)
 	out.flag(cmd, "json", "yaml")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the pod's namespace")
+	namespaceFlag(cmd, &namespace)
 	return cmd
 }
 
@@ -53,27 +54,8 @@ func story(ctx context.Context, c *client.Client, arg, namespace string) (*api.W
 		return c.Why(ctx, pod.Namespace, pod.Name)
 	}
 	var unknown *unknownPodError
-	if !errors.As(err, &unknown) {
-		return nil, err
-	}
-	name := arg
-	if ns, rest, ok := strings.Cut(arg, "/"); ok {
-		namespace, name = ns, rest
-	}
-	manifests, merr := c.Manifests(ctx)
-	if merr != nil {
-		return nil, merr
-	}
-	for _, m := range manifests {
-		if m.Accepted || m.Kind != "Pod" || m.Name == "" || m.Name != name && !strings.HasPrefix(m.Name, name+"-") {
-			continue
-		}
-		if ns := m.Namespace; namespace == "" || ns == "" || ns == namespace {
-			if ns == "" {
-				ns = "default"
-			}
-			return c.Why(ctx, ns, m.Name)
-		}
+	if errors.As(err, &unknown) && unknown.manifest != nil {
+		return c.Why(ctx, cmp.Or(unknown.manifest.Namespace, v1.NamespaceDefault), unknown.manifest.Name)
 	}
 	return nil, err
 }

@@ -173,6 +173,12 @@ func (n *node) passable(ctx context.Context, conn *connection) error {
 		return context.Cause(ctx)
 	}
 	n.mu.Lock()
+	for conn.frozen != nil && !conn.severed {
+		frozen := conn.frozen
+		n.mu.Unlock()
+		<-frozen
+		n.mu.Lock()
+	}
 	defer n.mu.Unlock()
 	switch {
 	case conn.severed:

@@ -119,12 +119,25 @@ func (p *plantedFault) strike(ctx context.Context) error {
 	return p.Err
 }
 
+// Freeze holds back every answer to this connection, and every call that has not taken effect, until it is severed: the moment between an agent's last word and
+// its death, in which a test can take away what else it has.
+func (r *Runtime) Freeze() {
+	r.node.mu.Lock()
+	defer r.node.mu.Unlock()
+	if r.conn.frozen == nil {
+		r.conn.frozen = make(chan struct{})
+	}
+}
+
 // Sever ends this connection as the agent's death does: calls under way are answered by an error of class Unavailable (what they
 // did already stays done), later ones have no effect, and its event streams end. Other connections do not notice.
 func (r *Runtime) Sever() {
 	n := r.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if r.conn.frozen != nil && !r.conn.severed {
+		close(r.conn.frozen)
+	}
 	r.conn.severed = true
 	for f := range n.flights {
 		if f.conn == r.conn {

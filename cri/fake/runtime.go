@@ -48,6 +48,8 @@ var _ cri.Runtime = (*Runtime)(nil)
 // connection is one agent's connection; guarded by the node's lock.
 type connection struct {
 	severed bool
+	// frozen, where it is there, holds back all answers until it is closed.
+	frozen chan struct{}
 }
 
 // node is what all connections share.
@@ -113,7 +115,7 @@ func (r *Runtime) Version(ctx context.Context) (*runtimeapi.VersionResponse, err
 		})
 }
 
-// Status returns the node's conditions ([Runtime.SetCondition]) and one handler that can do everything.
+// Status returns the node's conditions ([Runtime.SetCondition]) and its handlers: one that can do everything, and "plain", which cannot do anything special.
 func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	return call(ctx, r, Call{Method: "Status", Request: &runtimeapi.StatusRequest{Verbose: verbose}},
 		func(context.Context) (*runtimeapi.StatusResponse, error) {
@@ -122,7 +124,7 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 			features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}
 			response := &runtimeapi.StatusResponse{
 				Status:          &runtimeapi.RuntimeStatus{},
-				RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "", Features: features}, {Name: "runc", Features: features}},
+				RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "", Features: features}, {Name: "runc", Features: features}, {Name: "plain", Features: &runtimeapi.RuntimeHandlerFeatures{}}},
 				Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 			}
 			for _, kind := range sortedKeys(r.node.conditions) {

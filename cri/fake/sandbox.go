@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 		if m == nil {
 			return "", unknown("sandbox config must include metadata")
 		}
-		if handler != "" && handler != "runc" {
+		if !slices.Contains([]string{"", "runc", "plain"}, handler) {
 			return "", unknown(fmt.Sprintf("unable to get OCI runtime for sandbox: no runtime for %q is configured", handler))
 		}
 		n.mu.Lock()

@@ -1,12 +1,13 @@
 package logs
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -88,79 +89,107 @@ func (r *reader) running(ctx context.Context) (bool, error) {
 // rotate goes on with the file that follows the current one, if there is one and the current one is complete. It also notices that the current
 // one was truncated.
 func (r *reader) rotate(ctx context.Context, running bool) (switched bool, err error) {
-	now, err := r.file.Stat()
+	current := r.chain[0]
+	now, err := current.file.Stat()
 	if err != nil {
 		return false, err
 	}
-	if now.Size() < r.scan.at {
+	if now.Size() < r.scan.at && current.text == io.ReaderAt(current.file) {
 		r.lines.brokenOff()
 		r.scan.seek(0)
 		return true, nil
 	}
-	next, err := r.successor(now)
+	next, err := r.successor(current)
 	if err != nil || next == nil {
 		return false, err
 	}
-	info, err := next.Stat()
-	if err != nil || info.Size() == 0 && running {
-		return false, errors.Join(err, next.Close())
+	info, err := next.file.Stat()
+	if err != nil || info.Size() == 0 && running && next.stem == "" {
+		next.close()
+		return false, err
 	}
 	if err = r.drain(ctx); err == nil {
 		err = r.finish()
 	}
 	if err != nil {
-		return false, errors.Join(err, next.Close())
+		next.close()
+		return false, err
 	}
-	_ = r.file.Close() // nothing was written to it
-	r.file = next
-	r.lines.brokenOff()
-	r.scan.reset(next)
+	r.chain = append(r.chain, next)
+	r.next()
 	return true, nil
 }
 
-// successor opens the file that was begun after the current one; nil if there is none. It is the oldest rotated file that is newer than the
-// current one, or else the one that is written now. Rotated files have the time in their names.
-func (r *reader) successor(current fs.FileInfo) (*os.File, error) {
-	f, err := r.dir.open(r.name)
+// successor opens the file that was begun after the current one; nil if there is none. It is the oldest part that is newer than the current one, or
+// else the file that is written now.
+func (r *reader) successor(current *source) (*source, error) {
+	next, err := r.dir.openSource(r.name, "")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // between the renaming and the reopening, or removed with its pod
 	}
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err != nil || os.SameFile(info, current) {
-		return nil, errors.Join(err, f.Close())
-	}
-	between, err := r.between(current)
-	if err != nil || between == nil {
-		return f, err
-	}
-	return between, f.Close()
-}
-
-// between opens the oldest rotated file that is newer than the current one; nil if there is none, or if it was compressed already.
-func (r *reader) between(current fs.FileInfo) (*os.File, error) {
-	names, err := r.dir.names()
-	if err != nil {
+	same, err := sameFile(current.file, next.file)
+	if err != nil || same {
+		next.close()
 		return nil, err
 	}
-	slices.Sort(names)
-	found := false
-	for _, name := range names {
-		if !strings.HasPrefix(name, r.name+".") || strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".tmp") {
-			continue
+	// Listed only now: what was rotated between the current file and the one just opened is in it, unless it is gone for good.
+	parts, err := r.dir.parts(r.name)
+	if err != nil {
+		next.close()
+		return nil, err
+	}
+	parts = slices.DeleteFunc(parts, func(p part) bool { return p.stem <= r.after })
+	if own := r.own(current, parts); own >= 0 {
+		r.after, parts = parts[own].stem, parts[own+1:]
+	}
+	for _, p := range parts {
+		between, err := r.dir.openSource(p.name, p.stem)
+		if errors.Is(err, fs.ErrNotExist) && !p.compressed() {
+			between, err = r.dir.openSource(p.stem+compressedSuffix, p.stem)
 		}
-		f, err := r.dir.open(name)
+		if err == nil {
+			next.close()
+			r.after = p.stem
+			return between, nil
+		}
+	}
+	return next, nil
+}
+
+// own returns the index of the part that the current file has become; -1 where it is gone already, and with it all that is older.
+func (r *reader) own(current *source, parts []part) int {
+	var sample []byte
+	for i, p := range parts {
+		if p.stem == current.stem {
+			return i
+		}
+		s, err := r.dir.openSource(p.name, p.stem)
 		if err != nil {
 			continue // removed meanwhile, or no log
 		}
-		info, err := f.Stat()
-		if err == nil && found {
-			return f, nil
+		same, err := sameFile(current.file, s.file)
+		if err == nil && !same && p.compressed() && current.stem == "" {
+			if sample == nil {
+				sample = beginning(current.file)
+			}
+			same = len(sample) > 0 && bytes.Equal(sample, beginning(s.text))
 		}
-		found = found || err == nil && os.SameFile(info, current)
-		_ = f.Close()
+		s.close()
+		if err == nil && same {
+			return i
+		}
 	}
-	return nil, nil
+	return -1
+}
+
+func sameFile(a, b *os.File) (bool, error) {
+	x, err := a.Stat()
+	if err != nil {
+		return false, err
+	}
+	y, err := b.Stat()
+	return err == nil && os.SameFile(x, y), err
 }

@@ -78,7 +78,7 @@ func FuzzTail(f *testing.F) {
 	f.Add([]byte("a\nb\nc"), int64(1))
 	f.Fuzz(func(t *testing.T, text []byte, n int64) {
 		n &= 0xff
-		got, err := tailOffset(bytes.NewReader(text), int64(len(text)), n)
+		got, _, err := tailOffset(bytes.NewReader(text), int64(len(text)), n)
 		want := len(text) - len(text[bytes.LastIndexByte(text, '\n')+1:])
 		for range n {
 			if want == 0 {
@@ -95,7 +95,7 @@ func FuzzTail(f *testing.F) {
 func TestTailOverManyBlocks(t *testing.T) {
 	text := []byte(strings.Repeat(strings.Repeat("x", 999)+"\n", 1000))
 	for _, n := range []int64{0, 1, 65, 66, 67, 500, 999, 1000, 1001} {
-		got, err := tailOffset(bytes.NewReader(text), int64(len(text)), n)
+		got, _, err := tailOffset(bytes.NewReader(text), int64(len(text)), n)
 		if want := max(0, 1000-n) * 1000; err != nil || got != want {
 			t.Errorf("tail of %d lines begins at %d (%v), want %d", n, got, err, want)
 		}

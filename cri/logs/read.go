@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,11 +24,11 @@ type Output struct {
 	Stdout, Stderr io.Writer
 }
 
-// Options say what to read. The zero value reads the whole file once.
+// Options say what to read. The zero value reads all that there is of the log once, its rotated parts first.
 type Options struct {
 	// Follow goes on until the container has ended and everything is read, across rotations.
 	Follow bool
-	// Tail is how many lines from the end are read, parts of lines counted as lines; nil or negative for all. A last line that is not complete
+	// Tail is how many lines from the end are read, rotated parts included, parts of lines counted as lines; nil or negative for all. A last line that is not complete
 	// yet comes on top of them, but only if Follow.
 	Tail *int64
 	// Since leaves out what was printed before; zero leaves out nothing.
@@ -91,15 +90,18 @@ func Read(ctx context.Context, out Output, file File, opts Options, deps Deps) e
 	return nil
 }
 
-// reader reads one log, whose file may change under it.
+// reader reads one log, whose files may change under it.
 type reader struct {
 	opts Options
 	deps Deps
 	log  *slog.Logger
 
-	dir   *dir
-	name  string // in dir
-	file  *os.File
+	dir  *dir
+	name string // in dir
+	// chain are the files to read, oldest first; the first is the one that scan is in.
+	chain []*source
+	// after is the stem of the newest part that there was when the last of the chain was opened: that one's own stem will be greater.
+	after string
 	scan  scanner
 	lines printer
 	left  int64 // lines to read still; negative for any number
@@ -113,34 +115,48 @@ func newReader(out Output, file File, opts Options, deps Deps) (*reader, error) 
 	if err != nil {
 		return nil, err
 	}
-	f, err := d.open(name)
+	chain, err := d.openChain(name)
 	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	r := &reader{opts: opts, deps: deps, log: deps.Log, dir: d, name: name, file: f, lines: newPrinter(out, opts), left: -1}
-	r.scan = newScanner(f)
+	r := &reader{opts: opts, deps: deps, log: deps.Log, dir: d, name: name, chain: chain, lines: newPrinter(out, opts), left: -1}
+	if n := len(chain); n > 1 {
+		r.after = chain[n-2].stem
+	}
+	r.scan = newScanner(chain[0].text)
 	return r, nil
 }
 
 func (r *reader) close() {
-	// Nothing was written to either.
-	_ = r.file.Close()
+	closeAll(r.chain)
 	_ = r.dir.close()
 }
 
+// run reads the chain, and then follows its last file where that is wanted.
 func (r *reader) run(ctx context.Context) error {
 	if limit := r.opts.LimitBytes; limit != nil && *limit <= 0 {
 		return nil
 	}
-	if tail := r.opts.Tail; tail != nil && *tail >= 0 {
-		start, err := tailStart(r.file, *tail)
-		if err != nil {
+	skip, offset, err := r.start(ctx)
+	if err != nil {
+		return err
+	}
+	if tail := r.opts.Tail; tail != nil && *tail >= 0 && !r.opts.Follow {
+		r.left = *tail
+	}
+	r.scan.reset(r.chain[0].text)
+	r.scan.seek(offset)
+	if err := r.skip(skip); err != nil {
+		return err
+	}
+	for len(r.chain) > 1 {
+		if err := r.drain(ctx); err != nil {
 			return err
 		}
-		r.scan.seek(start)
-		if !r.opts.Follow {
-			r.left = *tail
+		if err := r.finish(); err != nil {
+			return err
 		}
+		r.next()
 	}
 	if r.opts.Follow {
 		return r.follow(ctx)
@@ -149,6 +165,33 @@ func (r *reader) run(ctx context.Context) error {
 		return err
 	}
 	return r.finish()
+}
+
+// next goes on with the next file of the chain.
+func (r *reader) next() {
+	if u, ok := r.chain[0].text.(*unzipped); ok && u.broken != nil {
+		r.log.Warn("Passed over the rest of a damaged log", "file", r.chain[0].file.Name(), "err", u.broken)
+	}
+	r.drop()
+	r.lines.brokenOff()
+	r.scan.reset(r.chain[0].text)
+}
+
+// skip passes over complete lines.
+func (r *reader) skip(lines int64) error {
+	for lines > 0 {
+		p, err := r.scan.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if p.ends() {
+			lines--
+		}
+	}
+	return nil
 }
 
 // drain writes everything up to the last complete line.

@@ -4,27 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
 )
 
-// tailStart returns the offset at which the last n complete lines begin.
-func tailStart(f *os.File, n int64) (int64, error) {
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, err
-	}
-	return tailOffset(f, end, n)
-}
-
-// tailOffset reads blocks from a file's end back until it has seen the end of the line before the last n.
-func tailOffset(f io.ReaderAt, end, n int64) (int64, error) {
+// tailOffset reads blocks from a file's end back until it has seen the end of the line before the last n. It returns the offset at which the last n
+// complete lines begin, and how many there are: fewer than n where the file has fewer.
+func tailOffset(f io.ReaderAt, end, n int64) (start, lines int64, err error) {
 	block := make([]byte, pieceSize)
+	left := n
 	for end > 0 {
 		size := min(end, int64(len(block)))
 		part := block[:size]
 		read, err := f.ReadAt(part, end-size)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, err
+			return 0, 0, err
 		}
 		part = part[:read] // shorter only where the file was truncated meanwhile
 		for {
@@ -32,13 +24,28 @@ func tailOffset(f io.ReaderAt, end, n int64) (int64, error) {
 			if i < 0 {
 				break
 			}
-			if n == 0 {
-				return end - size + int64(i) + 1, nil
+			if left == 0 {
+				return end - size + int64(i) + 1, n, nil
 			}
-			n--
+			left--
 			part = part[:i]
 		}
 		end -= size
 	}
-	return 0, nil
+	return 0, n - left, nil
+}
+
+// countLines returns how many complete lines a stream has.
+func countLines(r io.Reader) (lines int64, err error) {
+	block := make([]byte, pieceSize)
+	for {
+		n, err := r.Read(block)
+		lines += int64(bytes.Count(block[:n], []byte{'\n'}))
+		if errors.Is(err, io.EOF) {
+			return lines, nil
+		}
+		if err != nil {
+			return lines, err
+		}
+	}
 }

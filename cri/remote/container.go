@@ -70,6 +70,13 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resou
 	return err
 }
 
+// CheckpointContainer writes the container's state into an archive at that path.
+func (r *Runtime) CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error {
+	_, err := call(ctx, r, "checkpoint_container", max(timeout, 0)+r.cfg.RequestTimeout, r.runtime.CheckpointContainer,
+		&runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: location, Timeout: seconds(timeout)})
+	return err
+}
+
 // ReopenContainerLog makes the runtime open the container's log file anew, after it was rotated away.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	_, err := call(ctx, r, "reopen_container_log", r.cfg.RequestTimeout, r.runtime.ReopenContainerLog,

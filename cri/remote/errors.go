@@ -39,7 +39,24 @@ func classify(operation string, err error) error {
 			return withClass(class, st.Message())
 		}
 	}
+	if isStatus && st.Code() == codes.Unavailable {
+		return withClass(errdefs.ErrUnavailable, plainly(st.Message()))
+	}
 	return errgrpc.ToNative(err)
+}
+
+// dialing matches what gRPC says of a socket that nobody answers on.
+var dialing = regexp.MustCompile(`^connection error: desc = "transport: Error while dialing: dial unix (\S+): (?:connect: )?([^"]*)"$`)
+
+// plainly says in plain words what gRPC says of a connection; what the runtime says stays as it is.
+func plainly(message string) string {
+	if m := dialing.FindStringSubmatch(message); m != nil {
+		return fmt.Sprintf("the container runtime does not answer on %s (%s)", m[1], m[2])
+	}
+	if cause, ok := strings.CutPrefix(message, "error reading from server: "); ok {
+		return fmt.Sprintf("the container runtime ended the connection (%s)", cause)
+	}
+	return message
 }
 
 // classOf recognises errors that runtimes send without the code that they mean; nil if it does not.
@@ -71,7 +88,10 @@ type classified struct {
 	class   error
 }
 
+// Error returns the message.
 func (e *classified) Error() string { return e.message }
+
+// Unwrap returns the class.
 func (e *classified) Unwrap() error { return e.class }
 
 // invalidf returns an invalid-argument error.

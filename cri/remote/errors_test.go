@@ -47,12 +47,25 @@ func TestClassify(t *testing.T) {
 				t.Errorf("%s, %s %q: is %v: %v, want only %v", c.operation, c.code, c.message, class, got, c.want)
 			}
 		}
-		if err.Error() != c.message {
-			t.Errorf("%s: message is %q, want %q", c.operation, err.Error(), c.message)
+		if want := plainly(c.message); err.Error() != want {
+			t.Errorf("%s: message is %q, want %q", c.operation, err.Error(), want)
 		}
 	}
 	if err := classify("version", nil); err != nil {
 		t.Errorf("no error became %v", err)
+	}
+}
+
+func TestPlainly(t *testing.T) {
+	for in, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial unix /run/c.sock: connect: no such file or directory"`: "the container runtime does not answer on /run/c.sock (no such file or directory)",
+		`connection error: desc = "transport: Error while dialing: dial unix /run/c.sock: i/o timeout"`:                        "the container runtime does not answer on /run/c.sock (i/o timeout)",
+		"error reading from server: EOF":                                       "the container runtime ended the connection (EOF)",
+		`failed to pull: dial tcp 127.0.0.1:5000: connect: connection refused`: `failed to pull: dial tcp 127.0.0.1:5000: connect: connection refused`,
+	} {
+		if got := plainly(in); got != want {
+			t.Errorf("%s: %q, want %q", in, got, want)
+		}
 	}
 }
 

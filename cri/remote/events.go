@@ -86,10 +86,15 @@ func parseVersion(s string) (major, minor int, ok bool) {
 	return major, minor, n == 2
 }
 
-// subscribeCRI opens a GetContainerEvents stream to the runtime that key names. With trial it waits for the runtime to refuse it, at most
+// subscribeCRI opens a GetContainerEvents stream to the runtime that key names, and beside it, to containerd, one of the news of exits. With trial it waits for the runtime to refuse it, at most
 // [feedTrial]. What it finds out is remembered.
 func (r *Runtime) subscribeCRI(ctx context.Context, key string, trial bool) (<-chan cri.Event, error) {
 	return r.subscribe(ctx, trial, func(ctx context.Context, box *mailbox) error {
+		if strings.HasPrefix(key, containerdName+" ") {
+			if err := r.spawn(func() { r.tellExits(ctx, box) }); err != nil {
+				return err
+			}
+		}
 		stream, err := r.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 		for err == nil {
 			var msg *runtimeapi.ContainerEventResponse

@@ -24,8 +24,11 @@ const (
 	namespaceHeader = "containerd-namespace"
 	// confirmLimit bounds how long the event of an exit is held back until the CRI plugin knows of it.
 	confirmLimit = 2 * time.Second
-	// confirmFirst and confirmMost bound the pause between two looks; it doubles.
+	// confirmFirst and confirmMost bound the pause between two looks; it doubles. Within confirmSoon, in which an idle runtime is done, it stays
+	// at confirmShort: a pause that doubled on would make the news of a death up to twice as old.
 	confirmFirst = time.Millisecond
+	confirmShort = 4 * time.Millisecond
+	confirmSoon  = 200 * time.Millisecond
 	confirmMost  = 100 * time.Millisecond
 )
 
@@ -35,7 +38,8 @@ var topics = []string{"/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delet
 // subscribeContainerd opens containerd's own event stream, on the runtime service's socket.
 //
 // Containerd tells everyone of an exit at the same moment, its CRI plugin included, which then needs some milliseconds to learn the exit
-// code: who looks in between sees the container still running. So the event of an exit is held back until the CRI plugin has it.
+// code: who looks in between sees the container still running. So an exit is told of twice: at once, with how it ended, and again when the CRI plugin
+// has it.
 func (r *Runtime) subscribeContainerd(ctx context.Context) (<-chan cri.Event, error) {
 	filters := make([]string, 0, len(topics))
 	for _, topic := range topics {
@@ -55,6 +59,34 @@ func (r *Runtime) subscribeContainerd(ctx context.Context) (<-chan cri.Event, er
 	}, func() {})
 }
 
+// tellExits puts the exits of main processes into the box when they happen, until ctx ends or the stream breaks: containerd's CRI plugin tells of one
+// only when it has cleaned up after it, some tens of milliseconds later.
+func (r *Runtime) tellExits(ctx context.Context, box *mailbox) {
+	header := metadata.AppendToOutgoingContext(ctx, namespaceHeader, criNamespace)
+	stream, err := eventsapi.NewEventsClient(r.conn).Subscribe(header, &eventsapi.SubscribeRequest{
+		Filters: []string{fmt.Sprintf("namespace==%s,topic==%q", criNamespace, "/tasks/exit")},
+	})
+	for err == nil {
+		var envelope *apitypes.Envelope
+		if envelope, err = stream.Recv(); err != nil {
+			break
+		}
+		payload, broken := typeurl.UnmarshalAny(envelope.GetEvent())
+		if e, ok := payload.(*apievents.TaskExit); broken == nil && ok && e.GetID() == e.GetContainerID() {
+			box.put(exitOf(e))
+		}
+	}
+	if ctx.Err() == nil {
+		r.cfg.Logger.Debug("Exits are told of late from now on", "err", classify("get_container_events", err))
+	}
+}
+
+// exitOf is the event of an exit that the runtime's lists may not show yet.
+func exitOf(e *apievents.TaskExit) cri.Event {
+	at := e.GetExitedAt().AsTime()
+	return cri.Event{Type: cri.ContainerStopped, ID: e.GetContainerID(), Time: at, Exit: &cri.Exit{Code: int32(e.GetExitStatus()), At: at}}
+}
+
 // readEnvelope puts containerd's event into the box, at once or once it is confirmed.
 func (r *Runtime) readEnvelope(ctx context.Context, envelope *apitypes.Envelope, box *mailbox, confirm *confirmer) {
 	payload, err := typeurl.UnmarshalAny(envelope.GetEvent())
@@ -70,6 +102,9 @@ func (r *Runtime) readEnvelope(ctx context.Context, envelope *apitypes.Envelope,
 		event.Time = ts.AsTime()
 	}
 	if exited {
+		if e, ok := payload.(*apievents.TaskExit); ok {
+			box.put(exitOf(e))
+		}
 		confirm.start(ctx, event)
 	} else {
 		box.put(event)
@@ -128,7 +163,7 @@ func (c *confirmer) start(ctx context.Context, event cri.Event) {
 func (c *confirmer) await(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
 	defer cancel()
-	pause := confirmFirst
+	pause, began := confirmFirst, time.Now()
 	for !c.shown(ctx, id) {
 		timer := time.NewTimer(pause)
 		select {
@@ -137,7 +172,11 @@ func (c *confirmer) await(ctx context.Context, id string) {
 			return
 		case <-timer.C:
 		}
-		pause = min(2*pause, confirmMost)
+		most := confirmShort
+		if time.Since(began) > confirmSoon {
+			most = confirmMost
+		}
+		pause = min(2*pause, most)
 	}
 }
 

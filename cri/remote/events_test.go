@@ -142,6 +142,11 @@ func TestMailboxKeepsOrderAndDropsDoubles(t *testing.T) {
 	if !slices.Equal(got, put) {
 		t.Errorf("got %v, want %v", got, put)
 	}
+	box.put(cri.Event{Type: cri.ContainerStopped, ID: "a", Exit: &cri.Exit{Code: 1}})
+	box.put(cri.Event{Type: cri.ContainerStopped, ID: "a"})
+	if e, ok := box.take(t.Context()); !ok || e.Exit != nil {
+		t.Errorf("got %v, want the later of two", e)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if e, ok := box.take(ctx); ok {

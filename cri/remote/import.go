@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -64,23 +65,40 @@ func (r *Runtime) importArchive(ctx context.Context, path string) (names []strin
 		return nil, err
 	}
 	ctx = namespaces.WithNamespace(ctx, criNamespace)
-	images, err := containerd.Import(ctx, archive,
+	imported, err := containerd.Import(ctx, archive,
 		client.WithImageRefTranslator(fullName),
 		client.WithImageLabels(map[string]string{managedLabel: managedValue, pinnedLabel: pinnedValue}))
 	if err != nil {
 		return nil, classify("import_image", err)
 	}
-	if len(images) == 0 {
+	if len(imported) == 0 {
 		return nil, invalidf("no image in it has a name")
 	}
 	snapshotter := r.snapshotter(ctx)
-	for _, image := range images {
+	for _, image := range imported {
 		if err := client.NewImage(containerd, image).Unpack(ctx, snapshotter); err != nil {
 			return nil, fmt.Errorf("unpack %s: %w", image.Name, classify("import_image", err))
+		}
+		if err := nameByID(ctx, containerd, image); err != nil {
+			return nil, fmt.Errorf("name %s by its id: %w", image.Name, classify("import_image", err))
 		}
 		names = append(names, image.Name)
 	}
 	return names, r.awaitImages(ctx, names)
+}
+
+// nameByID gives the image the name that is its id, the digest of its config, as the CRI plugin does with images that it pulled itself: it looks up
+// images of volumes by it. The plugin leaves out images that bear its label already.
+func nameByID(ctx context.Context, containerd *client.Client, image images.Image) error {
+	config, err := client.NewImage(containerd, image).Config(ctx)
+	if err != nil {
+		return err
+	}
+	named := images.Image{Name: config.Digest.String(), Target: image.Target, Labels: image.Labels}
+	if _, err := containerd.ImageService().Create(ctx, named); err != nil && !errdefs.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
 }
 
 // fullName translates the name that an OCI layout gives an image; a bare tag such as "latest" names none.

@@ -21,13 +21,13 @@ func newMailbox() *mailbox {
 	return &mailbox{filled: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// put adds an event without waiting; of one still pending for the same object and type only the time is renewed.
+// put adds an event without waiting; one still pending for the same object and type is replaced by it, in its place.
 func (b *mailbox) put(event cri.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.pending {
 		if b.pending[i].ID == event.ID && b.pending[i].Type == event.Type {
-			b.pending[i].Time = event.Time
+			b.pending[i] = event
 			return
 		}
 	}

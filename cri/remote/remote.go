@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,8 @@ type Config struct {
 	// Observe, where set, is called after every call with the operation's name as in kubelet_runtime_operations' label
 	// operation_type, how long it took, and its classified error. It must be quick and safe for concurrent use.
 	Observe func(operation string, d time.Duration, err error)
+	// Options are added to the connections' own, for instance to trace calls.
+	Options []grpc.DialOption
 }
 
 // Runtime is a container runtime behind a CRI socket. Make one with [Dial], end it with [Runtime.Close].
@@ -65,6 +68,8 @@ type Runtime struct {
 	mu     sync.Mutex
 	closed bool
 	feeds  map[string]feed // by runtime name and version: the kind of event stream it was found to have
+	// lookedIn is the begin of the runtime's life in which what earlier ones left has been dealt with.
+	lookedIn time.Time
 }
 
 var _ cri.Runtime = (*Runtime)(nil)
@@ -92,13 +97,13 @@ func Dial(ctx context.Context, cfg Config) (*Runtime, error) {
 		cfg.Observe = func(string, time.Duration, error) {}
 	}
 
-	conn, err := connect(cfg.Endpoint)
+	conn, err := connect(cfg.Endpoint, cfg.Options)
 	if err != nil {
 		return nil, fmt.Errorf("runtime endpoint %q: %w", cfg.Endpoint, err)
 	}
 	imgConn := conn
 	if cfg.ImageEndpoint != cfg.Endpoint {
-		if imgConn, err = connect(cfg.ImageEndpoint); err != nil {
+		if imgConn, err = connect(cfg.ImageEndpoint, cfg.Options); err != nil {
 			return nil, errors.Join(fmt.Errorf("image endpoint %q: %w", cfg.ImageEndpoint, err), conn.Close())
 		}
 	}
@@ -133,13 +138,13 @@ func (r *Runtime) Close() error {
 }
 
 // connect returns a lazy connection to a unix socket.
-func connect(endpoint string) (*grpc.ClientConn, error) {
+func connect(endpoint string, options []grpc.DialOption) (*grpc.ClientConn, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
 	dialer := net.Dialer{}
-	return grpc.NewClient("passthrough:///localhost",
+	return grpc.NewClient("passthrough:///localhost", append(slices.Clone(options),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", path)
@@ -152,7 +157,7 @@ func connect(endpoint string) (*grpc.ClientConn, error) {
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize), grpc.MaxCallSendMsgSize(maxMessageSize)),
-	)
+	)...)
 }
 
 // socketPath returns the path of a CRI endpoint, or an invalid-argument error that says what is wrong with it.

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +19,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(shimVariable); role != "" {
+		playShim(role)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // server is a CRI server of which a test sets what it needs.
 type server struct {

@@ -46,8 +46,8 @@ func mayImport(from, to string) bool {
 	case a == "cmd":
 		return true
 	case a == "agent":
-		// The server and its client share the local API's types.
-		return slices.Contains(leaves, b) || to == "client/api"
+		// The server and its client share the local API's types, and the way to commands' streams.
+		return slices.Contains(leaves, b) || to == "client/api" || to == "client/streams"
 	default:
 		// The native runtime is a CRI service, which attaches networks itself.
 		return from == "cri/native" && b == "cni"

@@ -43,7 +43,7 @@ func newKubelet(_ context.Context, b *bed) (subject, error) {
 	if err := os.MkdirAll(string(k.manifests), 0o755); err != nil {
 		return nil, fmt.Errorf("make the kubelet's folders: %w", err)
 	}
-	if err := makeCgroups(b.env.CgroupRoot); err != nil {
+	if err := b.env.MakeCgroupRoot(); err != nil {
 		return nil, err
 	}
 	ports, err := freePorts(2)
@@ -152,29 +152,6 @@ func (k *kubelet) restart(context.Context, container) error { return nil }
 
 func (k *kubelet) seen(ctx context.Context, c container) error {
 	return until(ctx, k, func(pods []api.PodSummary) bool { return showsDeath(pods, c.pod) })
-}
-
-// makeCgroups makes the root of the pods' cgroups, which a kubelet wants to be there.
-func makeCgroups(root string) error {
-	hierarchies := []string{"/sys/fs/cgroup"}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		hierarchies, _ = filepath.Glob("/sys/fs/cgroup/*")
-	}
-	for _, h := range hierarchies {
-		if _, err := os.Stat(filepath.Join(h, "cgroup.procs")); err != nil {
-			continue
-		}
-		dir := filepath.Join(h, root)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("make the cgroup root: %w", err)
-		}
-		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} { // empty in a new cgroup of version 1
-			if text, err := os.ReadFile(filepath.Join(h, f)); err == nil {
-				_ = os.WriteFile(filepath.Join(dir, f), text, 0o600)
-			}
-		}
-	}
-	return nil
 }
 
 // freePorts returns ports that nobody on the loopback listens on.

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/client/api"
+	barepods "github.com/berthd/berth/test/bare"
 )
 
 const (
@@ -242,7 +243,7 @@ func (b *bed) containers(ctx context.Context) ([]container, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, container{pod: c.Labels[podLabel], id: c.Id, process: ran[0].pid})
+		found = append(found, container{pod: c.Labels[barepods.PodLabel], id: c.Id, process: ran[0].pid})
 	}
 	return found, nil
 }

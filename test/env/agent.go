@@ -40,11 +40,12 @@ type AgentOptions struct {
 type Agent struct {
 	// Home holds all that follows; RootDir is --root-dir, Manifests staticPodPath, LogsDir podLogsDir, LinksDir containerLogsDir.
 	Home, RootDir, Manifests, LogsDir, LinksDir string
-	// Socket is the agent's local API.
-	Socket string
+	// Config is its config file; Socket is its local API.
+	Config, Socket string
 	// Log has the agent's output, of all its starts.
 	Log string
 
+	layout Layout
 	binary string
 	args   []string
 	env    []string
@@ -85,13 +86,10 @@ func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
 	}
 	a := &Agent{
 		Home: d.home, RootDir: d.root, Manifests: d.manifests, LogsDir: d.logs, LinksDir: d.links,
-		Socket: d.socket(), Log: filepath.Join(d.home, agentLog),
-		binary: binary, env: opts.Env,
-		args: append([]string{
-			"agent", "--config", filepath.Join(d.home, agentConfigFile),
-			"--root-dir", d.root, "--hostname-override", NodeName,
-		}, opts.Flags...),
+		Config: filepath.Join(d.home, agentConfigFile), Socket: d.socket(), Log: filepath.Join(d.home, agentLog),
+		layout: e.Layout, binary: binary, env: opts.Env,
 	}
+	a.args = append([]string{"agent", "--config", a.Config, "--root-dir", d.root, "--hostname-override", NodeName}, opts.Flags...)
 	a.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var dialer net.Dialer
 		return dialer.DialContext(ctx, "unix", a.Socket)
@@ -124,7 +122,7 @@ func (a *Agent) Start() error {
 	cmd := exec.CommandContext(context.Background(), a.binary, a.args...)
 	cmd.Env = append(os.Environ(), a.env...)
 	cmd.Dir = a.Home
-	p, err := startProcess(cmd, a.Log)
+	p, err := a.layout.startProcess(cmd, a.Log)
 	if err != nil {
 		return err
 	}

@@ -24,11 +24,14 @@ const (
 type binaries struct {
 	dir      string
 	template *template.Template
+	// newer is the runc of [NewerHandler].
+	newer string
 }
 
 // binariesOf returns the programs of a version, for the checkout at root.
 func binariesOf(version, root string) (binaries, error) {
-	b := binaries{dir: filepath.Join(root, ".cache", "bin"), template: configV3}
+	bin := filepath.Join(root, ".cache", "bin")
+	b := binaries{dir: bin, template: configV3, newer: filepath.Join(bin, "newer", "runc")}
 	if version == ContainerdDebian {
 		b = binaries{dir: "/usr/bin", template: configV2}
 	} else if version != Containerd24 {
@@ -58,6 +61,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
   snapshotter = "{{.Snapshotter}}"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{{.Pause}}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{{.Registries}}"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
@@ -71,7 +76,24 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       Root = "{{.RuncRoot}}"
       SystemdCgroup = false
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{.Second}}]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{.Second}}.options]
+      Root = "{{.RuncRoot}}"
+      SystemdCgroup = false
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{.Newer}}]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{.Newer}}.options]
+      Root = "{{.RuncRoot}}"
+      BinaryName = "{{.NewerRunc}}"
+      SystemdCgroup = false
 `))
+
+// SecondHandler is a runtime handler beside the default one, for RuntimeClasses. It is the same runc.
+const SecondHandler = "second"
+
+// NewerHandler is a runtime handler of [Containerd24] with the runc that test/upstream/runc pins: it has user namespaces, which the host's may lack.
+const NewerHandler = "newer"
 
 // configV2 is the config of containerd 1.6 and 1.7.
 var configV2 = template.Must(template.New("containerd 1").Parse(`version = 2
@@ -88,6 +110,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   sandbox_image = "{{.Pause}}"
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{{.Registries}}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = {{.BinDir}}
     conf_dir = "{{.ConfDir}}"
@@ -99,9 +123,15 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       Root = "{{.RuncRoot}}"
       SystemdCgroup = false
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{{.Second}}]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{{.Second}}.options]
+      Root = "{{.RuncRoot}}"
+      SystemdCgroup = false
 `))
 
-// cniConfig is the pods' network: a bridge that the node has an address on, and no route to anywhere else.
+// cniConfig is the pods' network: a bridge that the node has an address on, and no route to anywhere else unless the node itself has no way out. Only then, where its
+// rules are nobody else's, host ports lead to pods.
 const cniConfig = `{
   "cniVersion": "1.0.0",
   "name": %q,
@@ -110,17 +140,21 @@ const cniConfig = `{
       "type": "bridge",
       "bridge": %q,
       "isGateway": true,
-      "isDefaultGateway": false,
+      "isDefaultGateway": %t,
       "ipMasq": false,
       "hairpinMode": true,
       "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": %q}]]}
-    }
+    }%s
   ]
 }
 `
 
+// portmap is the plugin of host ports.
+const portmap = `,
+    {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true}`
+
 // writeConfigs writes containerd's and the network's config.
-func (l Layout) writeConfigs(b binaries) error {
+func (l Layout) writeConfigs(b binaries, ownNetwork bool) error {
 	if len(l.CNIBinDirs) == 0 {
 		return fmt.Errorf("find the CNI plugins: no bridge plugin in the usual folders (run \"make deps\")")
 	}
@@ -131,8 +165,9 @@ func (l Layout) writeConfigs(b binaries) error {
 	var text strings.Builder
 	err := b.template.Execute(&text, map[string]string{
 		"Root": filepath.Join(l.Dir, "c"), "State": l.state(), "Socket": l.socket(), "RuncRoot": l.runcRoot(),
-		"Snapshotter": snapshotter(l.Dir), "Pause": images.Pause,
+		"Snapshotter": snapshotter(l.Dir), "Pause": images.Pause, "Registries": l.registryConfigs(),
 		"BinDirs": strings.Join(quoted, ", "), "BinDir": quoted[0], "ConfDir": l.CNIConfDir,
+		"Second": SecondHandler, "Newer": NewerHandler, "NewerRunc": b.newer,
 	})
 	if err != nil {
 		return fmt.Errorf("write containerd's config: %w", err)
@@ -140,7 +175,11 @@ func (l Layout) writeConfigs(b binaries) error {
 	if err := os.WriteFile(l.config(), []byte(text.String()), 0o600); err != nil {
 		return fmt.Errorf("write containerd's config: %w", err)
 	}
-	cni := fmt.Sprintf(cniConfig, l.Network, l.Bridge, filepath.Dir(l.leases()), l.PodCIDR)
+	more := ""
+	if ownNetwork {
+		more = portmap
+	}
+	cni := fmt.Sprintf(cniConfig, l.Network, l.Bridge, ownNetwork, filepath.Dir(l.leases()), l.PodCIDR, more)
 	if err := os.WriteFile(filepath.Join(l.CNIConfDir, "10-"+l.Network+".conflist"), []byte(cni), 0o600); err != nil {
 		return fmt.Errorf("write the network's config: %w", err)
 	}

@@ -35,7 +35,7 @@ func (e *Env) Start(ctx context.Context) error {
 	cmd := exec.CommandContext(context.Background(), filepath.Join(e.binaries.dir, "containerd"), "--config", e.config())
 	cmd.Env = append(os.Environ(), path)
 	cmd.Dir = e.Dir
-	p, err := startProcess(cmd, e.log())
+	p, err := e.startProcess(cmd, e.log())
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@
 // by the next one that starts.
 //
 // Pods are fenced: their network has no default route and nothing masquerades, so a packet of theirs cannot leave the machine. Pods on the
-// host's network are not.
+// host's network are not, except in an environment with a network namespace of its own (see [Options]): from there no packet gets anywhere.
 //
 // Concurrency: an [Env] and its [Agent]s belong to one test; Kill9, Start, Stop and Restart of one of them must not overlap. Different
 // environments are independent.

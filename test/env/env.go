@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,9 @@ type Options struct {
 	// Endpoint, where it is set, is a containerd to use instead of a private one; the environment then has no network of its own,
 	// cannot kill or restart containerd, and imports no images.
 	Endpoint string
+	// OwnNetwork puts containerd, its pods, the agents and the programs into a network namespace that has no way out, see [Env.In]. Pods then have a
+	// default route, to the node. The private containerd only; a [Registry] stays outside.
+	OwnNetwork bool
 }
 
 // Env is a containerd and the agents on it.
@@ -48,9 +52,10 @@ type Env struct {
 	containerd *process
 	conn       *grpc.ClientConn
 
-	mu     sync.Mutex
-	agents []*Agent
-	closed bool
+	mu       sync.Mutex
+	agents   []*Agent
+	programs []*Program
+	closed   bool
 }
 
 // Containerd starts an environment for a test and removes it when the test ends. A failed test gets the ends of the logs.
@@ -92,7 +97,7 @@ func New(ctx context.Context, opts Options) (*Env, error) {
 		e.Version, e.Endpoint = "", opts.Endpoint
 		e.CNIConfDir = "/etc/cni/net.d"
 	}
-	if err := e.setUp(ctx); err != nil {
+	if err := e.setUp(ctx, opts.OwnNetwork && e.private()); err != nil {
 		e.showLogsOn(os.Stderr)
 		return nil, errors.Join(err, e.Close())
 	}
@@ -102,7 +107,7 @@ func New(ctx context.Context, opts Options) (*Env, error) {
 // private tells whether containerd is ours.
 func (e *Env) private() bool { return e.Version != "" }
 
-func (e *Env) setUp(ctx context.Context) error {
+func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
 	if err := os.MkdirAll(e.Dir, 0o711); err != nil {
 		return fmt.Errorf("make the environment's folder: %w", err)
 	}
@@ -120,7 +125,12 @@ func (e *Env) setUp(ctx context.Context) error {
 	if err := os.MkdirAll(e.CNIConfDir, 0o700); err != nil {
 		return fmt.Errorf("make the network's folder: %w", err)
 	}
-	if err := e.writeConfigs(e.binaries); err != nil {
+	if ownNetwork {
+		if err := e.makeNetwork(); err != nil {
+			return err
+		}
+	}
+	if err := e.writeConfigs(e.binaries, ownNetwork); err != nil {
 		return err
 	}
 	if err := e.Start(ctx); err != nil {
@@ -152,12 +162,12 @@ func (e *Env) NodeIP() string { return e.PodCIDR.Addr().Next().String() }
 // BinDir returns the folder of containerd's programs.
 func (e *Env) BinDir() string { return e.binaries.dir }
 
-// Close stops the agents, removes every pod, stops containerd and removes all that is left. It does as much as it can and joins the errors.
+// Close stops the agents, removes every pod, kills the programs, stops containerd and removes all that is left. It does as much as it can and joins the errors.
 // Only the first call does anything.
 func (e *Env) Close() error {
 	var errs []error
 	e.mu.Lock()
-	agents, closed := e.agents, e.closed
+	agents, programs, closed := e.agents, e.programs, e.closed
 	e.closed = true
 	e.mu.Unlock()
 	if closed {
@@ -169,6 +179,9 @@ func (e *Env) Close() error {
 	if e.private() && e.containerd != nil {
 		if !e.containerd.ended() {
 			e.removePods()
+		}
+		for _, p := range slices.Backward(programs) {
+			p.Kill9() // they keep nothing that anybody wants
 		}
 		errs = append(errs, e.containerd.stop(stopTimeout))
 	}
@@ -217,7 +230,8 @@ func (e *Env) showLogsOn(w *os.File) {
 
 func (e *Env) logFiles() []string {
 	agents, _ := filepath.Glob(filepath.Join(e.Dir, "*", agentLog))
-	return append([]string{e.log()}, agents...)
+	programs, _ := filepath.Glob(filepath.Join(e.Dir, "*"+programLog))
+	return slices.Concat([]string{e.log()}, programs, agents)
 }
 
 // tail returns the last bytes of a file, and nothing of one that cannot be read.

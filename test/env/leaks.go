@@ -29,6 +29,7 @@ func (e *Env) Leaks() []string {
 	if err != nil {
 		leaks = append(leaks, err.Error())
 	}
+	mounts = slices.DeleteFunc(mounts, func(m string) bool { return m == e.netns() })
 	leaks = append(leaks, prefixed("mount", mounts)...)
 	for _, root := range e.cgroupRoots() {
 		for _, dir := range cgroupsBelow(root)[1:] {

@@ -20,8 +20,13 @@ type process struct {
 	err  error
 }
 
-// startProcess runs the command with its output appended to the file at log.
-func startProcess(cmd *exec.Cmd, log string) (*process, error) {
+// startProcess runs the command in the layout's network with its output appended to the file at log.
+func (l Layout) startProcess(cmd *exec.Cmd, log string) (*process, error) {
+	return startProcess(cmd, log, l.In)
+}
+
+// startProcess runs the command with its output appended to the file at log; in calls what starts it.
+func startProcess(cmd *exec.Cmd, log string, in func(func() error) error) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", cmd.Path, err)
@@ -36,7 +41,7 @@ func startProcess(cmd *exec.Cmd, log string) (*process, error) {
 		// The death signal is sent when the starting thread ends, so the thread stays until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		err := in(cmd.Start)
 		started <- err
 		if err != nil {
 			return
@@ -74,6 +79,7 @@ func (p *process) stop(grace time.Duration) error {
 		return nil
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // one that is frozen would not hear it
 	select {
 	case <-p.done:
 		return nil

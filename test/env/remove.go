@@ -211,9 +211,26 @@ func (l Layout) removeLinks() error {
 	return errors.Join(errs...)
 }
 
+// listTries bounds how often the interfaces are listed anew because some of them changed meanwhile.
+const listTries = 20
+
 // links returns the bridge, nil where there is none, and its ports.
 func (l Layout) links() (ports []netlink.Link, bridge netlink.Link, err error) {
+	err = l.In(func() error {
+		ports, bridge, err = l.linksHere()
+		return err
+	})
+	return ports, bridge, err
+}
+
+func (l Layout) linksHere() (ports []netlink.Link, bridge netlink.Link, err error) {
 	all, err := netlink.LinkList()
+	for range listTries {
+		if !errors.Is(err, netlink.ErrDumpInterrupted) { // others come and go while the kernel lists
+			break
+		}
+		all, err = netlink.LinkList()
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("list interfaces: %w", err)
 	}

@@ -83,7 +83,11 @@ func (l Layout) runcRoot() string { return filepath.Join(l.Dir, "runc") }
 func (l Layout) leases() string   { return filepath.Join(l.Dir, "ipam", l.Network) }
 func (l Layout) log() string      { return filepath.Join(l.Dir, "containerd.log") }
 func (l Layout) config() string   { return filepath.Join(l.Dir, "containerd.toml") }
+func (l Layout) netns() string    { return filepath.Join(l.Dir, "netns") }
 func (l Layout) cniCache() string { return filepath.Join(cniResults, l.Network+"-*") }
+
+// registryConfigs has a folder with a hosts.toml for each registry that containerd has to be told of.
+func (l Layout) registryConfigs() string { return filepath.Join(l.Dir, "certs.d") }
 
 func (l Layout) namespaces() string {
 	return filepath.Join(l.state(), "io.containerd.grpc.v1.cri", "netns")

@@ -3,6 +3,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,6 +29,8 @@ type Image struct {
 	Config ocispec.ImageConfig
 	// Files are the root filesystem, in any order.
 	Files []File
+	// Architecture is that of the programs in it, as Go spells it; empty for this machine's.
+	Architecture string
 }
 
 // File is one entry of an image's root filesystem.
@@ -82,10 +85,11 @@ func Write(path string, image Image) error {
 // blobsOf returns layer, config and manifest; the manifest is the last.
 func blobsOf(image Image, layer []byte) ([]blob, error) {
 	epoch := time.Unix(0, 0).UTC()
+	arch := cmp.Or(image.Architecture, runtime.GOARCH)
 	layerBlob := newBlob(ocispec.MediaTypeImageLayer, layer)
 	config, err := json.Marshal(ocispec.Image{
 		Created:  &epoch,
-		Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH},
+		Platform: ocispec.Platform{OS: "linux", Architecture: arch},
 		Config:   image.Config,
 		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{layerBlob.desc.Digest}},
 		History:  []ocispec.History{{Created: &epoch, CreatedBy: "berth sample image"}},

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -35,14 +36,20 @@ func samples() []sample {
 }
 
 func pauseImage(ctx context.Context, root string) (Image, error) {
-	program, err := compile(ctx, root, "./test/images/pause")
+	return PauseFor(ctx, root, runtime.GOARCH)
+}
+
+// PauseFor makes the [Pause] image of the checkout at root for an architecture, as Go spells it.
+func PauseFor(ctx context.Context, root, arch string) (Image, error) {
+	program, err := compile(ctx, root, "./test/images/pause", "GOARCH="+arch)
 	if err != nil {
 		return Image{}, err
 	}
 	return Image{
-		Name:   Pause,
-		Config: ocispec.ImageConfig{Entrypoint: []string{"/pause"}},
-		Files:  []File{{Path: "/pause", Mode: 0o755, Body: program}},
+		Name:         Pause,
+		Config:       ocispec.ImageConfig{Entrypoint: []string{"/pause"}},
+		Files:        []File{{Path: "/pause", Mode: 0o755, Body: program}},
+		Architecture: arch,
 	}, nil
 }
 
@@ -118,8 +125,9 @@ func users() []File {
 	}
 }
 
-// compile builds a static program of the checkout and returns its bytes, which depend on the code and the Go release alone.
-func compile(ctx context.Context, root, pkg string) ([]byte, error) {
+// compile builds a static program of the checkout, in an environment with more variables if any are given, and returns its bytes, which depend on the
+// code and the Go release alone.
+func compile(ctx context.Context, root, pkg string, more ...string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "berth-image-")
 	if err != nil {
 		return nil, fmt.Errorf("make a build folder for %s: %w", pkg, err)
@@ -129,6 +137,7 @@ func compile(ctx context.Context, root, pkg string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", out, pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
+	cmd.Env = append(cmd.Env, more...)
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Run(); err != nil {

@@ -3,8 +3,6 @@
 package integration
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -48,14 +46,18 @@ containers:
     args: [log, "10"]
 `)
 	a.WriteManifest(t, "wrong.yaml", manifest("wrong", "containers: [{name: main}]"))
-	a.WaitReady(t, "server", "lines")
+	a.WaitReady(t, "server")
+	waitPod(t, a, "lines", "at its end", phase(corev1.PodSucceeded))
 	for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
 		"ps": cliPs, "describe": cliDescribe, "logs": cliLogs, "exec": cliExec, "attach": cliAttach, "port-forward": cliPortForward,
 		"events": cliEvents, "why": cliWhy, "manifests": cliManifests, "validate": cliValidate, "images": cliImages, "version": cliVersion,
-		"errors": cliErrors, "endpoints": endpointsAnswer,
+		"errors": cliErrors, "endpoints": endpointsAnswer, "watch": cliWatch, "refused": cliRefused, "user": cliUser, "terminal": cliTerminal,
+		"interrupt": cliInterrupt, "websocket": cliWebSocket, "cp": cliCopies,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, e, a) })
 	}
+	t.Run("kill under logs", func(t *testing.T) { cliFollowsOverKills(t, e, a) })
+	t.Run("kill under exec", func(t *testing.T) { cliExecOverKill(t, e, a) })
 	t.Run("restarts", func(t *testing.T) { cliRestarts(t, a) })
 	t.Run("run", func(t *testing.T) { cliRun(t, e, a) })
 	removed(t, e, a, "server")
@@ -210,6 +212,29 @@ func cliPortForward(t *testing.T, _ *env.Env, a *env.Agent) {
 		}
 	}
 	x.interrupt(t)
+	closedPort(t, a)
+}
+
+// closedPort: a connection to a port that nobody listens on ends the forwarding as kubectl's does, and errors are told in words, not as lines of a log.
+func closedPort(t *testing.T, a *env.Agent) {
+	t.Helper()
+	x := begin(t, a, nil, "port-forward", "server", ":9")
+	x.waitOut(t, "Forwarding from 127.0.0.1:")
+	_, rest, _ := strings.Cut(x.out.String(), "Forwarding from 127.0.0.1:")
+	port, _, _ := strings.Cut(rest, " ")
+	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if code := x.wait(t); code != 1 || !strings.Contains(x.errOut.String(), "connection refused") || !strings.HasSuffix(x.errOut.String(), "Error: lost connection to pod\n") {
+		t.Errorf("code %d, %q", code, x.errOut.String())
+	}
+	for line := range strings.Lines(x.errOut.String()) {
+		if !strings.HasPrefix(line, "Error: ") {
+			t.Errorf("it says %q", line)
+		}
+	}
 }
 
 func cliEvents(t *testing.T, _ *env.Env, a *env.Agent) {
@@ -227,7 +252,7 @@ func cliEvents(t *testing.T, _ *env.Env, a *env.Agent) {
 func cliWhy(t *testing.T, _ *env.Env, a *env.Agent) {
 	prints(t, a, []string{"why", "server"}, "server-node", "sandbox", "containers")
 	s := why(t, a, "server")
-	if s.Status != "Running" || s.WaitsFor != "" || s.Phase != "Running" || len(s.Steps) == 0 {
+	if s.Status != "Running" || s.WaitsFor != "" || s.Phase != corev1.PodRunning || s.WorkerPhase != "Running" || len(s.Steps) == 0 {
 		t.Errorf("why of a pod that runs: %+v", s)
 	}
 	if s := inYAML[api.Why](t, a, "why", "wrong"); s.Manifest == nil || s.Manifest.Field != "spec.containers[0].image" {
@@ -292,7 +317,8 @@ func cliErrors(t *testing.T, e *env.Env, a *env.Agent) {
 		{[]string{"logs", "server", "-c", "absent"}, "web, shell"},
 		{[]string{"logs", "-p", "lines"}, "previous"},
 		{[]string{"ps", "-o", "xml"}, "json"},
-		{[]string{"port-forward", "server", "nonsense"}, "nonsense"},
+		{[]string{"port-forward", "server", "nonsense"}, "does not have a named port \"nonsense\""},
+		{[]string{"logs", "-l", "app in ("}, "-l"},
 		{[]string{"attach", "lines"}, "lines"},
 	} {
 		out, errOut, code := a.CLI(c.args...)
@@ -347,41 +373,4 @@ func cliRestarts(t *testing.T, a *env.Agent) {
 	}
 	prints(t, a, []string{"ps"}, "1 (")
 	prints(t, a, []string{"describe", "server"}, "Last State")
-}
-
-// cliRun: a pod in the foreground, beside an agent whose pods must not notice.
-func cliRun(t *testing.T, e *env.Env, a *env.Agent) {
-	before := running(podOf(t, a, "server"))
-	root := filepath.Join(e.Dir, "run")
-	job := filepath.Join(t.TempDir(), "job.yaml")
-	run := func(spec string) (string, int) {
-		t.Helper()
-		if err := os.WriteFile(job, []byte(manifest("job", spec)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, binary(t, a), "run", job, "--once", "--config", filepath.Join(a.Home, "berth.yaml"), "--root-dir", root)
-		var out, errOut bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errOut
-		_ = cmd.Run()
-		t.Logf("berth run: %q", errOut.String())
-		return out.String(), cmd.ProcessState.ExitCode()
-	}
-	for _, want := range []int{0, 9} {
-		out, code := run(fmt.Sprintf("containers: [{name: main, image: berth.local/busybox:v1, command: [sh, -c, 'echo ran; exit %d']}]", want))
-		if code != want || !strings.Contains(out, "ran\n") {
-			t.Errorf("a pod that ends with %d: code %d, %q", want, code, out)
-		}
-	}
-	if _, code := run("containers: [{name: main}]"); code != 125 {
-		t.Errorf("an invalid pod: code %d", code)
-	}
-	if _, err := os.Stat(root); !os.IsNotExist(err) {
-		t.Errorf("its folder is left: %v", err)
-	}
-	nothingLeft(t, func() []string { return e.LeaksOf("job-", "berth-run") })
-	if after := running(podOf(t, a, "server")); after != before {
-		t.Errorf("berth run changed the agent's pod from %s to %s", before, after)
-	}
 }

@@ -122,6 +122,7 @@ containers:
       preStop: {sleep: {seconds: 1}}
 `)
 	waitEvent(t, a, "FailedPostStartHook", "badhook")
+	waitEvent(t, a, "FailedPostStartHook", "PostStartHook failed: the command exited with 4")
 	waitPod(t, a, "badhook", "ended", phase(corev1.PodFailed))
 	a.WaitReady(t, "goodhook")
 	if body, err := ask(t, "GET", podOf(t, a, "goodhook"), "/started"); err != nil || body != "yes\n" {

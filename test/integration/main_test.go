@@ -9,7 +9,7 @@ import (
 )
 
 // sideBySide is how many tests run at once: they mostly wait, for graces, probes and backoffs.
-const sideBySide = "24"
+const sideBySide = "8"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

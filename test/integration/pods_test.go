@@ -106,7 +106,7 @@ func statusOf(p *corev1.Pod, container string) corev1.ContainerStatus {
 func removed(t *testing.T, e *env.Env, a *env.Agent, name string) {
 	t.Helper()
 	p := podOf(t, a, name)
-	texts := []string{string(p.UID), strings.ReplaceAll(string(p.UID), "-", "_"), p.Name + "_" + p.Namespace}
+	texts := []string{string(p.UID), strings.ReplaceAll(string(p.UID), "-", "_"), "/" + p.Name + "_" + p.Namespace}
 	for _, s := range sandboxesOf(t, e, p) {
 		texts = append(texts, s.Id)
 	}

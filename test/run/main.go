@@ -92,8 +92,6 @@ func runSamples(ctx context.Context, rt *hostRuntime, opts options) error {
 func startAgent(ctx context.Context, rt *hostRuntime, manifests string) (*env.Agent, error) {
 	agent, err := rt.env.NewAgent(ctx, env.AgentOptions{
 		Kubelet: fmt.Sprintf("staticPodPath: %q\ncgroupDriver: %s\n", manifests, rt.cgroupDriver),
-		// The checkout may belong to who cloned it.
-		Berth: "manifests: {allowUntrustedOwners: true}\n",
 	})
 	if err != nil {
 		return nil, err

@@ -27,13 +27,13 @@ var errFailed = errors.New("checks failed")
 
 func run(ctx context.Context, phases []string) error {
 	all := map[string]func(context.Context, *summary) error{
-		"lint": lint, "unit": unit, "integration": integration, "fuzz": fuzz,
+		"lint": lint, "unit": unit, "integration": integration, "cluster": cluster, "fuzz": fuzz,
 	}
 	total := newSummary(os.Stdout)
 	for _, name := range phases {
 		phase, ok := all[name]
 		if !ok {
-			total.fail("", fmt.Sprintf("unknown phase %q: lint, unit, integration or fuzz", name))
+			total.fail("", fmt.Sprintf("unknown phase %q: lint, unit, integration, cluster or fuzz", name))
 			continue
 		}
 		fmt.Printf("== %s\n", name)

@@ -19,6 +19,8 @@ const (
 	tools = ".cache/bin"
 	// integrationTag marks the test files that need root and a container runtime.
 	integrationTag = "integration"
+	// clusterTag marks those that need a control plane, besides.
+	clusterTag = "cluster"
 )
 
 // lint runs each linter as one check.
@@ -38,7 +40,7 @@ func lint(ctx context.Context, s *summary) error {
 		s.pass(name)
 	}
 	check("gofumpt", append([]string{filepath.Join(tools, "gofumpt"), "-l"}, folders...)...)
-	check("go vet", "go", "vet", "-tags", integrationTag, "./...")
+	check("go vet", "go", "vet", "-tags", integrationTag+","+clusterTag, "./...")
 	check("golangci-lint", filepath.Join(tools, "golangci-lint"), "run", "--allow-parallel-runners", "./...")
 	return nil
 }
@@ -58,27 +60,37 @@ func sourceFolders() ([]string, error) {
 	return folders, nil
 }
 
-// unit runs the tests that need nothing but the code, with the race detector unless $RACE is off.
+// unit runs the tests that need nothing but the code, with the race detector unless $RACE is off. With it the crashes are but a sample: all of them are
+// played without it.
 func unit(ctx context.Context, s *summary) error {
 	args := []string{"-timeout", "10m"}
-	if os.Getenv("RACE") != "off" {
-		args = append(args, "-race")
+	if os.Getenv("RACE") == "off" {
+		return goTest(ctx, s, append(args, "./...")...)
 	}
-	return goTest(ctx, s, append(args, "./...")...)
+	if err := goTest(ctx, s, append(args, "-race", "./...")...); err != nil {
+		return err
+	}
+	return goTest(ctx, s, append(args, "-run", "^TestCrashes$", "./test/scenario")...)
 }
 
-// integration runs the packages that have tests with the integration tag, one at a time: each wants the machine for itself.
-func integration(ctx context.Context, s *summary) error {
+// integration runs the tests that need root and a container runtime.
+func integration(ctx context.Context, s *summary) error { return tagged(ctx, s, integrationTag) }
+
+// cluster runs the tests that need a control plane.
+func cluster(ctx context.Context, s *summary) error { return tagged(ctx, s, clusterTag) }
+
+// tagged runs the packages that have tests with a build tag, one at a time: each wants the machine for itself.
+func tagged(ctx context.Context, s *summary, tag string) error {
 	folders := map[string]bool{}
 	err := eachTestFile(func(path string, text []byte) {
-		if bytes.HasPrefix(text, []byte("//go:build "+integrationTag+"\n")) {
+		if bytes.HasPrefix(text, []byte("//go:build "+tag+"\n")) {
 			folders["./"+filepath.Dir(path)] = true
 		}
 	})
 	if err != nil || len(folders) == 0 {
 		return err
 	}
-	args := []string{"-tags", integrationTag, "-count", "1", "-p", "1", "-timeout", "20m"}
+	args := []string{"-tags", tag, "-count", "1", "-p", "1", "-timeout", "40m"}
 	for f := range folders {
 		args = append(args, f)
 	}

@@ -24,8 +24,13 @@ type event struct {
 type summary struct {
 	out     io.Writer
 	passed  int
-	failed  []string
+	failed  []failure
 	skipped []string
+}
+
+// failure is a failed check, and how what it said begins: the end of a long output is often all that is kept of it.
+type failure struct {
+	name, said string
 }
 
 func newSummary(out io.Writer) *summary { return &summary{out: out} }
@@ -38,8 +43,25 @@ func (s *summary) pass(name string) {
 
 // fail counts a failed check that is no test, with what it said.
 func (s *summary) fail(name, output string) {
-	s.failed = append(s.failed, name)
+	s.failed = append(s.failed, failure{name: name, said: beginning(output)})
 	fmt.Fprintf(s.out, "FAIL %s\n%s\n", name, strings.TrimRight(output, "\n"))
+}
+
+// beginning returns the first lines of an output, shortened, without those of "go test" itself. What a test complains of comes before the logs that it shows.
+func beginning(output string) string {
+	const most, width = 8, 300
+	var kept []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		if len(kept) == most {
+			break
+		}
+		kept = append(kept, strings.ToValidUTF8(line[:min(len(line), width)], ""))
+	}
+	return strings.Join(kept, "\n    ")
 }
 
 // report writes the verdict. Its last line is for programs.
@@ -48,7 +70,10 @@ func (s *summary) report() error {
 		fmt.Fprintf(s.out, "\n%d skipped:\n  %s\n", len(s.skipped), strings.Join(s.skipped, "\n  "))
 	}
 	if len(s.failed) > 0 {
-		fmt.Fprintf(s.out, "\nfailed:\n  %s\n", strings.Join(s.failed, "\n  "))
+		fmt.Fprintln(s.out, "\nfailed:")
+		for _, f := range s.failed {
+			fmt.Fprintf(s.out, "  %s\n    %s\n", f.name, f.said)
+		}
 	}
 	fmt.Fprintf(s.out, "%d passed, %d failed\n", s.passed, len(s.failed))
 	if len(s.failed) > 0 || s.passed == 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -81,7 +82,11 @@ func TestSummaryCounts(t *testing.T) {
 			if err := s.read(strings.NewReader(tc.events)); err != nil {
 				t.Fatal(err)
 			}
-			if s.passed != tc.passed || len(s.skipped) != tc.skipped || strings.Join(s.failed, " ") != strings.Join(tc.failed, " ") {
+			var failed []string
+			for _, f := range s.failed {
+				failed = append(failed, f.name)
+			}
+			if s.passed != tc.passed || len(s.skipped) != tc.skipped || !slices.Equal(failed, tc.failed) {
 				t.Errorf("passed %d, skipped %v, failed %v", s.passed, s.skipped, s.failed)
 			}
 		})
@@ -112,5 +117,17 @@ func TestReport(t *testing.T) {
 				t.Errorf("last line %q, want %q", lines[len(lines)-1], tc.last)
 			}
 		})
+	}
+}
+
+// TestReportTellsWhy: who sees but the end of the output sees what each failed test complained of, though it showed a log after it.
+func TestReportTellsWhy(t *testing.T) {
+	var out strings.Builder
+	s := newSummary(&out)
+	s.fail("p.A", "=== RUN   A\n    a_test.go:7: it is 3, want 4\n"+strings.Repeat("    a_test.go:9: a log\n", 1000)+"--- FAIL: A (0.00s)\n")
+	_ = s.report()
+	tail := out.String()[out.Len()-400:]
+	if !strings.Contains(tail, "p.A\n    a_test.go:7: it is 3, want 4\n") {
+		t.Errorf("the end of the output:\n%s", tail)
 	}
 }

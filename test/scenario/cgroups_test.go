@@ -3,13 +3,17 @@ package scenario
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cgroups"
 )
 
 var errFrozen = errors.New("the agent was killed")
@@ -18,7 +22,28 @@ var errFrozen = errors.New("the agent was killed")
 type hierarchy struct {
 	mu   sync.Mutex
 	pods map[types.UID]bool
+	// limits are what each pod's cgroup is held to, changes every change of that, in order.
+	limits  map[types.UID]cgroups.Limits
+	changes []limited
 }
+
+// limited is a change of a pod's limits.
+type limited struct {
+	at     time.Time
+	uid    types.UID
+	limits cgroups.Limits
+}
+
+// amounts are the limits that scripts speak of: shares, microseconds of cpu, MiB of memory.
+func amounts(l cgroups.Limits) string {
+	return fmt.Sprintf("%d/%d/%d", l.CPUShares, l.CPUQuota, l.Memory>>20)
+}
+
+// options are the machine's, for all that is computed of cgroups.
+var options = cgroups.Options{Version: cgroups.V1, CPUQuota: true}
+
+// memory is the machine's, in bytes.
+const memory = 16 << 30
 
 func (h *hierarchy) list() []types.UID {
 	h.mu.Lock()
@@ -33,9 +58,11 @@ type memoryCgroups struct {
 	at     func(after bool)
 }
 
-func (c *memoryCgroups) freeze() {
+// freeze ends the agent's access, after first, during which no change takes effect.
+func (c *memoryCgroups) freeze(first func()) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
+	first()
 	c.frozen = true
 }
 
@@ -56,11 +83,24 @@ func (c *memoryCgroups) change(f func(pods map[types.UID]bool)) error {
 func (c *memoryCgroups) Setup(context.Context) error { return nil }
 
 func (c *memoryCgroups) EnsurePod(_ context.Context, pod *v1.Pod) (string, error) {
-	return "kubepods-" + string(pod.UID), c.change(func(pods map[types.UID]bool) { pods[pod.UID] = true })
+	limits := cgroups.PodLimits(pod, options)
+	return "kubepods-" + string(pod.UID), c.change(func(pods map[types.UID]bool) {
+		pods[pod.UID] = true
+		if c.of.limits == nil {
+			c.of.limits = map[types.UID]cgroups.Limits{}
+		}
+		if old, ok := c.of.limits[pod.UID]; !ok || amounts(old) != amounts(limits) {
+			c.of.limits[pod.UID] = limits
+			c.of.changes = append(c.of.changes, limited{time.Now(), pod.UID, limits})
+		}
+	})
 }
 
 func (c *memoryCgroups) RemovePod(_ context.Context, uid types.UID) error {
-	return c.change(func(pods map[types.UID]bool) { delete(pods, uid) })
+	return c.change(func(pods map[types.UID]bool) {
+		delete(pods, uid)
+		delete(c.of.limits, uid)
+	})
 }
 
 func (c *memoryCgroups) UpdateQoS(context.Context, []*v1.Pod) error { return nil }
@@ -73,6 +113,6 @@ func (c *memoryCgroups) SandboxResources(*v1.Pod) (resources, overhead *runtimea
 	return nil, nil
 }
 
-func (c *memoryCgroups) ContainerResources(*v1.Pod, *v1.Container) *runtimeapi.LinuxContainerResources {
-	return &runtimeapi.LinuxContainerResources{}
+func (c *memoryCgroups) ContainerResources(pod *v1.Pod, container *v1.Container) *runtimeapi.LinuxContainerResources {
+	return cgroups.ContainerResources(pod, container, memory, options)
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri/fake"
 )
@@ -19,30 +22,35 @@ type command func(args []string) error
 func (s *script) commands() map[string]command {
 	rt := s.m.runtime
 	return map[string]command{
-		"manifest":       s.manifest,
-		"remove":         one(func(name string) error { s.m.manifests.remove(name); return nil }),
-		"source":         one(s.source),
-		"start-agent":    none(s.m.start),
-		"stop-agent":     none(s.m.stop),
-		"kill-agent":     none(s.m.kill),
-		"restart-agent":  none(func() { s.m.stop(); s.m.start() }),
-		"advance":        one(advance),
-		"exit":           s.exit,
-		"oom":            one(rt.OOMKill),
-		"lose-sandbox":   one(func(pod string) error { return rt.LoseSandbox(full(pod)) }),
-		"forget-sandbox": one(func(pod string) error { return rt.ForgetSandbox(full(pod)) }),
-		"reboot":         none(rt.Reboot),
-		"runtime-down":   none(rt.Stop),
-		"runtime-up":     none(rt.Start),
-		"image":          s.image,
-		"behave":         s.behave,
-		"exec":           s.exec,
-		"fault":          s.fault,
-		"clear-faults":   none(rt.ClearFaults),
-		"reset-calls":    none(rt.ResetCalls),
-		"expect":         s.expect,
-		"eventually":     s.eventually,
-		"always":         s.always,
+		"manifest":         s.manifest,
+		"remove":           one(func(name string) error { s.m.manifests.remove(name); return nil }),
+		"source":           one(s.source),
+		"start-agent":      none(s.m.start),
+		"stop-agent":       none(s.m.stop),
+		"kill-agent":       none(s.m.kill),
+		"restart-agent":    none(func() { s.m.stop(); s.m.start() }),
+		"advance":          one(advance),
+		"drain":            s.drain,
+		"undrain":          trying(s.undrain),
+		"shutdown":         trying(s.shutdown),
+		"exit":             s.exit,
+		"oom":              one(rt.OOMKill),
+		"lose-sandbox":     one(func(pod string) error { return rt.LoseSandbox(full(pod)) }),
+		"forget-sandbox":   one(func(pod string) error { return rt.ForgetSandbox(full(pod)) }),
+		"forget-container": one(s.forgetContainer),
+		"reboot":           none(rt.Reboot),
+		"runtime-down":     none(rt.Stop),
+		"runtime-up":       none(rt.Start),
+		"image":            s.image,
+		"behave":           s.behave,
+		"exec":             s.exec,
+		"debug":            s.debug,
+		"fault":            s.fault,
+		"clear-faults":     none(rt.ClearFaults),
+		"reset-calls":      none(rt.ResetCalls),
+		"expect":           s.expect,
+		"eventually":       s.eventually,
+		"always":           s.always,
 	}
 }
 
@@ -63,6 +71,16 @@ func none(f func()) command {
 		}
 		f()
 		return nil
+	}
+}
+
+// trying is none for what can fail.
+func trying(f func() error) command {
+	return func(args []string) error {
+		if len(args) != 0 {
+			return errArgs
+		}
+		return f()
 	}
 }
 
@@ -94,10 +112,12 @@ func (s *script) manifest(args []string) error {
 	if err != nil {
 		return err
 	}
+	data = bytes.ReplaceAll(data, []byte("ALLCPUS"), []byte(strconv.FormatInt(s.m.cpus, 10)))
 	return s.m.manifests.put(args[len(args)-1], data)
 }
 
 func (s *script) source(what string) error {
+	s.m.sourceless = what == "none"
 	s.m.manifests.setSilent(what == "silent")
 	return nil
 }
@@ -111,6 +131,50 @@ func (s *script) exit(args []string) error {
 		return err
 	}
 	return s.m.runtime.Exit(args[0], int32(code))
+}
+
+// debug adds an ephemeral container to a pod, as "berth debug" does. A last argument "refused" wants the agent to say no.
+func (s *script) debug(args []string) error {
+	if len(args) < 2 || s.m.agent == nil {
+		return errArgs
+	}
+	p := s.m.pod(args[0])
+	if p == nil {
+		return errors.New("there is no such pod")
+	}
+	c := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: args[1], Image: "tools"}}
+	refused := false
+	for _, a := range args[2:] {
+		switch key, value, _ := strings.Cut(a, "="); key {
+		case "target":
+			c.TargetContainerName = value
+		case "image":
+			c.Image = value
+		case "refused":
+			refused = true
+		default:
+			return errArgs
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := s.m.agent.agent.AddEphemeral(ctx, p.UID, &c)
+	if refused && err == nil {
+		return errors.New("it was added")
+	}
+	if refused {
+		return nil
+	}
+	return err
+}
+
+// forgetContainer removes the record of a container that has ended, as a tidy administrator does.
+func (s *script) forgetContainer(name string) error {
+	c := s.m.runtime.Container(name)
+	if c == nil || c.State != runtimeapi.ContainerState_CONTAINER_EXITED {
+		return errors.New("no container of that name has ended")
+	}
+	return s.m.runtime.RemoveContainer(context.Background(), c.Id)
 }
 
 func (s *script) image(args []string) error {
@@ -172,6 +236,8 @@ func behavior(text string) (b fake.Behavior, err error) {
 	case what == "run":
 	case what == "oom":
 		b.Exit = &fake.Exit{OOM: true, After: d}
+	case what == "slowstart":
+		b.StartDelay = d
 	case what == "starterr":
 		b.StartErr = errors.New("exec format error")
 	case what == "term" && arg == "ignore":
@@ -226,6 +292,8 @@ func (s *script) fault(args []string) error {
 			f.After = true
 		case "hang":
 			f.Hang = true
+		case "of":
+			f.Match = func(c fake.Call) bool { return c.Container == value || c.Container == "" && c.Pod.Name == full(value) }
 		case "nth":
 			f.Nth, err = strconv.Atoi(value)
 		case "delay":

@@ -17,7 +17,8 @@ const maxReports = 3
 // TestCrashes plays each story once undisturbed, then once for each call to the runtime and to the cgroups and each side of it with the agent
 // killed there, and at each third of them with the next agent killed soon after, too. The story must come to the same states, with the same sandboxes
 // and containers, and leave nothing. Since the agent's checkpoints are written between two calls, this kills it before and after each of
-// those writes as well.
+// those writes as well. Under the race detector, and with -short, every seventh of these crashes is played: the unit tests' runner plays all of
+// them without it.
 func TestCrashes(t *testing.T) {
 	for _, s := range stories(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -28,7 +29,7 @@ func TestCrashes(t *testing.T) {
 				t.Fatalf("undisturbed: %v\n%s", calm.err, calm.told)
 			}
 			step := 1
-			if testing.Short() {
+			if testing.Short() || raced {
 				step = 7
 			}
 			played, failed := 0, 0
@@ -156,6 +157,9 @@ func (s story) run(m *machine, out *outcome, want []string) error {
 			}
 			if dump := m.dump(); want != nil && dump != want[i] {
 				return fmt.Errorf("the runtime has\n%sin place of\n%s", dump, want[i])
+			}
+			if lost := m.lostLinks(); len(lost) > 0 {
+				return fmt.Errorf("links to the logs of containers that are not there: %q", lost)
 			}
 			return nil
 		})

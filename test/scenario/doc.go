@@ -10,23 +10,36 @@
 //
 // # A machine's crash
 //
-// A killed agent writes nothing any more. Here its connection to the runtime is severed, its cgroups freeze, and its directories are renamed away at
-// once, so that whatever its goroutines still do while they are joined goes nowhere; then the directories are put back.
+// A killed agent writes nothing any more. Here its connection to the runtime freezes, its directories are renamed away, its cgroups freeze, and the connection is
+// severed, so that whatever its goroutines still do while they are joined goes nowhere; then the directories are put back.
+//
+// # The scripts
+//
+// testdata itself has the pod lives that the agent was built along. Its folders have the order of a pod's life, a file for each case: what the Kubernetes
+// documentation (Pod Lifecycle, Container Restarts, Init Containers, Sidecar Containers, Probes) and KEP-753, KEP-5307 and KEP-5532 say, whatever the
+// code does. A file config.yaml of an archive is the agent's config.
 //
 // # The script's commands
 //
-//	manifest FILE [as NAME]         put a manifest of the archive into the manifest directory; the same NAME again is an edit
+//	manifest FILE [as NAME]         put a manifest of the archive into the manifest directory; the same NAME again is an edit. ALLCPUS in it becomes how
+//	                                many processors the node has
 //	remove NAME                     delete the manifest
-//	source silent|speaks            a silent source reports nothing, as if its directory could not be read
+//	source silent|speaks|none       a silent source reports nothing, as if its directory could not be read; with none, agents that start from now
+//	                                on have no source at all
 //	start-agent, stop-agent, kill-agent, restart-agent
 //	advance D                       let time go by
+//	drain [hold], undrain           empty the node, and let pods run again
+//	shutdown                        the machine shuts down: the agent stops its pods and ends
 //	exit CONTAINER CODE, oom CONTAINER
-//	lose-sandbox POD, forget-sandbox POD, reboot
+//	lose-sandbox POD, forget-sandbox POD, forget-container CONTAINER, reboot
 //	runtime-down, runtime-up
 //	image NAME present|absent|missing|broken|slow D
-//	behave CONTAINER B...           what its incarnations do: run, exit:CODE[@D], oom[@D], term:CODE@D, term:ignore, starterr
+//	behave CONTAINER B...           what its incarnations do: run, exit:CODE[@D], oom[@D], term:CODE@D, term:ignore, starterr,
+//	                                slowstart@D
 //	exec WORD CODE [after D]        what a command that begins with WORD does in containers with a behave line
-//	fault METHOD [after] [nth=N] err=CLASS|hang|delay=D, clear-faults
+//	debug POD NAME [target=CONTAINER] [image=NAME] [refused]   add an ephemeral container; "refused" where the agent must say no
+//	fault METHOD [after] [nth=N] [of=NAME] err=CLASS|hang|delay=D, clear-faults
+//	                                of a container, or of a pod
 //	reset-calls
 //	expect ...                      see below; holds now
 //	eventually D expect ...         holds within D
@@ -34,6 +47,7 @@
 //
 // POD is a manifest's name, without the node's name behind it. What can be expected:
 //
+//	drained STATE                   whether the node is: Open, Draining, Drained
 //	phase POD PHASE                 none where the pod is not listed
 //	reason POD REASON               the status's reason
 //	ready POD true|false
@@ -43,8 +57,22 @@
 //	last POD CONTAINER REASON       the last termination's
 //	starts CONTAINER N              how often a container was started since the start
 //	calls METHOD N                  how often a method was called since reset-calls
-//	order CALL < CALL...            calls that change something, in this order, as "Method container" or "Method pod"
-//	event POD REASON
+//	order CALL < CALL...            calls that change something, in this order, as "Method container", "Method pod" or "ExecSync container WORD"
+//	code|lastcode POD CONTAINER N   the exit code of the termination, of the last one
+//	started|isready POD CONTAINER true|false
+//	signal POD CONTAINER SIGNAL     the status's stop signal
+//	why POD TYPE REASON             a condition's reason
+//	message POD TEXT                the status's message
+//	execs CONTAINER WORD N          how often a command was run in a container since reset-calls
+//	grace CONTAINER N               the seconds that the last stop gave it
+//	target CONTAINER NAME           whose processes a container was made to share; none where it has its own
+//	field POD JSONPATH VALUE        a field of the pod; a JSONPath without spaces, such as {.spec.overhead.cpu}
+//	nocondition POD TYPE            the pod has no such condition
+//	limits POD SHARES/QUOTA/MIB     what the pod's cgroup is held to: weight, microseconds of cpu each 100 ms, memory
+//	resized POD CHANGES             every limit that the pod's cgroup had, in order, joined by commas
+//	event POD REASON [TEXT]         an event with TEXT in its message; noevent POD REASON
+//	within D CALL < CALL...         the first of each of these calls began within D of each other
+//	apart D CALL < CALL...          these calls, in this order, with more than D from the first to the last
 //	file POD VOLUME PATH TEXT       a file in a volume of the kind ConfigMap or emptyDir
 //	dump FILE                       the runtime's sandboxes and containers, as fake.Runtime.Dump tells them
 //	clean                           nothing of any pod is left anywhere

@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/berthd/berth/cri/fake"
 )
 
 // expectation returns what there is, and what there should be, of its arguments.
@@ -23,16 +20,30 @@ type expectation struct {
 // expectations are those of which the last argument is the value expected.
 func (s *script) expectations() map[string]expectation {
 	return map[string]expectation{
-		"phase":      {2, s.ofPod(func(p *v1.Pod) string { return string(p.Status.Phase) })},
-		"reason":     {2, s.ofPod(func(p *v1.Pod) string { return p.Status.Reason })},
-		"ready":      {2, s.ofPod(func(p *v1.Pod) string { return strconv.FormatBool(isReady(p)) })},
-		"condition":  {3, s.condition},
-		"restarts":   {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.Itoa(int(c.RestartCount)) })},
-		"waiting":    {3, s.ofContainer(waiting)},
-		"terminated": {3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.State.Terminated) })},
-		"last":       {3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.LastTerminationState.Terminated) })},
-		"starts":     {2, s.starts},
-		"calls":      {2, func(args []string) (string, error) { return strconv.Itoa(len(s.m.runtime.Calls(args[0]))), nil }},
+		"drained":     {1, s.drained},
+		"phase":       {2, s.ofPod(func(p *v1.Pod) string { return string(p.Status.Phase) })},
+		"reason":      {2, s.ofPod(func(p *v1.Pod) string { return p.Status.Reason })},
+		"ready":       {2, s.ofPod(func(p *v1.Pod) string { return strconv.FormatBool(isReady(p)) })},
+		"condition":   {3, s.condition},
+		"restarts":    {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.Itoa(int(c.RestartCount)) })},
+		"waiting":     {3, s.ofContainer(waiting)},
+		"terminated":  {3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.State.Terminated) })},
+		"last":        {3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.LastTerminationState.Terminated) })},
+		"code":        {3, s.ofContainer(func(c v1.ContainerStatus) string { return code(c.State.Terminated) })},
+		"lastcode":    {3, s.ofContainer(func(c v1.ContainerStatus) string { return code(c.LastTerminationState.Terminated) })},
+		"started":     {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.FormatBool(c.Started != nil && *c.Started) })},
+		"isready":     {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.FormatBool(c.Ready) })},
+		"signal":      {3, s.ofContainer(signal)},
+		"why":         {3, s.conditionReason},
+		"execs":       {3, s.executions},
+		"grace":       {2, s.grace},
+		"target":      {2, s.target},
+		"field":       {3, s.field},
+		"starts":      {2, s.starts},
+		"calls":       {2, func(args []string) (string, error) { return strconv.Itoa(len(s.m.runtime.Calls(args[0]))), nil }},
+		"nocondition": {2, s.noCondition},
+		"limits":      {2, s.limits},
+		"resized":     {2, s.resized},
 	}
 }
 
@@ -67,12 +78,21 @@ func (s *script) expect(args []string) error {
 		return nil
 	case what == "dump" && len(args) == 1:
 		return s.golden(args[0], s.m.runtime.Dump())
-	case what == "event" && len(args) == 2:
-		return s.event(args[0], args[1])
+	case what == "event" && len(args) >= 2:
+		return s.event(args[0], args[1], strings.Join(args[2:], " "))
+	case what == "noevent" && len(args) == 2:
+		if s.event(args[0], args[1], "") == nil {
+			return errors.New("there is one")
+		}
+		return nil
+	case what == "message" && len(args) >= 2:
+		return s.message(args[0], strings.Join(args[1:], " "))
 	case what == "file" && len(args) == 4:
 		return s.inVolume(args)
 	case what == "order":
-		return s.order(strings.Split(strings.Join(args, " "), " < "))
+		return s.order(splitCalls(args))
+	case (what == "within" || what == "apart") && len(args) > 1:
+		return s.distance(what, args[0], splitCalls(args[1:]))
 	}
 	return errArgs
 }
@@ -93,7 +113,7 @@ func (s *script) ofContainer(f func(v1.ContainerStatus) string) func([]string) (
 		if p == nil {
 			return "", errors.New("there is no such pod")
 		}
-		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		for _, c := range statuses(p) {
 			if c.Name == args[1] {
 				return f(c), nil
 			}
@@ -142,20 +162,33 @@ func (s *script) starts(args []string) (string, error) {
 	return strconv.Itoa(n), nil
 }
 
-func (s *script) event(pod, reason string) error {
+// event looks for an event about the pod, with the text in its message.
+func (s *script) event(pod, reason, text string) error {
 	if s.m.agent == nil {
 		return errors.New("no agent runs")
 	}
 	var have []string
 	for _, e := range s.m.agent.agent.Events() {
 		if e.InvolvedObject.Name == full(pod) {
-			if e.Reason == reason {
+			if e.Reason == reason && strings.Contains(e.Message, text) {
 				return nil
 			}
-			have = append(have, e.Reason)
+			have = append(have, e.Reason+": "+e.Message)
 		}
 	}
 	return fmt.Errorf("there are %q", have)
+}
+
+// message compares the message of a pod's status.
+func (s *script) message(pod, want string) error {
+	p := s.m.pod(pod)
+	if p == nil {
+		return errors.New("there is no such pod")
+	}
+	if p.Status.Message != want {
+		return fmt.Errorf("it is %q", p.Status.Message)
+	}
+	return nil
 }
 
 // inVolume compares a file in a volume's directory with one word.
@@ -176,40 +209,4 @@ func (s *script) inVolume(args []string) error {
 		err = fmt.Errorf("it holds %q", data)
 	}
 	return err
-}
-
-// order looks for calls, each behind the one before.
-func (s *script) order(want []string) error {
-	for _, c := range mutating(s.m.runtime.Calls()) {
-		if len(want) > 0 && label(c) == strings.TrimSpace(want[0]) {
-			want = want[1:]
-		}
-	}
-	if len(want) > 0 {
-		return fmt.Errorf("no %q in its place", want[0])
-	}
-	return nil
-}
-
-// label names a call by its method and the container, or the pod where it is about none.
-func label(c fake.Call) string {
-	if c.Container != "" {
-		return c.Method + " " + c.Container
-	}
-	if c.Pod.Name != "" {
-		return c.Method + " " + strings.TrimSuffix(c.Pod.Name, "-"+nodeName)
-	}
-	return c.Method
-}
-
-// mutating leaves out the calls that only ask.
-func mutating(calls []fake.Call) []fake.Call {
-	var out []fake.Call
-	for _, c := range calls {
-		switch c.Method {
-		case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "PullImage", "ExecSync":
-			out = append(out, c)
-		}
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri/fake"
@@ -102,6 +103,14 @@ func stories(t *testing.T) []story {
 			{func(m *machine) error { return m.runtime.LoseSandbox(full("full")) }, ready("full", 1)},
 			gone("full"),
 		}},
+		{
+			name: "restart-all", acts: []act{{manifest("restart-all"), ready("restart-all", 1)}, gone("restart-all")},
+			behave: map[string][]fake.Behavior{"setup": {exits(0, time.Second)}, "source": {exits(42, 2*time.Second), {}}, "app": {{Term: fake.Term{Ignore: true}}}},
+		},
+		{name: "deadline", behave: map[string][]fake.Behavior{"app": {slow}, "mesh": {slow}}, acts: []act{
+			{manifest("deadline"), all(phase("deadline", v1.PodFailed), reason("deadline", "DeadlineExceeded"))},
+			gone("deadline"),
+		}},
 		{name: "rejected", acts: []act{
 			{manifest("port1"), ready("port1", 0)},
 			{manifest("port2"), all(phase("port2", v1.PodFailed), ready("port1", 0))},
@@ -111,6 +120,51 @@ func stories(t *testing.T) []story {
 			{manifest("full"), func(m *machine) error { return runs("setup")(m) }},
 			gone("full"),
 		}},
+		{name: "resize", acts: []act{
+			{manifest("resize1", "resize"), all(ready("resize", 0), sized("resize", "307/60000/192", "64Mi"))},
+			{manifest("resize2", "resize"), all(ready("resize", 0), sized("resize", "409/70000/96", "32Mi"))},
+			{restart, all(ready("resize", 0), sized("resize", "409/70000/96", "32Mi"))},
+			{manifest("resize1", "resize"), all(ready("resize", 0), sized("resize", "307/60000/192", "64Mi"))},
+			gone("resize"),
+		}},
+		{name: "resize-restart", behave: map[string][]fake.Behavior{"first": {slow}}, acts: []act{
+			{manifest("restart1", "restart"), all(ready("restart", 0), sized("restart", "102/20000/64", "64Mi"))},
+			{manifest("restart2", "restart"), all(ready("restart", 1), sized("restart", "102/30000/128", "128Mi"))},
+			gone("restart"),
+		}},
+	}
+}
+
+// sized wants the pod's cgroup held to these limits and its first container to this much memory, and no resize to be left.
+func sized(name, limits, memory string) func(*machine) error {
+	return func(m *machine) error {
+		p := m.pod(name)
+		if p == nil || len(p.Status.ContainerStatuses) == 0 {
+			return errors.New("there is no pod " + name)
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+				return fmt.Errorf("it has the condition %s: %s %s", c.Type, c.Reason, c.Message)
+			}
+		}
+		m.cgroups.mu.Lock()
+		have := amounts(m.cgroups.limits[p.UID])
+		m.cgroups.mu.Unlock()
+		if have != limits {
+			return fmt.Errorf("its cgroup is held to %s, want %s", have, limits)
+		}
+		first := p.Spec.Containers[0].Name
+		want := resource.MustParse(memory)
+		linux := m.runtime.Container(p.Name + "/" + first).GetResources().GetLinux()
+		if linux.GetMemoryLimitInBytes() != want.Value() {
+			return fmt.Errorf("container %s has %d bytes, want %s", first, linux.GetMemoryLimitInBytes(), memory)
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if c.Name == first && (c.Resources == nil || c.Resources.Limits.Memory().Cmp(want) != 0) {
+				return fmt.Errorf("container %s is told to have %+v, want %s", first, c.Resources, memory)
+			}
+		}
+		return nil
 	}
 }
 
@@ -165,6 +219,15 @@ func phase(name string, want v1.PodPhase) func(*machine) error {
 	return func(m *machine) error {
 		if p := m.pod(name); p == nil || p.Status.Phase != want {
 			return fmt.Errorf("pod %s is not %s", name, want)
+		}
+		return nil
+	}
+}
+
+func reason(name, want string) func(*machine) error {
+	return func(m *machine) error {
+		if p := m.pod(name); p == nil || p.Status.Reason != want {
+			return fmt.Errorf("pod %s has not the reason %s", name, want)
 		}
 		return nil
 	}

@@ -22,10 +22,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent"
+	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/metrics"
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/fake"
 )
 
@@ -33,16 +35,20 @@ const nodeName = "node"
 
 // machine is a node on which agents run one after the other. It must be made inside a bubble.
 type machine struct {
-	t         *testing.T
-	dir       string // all that agents write is beneath it
-	runtime   *fake.Runtime
-	cgroups   *hierarchy
-	manifests *manifests
-	watch     *watch
-	log       *logBuffer
-	cfg       *configs.Config
-	agent     *life // nil while none runs
-	latest    atomic.Pointer[life]
+	t          *testing.T
+	dir        string // all that agents write is beneath it
+	runtime    *fake.Runtime
+	cgroups    *hierarchy
+	manifests  *manifests
+	sourceless bool                 // agents are started without a source
+	connect    func() *cluster.Conn // with an API server; nil without
+	watch      *watch
+	log        *logBuffer
+	cfg        *configs.Config
+	agent      *life // nil while none runs
+	latest     atomic.Pointer[life]
+	// cpus is how many processors the node says that it has.
+	cpus int64
 	// atCgroups, if set, is called at each change of a cgroup, before and after it took effect.
 	atCgroups func(after bool)
 }
@@ -60,7 +66,8 @@ type life struct {
 	once    sync.Once
 }
 
-func newMachine(t *testing.T, cfg fake.Config) *machine {
+// newMachine makes a machine; documents are added to its agents' config file.
+func newMachine(t *testing.T, cfg fake.Config, documents ...[]byte) *machine {
 	t.Helper()
 	m := &machine{
 		t: t, dir: filepath.Join(t.TempDir(), "node"), runtime: fake.New(cfg), cgroups: &hierarchy{pods: map[types.UID]bool{}},
@@ -69,7 +76,7 @@ func newMachine(t *testing.T, cfg fake.Config) *machine {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	m.cfg = m.config()
+	m.cfg = m.config(documents)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", m.log.tail(60))
@@ -79,10 +86,13 @@ func newMachine(t *testing.T, cfg fake.Config) *machine {
 }
 
 // config is that of all agents of the machine, which only read it.
-func (m *machine) config() *configs.Config {
+func (m *machine) config(documents [][]byte) *configs.Config {
 	m.t.Helper()
 	file := filepath.Join(m.dir, "config.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"), 0o644); err != nil {
+	if len(documents) == 0 {
+		documents = [][]byte{[]byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")}
+	}
+	if err := os.WriteFile(file, bytes.Join(documents, []byte("---\n")), 0o644); err != nil {
 		m.t.Fatal(err)
 	}
 	cfg, _, err := configs.Load(configs.Options{File: file})
@@ -93,7 +103,16 @@ func (m *machine) config() *configs.Config {
 	cfg.Berth.ImagesDir = ""
 	cfg.HostnameOverride = nodeName
 	cfg.Kubelet.ResolverConfig = ptr.To("")
+	cfg.Kubelet.StaticPodPath = "" // its place is taken by Deps.Sources
 	return cfg
+}
+
+// sources are those of the agent that starts.
+func (m *machine) sources() []source.Source {
+	if m.sourceless {
+		return nil
+	}
+	return []source.Source{m.manifests}
 }
 
 func (m *machine) root() string { return filepath.Join(m.dir, "root") }
@@ -109,14 +128,20 @@ func (m *machine) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	capacity := n.Capacity()
+	m.cpus = capacity.Cpu().Value()
 	l := &life{
 		runtime: m.runtime.Connect(), cgroups: &memoryCgroups{of: m.cgroups, at: m.atCgroups},
 		done: make(chan error, 1), watched: make(chan struct{}), crashed: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
+	var conn *cluster.Conn
+	if m.connect != nil {
+		conn = m.connect()
+	}
 	l.agent, err = agent.New(ctx, m.cfg, agent.Deps{
-		Runtime: l.runtime, Cgroups: l.cgroups, Node: n, Metrics: metrics.New(nodeName, "test"), Logger: log, Sources: []source.Source{m.manifests},
+		Conn: conn, Runtime: l.runtime, Cgroups: l.cgroups, Node: n, Metrics: metrics.New(nodeName, "test"), Logger: log, Sources: m.sources(),
 	})
 	if err != nil {
 		m.t.Fatal(err)
@@ -165,11 +190,14 @@ func (m *machine) kill() {
 func (m *machine) crash(l *life) {
 	l.once.Do(func() {
 		l.dead.Store(true)
+		// It must not learn of its death, and write that down, before its directories are gone.
+		l.runtime.Freeze()
+		l.cgroups.freeze(func() {
+			if err := os.Rename(m.dir, m.dir+".away"); err != nil {
+				m.t.Errorf("taking the agent's directories away: %v", err)
+			}
+		})
 		l.runtime.Sever()
-		l.cgroups.freeze()
-		if err := os.Rename(m.dir, m.dir+".away"); err != nil {
-			m.t.Errorf("taking the agent's directories away: %v", err)
-		}
 		close(l.crashed)
 		l.cancel()
 	})
@@ -244,6 +272,21 @@ func (m *machine) leftovers() []string {
 	return left
 }
 
+// lostLinks returns the links to logs whose containers the runtime does not have.
+func (m *machine) lostLinks() []string {
+	entries, err := os.ReadDir(filepath.Join(m.dir, "links"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return []string{err.Error()}
+	}
+	var lost []string
+	for _, e := range entries {
+		if id, ok := cri.ParseLogSymlink(e.Name()); !ok || m.runtime.Container(id) == nil {
+			lost = append(lost, e.Name())
+		}
+	}
+	return lost
+}
+
 // check reports every promise that was broken so far.
 func (m *machine) check() []string {
 	return append(m.runtime.CheckInvariants(), m.watch.broken()...)
@@ -286,11 +329,12 @@ type watch struct {
 	mu       sync.Mutex
 	restarts map[string]int32
 	terminal map[types.UID]v1.PodPhase
+	leaving  map[types.UID]time.Time // the deletion times of pods that are listed with one
 	bad      []string
 }
 
 func newWatch() *watch {
-	return &watch{restarts: map[string]int32{}, terminal: map[types.UID]v1.PodPhase{}}
+	return &watch{restarts: map[string]int32{}, terminal: map[types.UID]v1.PodPhase{}, leaving: map[types.UID]time.Time{}}
 }
 
 func (w *watch) run(ctx context.Context, l *life) {
@@ -318,7 +362,15 @@ func (w *watch) see(pods []*v1.Pod) {
 		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 			w.terminal[p.UID] = p.Status.Phase
 		}
-		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		was, left := w.leaving[p.UID]
+		delete(w.leaving, p.UID)
+		if at := p.DeletionTimestamp; at != nil {
+			if left && !was.Equal(at.Time) {
+				w.bad = append(w.bad, fmt.Sprintf("deletion time of pod %s moved from %s to %s", p.Name, was, at))
+			}
+			w.leaving[p.UID] = at.Time
+		}
+		for _, c := range statuses(p) {
 			key := string(p.UID) + "/" + c.Name
 			if c.RestartCount < w.restarts[key] {
 				w.bad = append(w.bad, fmt.Sprintf("%s: restart count of container %s of pod %s fell from %d to %d",
@@ -341,4 +393,5 @@ func (w *watch) forget() {
 	defer w.mu.Unlock()
 	clear(w.restarts)
 	clear(w.terminal)
+	clear(w.leaving)
 }

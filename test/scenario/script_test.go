@@ -21,14 +21,19 @@ var update = flag.Bool("update", false, "write what scenarios dump into their go
 // limit bounds a scenario in virtual time: a script that waits for longer is wrong.
 const limit = time.Hour
 
-// TestScenarios plays each script of testdata.
+// TestScenarios plays each script of testdata and of the folders in it.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
+	var files []string
+	for _, pattern := range []string{"testdata/*.txtar", "testdata/*/*.txtar"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no scenarios in %s: %v", pattern, err)
+		}
+		files = append(files, found...)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(file), "testdata/"), ".txtar")
+		t.Run(name, func(t *testing.T) {
 			archive, err := txtar.ParseFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -54,7 +59,13 @@ type script struct {
 }
 
 func newScript(t *testing.T, file string, archive *txtar.Archive) *script {
-	return &script{t: t, file: file, archive: archive, m: newMachine(t, fake.Config{WriteLogs: true}), execs: map[string]fake.ExecResult{}}
+	s := &script{t: t, file: file, archive: archive, execs: map[string]fake.ExecResult{}}
+	var documents [][]byte
+	if config, err := s.data("config.yaml"); err == nil {
+		documents = append(documents, config)
+	}
+	s.m = newMachine(t, fake.Config{WriteLogs: true}, documents...)
+	return s
 }
 
 // play runs the script's lines. An agent runs from the start.
@@ -120,7 +131,7 @@ func (s *script) state() string {
 	fmt.Fprintf(&b, "runtime:\n%s", s.m.runtime.Dump())
 	for _, p := range s.m.pods() {
 		fmt.Fprintf(&b, "pod %s: %s %s %s\n", p.Name, p.Status.Phase, p.Status.Reason, p.Status.Message)
-		for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		for _, c := range statuses(p) {
 			fmt.Fprintf(&b, "\t%s ready=%v restarts=%d %+v\n", c.Name, c.Ready, c.RestartCount, c.State)
 		}
 	}

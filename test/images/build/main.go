@@ -1,10 +1,13 @@
-// Command build makes the sample images of the checkout it runs in and prints the name and the file of each.
+// Command build makes the sample images of the checkout it runs in and prints the name and the file of each. With -pause FILE it makes the archive of the pause
+// image alone, for the architecture of -arch, which the packages carry.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/berthd/berth/test/images"
 )
@@ -20,6 +23,16 @@ func run(ctx context.Context) error {
 	root, err := images.Root()
 	if err != nil {
 		return err
+	}
+	pause := flag.String("pause", "", "write the archive of the pause image to this file, and nothing else")
+	arch := flag.String("arch", runtime.GOARCH, "the architecture of that image")
+	flag.Parse()
+	if *pause != "" {
+		image, err := images.PauseFor(ctx, root, *arch)
+		if err != nil {
+			return err
+		}
+		return images.Write(*pause, image)
 	}
 	archives, err := images.Build(ctx, root)
 	if err != nil {

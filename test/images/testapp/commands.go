@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -123,6 +124,42 @@ func logLines(args []string) error {
 		}
 		fmt.Fprintln(w, text)
 	}
+	return nil
+}
+
+// floodTick is how often flood writes.
+const floodTick = 5 * time.Millisecond
+
+func flood(args []string) error {
+	var rate, size, lines int
+	for i, into := range []*int{&rate, &size, &lines} {
+		n, err := strconv.Atoi(arg(args, i, "0"))
+		if err != nil {
+			return err
+		}
+		*into = n
+	}
+	ended := signals()
+	pad := strings.Repeat("x", max(0, size-12))
+	out := bufio.NewWriterSize(os.Stdout, 64<<10)
+	began, written := time.Now(), 0
+	for n := 1; lines == 0 || n <= lines; {
+		for due := int(time.Since(began).Seconds() * float64(rate)); written < due && (lines == 0 || n <= lines); n++ {
+			c, err := fmt.Fprintf(out, "%010d %s\n", n, pad)
+			if written += c; err != nil {
+				return err
+			}
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(floodTick):
+		}
+	}
+	<-ended
 	return nil
 }
 

@@ -7,9 +7,11 @@
 //	testapp exit    CODE [DURATION] [MESSAGE]   waits, writes the termination message, ends with the code
 //	testapp alloc   MIB           takes that much memory, then waits
 //	testapp log     LINES [BYTES] writes numbered lines, odd ones to stdout and even ones to stderr
+//	testapp flood   RATE BYTES [LINES]  writes numbered lines of that length, RATE bytes a second, then waits; all of them where there is no LINES
 //	testapp write   FILE TEXT     appends a line
 //	testapp cat     FILE…         prints files
 //	testapp wait    FILE          waits until the file exists
+//	testapp swap    A B …         exchanges files of these names, without a pause
 //	testapp env                   prints the environment, sorted
 //	testapp get     URL           prints an HTTP answer; ends with 1 unless it is 2xx
 package main
@@ -40,11 +42,11 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("a command is missing: serve, grpc, sleep, trap, exit, alloc, log, write, cat, wait, env or get")
+		return errors.New("a command is missing: serve, grpc, sleep, trap, exit, alloc, log, flood, write, cat, wait, swap, env or get")
 	}
 	commands := map[string]func(args []string) error{
 		"serve": serve, "grpc": serveGRPC, "sleep": sleep, "trap": trap, "exit": exit, "alloc": alloc,
-		"log": logLines, "write": write, "cat": cat, "wait": wait, "env": env, "get": get,
+		"log": logLines, "flood": flood, "write": write, "cat": cat, "wait": wait, "swap": swap, "env": env, "get": get,
 	}
 	command, ok := commands[args[0]]
 	if !ok {

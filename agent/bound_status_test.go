@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	apifake "github.com/berthd/berth/agent/cluster/fake"
+	"github.com/berthd/berth/cri/fake"
+)
+
+// sent counts the requests since the last look that are about pods and are no watches.
+func (j *joined) sent() (n int, what string) {
+	for _, r := range j.api.Requests() {
+		if strings.Contains(r.Path, "/pods") && !strings.Contains(r.Query, "watch=true") {
+			n++
+			what += r.Method + " " + r.Path + " " + r.Body + "\n"
+		}
+	}
+	return n, what
+}
+
+func readyIn(pod *v1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func TestStatusReachesTheAPI(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		time.Sleep(time.Second)
+		j.sent()
+		j.bind("a")
+		time.Sleep(5 * time.Second)
+		pod := j.api.Pod("ns", "a")
+		if s := pod.Status; s.Phase != v1.PodRunning || !readyIn(pod) || s.PodIP == "" || s.HostIP == "" || s.ObservedGeneration != pod.Generation ||
+			len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Running == nil || s.StartTime == nil {
+			t.Errorf("status %+v", s)
+		}
+		if n, what := j.sent(); n == 0 || n > 3 {
+			t.Errorf("%d requests for a pod's start:\n%s", n, what)
+		}
+		time.Sleep(time.Hour)
+		if n, what := j.sent(); n != 0 {
+			t.Errorf("%d requests for an idle pod:\n%s", n, what)
+		}
+		j.api.Delete(apifake.Pods, "ns", "a", nil)
+		time.Sleep(31 * time.Second)
+		if pod := j.api.Pod("ns", "a"); pod != nil {
+			t.Errorf("it is deleted and still there: %+v", pod.Status)
+		}
+		j.wantRuns("deleted", "")
+		if n, what := j.sent(); n == 0 || n > 4 {
+			t.Errorf("%d requests for a pod's end:\n%s", n, what)
+		}
+	})
+}
+
+// Nobody may take a pod's name, volumes or ports before they are free here.
+func TestDeletionIsNotConfirmedWhileAContainerRuns(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.rt.Script("app", fake.Behavior{Term: fake.Term{Ignore: true}})
+		j.bind("a")
+		time.Sleep(5 * time.Second)
+		j.api.Delete(apifake.Pods, "ns", "a", ptr.To[int64](60))
+		time.Sleep(58 * time.Second)
+		if pod := j.api.Pod("ns", "a"); pod == nil || pod.Status.Phase != v1.PodRunning {
+			t.Errorf("within its grace: %+v", pod)
+		}
+		time.Sleep(5 * time.Second)
+		if pod := j.api.Pod("ns", "a"); pod != nil {
+			t.Errorf("after its grace: %+v", pod.Status)
+		}
+	})
+}
+
+func TestPodsThatAreOverAreConfirmed(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.end()
+		j.bind("deleted")
+		j.bind("ended", func(p *v1.Pod) { p.Status.Phase, p.Status.Reason = v1.PodFailed, "Evicted" })
+		j.api.Delete(apifake.Pods, "ns", "deleted", nil)
+		j.start()
+		time.Sleep(10 * time.Second)
+		if pod := j.api.Pod("ns", "deleted"); pod != nil {
+			t.Errorf("a pod that was never here is not confirmed: %+v", pod)
+		}
+		if s := j.api.Pod("ns", "ended").Status; s.Phase != v1.PodFailed || s.Reason != "Evicted" {
+			t.Errorf("a pod that had ended is %s %s", s.Phase, s.Reason)
+		}
+	})
+}
+
+// What was missed by an API server that was away is told once it is back, and nothing starts anew.
+func TestStatusAfterTheAPIServerWasAway(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.bind("a", func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever })
+		j.bind("b")
+		time.Sleep(5 * time.Second)
+		j.api.Stop()
+		time.Sleep(time.Minute)
+		if err := j.rt.Exit("app", 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		j.api.Start()
+		time.Sleep(10 * time.Second)
+		a, b := j.api.Pod("ns", "a").Status, j.api.Pod("ns", "b").Status
+		if (a.Phase != v1.PodSucceeded) == (b.ContainerStatuses[0].RestartCount != 1) {
+			t.Errorf("after its return: %s with %d restarts, %s with %d", a.Phase, a.ContainerStatuses[0].RestartCount, b.Phase, b.ContainerStatuses[0].RestartCount)
+		}
+	})
+}
+
+// A final phase stays even where the API server lost it.
+func TestFinalPhaseIsToldAgain(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.bind("a", func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever })
+		time.Sleep(5 * time.Second)
+		if err := j.rt.Exit("app", 3); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		j.change("a", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
+		time.Sleep(5 * time.Second)
+		if s := j.api.Pod("ns", "a").Status; s.Phase != v1.PodFailed || j.calls("StartContainer") != 1 {
+			t.Errorf("phase %s after %d starts", s.Phase, j.calls("StartContainer"))
+		}
+	})
+}
+
+func TestReadinessGates(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.bind("a", func(p *v1.Pod) { p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/gate"}} })
+		time.Sleep(5 * time.Second)
+		if pod := j.api.Pod("ns", "a"); readyIn(pod) || pod.Status.Phase != v1.PodRunning {
+			t.Errorf("ready without its gate: %+v", pod.Status)
+		}
+		j.change("a", func(p *v1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: "example.com/gate", Status: v1.ConditionTrue})
+		})
+		time.Sleep(time.Second)
+		if pod := j.api.Pod("ns", "a"); !readyIn(pod) {
+			t.Errorf("not ready with its gate: %+v", pod.Status)
+		}
+		j.end()
+		j.start()
+		time.Sleep(5 * time.Second)
+		if pod := j.api.Pod("ns", "a"); !readyIn(pod) {
+			t.Errorf("not ready after a restart: %+v", pod.Status.Conditions)
+		}
+	})
+}
+
+func TestStatusStandsAnAPIServerThatFails(t *testing.T) {
+	for name, fault := range map[string]apifake.Fault{
+		"errors": {Code: http.StatusInternalServerError}, "too many": {Code: http.StatusTooManyRequests, RetryAfter: 1},
+		"late": {Delay: 20 * time.Second}, "drops": {Drop: true, After: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			join(t, "", func(t *testing.T, j *joined) {
+				var n atomic.Int64
+				j.api.Fail(func(*http.Request) *apifake.Fault {
+					if n.Add(1)%3 == 0 {
+						return nil
+					}
+					return &fault
+				})
+				j.bind("a")
+				time.Sleep(5 * time.Minute)
+				if pod := j.api.Pod("ns", "a"); !readyIn(pod) {
+					t.Errorf("status %+v", pod.Status)
+				}
+				j.api.Delete(apifake.Pods, "ns", "a", nil)
+				time.Sleep(5 * time.Minute)
+				if pod := j.api.Pod("ns", "a"); pod != nil {
+					t.Errorf("not confirmed: %+v", pod.Status)
+				}
+			})
+		})
+	}
+}

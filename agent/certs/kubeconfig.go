@@ -1,0 +1,71 @@
+package certs
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// HasPair reports whether a client is known by a certificate.
+func HasPair(config *rest.Config) bool {
+	return (config.CertFile != "" || len(config.CertData) > 0) && (config.KeyFile != "" || len(config.KeyData) > 0)
+}
+
+// Valid reports whether a client's certificate can be read and is not over.
+func Valid(config *rest.Config) bool {
+	certPEM, keyPEM, err := pairOf(config)
+	if err != nil {
+		return false
+	}
+	c, err := tls.X509KeyPair(certPEM, keyPEM)
+	return err == nil && !over(c.Leaf, time.Now())
+}
+
+// pairOf returns a client's certificate and key as PEM.
+func pairOf(config *rest.Config) (certPEM, keyPEM []byte, err error) {
+	certPEM, keyPEM = config.CertData, config.KeyData
+	if len(certPEM) == 0 {
+		if certPEM, err = os.ReadFile(config.CertFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(keyPEM) == 0 {
+		if keyPEM, err = os.ReadFile(config.KeyFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	return certPEM, keyPEM, nil
+}
+
+// UseStore makes a client use the certificate of a store from now on, as it changes. A store that has none, or one that is over, gets the client's own first.
+func UseStore(config *rest.Config, s *Store) error {
+	current, err := s.Current()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if (err != nil || over(current.Leaf, time.Now())) && config.CertFile != s.Path() {
+		certPEM, keyPEM, err := pairOf(config)
+		if err != nil {
+			return fmt.Errorf("reading the kubeconfig's certificate: %w", err)
+		}
+		if err := s.Update(certPEM, keyPEM); err != nil {
+			return err
+		}
+	}
+	config.CertFile, config.KeyFile, config.CertData, config.KeyData = s.Path(), s.Path(), nil, nil
+	return nil
+}
+
+// Placeholder puts a certificate into a store that is over and that nobody has signed: clients read their files before they need them.
+func Placeholder(s *Store, node string) error {
+	certPEM, keyPEM, err := generate([]string{node}, time.Now().Add(-2*selfSignedLife))
+	if err != nil {
+		return fmt.Errorf("making a placeholder: %w", err)
+	}
+	return s.Update(certPEM, keyPEM)
+}

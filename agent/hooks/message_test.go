@@ -1,0 +1,71 @@
+package hooks
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The event about a failed hook says why, but not what the hook is.
+func TestMessage(t *testing.T) {
+	command := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"login", "--password=hunter2"}}}
+	for name, tc := range map[string]struct {
+		code   int
+		output string
+		err    error
+		want   string
+	}{
+		"exit code and output": {code: 3, output: "no such user\n", want: "PostStartHook failed: the command exited with 3: no such user"},
+		"no output":            {code: 1, want: "PostStartHook failed: the command exited with 1"},
+		"the end of much":      {code: 1, output: "begin" + strings.Repeat("ü", 2*maxTold) + "end", want: "PostStartHook failed: the command exited with 1: …" + strings.Repeat("ü", (maxTold-len("…end"))/2) + "end"},
+		"cannot run":           {err: errors.New("executable file not found in $PATH"), want: "PostStartHook failed: executable file not found in $PATH"},
+	} {
+		r := New(Config{}, Deps{Exec: func(context.Context, string, []string, time.Duration) (int, []byte, error) {
+			return tc.code, []byte(tc.output), tc.err
+		}})
+		err := r.Run(t.Context(), testPod(), "", &v1.Container{Name: "c"}, "id", command)
+		if got := Message(ReasonFailedPostStartHook, err); got != tc.want {
+			t.Errorf("%s:\n got %q\nwant %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestMessageOfRequest(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	address, _ := url.Parse(server.URL)
+	port := portOf(t, server.Listener.Addr())
+	server.Close()
+	r := New(Config{}, Deps{})
+	err := r.Run(t.Context(), testPod(), address.Hostname(), &v1.Container{Name: "c"}, "id", &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/?token=hunter2", Port: port}})
+	got := Message(ReasonFailedPreStopHook, err)
+	if !strings.HasPrefix(got, "PreStopHook failed: ") || !strings.Contains(got, "connection refused") || strings.Contains(got, "hunter2") {
+		t.Errorf("message %q of %v", got, err)
+	}
+}
+
+func TestMessageOfGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Config{}, Deps{Exec: func(ctx context.Context, _ string, _ []string, _ time.Duration) (int, []byte, error) {
+			<-ctx.Done()
+			return 0, nil, errors.New("rpc error: code = Canceled")
+		}})
+		for name, handler := range map[string]*v1.LifecycleHandler{
+			"exec": {Exec: &v1.ExecAction{Command: []string{"sleep"}}}, "sleep": {Sleep: &v1.SleepAction{Seconds: 60}},
+		} {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("the grace period is over"))
+			err := r.Run(ctx, testPod(), "", &v1.Container{Name: "c"}, "id", handler)
+			cancel()
+			if got := Message(ReasonFailedPreStopHook, err); !strings.HasPrefix(got, "PreStopHook failed: ") || !strings.HasSuffix(got, "the grace period is over") {
+				t.Errorf("%s: message %q of %v", name, got, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package images
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/credentials"
+)
+
+// The priorities of the classes that every cluster has (k8s.io/kubernetes pkg/apis/scheduling), for pods that no admission gave a number.
+const (
+	nodeCritical    = 2_000_001_000
+	clusterCritical = 2_000_000_000
+)
+
+// pullKey is a pull: an image's full name and, as [ask] has them, the credentials of the pods that wait for it.
+type pullKey struct {
+	name, set string
+}
+
+// pull is one image's way from the queue to the runtime's answer. Everything in it is guarded by the manager's lock, but for what never changes.
+type pull struct {
+	pullKey
+	image   string // as the first pod has it
+	own     []credentials.Credential
+	spec    *runtimeapi.ImageSpec
+	sandbox *runtimeapi.PodSandboxConfig
+	number  uint64
+	queued  time.Time
+
+	state   State
+	started time.Time
+	tried   string // what identifies the credentials that it is tried with; see [ask]
+	meter   meter
+	resting bool // nothing came for a while: it needs no place
+	waiters map[wantKey]ask
+	stop    context.CancelCauseFunc // while it runs
+	dropped bool                    // nobody waits any more
+}
+
+// abandon ends a pull that nobody waits for. The lock is held.
+func (p *pull) abandon() {
+	p.dropped = true
+	if p.stop != nil {
+		p.stop(context.Canceled)
+	}
+}
+
+// priority is that of the most important pod that waits.
+func (p *pull) priority() int32 {
+	highest := int32(-1 << 31)
+	for _, a := range p.waiters {
+		highest = max(highest, priorityOf(a.Pod))
+	}
+	return highest
+}
+
+func priorityOf(pod *v1.Pod) int32 {
+	switch {
+	case pod.Spec.Priority != nil:
+		return *pod.Spec.Priority
+	case pod.Spec.PriorityClassName == "system-node-critical":
+		return nodeCritical
+	case pod.Spec.PriorityClassName == "system-cluster-critical":
+		return clusterCritical
+	}
+	return 0
+}
+
+// join makes the container wait for the image's pull, queueing one where there is none; joined says that it did not wait before. The lock
+// is held.
+func (m *Manager) join(a ask) (p *pull, joined bool) {
+	p = m.pulls[a.pull()]
+	if p == nil {
+		m.order++
+		p = &pull{
+			pullKey: a.pull(), image: a.Image, own: a.own, spec: specOf(a.Request, ""), sandbox: a.Sandbox,
+			state: Queued, number: m.order, queued: time.Now(), waiters: make(map[wantKey]ask),
+		}
+		m.pulls[p.pullKey] = p
+	}
+	_, waited := p.waiters[a.key()]
+	if !waited {
+		m.leaveOthers(a) // it may have waited with other credentials
+	}
+	p.waiters[a.key()] = a
+	return p, !waited
+}
+
+// leaveOthers withdraws a container from all pulls but the one that it asks for now. The lock is held.
+func (m *Manager) leaveOthers(a ask) {
+	for key, p := range m.pulls {
+		if _, waits := p.waiters[a.key()]; waits && key != a.pull() {
+			delete(p.waiters, a.key())
+			m.dropUnwanted(p)
+		}
+	}
+}
+
+// dropUnwanted ends a pull that the last container that waited has been withdrawn from. The lock is held.
+func (m *Manager) dropUnwanted(p *pull) {
+	if len(p.waiters) == 0 {
+		delete(m.pulls, p.pullKey)
+		p.abandon()
+	}
+}
+
+// leave withdraws a container that has its image from the image's pulls. One that nobody waits for any more is dropped from the queue; one under
+// way goes on, because the image may have been seen a moment before the runtime is done with it. The lock is held.
+func (m *Manager) leave(a ask) {
+	for key, p := range m.pulls {
+		if _, waits := p.waiters[a.key()]; !waits {
+			continue
+		}
+		delete(p.waiters, a.key())
+		if len(p.waiters) == 0 && p.state == Queued {
+			delete(m.pulls, key)
+		}
+	}
+}
+
+// dispatch starts queued pulls while there are places.
+func (m *Manager) dispatch() {
+	for {
+		m.mu.Lock()
+		p := m.next()
+		if p == nil {
+			m.mu.Unlock()
+			return
+		}
+		bounded, cancel := context.WithTimeout(m.run, m.cfg.PullTimeout)
+		ctx, stop := context.WithCancelCause(bounded)
+		p.state, p.started, p.stop = Pulling, time.Now(), stop
+		p.meter.moved = p.started
+		waiters := slices.Collect(maps.Values(p.waiters))
+		m.pullers.Go(func() {
+			defer cancel()
+			m.pull(ctx, p)
+		})
+		m.mu.Unlock()
+		for _, a := range waiters {
+			m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
+		}
+	}
+}
+
+// next returns the queued pull to start now, or nil: the most important pod's first, then from the registry with the fewest under way, then
+// the oldest. One image is pulled with one set of credentials at a time: the next then finds all its parts there. The lock is held.
+func (m *Manager) next() *pull {
+	if m.run == nil || m.run.Err() != nil {
+		return nil
+	}
+	running, perRegistry, busy := 0, map[string]int{}, map[string]bool{}
+	for _, p := range m.pulls {
+		if p.state == Pulling {
+			perRegistry[registryOf(p.name)]++
+		}
+		if p.state == Pulling && (!p.resting || m.cfg.MaxParallelPulls == 1) { // who wants one at a time gets no more
+			running++
+		}
+		busy[p.name] = busy[p.name] || p.state != Queued
+	}
+	if m.cfg.MaxParallelPulls > 0 && running >= m.cfg.MaxParallelPulls {
+		return nil
+	}
+	var best *pull
+	for _, p := range m.pulls {
+		if p.state == Queued && !busy[p.name] && (best == nil || before(p, best, perRegistry)) {
+			best = p
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	if wait := m.pace.take(time.Now()); wait > 0 {
+		m.later(wait)
+		return nil
+	}
+	return best
+}
+
+// later dispatches again after the wait. The lock is held.
+func (m *Manager) later(wait time.Duration) {
+	if m.paced != nil {
+		m.paced.Stop()
+	}
+	m.paced = time.AfterFunc(wait, m.dispatch)
+}
+
+// before says whether a is to be pulled before b.
+func before(a, b *pull, perRegistry map[string]int) bool {
+	if pa, pb := a.priority(), b.priority(); pa != pb {
+		return pa > pb
+	}
+	if ra, rb := perRegistry[registryOf(a.name)], perRegistry[registryOf(b.name)]; ra != rb {
+		return ra < rb
+	}
+	return a.number < b.number
+}

@@ -1,0 +1,93 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/berthd/berth/agent/credentials"
+)
+
+// The reasons why a container waits for its image, as a kubelet writes them.
+const (
+	ReasonPull        = "ErrImagePull"
+	ReasonBackOff     = "ImagePullBackOff"
+	ReasonNeverPull   = "ErrImageNeverPull"
+	ReasonInvalidName = "InvalidImageName"
+	ReasonInspect     = "ImageInspectError"
+	ReasonRegistry    = "RegistryUnavailable"
+	ReasonSignature   = "SignatureValidationFailed"
+	// ReasonCreating is the API's usual one: queued, pulling or importing for the first time.
+	ReasonCreating = "ContainerCreating"
+)
+
+// The events' reasons, as a kubelet writes them.
+const (
+	eventPulling       = "Pulling"
+	eventPulled        = "Pulled"
+	eventFailed        = "Failed"
+	eventBackOff       = "BackOff"
+	eventInspectFailed = "InspectFailed"
+	eventNoSecret      = "FailedToRetrieveImagePullSecret"
+)
+
+// maxText bounds what a failed pull says, in bytes: a registry's answer, which may be a whole page, is part of it.
+const maxText = 2048
+
+// failure is why a pull failed, for whoever reads it: nothing in it is secret.
+type failure string
+
+// failureOf puts the errors of a pull's attempts into words, each once, without the credentials that were used: a registry may say back what it was sent.
+func failureOf(name string, used []credentials.Credential, errs ...error) failure {
+	for i, err := range errs {
+		errs[i] = errors.New(credentials.Scrub(strings.ToValidUTF8(err.Error(), "\uFFFD"), name, used))
+	}
+	text := head(utilerrors.NewAggregate(errs).Error(), maxText)
+	if text == "" {
+		text = "the runtime does not say why"
+	}
+	return failure(text)
+}
+
+// reasonOf returns a failed pull's reason and message. The CRI has two reasons that a runtime puts before its message.
+func (f failure) reasonOf(image string) (reason, message string) {
+	text := string(f)
+	if rest, ok := strings.CutPrefix(text, ReasonRegistry); ok {
+		return ReasonRegistry, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest)
+	}
+	if rest, ok := strings.CutPrefix(text, ReasonSignature); ok {
+		return ReasonSignature, fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest)
+	}
+	return ReasonPull, text
+}
+
+// head returns the beginning of a text, of at most so many bytes.
+func head(text string, most int) string {
+	const more = "…"
+	if len(text) <= most {
+		return text
+	}
+	cut := most - len(more)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + more
+}
+
+func pullingMessage(image string) string { return fmt.Sprintf("Pulling image %q", image) }
+
+// size writes bytes for people.
+func size(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,94 @@
+package node
+
+import (
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// KubernetesVersion is the release of Kubernetes whose kubelet this agent does the work of, by the libraries that it is built with; +berth tells that it is none.
+func KubernetesVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		for _, dep := range info.Deps {
+			if rest, found := strings.CutPrefix(dep.Version, "v0."); found && dep.Path == "k8s.io/api" {
+				return "v1." + rest + "+berth"
+			}
+		}
+	}
+	return "v1.36.0+berth"
+}
+
+// Info returns what a Node object says of the machine; runtimeVersion is the container runtime's as NAME://VERSION.
+func (n *Node) Info(runtimeVersion string) v1.NodeSystemInfo {
+	info := v1.NodeSystemInfo{
+		MachineID: firstLine("/etc/machine-id", "/var/lib/dbus/machine-id"), BootID: firstLine("/proc/sys/kernel/random/boot_id"),
+		KernelVersion: kernelRelease(), OSImage: osImage(firstFile("/etc/os-release", "/usr/lib/os-release")),
+		ContainerRuntimeVersion: runtimeVersion, KubeletVersion: KubernetesVersion(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+	}
+	if info.SystemUUID = firstLine("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id"); info.SystemUUID == "" {
+		info.SystemUUID = info.MachineID
+	}
+	if data, err := readFile("/proc/meminfo"); err == nil {
+		if swap := swapTotal(string(data)); swap > 0 {
+			info.Swap = &v1.NodeSwapStatus{Capacity: ptr.To(swap)}
+		}
+	}
+	return info
+}
+
+// firstFile returns the content of the first file that can be read, or nothing.
+func firstFile(paths ...string) string {
+	for _, path := range paths {
+		if data, err := readFile(path); err == nil {
+			return string(data)
+		}
+	}
+	return ""
+}
+
+// firstLine returns the first line of the first file that has one.
+func firstLine(paths ...string) string {
+	for _, path := range paths {
+		line, _, _ := strings.Cut(firstFile(path), "\n")
+		if line = strings.Trim(line, " \t\x00"); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// osImage is the name of the operating system that os-release gives, for people.
+func osImage(release string) string {
+	for line := range strings.Lines(release) {
+		if value, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
+			return strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return "Unknown"
+}
+
+// swapTotal is the size of the machine's swap in bytes, as /proc/meminfo has it.
+func swapTotal(meminfo string) int64 {
+	for line := range strings.Lines(meminfo) {
+		if rest, ok := strings.CutPrefix(line, "SwapTotal:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 53)
+			if err == nil && kib > 0 {
+				return kib << 10
+			}
+		}
+	}
+	return 0
+}
+
+// SetLabels says which labels the node has in the API server, where pods choose it by them. Until it is called, and for nil, they are those of the config.
+func (n *Node) SetLabels(labels map[string]string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.apiLabels = maps.Clone(labels)
+}

@@ -1,0 +1,291 @@
+package noderegistry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/berthd/berth/agent/cluster"
+)
+
+// unready is how often the status of a node that is not ready is computed: pods wait for it.
+const unready = time.Second
+
+// retry is the back-off of the registration.
+var retry = cluster.Backoff{First: 100 * time.Millisecond, Most: 7 * time.Second}
+
+// Deps are what a registry needs.
+type Deps struct {
+	Nodes  *cluster.Client[v1.Node, *v1.Node]
+	Leases *cluster.Client[coordinationv1.Lease, *coordinationv1.Lease]
+	// Facts says what there is to say of the node now.
+	Facts func(ctx context.Context) Facts
+	// Known is told of the Node object as the API server has it, nil where it has none.
+	Known func(*v1.Node)
+	// Event tells of what happened to the node, as an event about it.
+	Event  func(eventType, reason, message string)
+	Logger *slog.Logger
+}
+
+// Registry keeps the cluster's knowledge of this node true. Make it with [New].
+type Registry struct {
+	cfg  Config
+	deps Deps
+	bell chan struct{}
+	read chan struct{} // closed once the API server has been asked for the node
+	made chan struct{} // closed once there is a Node
+
+	mu          sync.Mutex
+	node        *v1.Node // as the API server said last; nil where it has none
+	once, there sync.Once
+	// reported is when the status was written last, told which conditions were told of by events.
+	reported time.Time
+	told     map[v1.NodeConditionType]v1.ConditionStatus
+	adjusted bool
+}
+
+// New returns a registry; it does nothing until Run.
+func New(cfg Config, deps Deps) *Registry {
+	return &Registry{cfg: cfg, deps: deps, bell: make(chan struct{}, 1), read: make(chan struct{}), made: make(chan struct{}), told: map[v1.NodeConditionType]v1.ConditionStatus{}}
+}
+
+// Read is closed once the API server has been asked for the node and has answered.
+func (r *Registry) Read() <-chan struct{} { return r.read }
+
+// Changed has the status computed soon: a fact is another one now.
+func (r *Registry) Changed() {
+	select {
+	case r.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Node returns the node as the API server said last; nil where it has none, or has not been read.
+func (r *Registry) Node() *v1.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node
+}
+
+// Run registers the node and keeps its status and its Lease until ctx ends.
+func (r *Registry) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { r.follow(ctx) })
+	if r.cfg.LeaseDuration > 0 {
+		parts.Go(func() { r.renew(ctx) })
+	}
+	failures := 0
+	for ctx.Err() == nil {
+		wait, err := r.turn(ctx)
+		if err != nil && ctx.Err() == nil {
+			if failures == 0 {
+				r.deps.Logger.Warn("node not brought up to date in the API server; it is tried again", "node", r.cfg.Name, "err", err)
+			}
+			failures++
+			wait = retry.Delay(failures, err)
+		} else if failures > 0 {
+			failures = 0
+			r.deps.Logger.Info("node is up to date in the API server again", "node", r.cfg.Name)
+		}
+		r.sleep(ctx, wait, failures == 0)
+	}
+	return nil
+}
+
+// sleep waits, or less where something changed and it may be interrupted.
+func (r *Registry) sleep(ctx context.Context, d time.Duration, interruptible bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	bell := r.bell
+	if !interruptible {
+		bell = nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-bell:
+	}
+}
+
+// follow keeps what the API server has of this node.
+func (r *Registry) follow(ctx context.Context) {
+	know := func(n *v1.Node) {
+		r.mu.Lock()
+		gone := r.node != nil && n == nil
+		r.node = n
+		r.mu.Unlock()
+		r.deps.Known(n)
+		if n != nil {
+			r.there.Do(func() { close(r.made) })
+		}
+		r.once.Do(func() { close(r.read) })
+		if gone {
+			r.deps.Logger.Warn("the node was deleted from the API server", "node", r.cfg.Name, "registerNode", r.cfg.Register)
+		}
+		if n == nil || gone {
+			r.Changed()
+		}
+	}
+	r.deps.Nodes.Follow(ctx, "", "metadata.name="+r.cfg.Name, cluster.Handler[*v1.Node]{
+		Replace: func(items []*v1.Node) {
+			if len(items) == 0 {
+				know(nil)
+			} else {
+				know(items[0])
+				r.Changed()
+			}
+		},
+		Set:    func(n *v1.Node) { know(n) },
+		Remove: func(*v1.Node) { know(nil) },
+		Logger: r.deps.Logger,
+	})
+}
+
+// turn does what there is to do now, and returns when to look again.
+func (r *Registry) turn(ctx context.Context) (time.Duration, error) {
+	select {
+	case <-r.read:
+	default:
+		return r.cfg.Update, nil // the follower rings
+	}
+	f := r.deps.Facts(ctx)
+	next := r.cfg.Update
+	if len(f.Faults) > 0 {
+		next = min(next, unready)
+	}
+	node := r.Node()
+	if node == nil {
+		if !r.cfg.Register {
+			return next, nil
+		}
+		return next, r.register(ctx, f)
+	}
+	if err := r.adjust(ctx, node); err != nil {
+		return next, err
+	}
+	return next, r.report(ctx, node, f)
+}
+
+// register makes the Node. One that is there already will be heard of by the follower.
+func (r *Registry) register(ctx context.Context, f Facts) error {
+	want := Initial(r.cfg, f, time.Now())
+	node, err := r.deps.Nodes.Create(ctx, want)
+	if apierrors.IsAlreadyExists(err) {
+		if node, err = r.deps.Nodes.Get(ctx, "", r.cfg.Name); err == nil {
+			r.know(node)
+			r.Changed()
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	r.deps.Logger.Info("node registered", "node", r.cfg.Name)
+	r.mu.Lock()
+	r.reported, r.adjusted = time.Now(), true
+	r.mu.Unlock()
+	r.know(node)
+	r.tell(want.Status.Conditions)
+	return nil
+}
+
+// know notes the Node that a request returned, unless another one was heard of meanwhile.
+func (r *Registry) know(node *v1.Node) {
+	r.mu.Lock()
+	if r.node == nil || r.node.UID == node.UID {
+		r.node = node
+	}
+	r.mu.Unlock()
+	r.there.Do(func() { close(r.made) })
+	r.deps.Known(node)
+}
+
+// adjust gives a Node that there was before what a node's own have, once in an agent's life.
+func (r *Registry) adjust(ctx context.Context, node *v1.Node) error {
+	r.mu.Lock()
+	done := r.adjusted
+	r.mu.Unlock()
+	if done || !r.cfg.Register {
+		return nil
+	}
+	if patch := Adjust(r.cfg, node); patch != nil {
+		text, err := json.Marshal(patch)
+		if err != nil {
+			return fmt.Errorf("encoding the node's labels: %w", err)
+		}
+		after, err := r.deps.Nodes.Patch(ctx, "", r.cfg.Name, text)
+		if err != nil {
+			return err
+		}
+		r.know(after)
+	}
+	if boot := node.Status.NodeInfo.BootID; boot != "" {
+		if now := r.deps.Facts(ctx).Info.BootID; now != "" && now != boot {
+			r.deps.Event(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", r.cfg.Name, now))
+		}
+	}
+	r.mu.Lock()
+	r.adjusted = true
+	r.mu.Unlock()
+	return nil
+}
+
+// report writes the status where it differs, or where it was not written for long.
+func (r *Registry) report(ctx context.Context, node *v1.Node, f Facts) error {
+	want := Status(r.cfg, f, node, time.Now())
+	patch, changed, err := StatusPatch(&node.Status, &want)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	due := time.Since(r.reported) >= r.cfg.Report
+	r.mu.Unlock()
+	if !changed && !due {
+		return nil
+	}
+	after, err := r.deps.Nodes.Patch(ctx, "", r.cfg.Name, patch, "status")
+	if apierrors.IsNotFound(err) {
+		return nil // the follower hears of it
+	}
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.reported = time.Now()
+	r.mu.Unlock()
+	r.know(after)
+	r.tell(want.Conditions)
+	return nil
+}
+
+// tell tells of conditions that changed, by events with kubelet 1.36's reasons.
+func (r *Registry) tell(conditions []v1.NodeCondition) {
+	reasons := map[v1.NodeConditionType][2]string{
+		v1.NodeReady:          {"NodeReady", "NodeNotReady"},
+		v1.NodeMemoryPressure: {"NodeHasInsufficientMemory", "NodeHasSufficientMemory"},
+		v1.NodeDiskPressure:   {"NodeHasDiskPressure", "NodeHasNoDiskPressure"},
+		v1.NodePIDPressure:    {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
+	}
+	for _, c := range conditions {
+		r.mu.Lock()
+		same := r.told[c.Type] == c.Status
+		r.told[c.Type] = c.Status
+		r.mu.Unlock()
+		if same {
+			continue
+		}
+		reason := reasons[c.Type][0]
+		if c.Status != v1.ConditionTrue {
+			reason = reasons[c.Type][1]
+		}
+		r.deps.Event(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", r.cfg.Name, reason))
+	}
+}

@@ -1,0 +1,58 @@
+package watched
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/berthd/berth/agent/objects"
+)
+
+// kindAttachment is the kind of VolumeAttachments, of which no manifest has any.
+const kindAttachment = "VolumeAttachment"
+
+// CSIDriver returns a driver's object, nil where the server has none. The error is [ErrPending] while it is asked for.
+func (w *Watcher) CSIDriver(name string) (*storagev1.CSIDriver, error) {
+	items, err := w.items(allDrivers)
+	if err != nil {
+		return nil, err
+	}
+	out, _ := items[objects.Key{Kind: objects.KindCSIDriver, Name: name}].(*storagev1.CSIDriver)
+	return out, nil
+}
+
+// Fetch asks the server for a Secret that a volume names rather than a pod: it is not kept.
+func (w *Watcher) Fetch(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	got, err := w.api.get(ctx, objects.Key{Kind: objects.KindSecret, Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	secret, ok := got.(*v1.Secret)
+	if !ok {
+		return nil, fmt.Errorf("the server sent a %T", got)
+	}
+	return secret, nil
+}
+
+// Attachment asks the server what the attacher of a volume has to tell the node. A volume that is not attached, or not for long, is an error in the kubelet's words.
+func (w *Watcher) Attachment(ctx context.Context, name string) (map[string]string, error) {
+	got, err := w.api.get(ctx, objects.Key{Kind: kindAttachment, Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("volume attachment %s: %w", name, err)
+	}
+	attachment, ok := got.(*storagev1.VolumeAttachment)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("volume attachment %s: the server sent a %T", name, got)
+	case attachment.DeletionTimestamp != nil:
+		return nil, fmt.Errorf("volume attachment is being deleted: %s", name)
+	case attachment.Status.AttachError != nil && !attachment.Status.Attached:
+		return nil, errors.New(attachment.Status.AttachError.Message)
+	case !attachment.Status.Attached:
+		return nil, fmt.Errorf("volume attachment %s is not attached yet", name)
+	}
+	return attachment.Status.AttachmentMetadata, nil
+}

@@ -1,0 +1,171 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// dirMode is the mode of the directory of sockets, as the kubelet's: whoever may write there can register as any driver.
+const dirMode = 0o750
+
+// Plugin is a plugin as it presents itself.
+type Plugin struct {
+	// Name is the plugin's own, a storage driver's for example.
+	Name string
+	// Endpoint is the socket on which it serves.
+	Endpoint string
+	// Versions are those of its API that it speaks.
+	Versions []string
+	// Socket is where it registers; it tells two registrations of one name apart.
+	Socket string
+}
+
+// Handler takes the plugins of one type.
+type Handler interface {
+	// Register takes a plugin. After an error the plugin is told, and asked again later.
+	Register(ctx context.Context, p Plugin) error
+	// Deregister gives back a plugin that was taken. The end of Run does not: the plugins outlive it.
+	Deregister(p Plugin)
+}
+
+// Config is what a [Watcher] is told once.
+type Config struct {
+	// Dir is the directory of sockets, an absolute path. It is made where it is missing.
+	Dir string
+	// Handlers are those who take plugins, by type.
+	Handlers map[string]Handler
+	Logger   *slog.Logger
+}
+
+// Watcher watches a directory of sockets. Make it with [New].
+type Watcher struct {
+	cfg     Config
+	sockets map[string]*socket // Run's own
+}
+
+// socket is one socket that was found.
+type socket struct {
+	path string
+	// id tells it from another one of the same name.
+	id     identity
+	cancel context.CancelFunc
+	// done is closed when its goroutine has ended; plugin is then what was registered, nil where nothing was.
+	done   chan struct{}
+	plugin *taken
+}
+
+// taken is a plugin with who has taken it.
+type taken struct {
+	Plugin
+	handler Handler
+}
+
+// identity is what a new socket of an old name does not share with it.
+type identity struct {
+	inode    uint64
+	modified time.Time
+}
+
+// New returns a watcher; it does nothing until Run.
+func New(cfg Config) *Watcher {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Watcher{cfg: cfg, sockets: map[string]*socket{}}
+}
+
+// Run watches until ctx ends. Plugins that are registered then stay so: the agent's end is none of theirs.
+func (w *Watcher) Run(ctx context.Context) error {
+	notices, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch %s for plugins: %w", w.cfg.Dir, err)
+	}
+	defer func() { _ = notices.Close() }() // nothing is written through it
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for {
+		found, err := w.scan(notices)
+		if err != nil {
+			return fmt.Errorf("watch %s for plugins: %w", w.cfg.Dir, err)
+		}
+		w.settle(ctx, &all, found)
+		select {
+		case <-ctx.Done():
+			return nil
+		case event := <-notices.Events:
+			w.cfg.Logger.Debug("change among the plugins' sockets", "path", event.Name, "what", event.Op.String())
+		case err := <-notices.Errors: // notices were lost: the scan sees what they were about
+			w.cfg.Logger.Warn("the kernel's notices about plugins' sockets are incomplete", "dir", w.cfg.Dir, "err", err)
+		}
+	}
+}
+
+// scan has all directories watched and returns the sockets in them. Names that begin with a dot are not looked at.
+func (w *Watcher) scan(notices *fsnotify.Watcher) (map[string]identity, error) {
+	if err := os.MkdirAll(w.cfg.Dir, dirMode); err != nil {
+		return nil, err
+	}
+	found := map[string]identity{}
+	err := filepath.WalkDir(w.cfg.Dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && path != w.cfg.Dir:
+			return nil // it went meanwhile, of which there will be a notice
+		case err != nil:
+			return err
+		case entry.IsDir() && path != w.cfg.Dir && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir
+		case entry.IsDir():
+			if err := notices.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		case entry.Type() == fs.ModeSocket && !strings.HasPrefix(entry.Name(), "."):
+			if info, err := entry.Info(); err == nil {
+				found[path] = identify(info)
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// settle brings the goroutines in line with the sockets that were found.
+func (w *Watcher) settle(ctx context.Context, all *sync.WaitGroup, found map[string]identity) {
+	for path, s := range w.sockets {
+		if id, there := found[path]; there && id == s.id {
+			continue
+		}
+		s.cancel()
+		<-s.done
+		if s.plugin != nil {
+			w.cfg.Logger.Info("plugin is gone", "plugin", s.plugin.Name, "socket", path)
+			s.plugin.handler.Deregister(s.plugin.Plugin)
+		}
+		delete(w.sockets, path)
+	}
+	for path, id := range found {
+		if w.sockets[path] != nil || ctx.Err() != nil {
+			continue
+		}
+		s := &socket{path: path, id: id, done: make(chan struct{})}
+		var sctx context.Context
+		sctx, s.cancel = context.WithCancel(ctx)
+		w.sockets[path] = s
+		all.Go(func() {
+			defer close(s.done)
+			defer s.cancel()
+			w.register(sctx, s)
+		})
+	}
+}

@@ -1,0 +1,182 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// plugin is a plugin on a socket.
+type plugin struct {
+	registerapi.UnimplementedRegistrationServer
+
+	info *registerapi.PluginInfo
+	told chan *registerapi.RegistrationStatus
+}
+
+func (p *plugin) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return p.info, nil
+}
+
+func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+	p.told <- s
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+// servePlugin serves a plugin on a socket until stop is called, which removes the socket.
+func servePlugin(t *testing.T, path, kind, name string) (p *plugin, stop func()) {
+	t.Helper()
+	p = &plugin{info: &registerapi.PluginInfo{Type: kind, Name: name, SupportedVersions: []string{"1.0.0"}}, told: make(chan *registerapi.RegistrationStatus, 16)}
+	server := grpc.NewServer()
+	registerapi.RegisterRegistrationServer(server, p)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l)
+	}()
+	stop = func() {
+		server.Stop()
+		<-done
+	}
+	t.Cleanup(stop)
+	return p, stop
+}
+
+// desk is a Handler that tells of what it is asked, and refuses at first where refusals is not 0.
+type desk struct {
+	news     chan string
+	refusals int
+}
+
+func (d *desk) Register(_ context.Context, p Plugin) error {
+	if d.refusals > 0 {
+		d.refusals--
+		return errors.New("not today")
+	}
+	d.news <- "+" + p.Name + " " + filepath.Base(p.Endpoint) + " " + strings.Join(p.Versions, ",")
+	return nil
+}
+
+func (d *desk) Deregister(p Plugin) { d.news <- "-" + p.Name }
+
+// startWatcher runs a watcher over a new directory.
+func startWatcher(t *testing.T, d *desk) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "registry")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{registerapi.CSIPlugin: d}})
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func (d *desk) wants(t *testing.T, want string) {
+	t.Helper()
+	if got := <-d.news; got != want {
+		t.Errorf("the handler heard %q, want %q", got, want)
+	}
+}
+
+func TestPluginsComeAndGo(t *testing.T) {
+	d := &desk{news: make(chan string, 16)}
+	dir := startWatcher(t, d)
+	p, stop := servePlugin(t, dir+"/a.sock", registerapi.CSIPlugin, "a")
+	d.wants(t, "+a a.sock 1.0.0")
+	if s := <-p.told; !s.PluginRegistered || s.Error != "" {
+		t.Errorf("told %v", s)
+	}
+	_, stopDeep := servePlugin(t, dir+"/deep/er/b.sock", registerapi.CSIPlugin, "b")
+	d.wants(t, "+b b.sock 1.0.0")
+	stop()
+	d.wants(t, "-a")
+	servePlugin(t, dir+"/a.sock", registerapi.CSIPlugin, "a")
+	d.wants(t, "+a a.sock 1.0.0")
+	stopDeep()
+	d.wants(t, "-b")
+}
+
+// What is no socket, is hidden, or is of a type that nobody takes is left alone; the last is told so.
+func TestWhatIsNoPlugin(t *testing.T) {
+	d := &desk{news: make(chan string, 16)}
+	dir := startWatcher(t, d)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/file.sock", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	servePlugin(t, dir+"/.hidden.sock", registerapi.CSIPlugin, "hidden")
+	other, _ := servePlugin(t, dir+"/other.sock", registerapi.DevicePlugin, "other")
+	if s := <-other.told; s.PluginRegistered || !strings.Contains(s.Error, "no handler registered for plugin type: DevicePlugin at socket ") {
+		t.Errorf("told %v", s)
+	}
+	servePlugin(t, dir+"/a.sock", registerapi.CSIPlugin, "a")
+	d.wants(t, "+a a.sock 1.0.0")
+	if len(d.news) > 0 || len(other.told) > 0 {
+		t.Errorf("more: %q, %v", <-d.news, <-other.told)
+	}
+}
+
+// A plugin that its handler refuses is told so, and asked again.
+func TestRefusedPluginIsAskedAgain(t *testing.T) {
+	d := &desk{news: make(chan string, 16), refusals: 1}
+	dir := startWatcher(t, d)
+	p, _ := servePlugin(t, dir+"/a.sock", registerapi.CSIPlugin, "a")
+	d.wants(t, "+a a.sock 1.0.0")
+	if s := <-p.told; s.PluginRegistered || s.Error != "not today" {
+		t.Errorf("told %v", s)
+	}
+	if s := <-p.told; !s.PluginRegistered {
+		t.Errorf("told %v", s)
+	}
+}
+
+// A socket that nobody serves, as one of a driver that was killed, is given up for the next of its name.
+func TestDeadSocket(t *testing.T) {
+	d := &desk{news: make(chan string, 16)}
+	dir := startWatcher(t, d)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", dir+"/a.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = l.Close()
+	servePlugin(t, dir+"/b.sock", registerapi.CSIPlugin, "b")
+	d.wants(t, "+b b.sock 1.0.0")
+	if err := os.Remove(dir + "/a.sock"); err != nil {
+		t.Fatal(err)
+	}
+	servePlugin(t, dir+"/a.sock", registerapi.CSIPlugin, "a")
+	d.wants(t, "+a a.sock 1.0.0")
+}
+
+func TestDialWantsAPath(t *testing.T) {
+	for _, bad := range []string{"", "relative", "tcp://127.0.0.1:1"} {
+		if _, err := Dial(bad); err == nil {
+			t.Errorf("dialled %q", bad)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// closeIdle returns a dialer whose connections are closed when nothing was read or written for so long (streamingConnectionIdleTimeout); 0 closes none.
+func closeIdle(dial dialFunc, idle time.Duration) dialFunc {
+	if idle <= 0 {
+		return dial
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &idleConn{Conn: conn, idle: idle, end: time.AfterFunc(idle, func() { _ = conn.Close() })}, nil
+	}
+}
+
+// idleConn is a connection that ends when it rests.
+type idleConn struct {
+	net.Conn
+	idle time.Duration
+	end  *time.Timer
+}
+
+// Read reads and counts as use.
+func (c *idleConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.used(n)
+	return n, err
+}
+
+// Write writes and counts as use.
+func (c *idleConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.used(n)
+	return n, err
+}
+
+// used puts the end off. A connection that has ended stays so.
+func (c *idleConn) used(n int) {
+	if n > 0 && c.end.Stop() {
+		c.end.Reset(c.idle)
+	}
+}
+
+// Close ends the connection.
+func (c *idleConn) Close() error {
+	c.end.Stop()
+	return c.Conn.Close()
+}

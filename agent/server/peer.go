@@ -1,0 +1,96 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer is the process at the other end of a unix connection, as it was when it connected.
+type peer struct {
+	uid, gid uint32
+	// groups are its supplementary groups, where the kernel says them (since 4.13).
+	groups []uint32
+}
+
+// peerKey is where a connection's peer is in its context.
+type peerKey struct{}
+
+// withPeer notes who is at the other end of a unix connection. The kernel says so, once for each connection: no list of users is read.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*trackedConn); ok {
+		c = t.Conn
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var p *peer
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) { p, peerErr = peerOf(int(fd)) }); err != nil || peerErr != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+// peerOf asks the kernel who is at the other end of a connected unix socket.
+func peerOf(fd int) (*peer, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := peerGroups(fd)
+	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+		return nil, err
+	}
+	return &peer{uid: cred.Uid, gid: cred.Gid, groups: groups}, nil
+}
+
+// peerGroups returns the supplementary groups of the process at the other end (unix(7), SO_PEERGROUPS).
+func peerGroups(fd int) ([]uint32, error) {
+	groups := make([]uint32, 32)
+	for {
+		size := uint32(len(groups)) * uint32(unsafe.Sizeof(groups[0]))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+		count := size / uint32(unsafe.Sizeof(groups[0]))
+		switch {
+		case errno == 0:
+			return groups[:count], nil
+		case errno == unix.ERANGE && int(count) > len(groups): // the kernel says how many there are
+			groups = make([]uint32, count)
+		default:
+			return nil, errno
+		}
+	}
+}
+
+// allow lets only root, the agent's own user and the socket's group in, whatever the file's mode has become.
+func (s *socket) allow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, ok := r.Context().Value(peerKey{}).(*peer)
+		if !ok || !s.allowed(p) {
+			fail(w, http.StatusForbidden, "only root and the socket's group may use %s", s.path)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// allowed decides about one peer. A process is in a group if the kernel says so, as for the modes of files.
+func (s *socket) allowed(p *peer) bool {
+	if p.uid == 0 || int(p.uid) == os.Geteuid() {
+		return true
+	}
+	return s.gid >= 0 && (int(p.gid) == s.gid || slices.Contains(p.groups, uint32(s.gid)))
+}

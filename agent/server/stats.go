@@ -1,0 +1,70 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// addStats adds what tells of use and health in numbers.
+func (s *Server) addStats(mux *mux) {
+	mux.Handle("GET /stats/summary", s.short("stats", s.summary))
+	mux.Handle("POST /stats/summary", s.short("stats", s.summary)) // as old clients ask
+	mux.Handle("GET /metrics", s.scrape(func() prometheus.Gatherer { return s.deps.Metrics.Registry }))
+	mux.Handle("GET /metrics/probes", s.scrape(func() prometheus.Gatherer { return s.deps.Metrics.Probes }))
+	mux.Handle("GET /metrics/resource", s.scrape(s.deps.Stats.Resource))
+	mux.Handle("GET /metrics/cadvisor", s.scrape(s.deps.Stats.Cadvisor))
+	mux.Handle("GET /metrics/slis", s.scrape(s.slis))
+}
+
+// scrape answers with what is gathered when it is asked for.
+func (s *Server) scrape(gather func() prometheus.Gatherer) http.Handler {
+	return s.short("metrics", func(w http.ResponseWriter, r *http.Request) {
+		promhttp.HandlerFor(gather(), promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	})
+}
+
+// summary answers with what the node and its pods use; ?only_cpu_and_memory=true leaves out all that costs more to find out.
+func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+	only, _ := strconv.ParseBool(r.FormValue("only_cpu_and_memory"))
+	answer(w, s.deps.Stats.Summary(r.Context(), only))
+}
+
+// checked counts how often each health check passed and failed where it was asked for at /metrics/slis.
+type checked struct {
+	mu     sync.Mutex
+	counts map[[2]string]int // by check and outcome
+}
+
+// slis runs the health checks and tells their outcome as KEP-3466 has it.
+func (s *Server) slis() prometheus.Gatherer {
+	now := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubernetes_healthcheck", Help: "This metric records the result of a single healthcheck.",
+	}, []string{"name", "type"})
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubernetes_healthchecks_total", Help: "This metric records the results of all healthcheck.",
+	}, []string{"name", "status", "type"})
+	const kind = "healthz"
+	s.checked.mu.Lock()
+	defer s.checked.mu.Unlock()
+	for _, c := range s.checks() {
+		outcome, value := "success", 1.0
+		if c.run() != nil {
+			outcome, value = "error", 0
+		}
+		if s.checked.counts == nil {
+			s.checked.counts = map[[2]string]int{}
+		}
+		s.checked.counts[[2]string{c.name, outcome}]++
+		now.WithLabelValues(c.name, kind).Set(value)
+	}
+	for key, n := range s.checked.counts {
+		total.WithLabelValues(key[0], key[1], kind).Add(float64(n))
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(now, total)
+	return registry
+}

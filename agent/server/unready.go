@@ -1,0 +1,187 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/status"
+)
+
+// refusedPrefix begins the message of a pod that admission refused, in the kubelet's words.
+const refusedPrefix = "Pod was rejected: "
+
+// failedBecause says why a pod has failed: the pod's own reason, with what the story knows beyond it, and each container that ended with another code than 0.
+// Empty if it has not failed.
+func failedBecause(pod *v1.Pod, story []timeline.Entry) string {
+	if pod.Status.Phase != v1.PodFailed {
+		return ""
+	}
+	var parts []string
+	if text := joinWords(": ", pod.Status.Reason, pod.Status.Message); text != "" {
+		if message, refused := strings.CutPrefix(pod.Status.Message, refusedPrefix); refused {
+			if detail := detailOf(story, pod.Status.Reason+": "+message+": "); detail != "" {
+				text += " (" + detail + ")"
+			}
+			text += "; it is not tried again: change the manifest, or take it away and put it back"
+		}
+		parts = append(parts, text)
+	}
+	for _, c := range everyStatus(pod) {
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			parts = append(parts, joinWords(": ", fmt.Sprintf("container %s ended with %s", c.Name, exit(t)), strings.TrimSpace(t.Message)))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// detailOf returns what a failed step of the story says behind known words; empty where none says more.
+func detailOf(story []timeline.Entry, known string) string {
+	for i := range story {
+		if detail, more := strings.CutPrefix(story[i].Message, known); more && story[i].Outcome == timeline.Failed {
+			return detail
+		}
+	}
+	return ""
+}
+
+// exit writes what a container ended with: "exit code 1 (Error)".
+func exit(t *v1.ContainerStateTerminated) string {
+	if t.Reason == "" {
+		return fmt.Sprintf("exit code %d", t.ExitCode)
+	}
+	return fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason)
+}
+
+// everyStatus are the statuses of a pod's containers, the init containers first.
+func everyStatus(pod *v1.Pod) []*v1.ContainerStatus {
+	var out []*v1.ContainerStatus
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			out = append(out, &list[i])
+		}
+	}
+	return out
+}
+
+// joinWords joins those that are not empty.
+func joinWords(sep string, words ...string) string {
+	var out []string
+	for _, w := range words {
+		if w != "" {
+			out = append(out, w)
+		}
+	}
+	return strings.Join(out, sep)
+}
+
+// unready says what keeps a pod whose steps are all done from being ready; empty if nothing does. Where it is one container, that one's message is told, too.
+// Containers that only wait for the init containers are not named beside these.
+func unready(pod *v1.Pod) string {
+	var long, short []string
+	for _, c := range everyStatus(pod) {
+		if w := c.State.Waiting; w != nil && w.Reason == "PodInitializing" && len(short) > 0 {
+			continue
+		}
+		if what, detail := containerWaits(pod, c); what != "" {
+			short, long = append(short, what), append(long, joinWords(": ", what, detail))
+		}
+	}
+	switch len(short) {
+	case 0:
+	case 1:
+		return long[0]
+	default:
+		return strings.Join(short, "; ")
+	}
+	for _, waits := range []string{gates(pod), resizing(pod)} {
+		if waits != "" {
+			return waits
+		}
+	}
+	if pod.Status.Phase == v1.PodPending && len(pod.Status.ContainerStatuses) == 0 {
+		return "its first pass"
+	}
+	return ""
+}
+
+// gates says which readiness gates keep a pod from being ready whose containers are, and who could change that; empty where none do.
+func gates(pod *v1.Pod) string {
+	ready := conditionOf(pod, v1.PodReady)
+	if ready == nil || ready.Status == v1.ConditionTrue || ready.Message == "" {
+		return ""
+	}
+	if ready.Reason != status.ReasonReadinessGatesNotReady {
+		return ready.Message
+	}
+	var closed []string
+	for _, gate := range pod.Spec.ReadinessGates {
+		switch c := conditionOf(pod, gate.ConditionType); {
+		case c == nil:
+			closed = append(closed, fmt.Sprintf("%s (there is no such condition)", gate.ConditionType))
+		case c.Status != v1.ConditionTrue:
+			closed = append(closed, joinWords(": ", fmt.Sprintf("%s (the condition is %s)", gate.ConditionType, c.Status), c.Message))
+		}
+	}
+	text := "its readiness gates: " + strings.Join(closed, ", ")
+	if !source.Bound(pod) {
+		return text + "; nobody can set a condition of a pod from a manifest, which never becomes ready: take readinessGates out of it"
+	}
+	return text + "; whoever made the gate sets it through the API server"
+}
+
+// resizing says why a pod runs on with other resources than it asks for; empty where it does not.
+func resizing(pod *v1.Pod) string {
+	c := conditionOf(pod, v1.PodResizePending)
+	if c == nil || c.Status != v1.ConditionTrue {
+		return ""
+	}
+	text := joinWords(": ", fmt.Sprintf("its resize (condition %s)", c.Type), c.Reason, c.Message)
+	if c.Reason == v1.PodReasonInfeasible {
+		return text + "; it runs on with what it has, until it asks for less"
+	}
+	return text + "; it runs on with what it has"
+}
+
+func conditionOf(pod *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// containerWaits says what a container waits for, and the details; both empty if for nothing.
+func containerWaits(pod *v1.Pod, c *v1.ContainerStatus) (what, detail string) {
+	spec := findContainer(pod, c.Name)
+	switch state := c.State; {
+	case state.Waiting != nil:
+		return fmt.Sprintf("container %s: %s", c.Name, state.Waiting.Reason), state.Waiting.Message
+	case state.Terminated != nil && state.Terminated.ExitCode != 0:
+		return fmt.Sprintf("container %s, which ended with %s", c.Name, exit(state.Terminated)), strings.TrimSpace(state.Terminated.Message)
+	case state.Running == nil || c.Ready || spec == nil:
+		return "", ""
+	case spec.StartupProbe != nil && (c.Started == nil || !*c.Started):
+		return fmt.Sprintf("container %s to pass its startup probe", c.Name), ""
+	case spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil && (c.Started == nil || !*c.Started):
+		return fmt.Sprintf("the postStart hook of container %s to end", c.Name), ""
+	case spec.ReadinessProbe != nil:
+		return fmt.Sprintf("container %s to pass its readiness probe", c.Name), ""
+	}
+	return "", ""
+}
+
+func findContainer(pod *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}

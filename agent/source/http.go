@@ -1,0 +1,200 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	// DefaultPoll is how often a URL is read, the kubelet's httpCheckFrequency.
+	DefaultPoll = 20 * time.Second
+	// fetchTimeout bounds one reading of a URL, as the kubelet does.
+	fetchTimeout = 10 * time.Second
+)
+
+// HTTPConfig is how manifests are read from a URL.
+type HTTPConfig struct {
+	// URL has manifests of pods and local objects, as a file has (staticPodURL).
+	URL string
+	// Header is sent with every request (staticPodURLHeader).
+	Header http.Header
+	// NodeName is the node's name.
+	NodeName string
+	// Poll is how often the URL is read (httpCheckFrequency); 0 means DefaultPoll.
+	Poll time.Duration
+}
+
+// HTTPDeps are what a URL's source needs.
+type HTTPDeps struct {
+	Logger *slog.Logger
+	// Client sends the requests; nil means one of its own.
+	Client *http.Client
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// LastGood is as in [FileDeps].
+	LastGood func(url string) []*v1.Pod
+}
+
+// HTTP is the source of a manifest URL. It is a [Source]. It keeps the rules of the manifest directory: a manifest that turned bad, and a URL that cannot be read,
+// remove nothing.
+type HTTP struct {
+	cfg  HTTPConfig
+	deps HTTPDeps
+
+	// All below is Run's.
+	known  *manifests
+	items  []Item
+	kept   []Item
+	etag   string
+	dated  string // the answer's Last-Modified
+	ready  bool
+	failed string // why the URL cannot be read
+	last   *Snapshot
+}
+
+// NewHTTP returns a source for a manifest URL. It does nothing until Run.
+func NewHTTP(cfg HTTPConfig, deps HTTPDeps) *HTTP {
+	if cfg.Poll <= 0 {
+		cfg.Poll = DefaultPoll
+	}
+	if deps.Client == nil {
+		deps.Client = &http.Client{}
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	return &HTTP{cfg: cfg, deps: deps, known: &manifests{
+		decoder: Decoder{NodeName: cfg.NodeName, URL: true}, now: deps.Now, files: map[string]*manifest{},
+	}}
+}
+
+// Name returns NameHTTP.
+func (h *HTTP) Name() string { return NameHTTP }
+
+// Run reads the URL now and every poll until ctx ends. It is called once, and never gives up.
+func (h *HTTP) Run(ctx context.Context, out func(Snapshot)) error {
+	tick := time.NewTicker(h.cfg.Poll)
+	defer tick.Stop()
+	for {
+		h.read(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if s := h.snapshot(); h.last == nil || !sameSnapshot(h.last, &s) {
+			h.last = &s
+			out(s)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// errUnchanged says that the URL has what was read last.
+var errUnchanged = errors.New("not modified")
+
+// read reads the URL and takes in what it has.
+func (h *HTTP) read(ctx context.Context) {
+	data, err := h.fetch(ctx)
+	switch {
+	case errors.Is(err, errUnchanged):
+		h.failed = ""
+		return
+	case err != nil:
+		if h.failed == "" && ctx.Err() == nil {
+			h.deps.Logger.Warn("manifests of a URL not read; what was read last stays", "url", h.cfg.URL, "err", err)
+		}
+		h.failed = err.Error()
+		return
+	}
+	h.failed, h.ready = "", true
+	before := append(accepted(h.items), h.kept...)
+	if h.last == nil && h.deps.LastGood != nil {
+		for _, pod := range h.deps.LastGood(h.cfg.URL) {
+			before = append(before, Item{Pod: pod, Verdict: Verdict{
+				File: h.cfg.URL, Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Accepted: true,
+			}})
+		}
+	}
+	h.items, h.kept = h.known.decoder.Decode(h.cfg.URL, data), nil
+	for i := range h.items {
+		refuseChange(&h.items[i], before)
+		reuse(&h.items[i], before)
+	}
+	if slices.ContainsFunc(h.items, func(i Item) bool { return !i.Verdict.Accepted }) {
+		h.kept = without(before, accepted(h.items))
+	}
+}
+
+// fetch returns what the URL has, or errUnchanged.
+func (h *HTTP) fetch(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.cfg.URL, nil)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range h.cfg.Header {
+		req.Header[name] = slices.Clone(values)
+	}
+	if h.etag != "" {
+		req.Header.Set("If-None-Match", h.etag)
+	} else if h.dated != "" {
+		req.Header.Set("If-Modified-Since", h.dated)
+	}
+	resp, err := h.deps.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusNotModified && h.ready:
+		return nil, errUnchanged
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s", h.cfg.URL, resp.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxManifest+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", h.cfg.URL, err)
+	}
+	if len(data) > MaxManifest {
+		return nil, fmt.Errorf("%s has more than %d bytes", h.cfg.URL, MaxManifest)
+	}
+	h.etag, h.dated = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
+	return data, nil
+}
+
+// snapshot is what the URL wants.
+func (h *HTTP) snapshot() Snapshot {
+	s := Snapshot{Source: NameHTTP, Ready: h.ready}
+	if h.failed != "" {
+		s.Verdicts = append(s.Verdicts, Verdict{File: h.cfg.URL, Message: h.failed})
+	}
+	owners := &claims{keys: map[key]string{}, uids: map[string]string{}}
+	for i, item := range slices.Concat(h.items, h.kept) {
+		v := item.Verdict
+		if v.Accepted {
+			if conflict := owners.claim(item, fmt.Sprint(i)); conflict == "" {
+				s.add(item)
+			} else {
+				v.Accepted, v.UID, v.Message = false, "", fmt.Sprintf("duplicate: %s %s is in the manifest twice", v.Kind, fullName(v.Namespace, v.Name))
+			}
+		}
+		if i >= len(h.items) {
+			v.Kept, v.Warnings = v.Accepted, []string{keptWarning}
+		}
+		s.Verdicts = append(s.Verdicts, v)
+	}
+	h.known.date(&s)
+	return s
+}

@@ -1,0 +1,91 @@
+package source
+
+import (
+	"errors"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/apis/core"
+	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
+)
+
+// errOtherMetadata is why an edit of labels or annotations makes another pod.
+var errOtherMetadata = errors.New("its labels or annotations differ")
+
+// errOtherSpec is why an edit of anything else makes another pod.
+var errOtherSpec = errors.New("only cpu and memory resources are mutable")
+
+// Resizable returns nil where the pod to is the pod from with other cpu or memory, as the API server lets a running pod be resized: of its containers and of
+// the pod as a whole, none of them taken away, and within its quality-of-service class. Otherwise it says why to is another pod. Their names and UIDs are not
+// looked at.
+func Resizable(from, to *v1.Pod) error {
+	if !maps.Equal(from.Labels, to.Labels) || !maps.Equal(ownAnnotations(from), ownAnnotations(to)) {
+		return errOtherMetadata
+	}
+	if !equality.Semantic.DeepEqual(sizeless(from), sizeless(to)) {
+		return errOtherSpec
+	}
+	before, err := internalSpec(from)
+	if err != nil {
+		return err
+	}
+	after, err := internalSpec(to)
+	if err != nil {
+		return err
+	}
+	return validation.ValidatePodResize(after, before, validationOptions()).ToAggregate()
+}
+
+// sizeless returns the pod's spec without its amounts of cpu and memory.
+func sizeless(pod *v1.Pod) *v1.PodSpec {
+	spec := pod.Spec.DeepCopy()
+	without := func(list *v1.ResourceList) {
+		delete(*list, v1.ResourceCPU)
+		delete(*list, v1.ResourceMemory)
+		if len(*list) == 0 {
+			*list = nil
+		}
+	}
+	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			without(&list[i].Resources.Requests)
+			without(&list[i].Resources.Limits)
+		}
+	}
+	if r := spec.Resources; r != nil {
+		without(&r.Requests)
+		without(&r.Limits)
+		if equality.Semantic.DeepEqual(*r, v1.ResourceRequirements{}) {
+			spec.Resources = nil
+		}
+	}
+	return spec
+}
+
+// internalSpec returns a pod of which only the spec counts, without what upstream's rules refuse and no kubelet does: they would look no further.
+func internalSpec(pod *v1.Pod) (*core.Pod, error) {
+	in := &v1.Pod{Spec: *pod.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, UID: "same", ResourceVersion: "1", // as an update of one object has
+	}}
+	for _, list := range [][]v1.Container{in.Spec.InitContainers, in.Spec.Containers} {
+		for i := range list {
+			if list[i].SecurityContext != nil {
+				list[i].SecurityContext.Privileged = nil
+			}
+		}
+	}
+	out := &core.Pod{}
+	return out, corev1.Convert_v1_Pod_To_core_Pod(in, out, nil)
+}
+
+// ownAnnotations are those that a manifest gave, without the agent's.
+func ownAnnotations(pod *v1.Pod) map[string]string {
+	out := maps.Clone(pod.Annotations)
+	for _, added := range []string{AnnotationHash, AnnotationSeen, AnnotationSource} {
+		delete(out, added)
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// sizePeriod is how long a counted size holds: FEATURES row 103, the kubelet's volumeStatsAggPeriod.
+const sizePeriod = time.Minute
+
+// sizes remembers what was counted of each directory.
+type sizes map[sizeKey]size
+
+type sizeKey struct {
+	pod  types.UID
+	path string
+}
+
+type size struct {
+	at            time.Time
+	bytes, inodes uint64
+}
+
+// keep drops what is of other pods.
+func (s sizes) keep(pods map[types.UID]bool) {
+	maps.DeleteFunc(s, func(key sizeKey, _ size) bool { return !pods[key.pod] })
+}
+
+// of returns what a directory of a pod takes, counted anew at most once in [sizePeriod].
+func (s sizes) of(ctx context.Context, pod types.UID, dir string) size {
+	key := sizeKey{pod, dir}
+	if known, ok := s[key]; ok && time.Since(known.at) < sizePeriod {
+		return known
+	}
+	bytes, inodes, err := count(ctx, dir)
+	if err != nil {
+		return s[key]
+	}
+	s[key] = size{at: time.Now(), bytes: bytes, inodes: inodes}
+	return s[key]
+}
+
+// count adds up the disk blocks and inodes of a directory and all below it on the same file system. What a container swaps for a link meanwhile leads
+// nowhere: names are resolved beneath the directory.
+func count(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = root.Close() }()
+	var device uint64
+	linked := map[uint64]bool{}
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			if name == "." {
+				return err
+			}
+			return nil // it has just gone
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil //nolint:nilerr // it has just gone
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return nil
+		}
+		switch {
+		case name == ".":
+			device = st.Dev
+		case st.Dev != device && entry.IsDir():
+			return fs.SkipDir
+		case st.Dev != device:
+			return nil
+		case st.Nlink > 1 && !entry.IsDir():
+			if linked[st.Ino] {
+				return nil
+			}
+			linked[st.Ino] = true
+		}
+		bytes += uint64(st.Blocks) * 512 // of 512 bytes, whatever the file system's own (stat(2))
+		inodes++
+		return nil
+	})
+	return bytes, inodes, err
+}
+
+// fileSystem returns the space of the file system on which a path is; nil where it cannot be asked.
+func fileSystem(path string, at time.Time) *statsapi.FsStats {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return nil
+	}
+	block := uint64(st.Bsize)
+	return &statsapi.FsStats{
+		Time: metav1.NewTime(at), AvailableBytes: new(st.Bavail * block), CapacityBytes: new(st.Blocks * block), UsedBytes: new((st.Blocks - st.Bfree) * block),
+		Inodes: new(st.Files), InodesFree: new(st.Ffree), InodesUsed: new(st.Files - st.Ffree),
+	}
+}
+
+// within returns the stats of something that lies on a file system and takes part of it.
+func within(host *statsapi.FsStats, used size) *statsapi.FsStats {
+	if host == nil {
+		return nil
+	}
+	out := *host
+	out.UsedBytes, out.InodesUsed = new(used.bytes), new(used.inodes)
+	return &out
+}
+
+// volumes returns the stats of a pod's volumes, and what its local ones take of the node's disk.
+func (c *Collector) volumes(ctx context.Context, pod *v1.Pod, at time.Time) (out []statsapi.VolumeStats, local size) {
+	base := filepath.Join(c.cfg.RootDir, "pods", string(pod.UID), "volumes")
+	kinds, err := os.ReadDir(base)
+	if err != nil {
+		return nil, size{}
+	}
+	claims := map[string]string{}
+	for i := range pod.Spec.Volumes {
+		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
+			claims[pod.Spec.Volumes[i].Name] = claim.ClaimName
+		}
+	}
+	for _, kind := range kinds {
+		entries, err := os.ReadDir(filepath.Join(base, kind.Name()))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			dir := filepath.Join(base, kind.Name(), e.Name())
+			host := fileSystem(dir, at)
+			if host == nil || !e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
+				continue
+			}
+			v := statsapi.VolumeStats{Name: e.Name(), FsStats: *host}
+			if !mounted(dir) {
+				used := c.sizes.of(ctx, pod.UID, dir)
+				v.FsStats = *within(host, used)
+				if strings.HasSuffix(kind.Name(), "~empty-dir") {
+					local.bytes, local.inodes = local.bytes+used.bytes, local.inodes+used.inodes
+				}
+			}
+			if claim := claims[e.Name()]; claim != "" {
+				v.PVCRef = &statsapi.PVCReference{Name: claim, Namespace: pod.Namespace}
+			}
+			out = append(out, v)
+		}
+	}
+	return out, local
+}
+
+// mounted reports whether something is mounted on a directory.
+func mounted(dir string) bool {
+	var own, parent unix.Stat_t
+	return unix.Stat(dir, &own) == nil && unix.Stat(filepath.Dir(dir), &parent) == nil && own.Dev != parent.Dev
+}
+
+// logs returns what the logs of a pod, or of one of its containers, take.
+func (c *Collector) logs(ctx context.Context, pod *v1.Pod, container string) size {
+	dir := filepath.Join(c.cfg.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return size{}
+	}
+	return c.sizes.of(ctx, pod.UID, dir)
+}

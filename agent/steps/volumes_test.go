@@ -1,0 +1,202 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/generate"
+	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/plan"
+	"github.com/berthd/berth/agent/tasks"
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/status"
+)
+
+// told are the events of a pod.
+type told []string
+
+func (e *told) Pod(_ *v1.Pod, container, kind, reason, message string) {
+	*e = append(*e, strings.TrimSpace(strings.Join([]string{container, kind, reason, message}, " ")))
+}
+
+// noObjects is a node without any object.
+type noObjects struct{}
+
+func (noObjects) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) { return nil, nil }
+func (noObjects) Secret(*v1.Pod, string) (*v1.Secret, error)       { return nil, nil }
+func (noObjects) Resolve(*v1.Pod, string) (*v1.PersistentVolume, error) {
+	return nil, errors.New("PVC is not bound")
+}
+
+// passOver returns a pass over a pod with these volumes, and the tasks of the pod.
+func passOver(t *testing.T, list ...v1.Volume) *Pass {
+	t.Helper()
+	group := tasks.New(t.Context(), func() {})
+	t.Cleanup(group.Wait)
+	return &Pass{
+		Pod: &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"},
+			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main"}}, Volumes: list},
+		},
+		Tasks: group, Waiting: map[string]status.Reason{},
+	}
+}
+
+func hostPath(name string, kind v1.HostPathType, path string) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &kind}}}
+}
+
+// A volume that may come holds the pod back with an error, which is tried again; one that never will, or that is on its way, without.
+func TestVolumesEnsure(t *testing.T) {
+	git := v1.Volume{Name: "git", VolumeSource: v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{}}}
+	claim := v1.Volume{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
+	nfs := v1.Volume{Name: "nfs", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}
+	good := hostPath("good", v1.HostPathUnset, t.TempDir())
+	for _, test := range []struct {
+		name    string
+		volumes []v1.Volume
+		err     string
+		waiting string
+		events  int
+	}{
+		{"none", nil, "", "", 0},
+		{"up", []v1.Volume{good}, "", "", 0},
+		{"may come", []v1.Volume{good, claim}, "PVC is not bound", "", 1},
+		{"never comes", []v1.Volume{good, git}, "", "git-repo volume plugin has been disabled", 1},
+		{"on its way", []v1.Volume{nfs}, "", "mounting s:/", 0},
+		{"all of them", []v1.Volume{git, claim, nfs}, "PVC is not bound", "", 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("PATH", t.TempDir())
+			var events told
+			m := volumes.New(volumes.Config{RootDir: t.TempDir()}, volumes.Deps{Objects: noObjects{}, Claims: noObjects{}})
+			p := passOver(t, test.volumes...)
+			if err := m.EnsureDirs(t.Context(), p.Pod); err != nil {
+				t.Fatal(err)
+			}
+			out, err := Volumes{Manager: m, Events: &events, HostIPs: func() []string { return nil }}.Ensure(t.Context(), p)
+			if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %v, want %q", err, test.err)
+			}
+			if !strings.Contains(out.Waiting, test.waiting) || out.Halt != (test.waiting != "") || (p.Problem.Message != "") != (test.waiting != "") {
+				t.Errorf("outcome %+v, problem %+v", out, p.Problem)
+			}
+			if len(events) != test.events || slices.ContainsFunc(events, func(e string) bool { return !strings.HasPrefix(e, "Warning FailedMount ") }) {
+				t.Errorf("events %q", events)
+			}
+		})
+	}
+}
+
+// What takes long is a task, whose end is looked at once.
+func TestSlowly(t *testing.T) {
+	p := passOver(t)
+	run := make(chan error)
+	do := func(context.Context) error { return <-run }
+	for range 2 { // a task that runs is not started again
+		if ended, err := slowly(p)("v", do); ended || err != nil {
+			t.Errorf("ended %v, error %v", ended, err)
+		}
+	}
+	run <- errors.New("it failed")
+	p.Tasks.Wait()
+	p.busy, p.Ended = p.Tasks.Look()
+	if ended, err := slowly(p)("v", do); !ended || err == nil || err.Error() != "it failed" {
+		t.Errorf("ended %v, error %v", ended, err)
+	}
+	if active := p.Tasks.Active(); len(active) != 0 {
+		t.Errorf("active %v", active)
+	}
+}
+
+// A pod that ends does not wait for a mount that hangs, but for no mount being made any more.
+func TestVolumesRemove(t *testing.T) {
+	m := volumes.New(volumes.Config{RootDir: t.TempDir()}, volumes.Deps{Objects: noObjects{}})
+	p := passOver(t)
+	ended := false
+	slow := slowly(p)
+	if _, err := slow("v", func(ctx context.Context) error {
+		<-ctx.Done()
+		ended = true
+		return ctx.Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(p.Tasks.Active(), ofContainer) {
+		t.Errorf("containers wait for %v", p.Tasks.Active())
+	}
+	if _, err := (Volumes{Manager: m}).Remove(t.Context(), p); err != nil || !ended {
+		t.Errorf("error %v; the task has ended: %v", err, ended)
+	}
+}
+
+func TestGroupsOf(t *testing.T) {
+	p := passOver(t, hostPath("a", "", "/"), hostPath("b", "", "/"), hostPath("c", "", "/"), hostPath("d", "", "/"))
+	got := groupsOf(p.Pod, volumes.Mounts{"a": {Group: 7}, "b": {}, "c": {Group: 5}, "d": {Group: 7}})
+	if !slices.Equal(got, []int64{7, 5}) {
+		t.Errorf("groups %v", got)
+	}
+}
+
+// store is an image store that has some images and notes what it is asked for.
+type store struct {
+	has  map[string]string
+	asks []string
+}
+
+func (s *store) Ensure(_ context.Context, req images.Request) images.Result {
+	s.asks = append(s.asks, fmt.Sprintf("%s%s %s %s %d", req.Container, req.Volume, req.Image, req.Policy, req.Attempt))
+	if ref := s.has[req.Image]; ref != "" {
+		return images.Result{Ready: true, Image: generate.Image{Ref: ref}}
+	}
+	return images.Result{Reason: images.ReasonBackOff, Message: "no " + req.Image}
+}
+
+// Images of volumes are asked for when a container that mounts them starts, and hold back that container only.
+func TestImageVolumes(t *testing.T) {
+	image := func(name, reference string) v1.Volume {
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: reference, PullPolicy: v1.PullAlways}}}
+	}
+	mounting := func(name string, mounts ...string) *v1.Container {
+		c := &v1.Container{Name: name}
+		for _, m := range mounts {
+			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: m})
+		}
+		return c
+	}
+	p := passOver(t, image("good", "img:1"), image("bad", "img:2"), image("unused", "img:3"), hostPath("other", "", "/"))
+	p.Sandbox = &runtimeapi.PodSandboxStatus{Metadata: &runtimeapi.PodSandboxMetadata{Attempt: 4}}
+	p.Images = map[string]images.Result{}
+	for _, c := range []*v1.Container{mounting("a", "good", "good"), mounting("b", "good", "bad"), mounting("c", "other")} {
+		p.Actions.Start = append(p.Actions.Start, plan.Start{Container: c})
+		p.Images[c.Name] = images.Result{Ready: true}
+	}
+	s := &store{has: map[string]string{"img:1": "sha256:1"}}
+	why := ""
+	step := ImageVolumes{Images: s, Supported: func() string { return why }}
+	out, err := step.Ensure(t.Context(), p)
+	if err != nil || out.Waiting != "volume bad: ImagePullBackOff: no img:2" || out.Halt {
+		t.Errorf("outcome %+v, %v", out, err)
+	}
+	if want := []string{"good img:1 Always 4", "bad img:2 Always 4"}; !slices.Equal(s.asks, want) {
+		t.Errorf("asked for %q, want %q", s.asks, want)
+	}
+	if m := p.Volumes["good"]; !m.ReadOnly || m.Image.GetImage() != "sha256:1" || m.Image.GetUserSpecifiedImage() != "img:1" || m.HostPath != "" || len(p.Volumes) != 1 {
+		t.Errorf("volumes %+v", p.Volumes)
+	}
+	if len(p.Images) != 2 || !p.Images["a"].Ready || !p.Images["c"].Ready || p.Waiting["b"] != (status.Reason{Reason: "ImagePullBackOff", Message: "no img:2"}) || len(p.Waiting) != 1 {
+		t.Errorf("images %+v, waiting %+v", p.Images, p.Waiting)
+	}
+	s.asks, why = nil, "the runtime is old"
+	if _, err := step.Ensure(t.Context(), p); err != nil || s.asks != nil || p.Waiting["a"] != (status.Reason{Reason: "CreateContainerConfigError", Message: `volume "good": the runtime is old`}) {
+		t.Errorf("asked for %q, waiting %+v, %v", s.asks, p.Waiting, err)
+	}
+}

@@ -1,0 +1,217 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	grpccodes "google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sink is a collector in this process.
+type sink struct {
+	collector.UnimplementedTraceServiceServer
+	mu    sync.Mutex
+	spans []*spans.Span
+	names []string // of the resources
+}
+
+func (s *sink) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, of := range r.GetResourceSpans() {
+		for _, a := range of.GetResource().GetAttributes() {
+			s.names = append(s.names, a.GetKey()+"="+a.GetValue().GetStringValue())
+		}
+		for _, in := range of.GetScopeSpans() {
+			s.spans = append(s.spans, in.GetSpans()...)
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// find returns the span of a name.
+func (s *sink) find(t *testing.T, name string) *spans.Span {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, span := range s.spans {
+		if span.GetName() == name {
+			return span
+		}
+	}
+	t.Fatalf("no span %s", name)
+	return nil
+}
+
+// serve serves gRPC until the test ends, and returns the address.
+func serve(t *testing.T, register func(*grpc.Server)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	register(server)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l)
+	}()
+	t.Cleanup(func() {
+		server.Stop()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// runtime is a container runtime that says its version.
+type runtime struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+}
+
+func (runtime) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "fake"}, nil
+}
+
+// ListContainers fails with words that nobody else is to hear.
+func (runtime) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	return nil, status.Error(grpccodes.PermissionDenied, "denied: hunter2")
+}
+
+// A pass, its step and the step's call to the runtime are one trace, with the kubelet's names and attributes.
+func TestSpans(t *testing.T) {
+	s := &sink{}
+	endpoint := serve(t, func(server *grpc.Server) { collector.RegisterTraceServiceServer(server, s) })
+	cri := serve(t, func(server *grpc.Server) { runtimeapi.RegisterRuntimeServiceServer(server, runtime{}) })
+	tr, err := New(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &endpoint, SamplingRatePerMillion: ptr.To[int32](1000000)}, "node-a", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(cri, append(tr.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "u"}}
+	ctx, endPass := tr.Pass(t.Context(), "syncPod", "sync", pod)
+	inside, endStep := tr.Step(ctx, "sandbox")
+	if _, err := runtimeapi.NewRuntimeServiceClient(conn).Version(inside, &runtimeapi.VersionRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runtimeapi.NewRuntimeServiceClient(conn).ListContainers(inside, &runtimeapi.ListContainersRequest{}); status.Code(err) != grpccodes.PermissionDenied {
+		t.Fatal(err)
+	}
+	endStep(errors.New("no network"))
+	endPass(nil)
+	if err := tr.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	pass, step, call := s.find(t, "syncPod"), s.find(t, "sandbox"), s.find(t, "runtime.v1.RuntimeService/Version")
+	if string(step.GetParentSpanId()) != string(pass.GetSpanId()) || string(call.GetParentSpanId()) != string(step.GetSpanId()) || len(pass.GetParentSpanId()) > 0 {
+		t.Errorf("they are not within each other: %v %v %v", pass, step, call)
+	}
+	if step.GetStatus().GetCode() != spans.Status_STATUS_CODE_ERROR || step.GetStatus().GetMessage() != "no network" || pass.GetStatus().GetCode() == spans.Status_STATUS_CODE_ERROR {
+		t.Errorf("their ends are %v and %v", step.GetStatus(), pass.GetStatus())
+	}
+	if failed := s.find(t, "runtime.v1.RuntimeService/ListContainers"); failed.GetStatus().GetCode() != spans.Status_STATUS_CODE_ERROR || strings.Contains(failed.String(), "hunter2") {
+		t.Errorf("a call that failed: %v", failed)
+	}
+	var attributes []string
+	for _, a := range pass.GetAttributes() {
+		attributes = append(attributes, a.GetKey()+"="+a.GetValue().GetStringValue())
+	}
+	slices.Sort(attributes)
+	if want := "k8s.namespace.name=n k8s.pod.name=p k8s.pod.uid=u k8s.pod.update_type=sync k8s.pod=n/p"; strings.Join(attributes, " ") != want {
+		t.Errorf("the attributes are %v", attributes)
+	}
+	if !slices.Contains(s.names, "service.name=kubelet") || !slices.Contains(s.names, "host.name=node-a") {
+		t.Errorf("they come from %v", s.names)
+	}
+}
+
+// Without a rate nothing is sampled, and without a config there is nothing at all.
+func TestOff(t *testing.T) {
+	s := &sink{}
+	endpoint := serve(t, func(server *grpc.Server) { collector.RegisterTraceServiceServer(server, s) })
+	unsampled, err := New(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &endpoint}, "node-a", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, err := New(t.Context(), nil, "node-a", nil)
+	if err != nil || off != nil || len(off.DialOptions()) != 0 {
+		t.Fatalf("no config: %v %v", off, err)
+	}
+	for _, tr := range []*Tracing{unsampled, off} {
+		ctx, end := tr.Pass(t.Context(), "syncPod", "sync", &v1.Pod{})
+		_, endStep := tr.Step(ctx, "sandbox")
+		endStep(errors.New("no network"))
+		end(nil)
+		if err := tr.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.spans) > 0 {
+		t.Errorf("spans were sent: %v", s.spans)
+	}
+	if allocs := testing.AllocsPerRun(100, func() {
+		ctx, end := off.Pass(context.Background(), "syncPod", "sync", nil)
+		_, endStep := off.Step(ctx, "sandbox")
+		endStep(nil)
+		end(nil)
+	}); allocs > 0 {
+		t.Errorf("a pass that nobody traces allocates %v times", allocs)
+	}
+}
+
+// A collector that is away holds nobody up, and is told of once.
+func TestCollectorAway(t *testing.T) {
+	var log strings.Builder
+	var mu sync.Mutex
+	logger := slog.New(slog.NewTextHandler(writer(func(p []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		log.Write(p)
+	}), nil))
+	tr, err := New(t.Context(), &tracingapi.TracingConfiguration{Endpoint: ptr.To("127.0.0.1:1"), SamplingRatePerMillion: ptr.To[int32](1000000)}, "node-a", logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, end := tr.Pass(t.Context(), "syncPod", "sync", &v1.Pod{})
+	end(nil)
+	_ = tr.Close(t.Context())
+	c := &complaints{log: logger}
+	c.Handle(errors.New("one"))
+	c.Handle(errors.New("two"))
+	mu.Lock()
+	defer mu.Unlock()
+	if text := log.String(); strings.Count(text, "err=one") != 1 || strings.Contains(text, "two") {
+		t.Errorf("the log is %s", text)
+	}
+}
+
+type writer func(p []byte)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(p)
+	return len(p), nil
+}

@@ -1,0 +1,170 @@
+package volumes
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/berthd/berth/agent/volumes/csi"
+)
+
+// Annotations of PersistentVolumes, as the API documents them.
+const (
+	// annotationGID is a group that every pod with the volume gets.
+	annotationGID = "pv.beta.kubernetes.io/gid"
+	// annotationMountOptions is spec.mountOptions as it was before it was a field, separated by commas.
+	annotationMountOptions = "volume.beta.kubernetes.io/mount-options"
+)
+
+// claim brings up the PersistentVolume behind a claim. What a pod has up it keeps, like the content of a ConfigMap, also when the manifests of claim or
+// volume are gone, bad or not read yet.
+func (b *bringUp) claim(volume string, ref *v1.PersistentVolumeClaimVolumeSource) (Mount, bool, error) {
+	had := b.recall(volume)
+	pv, err := b.behind(volume, ref.ClaimName)
+	if err != nil && !errors.Is(err, ErrUnderWay) {
+		err = &classified{text: fmt.Sprintf("error processing PVC %s/%s: %v", b.pod.Namespace, ref.ClaimName, err), class: ErrUnprocessed}
+	}
+	if had != nil && (err != nil || pv.Name != had.Name) && b.isMounted(had) {
+		mount, up, upErr := b.persistent(had, ref.ReadOnly)
+		return mount, up, errors.Join(err, upErr)
+	}
+	if err != nil {
+		return Mount{}, false, err
+	}
+	mount, up, err := b.persistent(pv, ref.ReadOnly)
+	if up && !equality.Semantic.DeepEqual(pv, had) {
+		err = b.remember(volume, pv)
+	}
+	return mount, up && err == nil, err
+}
+
+// claimRecord is the file in which a pod keeps what is behind one of its claims.
+func claimRecord(volume string) string { return "plugins/" + pluginClaim + "/" + volume + ".json" }
+
+// remember notes which volume the pod has behind a claim.
+func (b *bringUp) remember(volume string, pv *v1.PersistentVolume) error {
+	data, err := json.Marshal(pv)
+	if err != nil {
+		return err
+	}
+	name := claimRecord(volume)
+	if err := b.root.MkdirAll(filepath.Dir(name), dirMode); err != nil {
+		return err
+	}
+	if err := b.root.WriteFile(name+".tmp", data, 0o600); err != nil {
+		return err
+	}
+	return b.root.Rename(name+".tmp", name)
+}
+
+// recall returns the volume that the pod has behind a claim, nil where it has none yet.
+func (b *bringUp) recall(volume string) *v1.PersistentVolume {
+	data, err := b.root.ReadFile(claimRecord(volume))
+	if err != nil {
+		return nil
+	}
+	pv := &v1.PersistentVolume{}
+	if err := json.Unmarshal(data, pv); err != nil || checkName("PersistentVolume", pv.Name) != nil {
+		return nil
+	}
+	return pv
+}
+
+// isMounted says whether the pod has the volume up, without bringing it up.
+func (b *bringUp) isMounted(pv *v1.PersistentVolume) bool {
+	up := true // a hostPath is
+	var err error
+	switch {
+	case pv.Spec.Local != nil:
+		up, err = (&localVolume{name: pv.Name}).isUp(b)
+	case pv.Spec.NFS != nil:
+		up, err = inMountTable(filepath.Join(b.path, (&nfsMount{name: pv.Name}).dir()))
+	case pv.Spec.CSI != nil:
+		up, _, err = b.m.csi.IsUp(csi.Persistent(b.pod, pv, false, nil))
+	}
+	return err == nil && up
+}
+
+// behind returns the volume that a claim is bound to, if containers can have it the way that they want it.
+func (b *bringUp) behind(volume, claim string) (*v1.PersistentVolume, error) {
+	if b.m.deps.Claims == nil {
+		return nil, fmt.Errorf("persistentvolumeclaim %q not found", claim)
+	}
+	pv, err := b.m.deps.Claims.Resolve(b.pod, claim)
+	if err != nil {
+		return nil, err
+	}
+	mode := v1.PersistentVolumeFilesystem
+	if pv.Spec.VolumeMode != nil {
+		mode = *pv.Spec.VolumeMode
+	}
+	for container := range containers(&b.pod.Spec) {
+		if mode != v1.PersistentVolumeFilesystem && slices.ContainsFunc(container.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume }) {
+			return nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", volume, mode)
+		}
+		if mode != v1.PersistentVolumeBlock && slices.ContainsFunc(container.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume }) {
+			return nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode)
+		}
+	}
+	if mode == v1.PersistentVolumeBlock {
+		return nil, fmt.Errorf("volume %q has volumeMode Block: raw block volumes are not supported on this node", pv.Name)
+	}
+	return pv, nil
+}
+
+// persistent brings up a PersistentVolume. Its directory has the volume's own name, as a kubelet has it: a pod that mounts one claim twice mounts one
+// directory.
+func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool) (Mount, bool, error) {
+	mount, up, err := b.source(pv, readOnly)
+	if group, err := strconv.ParseInt(pv.Annotations[annotationGID], 10, 32); err == nil && group > 0 {
+		mount.Group = group
+	}
+	return mount, up, err
+}
+
+func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool) (Mount, bool, error) {
+	if kind, why := RefusedVolume(&pv.Spec.PersistentVolumeSource); why != "" {
+		return Mount{}, false, unsupported("PersistentVolume %q: spec.%s: %s", pv.Name, kind, why)
+	}
+	if err := checkName("PersistentVolume", pv.Name); err != nil {
+		return Mount{}, false, err
+	}
+	switch source := &pv.Spec.PersistentVolumeSource; {
+	case source.HostPath != nil:
+		err := checkHostPath(source.HostPath)
+		return Mount{HostPath: source.HostPath.Path, ReadOnly: readOnly}, err == nil, err
+	case source.NFS != nil:
+		return b.nfs(nfsMount{name: pv.Name, server: source.NFS.Server, export: source.NFS.Path, readOnly: readOnly, options: mountOptions(pv)})
+	case source.CSI != nil:
+		return b.csi(csi.Persistent(b.pod, pv, readOnly, mountOptions(pv)))
+	default:
+		return b.local(&localVolume{
+			name: pv.Name, path: source.Local.Path, fsType: value(source.Local.FSType), readOnly: readOnly, options: mountOptions(pv),
+		})
+	}
+}
+
+// mountOptions returns the options with which a PersistentVolume is mounted.
+func mountOptions(pv *v1.PersistentVolume) []string {
+	options := slices.Clone(pv.Spec.MountOptions)
+	for option := range strings.SplitSeq(pv.Annotations[annotationMountOptions], ",") {
+		if option = strings.TrimSpace(option); option != "" && !slices.Contains(options, option) {
+			options = append(options, option)
+		}
+	}
+	return options
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,114 @@
+package csi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// dirMode and dataMode are the modes of the node's own directories and files.
+const (
+	dirMode  = 0o750
+	dataMode = 0o600
+)
+
+// record is what vol_data.json says of a volume; the names are the kubelet's.
+type record struct {
+	Volume     string `json:"specVolID,omitempty"`
+	Handle     string `json:"volumeHandle"`
+	Driver     string `json:"driverName"`
+	Node       string `json:"nodeName,omitempty"`
+	Attachment string `json:"attachmentID,omitempty"`
+	Lifecycle  string `json:"volumeLifecycleMode,omitempty"`
+}
+
+func (n *Node) recordOf(v *Volume) record {
+	r := record{
+		Volume: v.Name, Handle: v.Handle, Driver: v.Driver, Node: n.cfg.NodeName, Attachment: AttachmentName(v.Handle, v.Driver, n.cfg.NodeName),
+		Lifecycle: "Persistent",
+	}
+	if v.Inline {
+		r.Lifecycle = "Ephemeral"
+	}
+	return r
+}
+
+// readRecord reads the vol_data.json in a directory; nil where there is none.
+func readRecord(dir string) (*record, error) {
+	data, err := os.ReadFile(filepath.Join(dir, dataFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	r := &record{}
+	if err == nil {
+		err = json.Unmarshal(data, r)
+	}
+	if err == nil {
+		err = errors.Join(checkName(r.Driver))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what volume is at %s: %w", dir, err)
+	}
+	return r, nil
+}
+
+// writeRecord writes vol_data.json, all at once, unless it says the same already.
+func writeRecord(dir string, r record) error {
+	if have, err := readRecord(dir); err == nil && have != nil && *have == r {
+		return nil
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, dataFile), data)
+}
+
+func writeFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".tmp", data, dataMode); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// progress is how far a volume came: the content of the file "ready".
+type progress struct {
+	// Up says that the volume was published and given to its group; else that this was begun.
+	Up bool `json:"up"`
+	// Boot is the run of the machine in which that was, by the kernel's name for it.
+	Boot string `json:"boot"`
+	// Mounted says that something was mounted there: without it the volume is not up any more.
+	Mounted bool `json:"mounted,omitempty"`
+	// Republish says that the driver wants to be asked again from time to time.
+	Republish bool `json:"republish,omitempty"`
+	// Attached says that a controller attached the volume.
+	Attached bool `json:"attached,omitempty"`
+}
+
+func readProgress(path string) *progress {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	p := &progress{}
+	if json.Unmarshal(data, p) != nil {
+		return nil
+	}
+	return p
+}
+
+// boot names this run of the machine; empty where the kernel does not say.
+func boot() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

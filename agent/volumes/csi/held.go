@@ -1,0 +1,145 @@
+package csi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// held returns the volumes of a pod that are on record, by the names of their directories.
+func (n *Node) held(uid types.UID) (map[string]*record, error) {
+	entries, err := os.ReadDir(filepath.Join(n.podDir(uid), "volumes", pluginDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for volumes of CSI drivers of pod %s: %w", uid, err)
+	}
+	out := map[string]*record{}
+	for _, entry := range entries {
+		r, err := readRecord(n.volumeDir(uid, entry.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			out[entry.Name()] = r
+		}
+	}
+	return out, nil
+}
+
+// pods returns the pods that have a directory.
+func (n *Node) pods() ([]types.UID, error) {
+	entries, err := os.ReadDir(filepath.Join(n.cfg.RootDir, "pods"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []types.UID
+	for _, entry := range entries {
+		out = append(out, types.UID(entry.Name()))
+	}
+	return out, err
+}
+
+// hasOthers says whether anything but one volume of one pod has the driver's volume.
+func (n *Node) hasOthers(uid types.UID, name string, r *record) (bool, error) {
+	uids, err := n.pods()
+	if err != nil {
+		return false, err
+	}
+	for _, other := range uids {
+		held, err := n.held(other)
+		if err != nil {
+			return false, err
+		}
+		for at, have := range held {
+			if (other != uid || at != name) && have.Driver == r.Driver && have.Handle == r.Handle {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// recall finds on the disk which volumes are in use that were attached.
+func (n *Node) recall() {
+	uids, err := n.pods()
+	if err != nil {
+		n.deps.Logger.Warn("volumes of CSI drivers in use not found", "err", err)
+	}
+	for _, uid := range uids {
+		held, err := n.held(uid)
+		if err != nil {
+			n.deps.Logger.Warn("volumes of CSI drivers in use not found", "err", err)
+		}
+		for name, r := range held {
+			p := readProgress(filepath.Join(n.podDir(uid), "plugins", pluginDir, name, readyFile))
+			// Of what a kubelet left, or what was only begun, it is not known whether it was attached: to say so does no harm.
+			if r.Lifecycle != "Ephemeral" && (p == nil || p.Attached || !p.Up) {
+				n.setUsed(uid, uniqueName(r.Driver, r.Handle))
+			}
+		}
+	}
+}
+
+// use notes that a pod wants a volume that has to be attached.
+func (n *Node) use(uid types.UID, volume v1.UniqueVolumeName) {
+	if n.setUsed(uid, volume) {
+		n.deps.Changed()
+	}
+}
+
+func (n *Node) setUsed(uid types.UID, volume v1.UniqueVolumeName) (news bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.inUse[uid][volume] {
+		return false
+	}
+	if n.inUse[uid] == nil {
+		n.inUse[uid] = map[v1.UniqueVolumeName]bool{}
+	}
+	n.inUse[uid][volume] = true
+	return true
+}
+
+// Forget notes that a pod wants no volumes any more; those that it still has stay in use until they are down.
+func (n *Node) Forget(uid types.UID) {
+	if held, err := n.held(uid); err == nil && len(held) == 0 {
+		n.release(uid)
+	}
+}
+
+func (n *Node) release(uid types.UID) {
+	n.mu.Lock()
+	had := len(n.inUse[uid]) > 0
+	delete(n.inUse, uid)
+	n.mu.Unlock()
+	if had {
+		n.deps.Changed()
+	}
+}
+
+// InUse returns the volumes that need attaching and that pods of this node want or have: a controller must not detach those.
+func (n *Node) InUse() []v1.UniqueVolumeName {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := map[v1.UniqueVolumeName]bool{}
+	for _, volumes := range n.inUse {
+		maps.Copy(all, volumes)
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// Users returns the pods that want or have a volume that needs attaching.
+func (n *Node) Users() []types.UID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.inUse))
+}

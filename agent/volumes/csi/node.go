@@ -1,0 +1,179 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config is what a [Node] is told once.
+type Config struct {
+	// RootDir is the kubelet's root directory, an absolute path.
+	RootDir string
+	// NodeName is the node's.
+	NodeName string
+}
+
+// Deps are what a [Node] works with. An error of Object, Token or Attached may be one of the caller's own, such as that the answer is on its way: it is
+// passed on.
+type Deps struct {
+	Drivers *Drivers
+	// Object returns the CSIDriver object of a pod's driver. A pod for which nobody has such objects gets [Unknown].
+	Object func(pod *v1.Pod, driver string) (*storagev1.CSIDriver, error)
+	// Secret returns what a Secret holds.
+	Secret func(ctx context.Context, pod *v1.Pod, ref *v1.SecretReference) (map[string][]byte, error)
+	// Token returns a token of the pod's service account for an audience, and when it ends.
+	Token func(pod *v1.Pod, ask storagev1.TokenRequest) (token string, expires time.Time, err error)
+	// Attached returns nil once a volume that needs it is attached; nil where nobody attaches for this pod.
+	Attached func(pod *v1.Pod, volume v1.UniqueVolumeName) error
+	// Attachment returns what the attacher has to tell the driver; attachment is the VolumeAttachment's name.
+	Attachment func(ctx context.Context, pod *v1.Pod, attachment string) (map[string]string, error)
+	// IsMounted says whether something is mounted on a path, without looking at what it is; fs.ErrNotExist where there is no such path. Unmount unmounts it.
+	IsMounted func(path string) (bool, error)
+	Unmount   func(path string) error
+	// Changed is called when the volumes in use are others; nil for nobody.
+	Changed func()
+	Logger  *slog.Logger
+}
+
+// Unknown returns the CSIDriver of a driver that nobody has told of: it has both kinds of volumes, and nothing is attached for it.
+func Unknown(driver string) *storagev1.CSIDriver {
+	no := false
+	o := &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
+		AttachRequired: &no, VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
+	}}
+	o.Name = driver
+	return o
+}
+
+// Node brings up and takes down volumes. Make it with [NewNode].
+type Node struct {
+	cfg  Config
+	deps Deps
+	boot string
+	// locks has a channel of one for each volume, by its unique name: who has put something in may have the driver work on it.
+	locks sync.Map
+
+	mu sync.Mutex
+	// inUse are the volumes that need attaching and that pods want or have.
+	inUse map[types.UID]map[v1.UniqueVolumeName]bool
+	// staged are the volumes that this process has had staged.
+	staged map[v1.UniqueVolumeName]bool
+}
+
+// NewNode returns a Node. It reads from the disk which volumes are in use.
+func NewNode(cfg Config, deps Deps) *Node {
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Changed == nil {
+		deps.Changed = func() {}
+	}
+	if abs, err := filepath.Abs(cfg.RootDir); err == nil {
+		cfg.RootDir = abs
+	}
+	n := &Node{cfg: cfg, deps: deps, boot: boot(), inUse: map[types.UID]map[v1.UniqueVolumeName]bool{}, staged: map[v1.UniqueVolumeName]bool{}}
+	n.recall()
+	return n
+}
+
+// IsUp says whether a volume is up, and when it was last published. It asks the disk, not the driver. A volume that a kubelet brought up is.
+func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
+	mounted, err := n.deps.IsMounted(n.Target(v))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, time.Time{}, nil
+	}
+	if err != nil {
+		return false, time.Time{}, fmt.Errorf("look for volume %q: %w", v.Name, err)
+	}
+	p := readProgress(n.readyPath(v))
+	if p == nil {
+		r, err := readRecord(n.volumeDir(v.Pod.UID, v.Name))
+		return err == nil && r != nil && mounted && r.Handle == v.Handle && r.Driver == v.Driver, time.Now(), err
+	}
+	if info, err := os.Stat(n.readyPath(v)); err == nil {
+		published = info.ModTime()
+	}
+	return p.Up && p.Boot == n.boot && (mounted || !p.Mounted), published, nil
+}
+
+// Again returns when a volume that is up is to be published again; zero for never.
+func (n *Node) Again(v *Volume) time.Time {
+	p := readProgress(n.readyPath(v))
+	info, err := os.Stat(n.readyPath(v))
+	if p == nil || err != nil || !p.Republish {
+		return time.Time{}
+	}
+	return info.ModTime().Add(republishPeriod)
+}
+
+// Prepare gathers from memory what a driver is told of the volume, and says why it cannot be brought up now.
+func (n *Node) Prepare(v *Volume) error {
+	if err := errors.Join(checkName(v.Driver), checkName(v.Name)); err != nil {
+		return err
+	}
+	object, err := n.deps.Object(v.Pod, v.Driver)
+	if err != nil {
+		return err
+	}
+	v.object = object
+	if err := v.checkMode(); err != nil {
+		return fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to determine volume lifecycle mode: %w", err)
+	}
+	if v.needsAttaching() {
+		n.use(v.Pod.UID, v.UniqueName())
+		if err := n.deps.Attached(v.Pod, v.UniqueName()); err != nil {
+			return err
+		}
+		v.attached = true
+	}
+	if _, err := n.deps.Drivers.Get(v.Driver); err != nil {
+		return fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)
+	}
+	v.tokens, err = n.tokens(v)
+	return err
+}
+
+// tokens returns the tokens that the driver asks for, as it gets them: a JSON object by audience.
+func (n *Node) tokens(v *Volume) (string, error) {
+	if v.object == nil || len(v.object.Spec.TokenRequests) == 0 {
+		return "", nil
+	}
+	type token struct {
+		Token   string    `json:"token"`
+		Expires time.Time `json:"expirationTimestamp"`
+	}
+	all := map[string]token{}
+	for _, ask := range v.object.Spec.TokenRequests {
+		text, expires, err := n.deps.Token(v.Pod, ask)
+		if err != nil {
+			return "", fmt.Errorf("get a token of service account %s/%s for CSI driver %s: %w", v.Pod.Namespace, v.Pod.Spec.ServiceAccountName, v.Driver, err)
+		}
+		all[ask.Audience] = token{Token: text, Expires: expires}
+	}
+	data, err := json.Marshal(all)
+	return string(data), err
+}
+
+// lock keeps everybody else away from a volume until unlock is called.
+func (n *Node) lock(ctx context.Context, volume v1.UniqueVolumeName) (unlock func(), err error) {
+	entry, _ := n.locks.LoadOrStore(volume, make(chan struct{}, 1))
+	turn, _ := entry.(chan struct{})
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,176 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Up has the driver stage and publish a volume that Prepare let pass, also one that is published already. own says that its files are still to be given to the
+// pod's fsGroup. [Node.Done] ends what Up began.
+func (n *Node) Up(ctx context.Context, v *Volume) (own bool, err error) {
+	driver, err := n.deps.Drivers.Get(v.Driver)
+	if err != nil {
+		return false, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)
+	}
+	c, err := n.deps.Drivers.connect(driver)
+	if err != nil {
+		return false, err
+	}
+	defer c.close()
+	can, err := c.capabilities(ctx)
+	if err != nil {
+		return false, fmt.Errorf("kubernetes.io/csi: ask CSI driver %s what it can do: %w", v.Driver, err)
+	}
+	unlock, err := n.lock(ctx, v.UniqueName())
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	context, err := n.publishContext(ctx, v)
+	if err != nil {
+		return false, err
+	}
+	// From here on the driver may have made something: the record sees to it that it is asked to take that back.
+	if err := writeRecord(n.volumeDir(v.Pod.UID, v.Name), n.recordOf(v)); err != nil {
+		return false, fmt.Errorf("kubernetes.io/csi: save volume info: %w", err)
+	}
+	up, _, err := n.IsUp(v)
+	if err != nil {
+		return false, err
+	}
+	if !up {
+		if err := n.note(v, progress{}); err != nil {
+			return false, err
+		}
+	}
+	call := &call{n: n, c: c, v: v, capability: v.capability(can), context: context}
+	if can[stages] && !v.Inline && !up {
+		if err := call.stage(ctx); err != nil {
+			return false, fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed: %w", err)
+		}
+	}
+	if can[stages] && !v.Inline {
+		call.staging = filepath.Join(n.stageDir(v.Driver, v.Handle), stagedName)
+	}
+	if err := call.publish(ctx); err != nil {
+		return false, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed: %w", err)
+	}
+	return !up && v.GroupWanted() && !can[mountsWithGroup], nil
+}
+
+// Done notes that a volume is up and its files are the group's.
+func (n *Node) Done(v *Volume) error {
+	mounted, err := n.deps.IsMounted(n.Target(v))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("CSI driver %s has published nothing at %s", v.Driver, n.Target(v))
+	}
+	if err != nil {
+		return err
+	}
+	return n.note(v, progress{Up: true, Mounted: mounted, Republish: v.republishes(), Attached: v.attached})
+}
+
+// note writes how far a volume came.
+func (n *Node) note(v *Volume, p progress) error {
+	p.Boot = n.boot
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return writeFile(n.readyPath(v), data)
+}
+
+// publishContext is what the attacher has to tell the driver.
+func (n *Node) publishContext(ctx context.Context, v *Volume) (map[string]string, error) {
+	if !v.attached {
+		return nil, nil
+	}
+	return n.deps.Attachment(ctx, v.Pod, AttachmentName(v.Handle, v.Driver, n.cfg.NodeName))
+}
+
+// call is what the requests of one Up share.
+type call struct {
+	n          *Node
+	c          *client
+	v          *Volume
+	capability *csiapi.VolumeCapability
+	context    map[string]string
+	// staging is where the volume is staged; empty where it is not.
+	staging string
+}
+
+// stage has the driver stage the volume, once in a process's life: it stays so for all pods.
+func (c *call) stage(ctx context.Context) error {
+	n, v := c.n, c.v
+	dir := n.stageDir(v.Driver, v.Handle)
+	if r, err := readRecord(dir); n.isStaged(v.UniqueName()) && r != nil && err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(dir, stagedName), dirMode); err != nil {
+		return err
+	}
+	if err := writeRecord(dir, record{Handle: v.Handle, Driver: v.Driver}); err != nil {
+		return err
+	}
+	secrets, err := n.secrets(ctx, v, v.StageSecret)
+	if err != nil {
+		return err
+	}
+	_, err = bounded(ctx, func(ctx context.Context) (*csiapi.NodeStageVolumeResponse, error) {
+		return c.c.node.NodeStageVolume(ctx, &csiapi.NodeStageVolumeRequest{
+			VolumeId: v.Handle, PublishContext: c.context, StagingTargetPath: filepath.Join(dir, stagedName), VolumeCapability: c.capability,
+			Secrets: secrets, VolumeContext: v.Attributes,
+		})
+	})
+	if err != nil {
+		return err
+	}
+	n.setStaged(v.UniqueName(), true)
+	return nil
+}
+
+// publish has the driver publish the volume. The driver makes the last directory of the path itself.
+func (c *call) publish(ctx context.Context) error {
+	n, v := c.n, c.v
+	secrets, err := n.secrets(ctx, v, v.PublishSecret)
+	if err != nil {
+		return err
+	}
+	if v.tokens != "" && v.tokensInSecrets() {
+		if secrets == nil {
+			secrets = map[string]string{}
+		}
+		secrets[tokensKey] = v.tokens
+	}
+	_, err = bounded(ctx, func(ctx context.Context) (*csiapi.NodePublishVolumeResponse, error) {
+		return c.c.node.NodePublishVolume(ctx, &csiapi.NodePublishVolumeRequest{
+			VolumeId: v.Handle, PublishContext: c.context, StagingTargetPath: c.staging, TargetPath: n.Target(v), VolumeCapability: c.capability,
+			Readonly: v.ReadOnly, Secrets: secrets, VolumeContext: v.attributes(),
+		})
+	})
+	return err
+}
+
+// secrets returns what a driver logs in with.
+func (n *Node) secrets(ctx context.Context, v *Volume, ref *v1.SecretReference) (map[string]string, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	data, err := n.deps.Secret(ctx, v.Pod, ref)
+	if err != nil {
+		return nil, fmt.Errorf("fetching NodePublishSecretRef %s/%s failed: %w", ref.Namespace, ref.Name, err)
+	}
+	out := make(map[string]string, len(data))
+	for k, b := range data {
+		out[k] = string(b)
+	}
+	return out, nil
+}

@@ -1,0 +1,105 @@
+package volumes
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/mount-utils"
+)
+
+// Every kind of volume that the API knows is made or refused, and not both. A new release's kind fails this until somebody has looked at it.
+func TestEveryKindIsMadeOrRefused(t *testing.T) {
+	known := map[string]bool{}
+	for _, source := range []any{v1.VolumeSource{}, v1.PersistentVolumeSource{}} {
+		for i := range reflect.TypeOf(source).NumField() {
+			kind := fieldName(reflect.TypeOf(source).Field(i))
+			known[kind] = true
+			if made, why := slices.Contains(madeHere(), kind), refused()[kind]; made == (why != "") {
+				t.Errorf("%s is made: %v, refused: %q", kind, made, why)
+			}
+		}
+	}
+	for _, kind := range madeHere() {
+		if !known[kind] {
+			t.Errorf("%s is made and not known", kind)
+		}
+	}
+	for kind := range refused() {
+		if !known[kind] {
+			t.Errorf("%s is refused and not known", kind)
+		}
+	}
+}
+
+// No kind of volume, and no kind of projection, is ever silently left out: it is up, or its name is in an error.
+func TestNoKindIsIgnored(t *testing.T) {
+	check := func(t *testing.T, kind string, source v1.VolumeSource) {
+		t.Helper()
+		m := testManager(t.TempDir(), newStore(), mount.NewFakeMounter(nil))
+		pod := testPod(v1.Volume{Name: "v", VolumeSource: source})
+		must(t, m.EnsureDirs(t.Context(), pod))
+		mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+		_, up := mounts["v"]
+		if kind != "image" && up == (len(Failures(err)) == 1) { // the runtime mounts images, and step "image volumes" has them
+			t.Errorf("up: %v, error: %v", up, err)
+		}
+		if _, why := Refused(&source); (why != "") != errors.Is(err, ErrUnsupported) && !slices.Contains([]string{"serviceAccountToken", "clusterTrustBundle", "podCertificate"}, kind) {
+			t.Errorf("refused because of %q, and the error is %v", why, err)
+		}
+	}
+	for i := range reflect.TypeFor[v1.VolumeSource]().NumField() {
+		var source v1.VolumeSource
+		field := reflect.ValueOf(&source).Elem().Field(i)
+		field.Set(reflect.New(field.Type().Elem()))
+		kind := fieldName(reflect.TypeFor[v1.VolumeSource]().Field(i))
+		t.Run(kind, func(t *testing.T) { check(t, kind, source) })
+	}
+	for i := range reflect.TypeFor[v1.VolumeProjection]().NumField() {
+		var projection v1.VolumeProjection
+		field := reflect.ValueOf(&projection).Elem().Field(i)
+		field.Set(reflect.New(field.Type().Elem()))
+		kind := fieldName(reflect.TypeFor[v1.VolumeProjection]().Field(i))
+		t.Run("projected "+kind, func(t *testing.T) {
+			check(t, kind, v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{projection}}})
+		})
+	}
+}
+
+// PersistentVolumes of every kind: mounted, or refused by the field's name.
+func TestNoKindOfPersistentVolumeIsIgnored(t *testing.T) {
+	for i := range reflect.TypeFor[v1.PersistentVolumeSource]().NumField() {
+		var source v1.PersistentVolumeSource
+		field := reflect.ValueOf(&source).Elem().Field(i)
+		field.Set(reflect.New(field.Type().Elem()))
+		kind := fieldName(reflect.TypeFor[v1.PersistentVolumeSource]().Field(i))
+		t.Run(kind, func(t *testing.T) {
+			pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: source}}
+			pv.Name = "pv"
+			m := testManager(t.TempDir(), newStore(), mount.NewFakeMounter(nil))
+			m.deps.Claims = boundTo{"c": pv}
+			pod := testPod(claimVolume("v", "c"))
+			must(t, m.EnsureDirs(t.Context(), pod))
+			mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+			_, up := mounts["v"]
+			if up == (len(Failures(err)) == 1) {
+				t.Errorf("up: %v, error: %v", up, err)
+			}
+			if got := errors.Is(err, ErrUnsupported); got == slices.Contains([]string{"csi", "hostPath", "local", "nfs"}, kind) {
+				t.Errorf("refused: %v: %v", got, err)
+			}
+		})
+	}
+}
+
+// boundTo is a Claims of bound claims by name.
+type boundTo map[string]*v1.PersistentVolume
+
+func (b boundTo) Resolve(_ *v1.Pod, claim string) (*v1.PersistentVolume, error) {
+	if pv := b[claim]; pv != nil {
+		return pv, nil
+	}
+	return nil, errors.New("PVC is not bound")
+}

@@ -1,0 +1,157 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// nfsHelper mounts NFS exports; distributions have it in nfs-common or nfs-utils.
+const nfsHelper = "mount.nfs"
+
+// helperWait is how long a helper that was told to end may hold on to its output.
+const helperWait = 5 * time.Second
+
+// nfsMount is an export to be mounted.
+type nfsMount struct {
+	// name is the volume's, or the PersistentVolume's.
+	name           string
+	server, export string
+	readOnly       bool
+	options        []string
+}
+
+func (n *nfsMount) dir() string { return "volumes/" + pluginNFS + "/" + n.name }
+
+// source is the export as the helper wants it: SERVER:PATH, an IPv6 address in brackets.
+func (n *nfsMount) source() string {
+	server := n.server
+	if addr, err := netip.ParseAddr(server); err == nil && addr.Is6() {
+		server = "[" + server + "]"
+	}
+	return server + ":" + n.export
+}
+
+// nfs mounts an export. The server may take its time: the mount is made beside the pass.
+func (b *bringUp) nfs(n nfsMount) (Mount, bool, error) {
+	// A source that begins with a dash would be an option of the helper.
+	if strings.HasPrefix(n.server, "-") || n.server == "" || n.export == "" {
+		return Mount{}, false, fmt.Errorf("nfs server %q and path %q name no export", n.server, n.export)
+	}
+	target := filepath.Join(b.path, n.dir())
+	// The mount table is asked, and never the server, which may be away.
+	isMounted := func(*bringUp) (bool, error) { return inMountTable(target) }
+	err := b.beside(n.dir(), fmt.Sprintf("mounting %s", n.source()), isMounted, func(ctx context.Context, b *bringUp) error {
+		if err := b.root.MkdirAll(n.dir(), dirMode); err != nil {
+			return err
+		}
+		err := b.m.runHelper(ctx, n.helperArgs(target))
+		if err != nil {
+			_ = b.root.Remove(n.dir()) // at worst an empty directory stays until the pod goes
+		}
+		return err
+	})
+	return Mount{HostPath: target, ReadOnly: n.readOnly}, err == nil, err
+}
+
+// helperArgs are the helper's arguments.
+func (n *nfsMount) helperArgs(target string) []string {
+	options := slices.Clone(n.options)
+	if n.readOnly {
+		options = append(options, "ro")
+	}
+	args := []string{n.source(), target}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	return args
+}
+
+// runHelper runs the helper program until it has mounted, or failed, or ctx ends.
+func (m *Manager) runHelper(ctx context.Context, args []string) error {
+	program, err := findHelper(nfsHelper)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = helperWait
+	output, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("mount failed: %w, mounting %s, output: %s", err, args[0], firstBytes(strings.TrimSpace(string(output))))
+	}
+	return nil
+}
+
+// maxHelperOutput bounds what of a helper's output an event tells.
+const maxHelperOutput = 512
+
+func firstBytes(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxHelperOutput)], "") }
+
+// findHelper returns a helper program of mount(8) by its name: in PATH, or where mount(8) looks.
+func findHelper(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/sbin", "/usr/sbin"} {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("nfs volumes need the helper program %s, which is not on this node: install nfs-common (Debian, Ubuntu) or nfs-utils", name)
+}
+
+// inMountTable says whether something is mounted on path, which has no symbolic links below the root directory, without looking at path itself.
+func inMountTable(path string) (bool, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	infos, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(path))))
+	if err != nil {
+		return false, fmt.Errorf("read mount table: %w", err)
+	}
+	return len(infos) > 0, nil
+}
+
+// isNFS says whether a file system's type in the mount table is one whose server may keep an unmount waiting.
+func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
+
+// unmountTimeout is how long the server of an NFS mount may keep an unmount waiting.
+const unmountTimeout = 10 * time.Second
+
+// unmountRemote unmounts an NFS mount. When its server does not answer in time, what is still to be sent to it is given up, so that the pod can go.
+func (m *Manager) unmountRemote(target string) error {
+	done := make(chan error, 1)
+	go func() { done <- m.unmount(target) }()
+	timer := time.NewTimer(unmountTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+	}
+	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet is given up", "path", target)
+	forced := unix.Unmount(target, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err := <-done; err != nil && forced != nil && !errors.Is(forced, unix.EINVAL) {
+		return errors.Join(err, &os.PathError{Op: "force unmount", Path: target, Err: forced})
+	}
+	return nil
+}

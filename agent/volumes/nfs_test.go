@@ -1,0 +1,146 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// nfsVolume is an inline NFS volume.
+func nfsVolume(server, path string, readOnly bool) v1.Volume {
+	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: server, Path: path, ReadOnly: readOnly}}}
+}
+
+// helper puts a program in the place of mount.nfs.
+func helper(t *testing.T, script string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if script != "" {
+		must(t, os.WriteFile(filepath.Join(dir, "mount.nfs"), []byte("#!/bin/sh\n"+script), 0o755))
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return dir
+}
+
+func TestNFS(t *testing.T) {
+	needRoot(t)
+	dir := helper(t, `echo "$@" >"$(dirname "$0")/args"; exec mount -t tmpfs none "$2"`)
+	for _, test := range []struct {
+		volume v1.Volume
+		pv     *v1.PersistentVolume
+		path   string
+		args   string
+	}{
+		{nfsVolume("server", "/export", false), nil, "v", "server:/export DIR"},
+		{nfsVolume("fd00::1", "/export", true), nil, "v", "[fd00::1]:/export DIR -o ro"},
+		{claimVolume("v", "c"), nfsPV("pv-1", "nfsvers=4.2", "hard"), "pv-1", "server:/export DIR -o nfsvers=4.2,hard"},
+	} {
+		m := testManager(mountDir(t), newStore(), nil)
+		m.deps.Claims = boundTo{"c": test.pv}
+		pod := testPod(test.volume)
+		must(t, m.EnsureDirs(t.Context(), pod))
+		target := m.PodDir(pod.UID) + "/volumes/kubernetes.io~nfs/" + test.path
+		for range 2 {
+			mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+			must(t, err)
+			if want := (Mount{HostPath: target, ReadOnly: strings.Contains(test.args, "ro")}); mounts["v"] != want {
+				t.Errorf("mount is %+v, want %+v", mounts["v"], want)
+			}
+		}
+		if got, want := read(t, dir, "args"), strings.Replace(test.args, "DIR", target, 1)+"\n"; got != want {
+			t.Errorf("the helper was called with %q, want %q", got, want)
+		}
+		must(t, os.Remove(dir+"/args"))
+		must(t, m.Remove(t.Context(), pod.UID))
+	}
+}
+
+// nfsPV is a PersistentVolume with the first option in its spec, and all of them in its annotation.
+func nfsPV(name string, options ...string) *v1.PersistentVolume {
+	pv := &v1.PersistentVolume{}
+	pv.Name = name
+	pv.Annotations = map[string]string{annotationMountOptions: strings.Join(options, ", ")}
+	pv.Spec.NFS = &v1.NFSVolumeSource{Server: "server", Path: "/export"}
+	pv.Spec.MountOptions = options[:1]
+	return pv
+}
+
+func TestNFSErrors(t *testing.T) {
+	for _, test := range []struct{ name, script, want string }{
+		{"fails", "echo 'mount.nfs: access denied by server' >&2; exit 32", `mount failed: exit status 32, mounting server:/export, output: mount.nfs: access denied by server`},
+		{"talks", "yes nonsense | head -c 100000; exit 1", `mount failed: exit status 1, mounting server:/export, output: nonsense`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			helper(t, test.script)
+			m := testManager(t.TempDir(), newStore(), nil)
+			pod := testPod(nfsVolume("server", "/export", false))
+			must(t, m.EnsureDirs(t.Context(), pod))
+			_, err := m.Ensure(t.Context(), pod, Dynamic{})
+			if err == nil || !strings.HasPrefix(err.Error(), `MountVolume.SetUp failed for volume "v" : `+test.want) || len(err.Error()) > 1000 {
+				t.Errorf("error %v", err)
+			}
+			must(t, m.Remove(t.Context(), pod.UID))
+		})
+	}
+}
+
+// A node without the helper says what to install.
+func TestNFSWithoutHelper(t *testing.T) {
+	if _, err := findHelper(nfsHelper); err == nil {
+		t.Skip("this host has the helper")
+	}
+	m := testManager(t.TempDir(), newStore(), nil)
+	pod := testPod(nfsVolume("server", "/export", false))
+	must(t, m.EnsureDirs(t.Context(), pod))
+	_, err := m.Ensure(t.Context(), pod, Dynamic{})
+	if err == nil || !strings.Contains(err.Error(), "nfs volumes need the helper program mount.nfs, which is not on this node") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A server that does not answer holds nobody up: the helper is ended with its task.
+func TestNFSHangs(t *testing.T) {
+	dir := helper(t, `echo started >"$(dirname "$0")/started"; exec sleep 1000`)
+	must(t, unix.Mkfifo(dir+"/started", 0o600))
+	m := testManager(t.TempDir(), newStore(), nil)
+	pod := testPod(nfsVolume("server", "/export", false))
+	must(t, m.EnsureDirs(t.Context(), pod))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	slow := func(_ string, do func(context.Context) error) (bool, error) {
+		go func() { done <- do(ctx) }()
+		return false, nil
+	}
+	if _, err := m.Ensure(t.Context(), pod, Dynamic{Slow: slow}); !errors.Is(err, ErrUnderWay) {
+		t.Errorf("error %v", err)
+	}
+	read(t, dir, "started") // a pipe: this waits for the helper
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the task ended with %v", err)
+	}
+	must(t, m.Remove(t.Context(), pod.UID))
+}
+
+func TestGroupOfVolume(t *testing.T) {
+	for annotation, want := range map[string]int64{"777": 777, "": 0, "x": 0, "-5": 0, "99999999999": 0} {
+		pv := &v1.PersistentVolume{}
+		pv.Name, pv.Annotations = "pv", map[string]string{annotationGID: annotation}
+		pv.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/"}
+		m := testManager(t.TempDir(), newStore(), nil)
+		m.deps.Claims = boundTo{"c": pv}
+		pod := testPod(claimVolume("v", "c"))
+		must(t, m.EnsureDirs(t.Context(), pod))
+		mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+		must(t, err)
+		if got := mounts["v"].Group; got != want {
+			t.Errorf("group %q is %d, want %d", annotation, got, want)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/client/api"
+)
+
+// Drained says whether pods may run on the node.
+func (c *Client) Drained(ctx context.Context) (*api.Drain, error) {
+	return c.drain(ctx, http.MethodGet, nil)
+}
+
+// Drain begins to stop all pods of the node; [Client.Drained] says how far it is.
+func (c *Client) Drain(ctx context.Context, req api.DrainRequest) (*api.Drain, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking the agent to drain: %w", err)
+	}
+	return c.drain(ctx, http.MethodPost, body)
+}
+
+// Undrain lets pods run again.
+func (c *Client) Undrain(ctx context.Context) (*api.Drain, error) {
+	return c.drain(ctx, http.MethodDelete, nil)
+}
+
+func (c *Client) drain(ctx context.Context, method string, body []byte) (*api.Drain, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	u := endpoint(api.PathDrain, nil)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("asking the agent for %s: %w", u.Path, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(u, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, statusError(resp)
+	}
+	d := &api.Drain{}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(d); err != nil {
+		return nil, fmt.Errorf("reading the agent's answer to %s: %w", u.Path, err)
+	}
+	return d, nil
+}
+
+// AgentPID returns the process id of the agent at the socket, as the kernel says it.
+func (c *Client) AgentPID(ctx context.Context) (int, error) {
+	conn, err := c.dial(ctx, "", "")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	peer, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("asking who serves %s: it is no unix socket", c.socket)
+	}
+	raw, err := peer.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("asking who serves %s: %w", c.socket, err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, fmt.Errorf("asking who serves %s: %w", c.socket, err)
+	}
+	if credErr != nil {
+		return 0, fmt.Errorf("asking who serves %s: %w", c.socket, credErr)
+	}
+	return int(cred.Pid), nil
+}

@@ -1,0 +1,138 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	runtimestreams "k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+)
+
+// runtime is a streaming server whose commands are a function.
+type runtime func(in io.Reader, out io.Writer) error
+
+func (r runtime) Exec(_ context.Context, _ string, _ []string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan runtimestreams.TerminalSize) error {
+	return r(in, out)
+}
+
+func (r runtime) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan runtimestreams.TerminalSize) error {
+	return errors.New("not here")
+}
+
+func (r runtime) PortForward(context.Context, string, int32, io.ReadWriteCloser) error {
+	return errors.New("not here")
+}
+
+// serve starts the runtime and returns the server and a URL of one command.
+func serve(t *testing.T, r runtime) (*httptest.Server, *url.URL) {
+	t.Helper()
+	ts := httptest.NewUnstartedServer(nil)
+	config := streaming.DefaultConfig
+	config.BaseURL = &url.URL{Scheme: "http", Host: ts.Listener.Addr().String(), Path: "/"}
+	s, err := streaming.NewServer(config, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts.Config.Handler = s
+	ts.Start()
+	t.Cleanup(ts.Close)
+	resp, err := s.GetExec(&runtimeapi.ExecRequest{ContainerId: "c", Cmd: []string{"x"}, Stdin: true, Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(resp.Url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ts, u
+}
+
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, network, address)
+}
+
+func TestRun(t *testing.T) {
+	_, u := serve(t, func(in io.Reader, out io.Writer) error {
+		_, err := io.Copy(out, in)
+		return err
+	})
+	var out bytes.Buffer
+	if err := Run(t.Context(), dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader("text"), Stdout: &out}); err != nil || out.String() != "text" {
+		t.Errorf("%q %v", out.String(), err)
+	}
+	_, u = serve(t, func(io.Reader, io.Writer) error { return utilexec.CodeExitError{Err: errors.New("7"), Code: 7} })
+	var code exec.CodeExitError
+	if err := Run(t.Context(), dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); !errors.As(err, &code) || code.Code != 7 {
+		t.Errorf("exit code: %v", err)
+	}
+}
+
+// conns remembers connections, so that a test can cut them.
+type conns struct{ all []net.Conn }
+
+func (c *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := dial(ctx, network, address)
+	c.all = append(c.all, conn)
+	return conn, err
+}
+
+// TestLostConnection: a command whose end nobody has told of has not succeeded.
+func TestLostConnection(t *testing.T) {
+	leave := make(chan struct{})
+	defer close(leave)
+	_, u := serve(t, func(_ io.Reader, out io.Writer) error {
+		fmt.Fprintln(out, "begun")
+		<-leave
+		return nil
+	})
+	var c conns
+	cut := writerFunc(func([]byte) { _ = c.all[0].Close() })
+	if err := Run(t.Context(), c.dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: cut}); !errors.Is(err, ErrLost) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// writerFunc is told of what is written.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(p []byte) (int, error) {
+	f(p)
+	return len(p), nil
+}
+
+// TestNoAnswer: a server that does not answer the request keeps nobody whose context has ended.
+func TestNoAnswer(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	ts := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(entered)
+		<-leave
+	}))
+	defer ts.Close()
+	defer close(leave)
+	u, err := url.Parse(ts.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-entered
+		cancel()
+	}()
+	if err := Run(ctx, dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

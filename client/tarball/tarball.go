@@ -1,0 +1,189 @@
+// Package tarball packs local files for a container and unpacks what comes from one.
+//
+// Purpose: the two ends of berth cp that are on this side. An archive from a container is not to be trusted: its names are resolved beneath the target
+// directory, symbolic links and devices are left out, and a hard link becomes a copy of the file that came before it.
+//
+// Truth owned: none.
+//
+// Concurrency: [Pack] and [Unpack] may run at once, each on streams and directories of its own.
+package tarball
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Skipped is told of what is not copied: its name, and what it is.
+type Skipped func(name, what string)
+
+// Pack writes a file, or a directory with all below it, to w as an archive in which it is called name. Symbolic links are packed as such, wherever they lead; what
+// is neither a file, a directory nor a link is told to skipped.
+func Pack(w io.Writer, local, name string, skipped Skipped) error {
+	out := tar.NewWriter(w)
+	err := filepath.WalkDir(local, func(file string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(local, file)
+		if err != nil {
+			return err
+		}
+		return pack(out, file, path.Join(name, filepath.ToSlash(rel)), skipped)
+	})
+	return errors.Join(err, out.Close())
+}
+
+// pack writes one file. A local path that is itself a link stands for what it leads to.
+func pack(out *tar.Writer, file, name string, skipped Skipped) error {
+	info, err := os.Lstat(file)
+	if err != nil {
+		return err
+	}
+	target := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if target, err = os.Readlink(file); err != nil {
+			return err
+		}
+	case !info.Mode().IsRegular() && !info.IsDir():
+		skipped(file, kindOf(info.Mode()))
+		return nil
+	}
+	header, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	if header.Name = name; info.IsDir() {
+		header.Name += "/"
+	}
+	if err := out.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	n, err := io.Copy(out, io.LimitReader(f, info.Size())) // one that grows meanwhile
+	if err == nil && n < info.Size() {
+		err = fmt.Errorf("%s has become shorter while it was read", file)
+	}
+	return err
+}
+
+// Options say how [Unpack] unpacks.
+type Options struct {
+	// Base is what the container calls the thing that is copied; entries beside and above it are refused. As is its name in the target directory.
+	Base, As string
+	// NoPreserve leaves out the modes that the archive says.
+	NoPreserve bool
+	// Skipped is told of symbolic links and devices, which are not unpacked.
+	Skipped Skipped
+}
+
+// kindOf names what is neither a file nor a directory.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "neither a file nor a directory"
+}
+
+// Unpack reads an archive into the directory dir, which must exist, and returns how many files and directories there were.
+func Unpack(r io.Reader, dir string, o Options) (entries int, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = root.Close() }()
+	in := tar.NewReader(r)
+	files := map[string]bool{} // what was unpacked, by its name here
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return entries, nil
+		}
+		if err != nil {
+			return entries, fmt.Errorf("read the archive that the container sent: %w", err)
+		}
+		name, ok := o.rename(h.Name)
+		if !ok {
+			return entries, fmt.Errorf("the container sent %q, which is not below %q", h.Name, o.Base)
+		}
+		var from io.Reader = in
+		switch first, _ := o.rename(h.Linkname); {
+		case h.Typeflag == tar.TypeDir, h.Typeflag == tar.TypeReg:
+		case h.Typeflag == tar.TypeLink && files[first] && first != name:
+			same, err := root.Open(first)
+			if err != nil {
+				return entries, fmt.Errorf("read %s: %w", filepath.Join(dir, first), err)
+			}
+			defer func() { _ = same.Close() }()
+			from = same
+		default:
+			o.Skipped(h.Name, whatIs(h))
+			continue
+		}
+		if err := unpack(root, from, h, name, o); err != nil {
+			return entries, fmt.Errorf("write %s: %w", filepath.Join(dir, name), err)
+		}
+		files[name] = h.Typeflag != tar.TypeDir
+		entries++
+	}
+}
+
+// whatIs says what an entry is that is not unpacked.
+func whatIs(h *tar.Header) string {
+	switch h.Typeflag {
+	case tar.TypeSymlink:
+		return "a symbolic link to " + h.Linkname
+	case tar.TypeLink:
+		return "a hard link to " + h.Linkname + ", which is not copied with it"
+	}
+	return kindOf(h.FileInfo().Mode())
+}
+
+// rename returns what an entry of the archive is called here, relative to the target directory.
+func (o Options) rename(entry string) (string, bool) {
+	clean := path.Clean(strings.TrimPrefix(entry, "/"))
+	rest, ok := clean, o.Base == "."
+	if !ok {
+		if rest, ok = strings.CutPrefix(clean, o.Base); rest != "" && !strings.HasPrefix(rest, "/") {
+			return "", false
+		}
+	}
+	name := path.Join(o.As, rest)
+	return name, ok && filepath.IsLocal(name)
+}
+
+func unpack(root *os.Root, in io.Reader, h *tar.Header, name string, o Options) error {
+	if h.Typeflag == tar.TypeDir {
+		return root.MkdirAll(name, 0o755)
+	}
+	if parent := path.Dir(name); parent != "." {
+		if err := root.MkdirAll(parent, 0o755); err != nil {
+			return err
+		}
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, in)
+	if err == nil && !o.NoPreserve {
+		err = f.Chmod(h.FileInfo().Mode().Perm())
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,122 @@
+package tarball
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestThereAndBack(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(from, "src/sub/empty"), 0o755), os.WriteFile(filepath.Join(from, "src/run"), []byte("#!"), 0o755),
+		os.WriteFile(filepath.Join(from, "src/sub/secret"), nil, 0o600), os.Symlink("/etc/passwd", filepath.Join(from, "src/link"))); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := Pack(&archive, filepath.Join(from, "src"), "src", func(string, string) {}); err != nil {
+		t.Fatal(err)
+	}
+	var skipped []string
+	n, err := Unpack(&archive, to, Options{Base: "src", As: "dst", Skipped: func(name, what string) { skipped = append(skipped, name+": "+what) }})
+	if n != 5 || err != nil || !slices.Equal(skipped, []string{"src/link: a symbolic link to /etc/passwd"}) {
+		t.Errorf("%d entries, %v, without %q", n, err, skipped)
+	}
+	for name, mode := range map[string]os.FileMode{"dst/run": 0o755, "dst/sub/secret": 0o600, "dst/sub/empty": os.ModeDir | 0o755} {
+		if info, err := os.Stat(filepath.Join(to, name)); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}
+
+// A hard link becomes a copy of the file that the archive has before it; of what it has not, nothing is read.
+func TestHardLinks(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, h := range []tar.Header{
+		{Name: "src/a", Size: 3, Typeflag: tar.TypeReg},
+		{Name: "src/b", Linkname: "src/a", Typeflag: tar.TypeLink},
+		{Name: "src/c", Linkname: "src/b", Typeflag: tar.TypeLink},
+		{Name: "src/d", Linkname: "src/later", Typeflag: tar.TypeLink},
+		{Name: "src/a", Linkname: "src/a", Typeflag: tar.TypeLink},
+		{Name: "src/e", Linkname: "src/../mine", Typeflag: tar.TypeLink},
+	} {
+		h.Mode = 0o640
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			if _, err := w.Write([]byte("abc")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.Close()
+	var skipped []string
+	n, err := Unpack(&archive, dir, Options{Base: "src", As: "dst", Skipped: func(name, _ string) { skipped = append(skipped, name) }})
+	if n != 3 || err != nil || !slices.Equal(skipped, []string{"src/d", "src/a", "src/e"}) {
+		t.Errorf("%d entries, %v, without %q", n, err, skipped)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if text, err := os.ReadFile(filepath.Join(dir, "dst", name)); string(text) != "abc" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+}
+
+// An archive of a container that means harm writes nothing outside its target.
+func TestUnpackHostile(t *testing.T) {
+	for name, c := range map[string]struct {
+		entries []tar.Header
+		refused string
+	}{
+		"beside":             {[]tar.Header{{Name: "other", Typeflag: tar.TypeReg}}, "not below"},
+		"above":              {[]tar.Header{{Name: "src/../../x", Typeflag: tar.TypeReg}}, "not below"},
+		"absolute":           {[]tar.Header{{Name: "/etc/x", Typeflag: tar.TypeReg}}, "not below"},
+		"like the base":      {[]tar.Header{{Name: "srcx", Typeflag: tar.TypeReg}}, "not below"},
+		"through a new link": {[]tar.Header{{Name: "src/l", Linkname: "/", Typeflag: tar.TypeSymlink}, {Name: "src/l/x", Typeflag: tar.TypeReg}}, ""},
+		"through a link":     {[]tar.Header{{Name: "src/out/x", Typeflag: tar.TypeReg}}, "out"},
+		"a hard link":        {[]tar.Header{{Name: "src/h", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}}, ""},
+		"a device":           {[]tar.Header{{Name: "src/d", Typeflag: tar.TypeChar}}, ""},
+		"no archive":         {nil, "read the archive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			dir, outside := filepath.Join(top, "dir"), filepath.Join(top, "outside")
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "src"), 0o755), os.Mkdir(outside, 0o755), os.Symlink(outside, filepath.Join(dir, "src", "out"))); err != nil {
+				t.Fatal(err)
+			}
+			var archive bytes.Buffer
+			w := tar.NewWriter(&archive)
+			for _, h := range c.entries {
+				h.Mode = 0o644
+				if err := w.WriteHeader(&h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.Close()
+			if c.entries == nil {
+				archive.Reset()
+				archive.WriteString(strings.Repeat("no archive", 100))
+			}
+			_, err := Unpack(&archive, dir, Options{Base: "src", As: "src", Skipped: func(string, string) {}})
+			if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
+				t.Errorf("error %v, want %q", err, c.refused)
+			}
+			if left, _ := os.ReadDir(outside); len(left) > 0 {
+				t.Errorf("written outside: %v", left)
+			}
+			if left, _ := os.ReadDir(top); len(left) != 2 {
+				t.Errorf("written above: %v", left)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
+)
+
+// completePods completes the first arguments, up to most of them, with the node's pods.
+func completePods(conn *connection, most int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		c := conn.client()
+		defer c.Close()
+		pods, err := c.Summaries(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, p := range pods {
+			names = append(names, p.Namespace+"/"+p.Name)
+			if p.Namespace == v1.NamespaceDefault {
+				names = append(names, p.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNamespaces completes -n with the namespaces of the node's pods.
+func completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c := flaggedClient(cmd)
+	defer c.Close()
+	pods, err := c.Summaries(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.Namespace)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeContainers completes -c with the containers of the pod that the first argument names.
+func completeContainers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c := flaggedClient(cmd)
+	defer c.Close()
+	namespace, _ := cmd.Flags().GetString("namespace")
+	pod, err := findPod(cmd.Context(), c, args[0], namespace)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return api.ContainerNames(pod), cobra.ShellCompDirectiveNoFileComp
+}
+
+// flaggedClient is a client of the agent that a verb's --socket names.
+func flaggedClient(cmd *cobra.Command) *client.Client {
+	socket, _ := cmd.Flags().GetString("socket")
+	conn := connection{socket: socket}
+	return conn.client()
+}

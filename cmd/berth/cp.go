@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/show"
+	"github.com/berthd/berth/client/tarball"
+)
+
+// cpOptions are the flags of cp.
+type cpOptions struct {
+	conn                 connection
+	namespace, container string
+	noPreserve           bool
+}
+
+func newCp() *cobra.Command {
+	o := &cpOptions{}
+	cmd := &cobra.Command{
+		Use:   "cp SRC DST",
+		Short: "Copy files to and from a container",
+		Long: `Copy files and directories to and from a container: one of SRC and DST is POD:PATH or NAMESPACE/POD:PATH. As with "kubectl cp", the container's image
+must have tar.
+
+Symbolic links in a directory that is copied to a container stay links, wherever they lead; SRC itself may be one, and stands for what it leads to. Those that
+a container sends are left out, each with a line that says where it leads: through one, later files could be written outside of DST. Hard links become copies.
+To have links, too: berth exec POD -- tar cf - DIR | tar xf -`,
+		Example: `  berth cp web:/etc/hosts ./hosts
+  berth cp ./web.yaml web:/tmp/          # into a directory that is there
+  berth cp -c sidecar default/web:/etc/passwd users`,
+		Args: exactly(2, "SRC and DST"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := o.conn.client()
+			defer c.Close()
+			return ended(cmd.Context(), o.run(cmd.Context(), c, parsePlace(args[0]), parsePlace(args[1]), cmd.ErrOrStderr()))
+		},
+	}
+	o.conn.flag(cmd)
+	namespaceFlag(cmd, &o.namespace)
+	cmd.Flags().StringVarP(&o.container, "container", "c", "", "the container (default the pod's first)")
+	cmd.Flags().BoolVar(&o.noPreserve, "no-preserve", false, "do not keep files' modes and owners")
+	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)
+	return cmd
+}
+
+// place is where something is copied from or to: a path here, or in a pod.
+type place struct{ pod, path string }
+
+// parsePlace reads an argument. What has a "/" or a "." before its first colon's pod, as in ./a:b, is a path here.
+func parsePlace(arg string) place {
+	pod, file, ok := strings.Cut(arg, ":")
+	if !ok || pod == "" || strings.HasPrefix(pod, ".") || strings.HasPrefix(pod, "/") {
+		return place{path: arg}
+	}
+	return place{pod: pod, path: file}
+}
+
+func (o *cpOptions) run(ctx context.Context, c *client.Client, from, to place, errOut io.Writer) error {
+	switch {
+	case from.pod != "" && to.pod != "":
+		return errors.New("one of SRC and DST must be a path on this machine")
+	case from.pod == "" && to.pod == "":
+		return errors.New("one of SRC and DST must be POD:PATH")
+	case from.path == "" || to.path == "":
+		return errors.New("the path is missing: POD:PATH")
+	}
+	pod, err := findPod(ctx, c, from.pod+to.pod, o.namespace)
+	if err != nil {
+		return err
+	}
+	container, note, err := chooseContainer(pod, o.container)
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		fmt.Fprintln(errOut, note)
+	}
+	r := inside{client: c, target: client.Target{Namespace: pod.Namespace, Pod: pod.Name, Container: container}}
+	skipped := func(name, what string) {
+		fmt.Fprintf(errOut, "not copied: %s is %s\n", show.Clean(name), show.Clean(what))
+	}
+	if from.pod != "" {
+		return o.download(ctx, r, from.path, to.path, skipped)
+	}
+	return o.upload(ctx, r, from.path, to.path, skipped)
+}
+
+// download copies a container's file or directory here: into a directory that is there, else under the name that is given.
+func (o *cpOptions) download(ctx context.Context, r inside, from, to string, skipped tarball.Skipped) error {
+	base := path.Base(path.Clean("/" + from))
+	if base == "/" {
+		base = "."
+	}
+	dir, as := filepath.Dir(to), filepath.Base(to)
+	if info, err := os.Stat(to); err == nil && info.IsDir() {
+		dir, as = to, base
+	} else if strings.HasSuffix(to, "/") {
+		return fmt.Errorf("%s is no directory", to)
+	}
+	read, write := io.Pipe()
+	ran := make(chan error, 1)
+	go func() {
+		err := r.run(ctx, nil, write, "tar", "cf", "-", "-C", path.Dir(path.Clean(from)), "--", base)
+		write.CloseWithError(err)
+		ran <- err
+	}()
+	n, err := tarball.Unpack(read, dir, tarball.Options{Base: base, As: as, NoPreserve: o.noPreserve, Skipped: skipped})
+	_, _ = io.Copy(io.Discard, read) // the end of the archive
+	read.CloseWithError(err)
+	if told := <-ran; told != nil {
+		return told
+	}
+	if err == nil && n == 0 {
+		err = fmt.Errorf("nothing was copied of %s", from)
+	}
+	return err
+}
+
+// upload copies a file or directory of this machine to a container: into a directory that is there, else under the name that is given.
+func (o *cpOptions) upload(ctx context.Context, r inside, from, to string, skipped tarball.Skipped) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if from, err = filepath.EvalSymlinks(from); err != nil {
+		return err
+	}
+	dir, as := path.Dir(path.Clean(to)), path.Base(path.Clean(to))
+	var exit *client.ExitError
+	switch err := r.run(ctx, nil, io.Discard, "test", "-d", to); {
+	case err == nil:
+		dir, as = to, info.Name()
+		if as == "." || as == ".." {
+			as = filepath.Base(from)
+		}
+	case !errors.As(err, &exit):
+		return err
+	case strings.HasSuffix(to, "/"):
+		return fmt.Errorf("the container has no directory %s", to)
+	}
+	read, write := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := tarball.Pack(write, from, as, skipped)
+		write.CloseWithError(err)
+		packed <- err
+	}()
+	command := []string{"tar", "xmf", "-", "-C", dir}
+	if o.noPreserve {
+		command = []string{"tar", "--no-same-permissions", "--no-same-owner", "-xmf", "-", "-C", dir}
+	}
+	err = r.run(ctx, read, io.Discard, command...)
+	read.CloseWithError(errors.Join(err, io.ErrClosedPipe))
+	if told := <-packed; told != nil && !errors.Is(told, io.ErrClosedPipe) {
+		return told
+	}
+	return err
+}
+
+// inside is a container in which commands run.
+type inside struct {
+	client *client.Client
+	target client.Target
+}
+
+// run runs a command; what it says of its failure is the error's text.
+func (r inside) run(ctx context.Context, in io.Reader, out io.Writer, command ...string) error {
+	var said bytes.Buffer
+	err := r.client.Exec(ctx, r.target, command, client.Stdio{Stdin: in, Stdout: out, Stderr: &said})
+	if err == nil {
+		return nil
+	}
+	if text := strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "; "); text != "" {
+		return fmt.Errorf("%s in container %s: %s: %w", command[0], r.target.Container, text, err)
+	}
+	if exit := (*client.ExitError)(nil); errors.As(err, &exit) && exit.Code != 126 && exit.Code != 127 {
+		return fmt.Errorf("%s in container %s: %w", command[0], r.target.Container, err)
+	}
+	return fmt.Errorf("%s in container %s, whose image must have it: %w", command[0], r.target.Container, err)
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// debugOptions are the flags of berth debug.
+type debugOptions struct {
+	streamOptions
+	image, target, pull, profile string
+	env                          []string
+}
+
+func newDebug() *cobra.Command {
+	o := &debugOptions{}
+	cmd := &cobra.Command{
+		Use:   "debug POD --image IMAGE [-it] [--target CONTAINER] [-- COMMAND [ARG...]]",
+		Short: "Put a container with tools into a running pod",
+		Long: `Put a container with tools into a running pod: an ephemeral container, which shares the pod's network, and with --target the processes of one of its containers.
+
+It is started once and never again, does not count for the pod's readiness or end, and stays in the pod until that is deleted, also over restarts of the
+agent. The pod's manifest is not changed. With -it the terminal is connected with it; "berth attach -it POD -c NAME" comes back to it as long as it runs.
+With -i the exit code is the container's, and without -t the end of the input is the container's, too.`,
+		Example: `  berth debug -it web --image busybox:1.36                  # a shell in the pod's network
+  berth debug -it web --image busybox:1.36 --target web     # one that sees the processes of the container web
+  berth debug web --image busybox:1.36 -- netstat -tn       # without a terminal; see "berth logs"`,
+		Args:              somePod,
+		ValidArgsFunction: completePods(&o.conn, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if at := cmd.ArgsLenAtDash(); len(args) > 1 && at != 1 {
+				return errors.New("only one POD can be given; a command comes behind --: berth debug POD --image IMAGE -- COMMAND [ARG...]")
+			}
+			return o.debug(cmd, args[0], args[1:])
+		},
+	}
+	o.conn.flag(cmd)
+	namespaceFlag(cmd, &o.namespace)
+	f := cmd.Flags()
+	f.StringVar(&o.image, "image", "", "the container's image")
+	_ = cmd.MarkFlagRequired("image")
+	f.StringVarP(&o.container, "container", "c", "", "the container's name (default a new one)")
+	f.StringVar(&o.target, "target", "", "the container of the pod whose processes it sees")
+	f.StringVar(&o.pull, "image-pull-policy", "", "Always, IfNotPresent or Never (default by the image's tag)")
+	f.StringArrayVar(&o.env, "env", nil, "an environment variable, NAME=VALUE; may be given again")
+	f.StringVar(&o.profile, "profile", profileGeneral, "what the container may do: "+strings.Join(profiles(), ", "))
+	f.BoolVarP(&o.stdin, "stdin", "i", false, "connect standard input with the container")
+	f.BoolVarP(&o.tty, "tty", "t", false, "the container gets a terminal")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only what the container prints")
+	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("target", completeContainers)
+	return cmd
+}
+
+// debug adds the container, and connects with it where -i asks for that.
+func (o *debugOptions) debug(cmd *cobra.Command, arg string, command []string) error {
+	ctx, c := cmd.Context(), o.conn.client()
+	defer c.Close()
+	pod, err := findPod(ctx, c, arg, o.namespace)
+	if err != nil {
+		return err
+	}
+	given := o.container != ""
+	if !given {
+		o.container = newDebugName()
+	}
+	container, err := o.spec(command)
+	if err != nil {
+		return err
+	}
+	if err := c.AddEphemeral(ctx, pod.Namespace, pod.Name, container); err != nil {
+		return err
+	}
+	if !given {
+		o.say(cmd.ErrOrStderr(), "The container's name is %s.", o.container)
+	}
+	if !o.stdin {
+		return nil
+	}
+	return (&debugSession{debugOptions: o, client: c, pod: pod, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}).connect(cmd)
+}
+
+func (o *debugOptions) say(w io.Writer, format string, args ...any) {
+	if !o.quiet {
+		fmt.Fprintf(w, format+"\n", args...)
+	}
+}
+
+// newDebugName makes a name as kubectl does: the letters are those of Kubernetes' generated names, without vowels.
+func newDebugName() string {
+	const letters = "bcdfghjklmnpqrstvwxz2456789"
+	name := make([]byte, 5)
+	for i := range name {
+		name[i] = letters[rand.IntN(len(letters))] //nolint:gosec // no secret
+	}
+	return "debugger-" + string(name)
+}
+
+// spec makes the container.
+func (o *debugOptions) spec(command []string) (*v1.EphemeralContainer, error) {
+	c := &v1.EphemeralContainer{TargetContainerName: o.target, EphemeralContainerCommon: v1.EphemeralContainerCommon{
+		Name: o.container, Image: o.image, Command: command, ImagePullPolicy: v1.PullPolicy(o.pull), Stdin: o.stdin, StdinOnce: o.stdin && !o.tty, TTY: o.tty,
+		TerminationMessagePolicy: v1.TerminationMessageReadFile,
+	}}
+	for _, e := range o.env {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok {
+			return nil, fmt.Errorf("--env %s: want NAME=VALUE", e)
+		}
+		c.Env = append(c.Env, v1.EnvVar{Name: name, Value: value})
+	}
+	security, ok := profile(o.profile)
+	if !ok {
+		return nil, fmt.Errorf("--profile %s is not known: use %s", o.profile, strings.Join(profiles(), ", "))
+	}
+	c.SecurityContext = security
+	return c, nil
+}
+
+// The profiles, kubectl's by name.
+const (
+	profileGeneral    = "general"
+	profileBaseline   = "baseline"
+	profileRestricted = "restricted"
+	profileNetAdmin   = "netadmin"
+	profileSysAdmin   = "sysadmin"
+)
+
+func profiles() []string {
+	return []string{profileGeneral, profileBaseline, profileRestricted, profileNetAdmin, profileSysAdmin}
+}
+
+// profile returns what a container of a profile may do; false for one that there is not. To look at another container's files and memory it needs SYS_PTRACE.
+func profile(name string) (*v1.SecurityContext, bool) {
+	add := func(capabilities ...v1.Capability) *v1.SecurityContext {
+		return &v1.SecurityContext{Capabilities: &v1.Capabilities{Add: capabilities}}
+	}
+	switch name {
+	case profileGeneral:
+		return add("SYS_PTRACE"), true
+	case profileBaseline:
+		return nil, true
+	case profileRestricted:
+		return &v1.SecurityContext{
+			Capabilities: &v1.Capabilities{Drop: []v1.Capability{"ALL"}}, RunAsNonRoot: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
+			SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault},
+		}, true
+	case profileNetAdmin:
+		return add("NET_ADMIN", "NET_RAW"), true
+	case profileSysAdmin:
+		return &v1.SecurityContext{Privileged: ptr.To(true)}, true
+	}
+	return nil, false
+}

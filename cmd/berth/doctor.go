@@ -1,0 +1,155 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/doctor"
+	"github.com/berthd/berth/cgroups"
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/show"
+	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/cri/remote"
+)
+
+func newDoctor() *cobra.Command {
+	var out output
+	var socket string
+	var load func() (*configs.Config, []configs.Warning, error)
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this machine: kernel, runtime, network, directories, leftovers",
+		Long: `Check whether this machine is as a node should be: kernel, cgroups, container runtime and its known holes, CNI, directories, disk space, clock, the systemd
+units, and what earlier pods have left. Each finding says what to do. Nothing is changed, and no agent is needed.
+
+The config is read as "berth agent" reads it: its endpoint, directories and socket are what is looked at. Give --config where the agent has one.
+
+The exit code is 0 if there is nothing to do, 1 with warnings, 2 with errors, a config that the agent does not start with, or wrong flags. Hints do not count.`,
+		Example: `  berth doctor
+  berth doctor -o wide              # with what is as it should be
+  berth doctor --config /etc/berth/config.yaml
+  berth doctor -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, warnings, err := load()
+			if err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
+				return &exitError{code: doctor.ExitError}
+			}
+			cfg.Berth.Socket = cmp.Or(socket, os.Getenv(socketEnv), cfg.Berth.Socket)
+			report, err := examine(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if out.structured() {
+				err = out.write(cmd.OutOrStdout(), report)
+			} else {
+				err = showReport(cmd.OutOrStdout(), report, warnings, out == "wide")
+			}
+			if code := report.ExitCode(); err == nil && code != 0 {
+				return &exitError{code: code}
+			}
+			return err
+		},
+	}
+	load = configFlags(cmd)
+	cmd.Flags().StringVar(&socket, "socket", "", "the agent's socket (also $"+socketEnv+"; default: the config's)")
+	out.flag(cmd, "wide", "json", "yaml")
+	return cmd
+}
+
+// examine makes the checks on this machine.
+func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
+	rt, err := remote.Dial(ctx, remote.Config{Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint})
+	if err != nil {
+		return doctor.Report{}, err
+	}
+	defer func() { _ = rt.Close() }()
+	return doctor.Run(ctx, &doctor.Host{
+		Config: cfg, Runtime: rt, Version: version, Log: slog.New(slog.DiscardHandler),
+		Command: func(ctx context.Context, name string, args ...string) (string, error) {
+			text, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+			return string(text), err
+		},
+		Space: space, Synchronized: synchronized,
+		PodCgroups: func(ctx context.Context) ([]types.UID, error) { return podCgroups(ctx, cfg) },
+		AgentVersion: func(ctx context.Context) (string, error) {
+			c := client.New(cfg.Berth.Socket)
+			defer c.Close()
+			v, err := c.Version(ctx)
+			if err != nil {
+				return "", err
+			}
+			return v.Version, nil
+		},
+	}), nil
+}
+
+func space(path string) (doctor.Space, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return doctor.Space{}, err
+	}
+	size := uint64(s.Bsize)
+	return doctor.Space{Bytes: s.Blocks * size, FreeBytes: s.Bavail * size, Inodes: s.Files, FreeInodes: s.Ffree}, nil
+}
+
+// clockUnset is what adjtimex(2) returns for a clock that nobody keeps, TIME_ERROR.
+const clockUnset = 5
+
+func synchronized() (bool, error) {
+	state, err := unix.Adjtimex(&unix.Timex{})
+	return state != clockUnset, err
+}
+
+// podCgroups lists the pods that have a cgroup of either driver.
+func podCgroups(ctx context.Context, cfg *configs.Config) ([]types.UID, error) {
+	var all []types.UID
+	var errs []error
+	for _, driver := range []cgroups.Driver{cgroups.Cgroupfs, cgroups.Systemd} {
+		m, err := cgroups.New(cgroups.Config{Driver: driver, Root: cfg.Kubelet.CgroupRoot, CgroupsPerQOS: true}, cgroups.Deps{})
+		if err != nil {
+			continue // a host without systemd has none of that driver
+		}
+		uids, err := m.List(ctx)
+		all, errs = append(all, uids...), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// showReport writes what is to be done, and what is as it should be where all is asked for.
+func showReport(w io.Writer, r doctor.Report, warnings []configs.Warning, all bool) error {
+	rows := [][]string{}
+	count := map[doctor.Level]int{}
+	for _, f := range r.Findings {
+		count[f.Level]++
+		if f.Level == doctor.OK && !all {
+			continue
+		}
+		rows = append(rows, []string{string(f.Level), f.Check, show.Clean(f.Message)})
+		if f.Fix != "" {
+			rows = append(rows, []string{"", "", "-> " + f.Fix})
+		}
+	}
+	for _, warn := range warnings {
+		rows = append(rows, []string{string(doctor.Hint), "config", show.Clean(warn.String())})
+	}
+	for _, row := range rows {
+		if _, err := fmt.Fprintf(w, "%-8s %-12s %s\n", row[0], row[1], row[2]); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%d errors, %d warnings, %d hints, %d as they should be\n",
+		count[doctor.Error], count[doctor.Warning], count[doctor.Hint]+len(warnings), count[doctor.OK])
+	return err
+}

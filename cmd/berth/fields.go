@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/agent/fields"
+	"github.com/berthd/berth/client/show"
+)
+
+func newFields() *cobra.Command {
+	var out output
+	var names []string
+	cmd := &cobra.Command{
+		Use:   "fields [PATH...]",
+		Short: "List each field of a pod: whether it works, where, or why not; no agent is needed",
+		Long: `List each field of a pod: whether it works, where, or why not; no agent is needed.
+
+A mark is "works", "works where" (CONDITION says where), "accepted, no effect" (a pod that uses the field is told so by name) or "refused" (a pod that uses it
+does not run). With a PATH only that field and what is beneath it are listed; "spec." and indexes may be left out, and a name alone is
+about all fields of that name.
+
+The marks are those of pods from manifests. -o wide, JSON and YAML also say where a field has another one in pods from a cluster's API server.
+
+Without -o, the parts of a field that works or fails as a whole are left out. JSON and YAML also have the structs and lists around the fields; -o wide, JSON and
+YAML name the test that proves each mark.`,
+		Example: `  berth fields
+  berth fields containers.securityContext
+  berth fields seccompProfile
+  berth fields --mark refused --mark no-effect volumes
+  berth fields -o json | jq '.[] | select(.mark == "works where")'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var marks []fields.Mark
+			for _, name := range names {
+				mark, err := fields.ParseMark(name)
+				if err != nil {
+					return err
+				}
+				marks = append(marks, mark)
+			}
+			if out == "markdown" {
+				return fields.Markdown(cmd.OutOrStdout())
+			}
+			list := fields.Select(fields.All(), marks, args)
+			if len(list) == 0 {
+				return fmt.Errorf("no field of a pod is %s: see berth fields", strings.Join(slices.Concat(args, names), " or "))
+			}
+			return writeFields(cmd.OutOrStdout(), out, list)
+		},
+	}
+	out.flag(cmd, "wide", "json", "yaml", "markdown")
+	cmd.Flags().StringArrayVar(&names, "mark", nil, "only fields with this mark: works, works-where, no-effect or refused; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("mark", cobra.FixedCompletions([]string{"works", "works-where", "no-effect", "refused"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// writeFields writes fields as JSON, YAML or a table.
+func writeFields(w io.Writer, out output, list []fields.Field) error {
+	if out.structured() {
+		return out.write(w, list)
+	}
+	t := &show.Table{Headings: []string{"FIELD", "MARK", "CONDITION"}}
+	if out == "wide" {
+		t.Headings = []string{"FIELD", "MARK", "FROM AN API SERVER", "SCOPE", "TEST", "CONDITION"}
+	}
+	for i, f := range list {
+		switch {
+		case f.Derived():
+		case out == "" && f.Part() && i > 0: // what it is a part of stands above
+		case out == "wide":
+			t.Add(f.Path, string(f.Mark), f.APIServer.String(), string(f.Scope), f.Test, f.Condition)
+		default:
+			t.Add(f.Path, string(f.Mark), f.Condition)
+		}
+	}
+	return t.Write(w)
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/client/show"
+)
+
+// pullsEvery is how often a watch looks how far the pulls are.
+const pullsEvery = time.Second
+
+func newImages() *cobra.Command {
+	var conn connection
+	var out output
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "List this node's images, and the pulls under way",
+		Long: `List this node's images and, above them, the pulls: what each waits for (Queued), how much of it has come (Pulling), and of those that
+failed why, and when they are tried again (BackOff).`,
+		Example: `  berth images
+  berth images -w                # go on with how far the pulls are
+  berth images -o json | jq '.pulls[] | {image, state, done, total}'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, w, c := cmd.Context(), cmd.OutOrStdout(), conn.client()
+			defer c.Close()
+			images, err := c.Images(ctx)
+			if err != nil {
+				return err
+			}
+			if out.structured() {
+				return out.write(w, images)
+			}
+			if err := show.Images(w, images, out == "wide", time.Now()); err != nil || !watch {
+				return err
+			}
+			return ended(ctx, followPulls(ctx, c, w, images.Pulls))
+		},
+	}
+	conn.flag(cmd)
+	out.flag(cmd, "wide", "json", "yaml")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with how far the pulls are")
+	return cmd
+}
+
+// followPulls writes a row for each pull that goes on, until the context ends. A pull that is no longer there has ended.
+func followPulls(ctx context.Context, c *client.Client, w io.Writer, shown []api.Pull) error {
+	fmt.Fprintln(w)
+	table := show.Pulls(shown, time.Now())
+	widths := table.Widths()
+	fmt.Fprintln(w, widths.Line(table.Headings))
+	known := map[string]string{}
+	for {
+		images, err := c.Images(ctx)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		left := map[string]bool{}
+		for i, p := range images.Pulls {
+			left[p.Image] = true
+			if state := p.State + show.Progress(p); known[p.Image] != state {
+				known[p.Image] = state
+				fmt.Fprintln(w, widths.Line(show.Pulls(images.Pulls[i:i+1], now).Rows[0]))
+			}
+		}
+		for image := range known {
+			if !left[image] {
+				delete(known, image)
+				fmt.Fprintln(w, widths.Line([]string{image, "Ended", "-", "-", "-", "-", ""}))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pullsEvery):
+		}
+	}
+}

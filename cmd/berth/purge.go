@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/configs"
+)
+
+// newPurge is for the packages' scripts: people have "berth drain --stop".
+func newPurge() *cobra.Command {
+	var load func() (*configs.Config, []configs.Warning, error)
+	cmd := &cobra.Command{
+		Use:    "purge",
+		Short:  "Stop all pods and remove everything that the agent keeps on this machine",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needRoot("removing pods", os.Geteuid()); err != nil {
+				return err
+			}
+			cfg, _, err := load()
+			if err != nil {
+				return err
+			}
+			if anyPods(cfg) {
+				err = emptyNode(cmd.Context(), cfg, api.DrainRequest{}, cmd.ErrOrStderr())
+			}
+			return errors.Join(err, removeState(context.WithoutCancel(cmd.Context()), cfg))
+		},
+	}
+	load = configFlags(cmd)
+	return cmd
+}
+
+// anyPods reports whether there may be pods of this root directory: an agent was here. Only then is a runtime needed.
+func anyPods(cfg *configs.Config) bool {
+	_, err := os.Stat(filepath.Join(cfg.RootDir, "berth"))
+	return err == nil
+}
+
+// removeState removes the directories that are the agent's own. What others share with it is removed only if it is empty; nothing is removed across a
+// mount point, and no pod's directory that the agent did not empty itself.
+func removeState(ctx context.Context, cfg *configs.Config) error {
+	root := cfg.RootDir
+	var errs []error
+	if err := removeEmpty(filepath.Join(root, "pods")); err != nil {
+		return fmt.Errorf("something of a pod is left: %w", err)
+	}
+	errs = append(errs, volumes.RemoveDir(ctx, filepath.Join(root, "berth")))
+	for _, dir := range []string{
+		filepath.Join(root, "image_manager", "pulling"), filepath.Join(root, "image_manager", "pulled"), filepath.Join(root, "image_manager"),
+		filepath.Join(root, "plugins"), filepath.Join(root, "plugins_registry"), filepath.Join(root, "seccomp"), root,
+		cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir,
+	} {
+		_ = removeEmpty(dir) // somebody else's things stay
+	}
+	return errors.Join(errs...)
+}
+
+// removeEmpty removes a directory that is empty or not there.
+func removeEmpty(dir string) error {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/agent/volumes"
+)
+
+// TestRunHomeKeepsMounts: what is mounted in the run's directory is nobody's to delete.
+func TestRunHomeKeepsMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	root := filepath.Join(t.TempDir(), "home")
+	h := &runHome{root: root, manifests: filepath.Join(root, "manifests"), logs: filepath.Join(root, "logs"), links: filepath.Join(root, "links")}
+	mounted := filepath.Join(h.logs, "pod", "mounted")
+	for _, dir := range []string{h.manifests, h.links, mounted, filepath.Join(root, "berth", "x")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("none", mounted, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	unmount := func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) }
+	t.Cleanup(unmount)
+	precious := filepath.Join(mounted, "precious")
+	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.remove(t.Context()); !errors.Is(err, volumes.ErrMounted) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Errorf("what was mounted: %v", err)
+	}
+	unmount()
+	if err := h.remove(t.Context()); err != nil {
+		t.Errorf("after the mount is gone: %v", err)
+	}
+	if _, err := os.Stat(root); !os.IsNotExist(err) {
+		t.Errorf("the directory is left: %v", err)
+	}
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berthd/berth/client"
+)
+
+// podFlags are the flags that say which pods are meant where no POD does.
+type podFlags struct {
+	namespace, selector string
+	all                 bool
+}
+
+// namespaceFlag adds -n.
+func namespaceFlag(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVarP(into, "namespace", "n", "", "the pod's namespace (default any)")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces)
+}
+
+// flags adds -n, -A and -l.
+func (p *podFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&p.namespace, "namespace", "n", "", "only pods of this namespace")
+	f.BoolVarP(&p.all, "all-namespaces", "A", false, "pods of all namespaces (the default)")
+	p.selectorFlag(cmd)
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces)
+}
+
+func (p *podFlags) selectorFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&p.selector, "selector", "l", "", "only pods with these `LABELS`, such as app=web,tier!=db")
+}
+
+// errNameAndSelector is the error of a command that has both.
+var errNameAndSelector = errors.New("name cannot be provided when a selector is specified")
+
+// choice is which pods are meant: those that were named, or those of a namespace with certain labels.
+type choice struct {
+	// named are the pods' namespaces and names; nil where none was named.
+	named     map[string]bool
+	namespace string
+	selector  labels.Selector
+}
+
+// choose says which pods are meant by the arguments, or by the flags where there are none.
+func (p *podFlags) choose(ctx context.Context, c *client.Client, args []string) (*choice, error) {
+	out := &choice{namespace: p.namespace}
+	var err error
+	if out.selector, err = labels.Parse(p.selector); err != nil {
+		return nil, fmt.Errorf("-l %s: %w", p.selector, err)
+	}
+	if len(args) == 0 {
+		return out, nil
+	}
+	if p.selector != "" {
+		return nil, errNameAndSelector
+	}
+	out.named = map[string]bool{}
+	for _, arg := range args {
+		pod, err := findPod(ctx, c, arg, p.namespace)
+		if err != nil {
+			return nil, err
+		}
+		out.named[pod.Namespace+"/"+pod.Name] = true
+	}
+	return out, nil
+}
+
+// has reports whether a pod is meant.
+func (c *choice) has(namespace, name string, set map[string]string) bool {
+	if c.named != nil {
+		return c.named[namespace+"/"+name]
+	}
+	return (c.namespace == "" || c.namespace == namespace) && c.selector.Matches(labels.Set(set))
+}
+
+// pods returns the pods that are meant, as the agent has them.
+func (c *choice) pods(all []v1.Pod) []v1.Pod {
+	var out []v1.Pod
+	for i := range all {
+		if p := &all[i]; c.has(p.Namespace, p.Name, p.Labels) {
+			out = append(out, *p)
+		}
+	}
+	return out
+}

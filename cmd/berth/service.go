@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/agent"
+	"github.com/berthd/berth/agent/journal"
+	"github.com/berthd/berth/configs"
+)
+
+// tellSystemd tells systemd something (sd_notify(3)); where there is no systemd it does nothing.
+func tellSystemd(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd not told", "state", state, "err", err)
+	}
+}
+
+// notify tells systemd that the agent is ready once it is and its socket is there, and then, as often as systemd asks for it, that its main loop turns. Where there is no
+// systemd it does nothing.
+func notify(ctx context.Context, a *agent.Agent, listening <-chan struct{}, log *slog.Logger) {
+	for _, ready := range []<-chan struct{}{a.Ready(), listening} {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return
+		}
+	}
+	tellSystemd(log, daemon.SdNotifyReady)
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		return
+	}
+	tick := time.NewTicker(interval / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := a.Healthy(interval); err != nil {
+			log.Error("not healthy: systemd will restart the agent", "err", err)
+			continue
+		}
+		tellSystemd(log, daemon.SdNotifyWatchdog)
+	}
+}
+
+// logLevel is the level that the config asks for: -v above 3 shows debug messages.
+func logLevel(cfg *configs.Config) slog.Level {
+	if cfg == nil {
+		return slog.LevelInfo
+	}
+	return levelOf(uint32(cfg.Kubelet.Logging.Verbosity))
+}
+
+// levelOf returns the level of a verbosity as -v has it.
+func levelOf(verbosity uint32) slog.Level {
+	if verbosity > 3 {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// newLogger returns the logger that the config asks for: to the journal where w is that, else text or JSON to w.
+func newLogger(cfg *configs.Config, w *os.File, level slog.Leveler) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg != nil && cfg.Kubelet.Logging.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	text := slog.NewTextHandler(w, opts)
+	if w == os.Stderr && journal.Connected() {
+		return slog.New(journal.New(text))
+	}
+	return slog.New(text)
+}
+
+// reloads re-reads the config at each SIGHUP until ctx ends.
+func reloads(ctx context.Context, r *reloader) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, unix.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+		}
+		tellSystemd(r.log, daemon.SdNotifyReloading)
+		r.reload()
+		tellSystemd(r.log, daemon.SdNotifyReady)
+	}
+}
+
+// reloader applies what of a changed config can be applied to a running agent, and says what cannot.
+type reloader struct {
+	// running is the config that counts now, load reads the files and flags again.
+	running *configs.Config
+	load    func() (*configs.Config, []configs.Warning, error)
+	level   *slog.LevelVar
+	log     *slog.Logger
+	// take has the agent take over what it can of a config, as agent.Agent's Reload does.
+	take func(running, next *configs.Config, changed []string) (now *configs.Config, later []string)
+}
+
+// verbosity is the path of the setting that the reloader itself takes over.
+const verbosity = "logging.verbosity"
+
+// reload re-reads the config once. A config that is wrong changes nothing.
+func (r *reloader) reload() {
+	cfg, warnings, err := r.load()
+	for _, w := range warnings {
+		r.log.Warn("config: " + w.String())
+	}
+	if err != nil {
+		r.log.Error("config not reloaded: the agent goes on with the one that it has", "err", err)
+		return
+	}
+	r.level.Set(logLevel(cfg))
+	changed := configs.Changed(r.running, cfg)
+	others := slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return path == verbosity })
+	taken, later := r.take(r.running, cfg, others)
+	now := *taken // the agent has the old one, which nobody may change
+	now.Kubelet.Logging.Verbosity = cfg.Kubelet.Logging.Verbosity
+	r.running = &now
+	applied := slices.DeleteFunc(changed, func(path string) bool { return slices.Contains(later, path) })
+	if len(later) > 0 {
+		r.log.Warn("config reloaded; these settings take a restart of the agent, which disturbs no pod: systemctl restart berth",
+			"applied", strings.Join(applied, " "), "settings", strings.Join(later, " "))
+		return
+	}
+	r.log.Info("config reloaded", "changed", len(applied), "applied", strings.Join(applied, " "))
+}
+
+const (
+	// askTimeout bounds asking systemd whether the machine shuts down.
+	askTimeout = 3 * time.Second
+	// extendEvery is how often systemd is asked for more time, and extendBy for how much.
+	extendEvery = 5 * time.Second
+	extendBy    = 30 * time.Second
+)
+
+// shuttingDown reports whether the machine shuts down or restarts, as systemd says it; false where there is no systemd.
+func shuttingDown(ctx context.Context) bool {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // its exit code is 1 in all states but one
+	return strings.TrimSpace(string(out)) == "stopping"
+}
+
+// stopper is an agent that can stop its pods for a shutdown.
+type stopper interface {
+	Shutdown(ctx context.Context) error
+	ShutdownLimit() time.Duration
+}
+
+// leave stops the pods if the machine shuts down, and asks systemd for the time that this takes. An agent that is only stopped or restarted leaves them.
+func leave(ctx context.Context, a stopper, stopping func(context.Context) bool, log *slog.Logger) {
+	tellSystemd(log, daemon.SdNotifyStopping)
+	if !stopping(ctx) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.ShutdownLimit())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- a.Shutdown(ctx) }()
+	tick := time.NewTicker(extendEvery)
+	defer tick.Stop()
+	for {
+		tellSystemd(log, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=stopping the pods", extendBy.Microseconds()))
+		select {
+		case err := <-done:
+			if err != nil {
+				log.Error("not all pods were stopped before the shutdown", "err", err)
+			}
+			return
+		case <-tick.C:
+		}
+	}
+}

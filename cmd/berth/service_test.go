@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/configs"
+)
+
+// pods is an agent whose pods take a while to stop.
+type pods struct {
+	takes   time.Duration
+	stopped bool
+	err     error
+}
+
+func (p *pods) Shutdown(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(p.takes):
+	}
+	p.stopped = true
+	return p.err
+}
+
+func (p *pods) ShutdownLimit() time.Duration { return time.Minute }
+
+func TestLeave(t *testing.T) {
+	for name, c := range map[string]struct {
+		stopping bool
+		agent    pods
+		stopped  bool
+		took     time.Duration
+		told     string
+	}{
+		"a restart of the agent leaves pods": {agent: pods{takes: time.Second}},
+		"a shutdown stops them":              {stopping: true, agent: pods{takes: 12 * time.Second}, stopped: true, took: 12 * time.Second},
+		"not for longer than the limit":      {stopping: true, agent: pods{takes: time.Hour}, took: time.Minute, told: "not all pods"},
+		"an error is told":                   {stopping: true, agent: pods{err: errors.New("no runtime")}, stopped: true, told: "no runtime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				began := time.Now()
+				leave(t.Context(), &c.agent, func(context.Context) bool { return c.stopping }, slog.New(slog.NewTextHandler(&out, nil)))
+				if took := time.Since(began); took != c.took || c.agent.stopped != c.stopped {
+					t.Errorf("stopped %t after %s", c.agent.stopped, took)
+				}
+				if !strings.Contains(out.String(), c.told) || c.told == "" && out.Len() > 0 {
+					t.Errorf("log: %s", &out)
+				}
+			})
+		})
+	}
+}
+
+func TestReload(t *testing.T) {
+	fresh := func(change func(*configs.Config)) *configs.Config {
+		c := &configs.Config{}
+		change(c)
+		return c
+	}
+	next, loadErr := fresh(func(*configs.Config) {}), error(nil)
+	var out bytes.Buffer
+	r := &reloader{
+		running: fresh(func(*configs.Config) {}), level: &slog.LevelVar{}, log: slog.New(slog.NewTextHandler(&out, nil)),
+		load: func() (*configs.Config, []configs.Warning, error) { return next, nil, loadErr },
+		take: func(running, next *configs.Config, changed []string) (*configs.Config, []string) {
+			now := *running
+			later := slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return path == "registryBurst" })
+			if len(later) < len(changed) {
+				now.Kubelet.RegistryBurst = next.Kubelet.RegistryBurst
+			}
+			return &now, later
+		},
+	}
+	step := func(level slog.Level, told string) {
+		t.Helper()
+		out.Reset()
+		r.reload()
+		if r.level.Level() != level || !strings.Contains(out.String(), told) {
+			t.Errorf("level %s, log: %s; want %s, %q", r.level.Level(), &out, level, told)
+		}
+	}
+	step(slog.LevelInfo, "changed=0")
+	first := r.running
+	next = fresh(func(c *configs.Config) { c.Kubelet.Logging.Verbosity = 5 })
+	step(slog.LevelDebug, "changed=1")
+	if first.Kubelet.Logging.Verbosity != 0 {
+		t.Error("the agent's own config was written to")
+	}
+	next = fresh(func(c *configs.Config) { c.Kubelet.MaxPods, c.Berth.Socket = 3, "/s" })
+	step(slog.LevelInfo, `settings="berth:socket maxPods"`)
+	step(slog.LevelInfo, `settings="berth:socket maxPods"`) // as long as there was no restart
+	next = fresh(func(c *configs.Config) { c.Kubelet.MaxPods, c.Kubelet.RegistryBurst = 3, 7 })
+	step(slog.LevelInfo, `applied=registryBurst`)
+	step(slog.LevelInfo, `settings=maxPods`)
+	if r.running.Kubelet.RegistryBurst != 7 || r.running.Kubelet.MaxPods != 0 || strings.Contains(out.String(), "registryBurst") {
+		t.Errorf("what was applied is not what counts: %s", &out)
+	}
+	loadErr = errors.New("maxPods: no number")
+	step(slog.LevelInfo, "config not reloaded")
+}
+
+func TestServiceIn(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/system.slice/berth.service\n":                                 "berth.service",
+		"12:memory:/a.service\n1:name=systemd:/system.slice/b.service/x\n": "b.service",
+		"0::/user.slice/user-0.slice/user@0.service/app.slice/x.scope\n":   "",
+		"0::/user.slice/user-0.slice/session-1.scope\n":                    "",
+		"": "",
+	} {
+		if got := serviceIn(text); got != want {
+			t.Errorf("%q is of %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestManPages(t *testing.T) {
+	m := manual{release: "1.2-3", date: time.Unix(0, 0).UTC()}
+	root := newRoot()
+	page := string(m.page(root))
+	for _, want := range []string{".TH \"BERTH\" 1 \"1970-01-01\" \"berth 1.2\\-3\"", ".SH COMMANDS", ".B drain"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("berth(1) has no %q", want)
+		}
+	}
+	if strings.Contains(page, "purge") {
+		t.Error("berth(1) names a hidden command")
+	}
+	drain, _, err := root.Find([]string{"drain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page = string(m.page(drain))
+	for _, want := range []string{"berth\\-drain \\- stop all pods", ".B \\-\\-grace", ".SH EXAMPLES", ".BR berth (1)"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("berth-drain(1) has no %q:\n%s", want, page)
+		}
+	}
+	if got := roff("a\n.b\n'c \\ -d"); got != "a\n\\&.b\n\\&'c \\e \\-d" {
+		t.Errorf("escaped: %q", got)
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/show"
+)
+
+// topOptions are the flags of top.
+type topOptions struct {
+	conn      connection
+	output    output
+	pods      podFlags
+	columns   show.TopColumns
+	noHeaders bool
+}
+
+func newTop() *cobra.Command {
+	cmd := newTopPods("top [POD...]")
+	cmd.Short = "Show what this node's pods use of cpu and memory"
+	cmd.Long = `Show what this node's pods use of cpu and memory, as "kubectl top" does. It is read from the pods' cgroups when you ask; memory is
+the working set: what cannot be given back at once.`
+	cmd.Example = `  berth top
+  berth top web --containers
+  berth top --sort-by memory --sum
+  berth top node`
+	pods := newTopPods("pod [POD...]")
+	pods.Aliases, pods.Short = []string{"pods", "po"}, "Show what pods use, as top does by itself"
+	cmd.AddCommand(pods, newTopNode())
+	return cmd
+}
+
+func newTopPods(use string) *cobra.Command {
+	o := &topOptions{}
+	cmd := &cobra.Command{
+		Use: use, Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: completePods(&o.conn, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := o.conn.client()
+			defer c.Close()
+			return o.run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	o.conn.flag(cmd)
+	o.output.flag(cmd, "json", "yaml")
+	o.pods.flags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&o.columns.Containers, "containers", false, "each container by itself")
+	f.BoolVar(&o.columns.Sum, "sum", false, "and all together")
+	f.StringVar(&o.columns.Sort, "sort-by", "", "the most first: cpu or memory")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "no headings")
+	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions([]string{"cpu", "memory"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (o *topOptions) run(ctx context.Context, c *client.Client, args []string, w, errOut io.Writer) error {
+	if s := o.columns.Sort; s != "" && s != "cpu" && s != "memory" {
+		return fmt.Errorf("--sort-by %s: must be cpu or memory", s)
+	}
+	choice, err := o.pods.choose(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	all, err := c.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for _, p := range choice.pods(all) {
+		wanted[string(p.UID)] = true
+	}
+	summary, err := c.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	pods := []statsapi.PodStats{}
+	for _, p := range summary.Pods {
+		if wanted[p.PodRef.UID] {
+			pods = append(pods, p)
+		}
+	}
+	if o.output != "" {
+		return o.output.writeList(w, pods, o.noHeaders)
+	}
+	if len(pods) == 0 {
+		fmt.Fprintln(errOut, "No pods found that use anything.")
+		return nil
+	}
+	o.columns.Namespace = o.pods.namespace == ""
+	table := show.Top(pods, o.columns)
+	if o.noHeaders {
+		table.Headings = nil
+	}
+	return table.Write(w)
+}
+
+func newTopNode() *cobra.Command {
+	var conn connection
+	var out output
+	var noHeaders bool
+	cmd := &cobra.Command{
+		Use: "node", Aliases: []string{"nodes", "no"}, Short: "Show what the node uses of cpu and memory", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := conn.client()
+			defer c.Close()
+			summary, err := c.Stats(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if out != "" {
+				return out.write(cmd.OutOrStdout(), &summary.Node)
+			}
+			table := show.TopNode(&summary.Node, runtime.NumCPU())
+			if noHeaders {
+				table.Headings = nil
+			}
+			return table.Write(cmd.OutOrStdout())
+		},
+	}
+	conn.flag(cmd)
+	out.flag(cmd, "json", "yaml")
+	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "no headings")
+	return cmd
+}

@@ -1,0 +1,239 @@
+package logs
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// source is one file of a log: a rotated part, or the one that is written now.
+type source struct {
+	file *os.File
+	// stem is the part's; empty for the file that was written when it was opened.
+	stem string
+	// text is the content: the file's, or what it decompresses to.
+	text io.ReaderAt
+}
+
+func (s *source) close() { _ = s.file.Close() } // nothing was written to it
+
+// openSource opens a file of the directory for reading.
+func (d *dir) openSource(name, stem string) (*source, error) {
+	f, err := d.open(name)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{file: f, stem: stem, text: f}
+	if stem != "" && name != stem {
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("decompress %s: %w", name, err), f.Close())
+		}
+		s.text = &unzipped{z: z}
+	}
+	return s, nil
+}
+
+// unzipped reads a compressed file from its beginning to its end, as the scanner does.
+type unzipped struct {
+	z  *gzip.Reader
+	at int64
+	// broken is why the rest cannot be read: the file is damaged, and ends here.
+	broken error
+}
+
+var errOutOfOrder = errors.New("a compressed log can only be read in order")
+
+// ReadAt reads what follows the last call's bytes; no other offset can be read.
+func (u *unzipped) ReadAt(p []byte, off int64) (n int, err error) {
+	if off != u.at {
+		return 0, errOutOfOrder
+	}
+	for n == 0 && err == nil {
+		n, err = u.z.Read(p)
+	}
+	u.at += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		u.broken, err = err, io.EOF
+	}
+	return n, err
+}
+
+// parts lists the rotated parts of a log, oldest first, each once.
+func (d *dir) parts(base string) ([]part, error) {
+	names, err := d.names()
+	if err != nil {
+		return nil, err
+	}
+	var out []part
+	for _, name := range names {
+		if p, ok := partOf(base, name); ok {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, byStem)
+	return slices.CompactFunc(out, func(a, b part) bool { return a.stem == b.stem }), nil
+}
+
+// openTries is how often a log is opened anew because it was rotated meanwhile. Rotations are at least a millisecond's work apart.
+const openTries = 20
+
+// openChain opens all that there is of a log, oldest first: no part is missing between the first and the last, and none is there twice.
+func (d *dir) openChain(base string) (chain []*source, err error) {
+	for range openTries {
+		var settled bool
+		if chain, settled, err = d.tryChain(base); err != nil || settled {
+			return chain, err
+		}
+		closeAll(chain)
+	}
+	return nil, errors.New("it is rotated faster than it can be opened")
+}
+
+// tryChain opens the chain, and reports whether nothing was rotated while it did.
+func (d *dir) tryChain(base string) (chain []*source, settled bool, err error) {
+	before, err := d.parts(base)
+	if err != nil {
+		return nil, false, err
+	}
+	current, err := d.openSource(base, "")
+	if err != nil && (!errors.Is(err, fs.ErrNotExist) || len(before) == 0) {
+		return nil, false, err
+	}
+	for _, p := range before {
+		s, err := d.openSource(p.name, p.stem)
+		switch {
+		case err == nil:
+			chain = append(chain, s)
+		case errors.Is(err, fs.ErrNotExist): // compressed or removed meanwhile
+			if current != nil {
+				current.close()
+			}
+			return chain, false, nil
+		}
+		// Anything else is no part of the log: a link, a pipe, no compressed file.
+	}
+	if current != nil {
+		chain = append(chain, current)
+	}
+	if len(chain) == 0 {
+		return nil, false, fs.ErrNotExist
+	}
+	after, err := d.parts(base)
+	same := slices.EqualFunc(before, after, func(a, b part) bool { return a.stem == b.stem })
+	return chain, err == nil && same && d.still(base, current), nil
+}
+
+// still reports whether a log's name still leads to the file that was opened by it; nil stands for no file.
+func (d *dir) still(base string, current *source) bool {
+	f, err := d.open(base)
+	if err != nil {
+		return current == nil
+	}
+	defer f.Close()
+	if current == nil {
+		return false
+	}
+	a, errA := f.Stat()
+	b, errB := current.file.Stat()
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+func closeAll(chain []*source) {
+	for _, s := range chain {
+		s.close()
+	}
+}
+
+// sampleSize is how much of a file's beginning identifies it: it holds the first line's time, to the nanosecond.
+const sampleSize = 512
+
+// beginning returns the first bytes of what was not read yet.
+func beginning(r io.ReaderAt) []byte {
+	sample := make([]byte, sampleSize)
+	have := 0
+	for have < len(sample) {
+		n, err := r.ReadAt(sample[have:], int64(have))
+		have += n
+		if err != nil || n == 0 {
+			break
+		}
+	}
+	return sample[:have]
+}
+
+// start picks from an opened chain where to begin reading: parts that end before since are left out, and so is what the tail does not want. skip is how
+// many lines of the first source are to be passed over, offset where to begin in it instead where it is not compressed.
+func (r *reader) start(ctx context.Context) (skip, offset int64, err error) {
+	if since := r.opts.Since; !since.IsZero() {
+		for len(r.chain) > 1 {
+			// A part's time is that of its last line, also once it is compressed, but by the clock of the file system, which is coarser.
+			if info, err := r.chain[0].file.Stat(); err != nil || !info.ModTime().Add(time.Second).Before(since) {
+				break
+			}
+			r.drop()
+		}
+	}
+	if r.opts.Tail == nil || *r.opts.Tail < 0 {
+		return 0, 0, nil
+	}
+	left := *r.opts.Tail
+	for i := len(r.chain) - 1; i >= 0; i-- {
+		if ctx.Err() != nil {
+			return 0, 0, context.Cause(ctx)
+		}
+		var lines int64
+		if skip, offset, lines, err = r.chain[i].tail(r.dir, left); err != nil {
+			return 0, 0, err
+		}
+		if left -= lines; left == 0 {
+			for range i {
+				r.drop()
+			}
+			break
+		}
+	}
+	return skip, offset, nil
+}
+
+// drop leaves out the chain's first source.
+func (r *reader) drop() {
+	r.chain[0].close()
+	r.chain = r.chain[1:]
+}
+
+// tail says where the last n complete lines begin, and how many there are.
+func (s *source) tail(d *dir, n int64) (skip, offset, lines int64, err error) {
+	if _, compressed := s.text.(*unzipped); !compressed {
+		end, err := s.file.Seek(0, io.SeekEnd)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		offset, lines, err = tailOffset(s.file, end, n)
+		return 0, offset, lines, err
+	}
+	// It has to be decompressed once to be counted, through a descriptor of its own.
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return 0, 0, 0, err
+	}
+	z, err := gzip.NewReader(s.file)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	total, _ := countLines(z) // what is damaged is read up to there
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return 0, 0, 0, err
+	}
+	if z, err = gzip.NewReader(s.file); err != nil {
+		return 0, 0, 0, err
+	}
+	s.text = &unzipped{z: z}
+	lines = min(total, n)
+	return total - lines, 0, lines, nil
+}

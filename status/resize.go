@@ -1,0 +1,75 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+	podresource "k8s.io/component-helpers/resource"
+)
+
+// Resize is a resize of the pod that was asked for and is not done. Input.Pod has what it was allocated.
+type Resize struct {
+	// Pending says why the pod may not have what is asked for: the reason Deferred or Infeasible; empty where it may.
+	Pending Reason
+	// InProgress says that not all that is allocated was given to the containers; Error, what kept it from being given.
+	InProgress bool
+	Error      string
+	// Containers is what each running incarnation was last given, by the runtime's id, with the pod's own limits where it has none.
+	Containers map[string]v1.ResourceRequirements
+	// Pod is the pod with what it and its containers have now.
+	Pod *v1.Pod
+}
+
+// resizeConditions are the conditions of a resize that is not done.
+func resizeConditions(in *Input) []v1.PodCondition {
+	r := in.Resize
+	if r == nil {
+		return nil
+	}
+	var out []v1.PodCondition
+	if r.Pending.Reason != "" {
+		out = append(out, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Pending.Reason, Message: r.Pending.Message})
+	}
+	if r.InProgress {
+		c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}
+		if r.Error != "" {
+			c.Reason, c.Message = v1.PodReasonError, r.Error
+		}
+		out = append(out, c)
+	}
+	for i := range out {
+		out[i].ObservedGeneration = in.Pod.Generation
+	}
+	return out
+}
+
+// given replaces the allocated cpu and memory of a container, where its running incarnation was given others so far.
+func (r *Resize) given(id string, allocated *v1.ResourceRequirements) {
+	if r == nil {
+		return
+	}
+	have, known := r.Containers[id]
+	if !known {
+		return
+	}
+	replace(allocated.Requests, have.Requests)
+	replace(allocated.Limits, have.Limits)
+}
+
+// replace overwrites the amounts that both lists have.
+func replace(list, with v1.ResourceList) {
+	for name := range list {
+		if q, ok := with[name]; ok {
+			list[name] = q
+		}
+	}
+}
+
+// actualTotal are the pod's requests and limits as they are in force.
+func (r *Resize) actualTotal(allocated *v1.ResourceRequirements) *v1.ResourceRequirements {
+	if r == nil || r.Pod == nil {
+		return allocated
+	}
+	out := allocated.DeepCopy()
+	out.Requests = podresource.PodRequests(r.Pod, podresource.PodResourcesOptions{})
+	out.Limits = podresource.PodLimits(r.Pod, podresource.PodResourcesOptions{})
+	return out
+}

@@ -1,0 +1,136 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Driver is a driver. Dir, Name and Registry have to be set before it starts.
+type Driver struct {
+	// Dir is the driver's own directory, Registry the node's for plugins.
+	Dir, Registry string
+	// Name is the driver's, NodeID what it calls the node.
+	Name, NodeID string
+	// Type is what it registers as; empty for a CSI driver.
+	Type string
+	// Can are the things that it says it can do on the node.
+	Can []csiapi.NodeServiceCapability_RPC_Type
+	// Topology says where the node is, MaxVolumes how many volumes it can have.
+	Topology   map[string]string
+	MaxVolumes int64
+	// OnCrash is what it does when it is told to crash, beside failing.
+	OnCrash func()
+
+	mu         sync.Mutex
+	server     *grpc.Server
+	registered chan *registerapi.RegistrationStatus
+	serving    sync.WaitGroup
+
+	csiapi.UnimplementedIdentityServer
+	csiapi.UnimplementedNodeServer
+	registerapi.UnimplementedRegistrationServer
+}
+
+// Start serves until Stop.
+func (d *Driver) Start() error {
+	if d.NodeID == "" {
+		d.NodeID = "id-of-node"
+	}
+	d.registered = make(chan *registerapi.RegistrationStatus, 16)
+	if err := errors.Join(os.MkdirAll(filepath.Join(d.Dir, "volumes"), 0o755), os.MkdirAll(d.Registry, 0o750)); err != nil {
+		return err
+	}
+	d.server = grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
+	csiapi.RegisterIdentityServer(d.server, d)
+	csiapi.RegisterNodeServer(d.server, d)
+	registerapi.RegisterRegistrationServer(d.server, d)
+	for _, path := range []string{d.endpoint(), d.socket()} { // to register comes last
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", path)
+		if err != nil {
+			return fmt.Errorf("serve CSI driver %s: %w", d.Name, err)
+		}
+		d.serving.Go(func() { _ = d.server.Serve(l) })
+	}
+	return nil
+}
+
+// Stop ends the driver and removes its sockets.
+func (d *Driver) Stop() {
+	d.server.Stop()
+	d.serving.Wait()
+}
+
+func (d *Driver) crash() {
+	if d.OnCrash != nil {
+		d.OnCrash()
+	}
+}
+
+func (d *Driver) endpoint() string { return filepath.Join(d.Dir, "csi.sock") }
+func (d *Driver) socket() string   { return filepath.Join(d.Registry, d.Name+"-reg.sock") }
+
+// Registered receives what the node says of the driver's registration.
+func (d *Driver) Registered() <-chan *registerapi.RegistrationStatus { return d.registered }
+
+// GetInfo says who the plugin is.
+func (d *Driver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	info := &registerapi.PluginInfo{Type: d.Type, Name: d.Name, Endpoint: d.endpoint(), SupportedVersions: []string{"1.0.0"}}
+	if info.Type == "" {
+		info.Type = registerapi.CSIPlugin
+	}
+	return info, nil
+}
+
+// NotifyRegistrationStatus takes what the node says of it.
+func (d *Driver) NotifyRegistrationStatus(_ context.Context, status *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+	select {
+	case d.registered <- status:
+	default:
+	}
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+// GetPluginInfo says the driver's name.
+func (d *Driver) GetPluginInfo(context.Context, *csiapi.GetPluginInfoRequest) (*csiapi.GetPluginInfoResponse, error) {
+	return &csiapi.GetPluginInfoResponse{Name: d.Name, VendorVersion: "test"}, nil
+}
+
+// Probe says that it is there.
+func (d *Driver) Probe(context.Context, *csiapi.ProbeRequest) (*csiapi.ProbeResponse, error) {
+	return &csiapi.ProbeResponse{}, nil
+}
+
+// NodeGetInfo says what it calls the node.
+func (d *Driver) NodeGetInfo(context.Context, *csiapi.NodeGetInfoRequest) (*csiapi.NodeGetInfoResponse, error) {
+	info := &csiapi.NodeGetInfoResponse{NodeId: d.NodeID, MaxVolumesPerNode: d.MaxVolumes}
+	if d.Topology != nil {
+		info.AccessibleTopology = &csiapi.Topology{Segments: d.Topology}
+	}
+	return info, nil
+}
+
+// NodeGetCapabilities says what it can do.
+func (d *Driver) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesRequest) (*csiapi.NodeGetCapabilitiesResponse, error) {
+	out := &csiapi.NodeGetCapabilitiesResponse{}
+	for _, t := range d.Can {
+		out.Capabilities = append(out.Capabilities, &csiapi.NodeServiceCapability{
+			Type: &csiapi.NodeServiceCapability_Rpc{Rpc: &csiapi.NodeServiceCapability_RPC{Type: t}},
+		})
+	}
+	return out, nil
+}
+
+func (d *Driver) can(t csiapi.NodeServiceCapability_RPC_Type) bool { return slices.Contains(d.Can, t) }

@@ -1,0 +1,115 @@
+package csidriver
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// Fault is what goes wrong with a call: the content of its file in faults.
+type Fault string
+
+const (
+	// Fail has the call fail, and do nothing.
+	Fail Fault = "fail"
+	// Hang has it wait until the caller gives up, and do nothing.
+	Hang Fault = "hang"
+	// Crash ends the driver's process after the call was carried out, before it is answered, once: the file is removed.
+	Crash Fault = "crash"
+	// Late has it fail after it was carried out, as one whose answer is lost.
+	Late Fault = "late"
+)
+
+// Call is a call that the driver got.
+type Call struct {
+	Method  string
+	Request json.RawMessage
+	// Code is how it ended, as gRPC has it.
+	Code string
+}
+
+// Calls returns the calls that the driver in a directory got, the oldest first.
+func Calls(dir string) ([]Call, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var calls []Call
+	for line := range strings.Lines(string(data)) {
+		var c Call
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			return nil, err
+		}
+		calls = append(calls, c)
+	}
+	return calls, nil
+}
+
+// Set has the calls of a method go wrong from now on; the empty fault ends that.
+func Set(dir, method string, f Fault) error {
+	path := filepath.Join(dir, "faults", method)
+	if f == "" {
+		return os.RemoveAll(path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(f), 0o600)
+}
+
+// intercept writes down every call and has it go wrong as it was told.
+func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	method := info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:]
+	path := filepath.Join(d.Dir, "faults", method)
+	text, _ := os.ReadFile(path)
+	if Fault(text) == Hang { // it is seen while it hangs
+		d.write(method, req, status.Error(codes.DeadlineExceeded, ""))
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	defer func() { d.write(method, req, err) }()
+	switch Fault(text) {
+	case Fail:
+		return nil, status.Error(codes.Internal, "told to fail")
+	case Crash:
+		_, err = handle(ctx, req)
+		d.write(method, req, err)
+		_ = os.Remove(path)
+		d.crash()
+		return nil, status.Error(codes.Unavailable, "crashed")
+	case Late:
+		if _, err := handle(ctx, req); err != nil {
+			return nil, err
+		}
+		return nil, status.Error(codes.Unavailable, "told to lose the answer")
+	}
+	return handle(ctx, req)
+}
+
+// write adds a call to the file of calls.
+func (d *Driver) write(method string, req any, err error) {
+	c := Call{Method: method, Code: status.Code(err).String()}
+	if m, ok := req.(proto.Message); ok {
+		c.Request, _ = protojson.Marshal(m)
+	}
+	line, _ := json.Marshal(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, openErr := os.OpenFile(filepath.Join(d.Dir, "calls"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if openErr != nil {
+		return
+	}
+	defer f.Close()
+	_, _ = f.Write(append(line, '\n'))
+}

@@ -1,0 +1,75 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// TestBandwidth: the annotations about bandwidth reach the CNI plugin bandwidth, which shapes the pod's traffic, and nothing of it stays.
+func TestBandwidth(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	confs, err := filepath.Glob(filepath.Join(e.CNIConfDir, "*"))
+	if err != nil || len(confs) != 1 {
+		t.Fatalf("the network's configs are %v, %v", confs, err)
+	}
+	text, err := os.ReadFile(confs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strings.LastIndex(string(text), "}\n  ]")
+	if at < 0 {
+		t.Fatalf("the network's config has no end of its plugins:\n%s", text)
+	}
+	shaped := string(text[:at]) + `}, {"type": "bandwidth", "capabilities": {"bandwidth": true}}` + string(text[at+1:])
+	if err := os.WriteFile(confs[0], []byte(shaped), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WriteManifest(t, "shaped.yaml", strings.Replace(manifest("shaped", sleeper), "metadata:\n",
+		"metadata:\n  annotations: {kubernetes.io/ingress-bandwidth: 7M, kubernetes.io/egress-bandwidth: 13M}\n", 1))
+	a.WaitReady(t, "shaped")
+	for direction, megabits := range map[string]uint64{"ingress": 7, "egress": 13} {
+		if n := filters(t, megabits*1_000_000/8); n == 0 {
+			t.Errorf("nothing shapes the pod's %s", direction)
+		}
+	}
+	removed(t, e, a, "shaped")
+	env.Eventually(t, "no filters", func() error {
+		if n := filters(t, 7_000_000/8) + filters(t, 13_000_000/8); n > 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+}
+
+// filters counts the token buckets of this host's interfaces with that many bytes a second.
+func filters(t *testing.T, rate uint64) int {
+	t.Helper()
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, link := range links {
+		list, err := netlink.QdiscList(link)
+		if err != nil {
+			continue // it went away
+		}
+		for _, q := range list {
+			if bucket, ok := q.(*netlink.Tbf); ok && bucket.Rate == rate {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,109 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// cliWatch: watches tell of a pod that comes, runs and goes.
+func cliWatch(t *testing.T, e *env.Env, a *env.Agent) {
+	pods := begin(t, a, nil, "ps", "-w")
+	events := begin(t, a, nil, "events", "-w", "--for", "watched-node")
+	objects := begin(t, a, nil, "ps", "-w", "-o", "json")
+	pods.waitOut(t, "server-node")
+	events.waitOut(t, "REASON")
+	put(t, a, "watched", sleeper)
+	a.WaitReady(t, "watched")
+	for _, want := range []string{"watched-node", "ContainerCreating", "Running"} {
+		pods.waitOut(t, want)
+	}
+	events.waitOut(t, "Started")
+	removed(t, e, a, "watched")
+	pods.waitOut(t, "Deleted")
+	events.waitOut(t, "Killing")
+	objects.waitOut(t, `"type":"DELETED"`)
+	pods.interrupt(t)
+	events.interrupt(t)
+	objects.interrupt(t)
+	if out := events.out.String(); strings.Contains(out, "server-node") {
+		t.Errorf("events of one pod are %s", out)
+	}
+}
+
+// cliRefused: a pod whose newer manifest is refused says so, and so does one that never came to be.
+func cliRefused(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "kept", sleeper)
+	a.WaitReady(t, "kept")
+	file := filepath.Join(a.Manifests, "kept.yaml")
+	for _, bad := range []struct{ text, want string }{
+		{manifest("kept", "containers: [{name: main}]"), "spec.containers[0].image: Required value"},
+		{manifest("kept", "containers: [{name: main, image: i, command: sleep}]"), "spec.containers[0].command: must be a list, not a string"},
+		{"kind: [", "not valid YAML"},
+	} {
+		a.WriteManifest(t, "kept.yaml", bad.text)
+		env.Eventually(t, bad.want, func() error {
+			out, errOut, _ := a.CLI("describe", "kept")
+			if !strings.Contains(out, file+" is refused: ") || !strings.Contains(out, bad.want) || !strings.Contains(out, "last good version") {
+				return fmt.Errorf("describe says %s%s", out, errOut)
+			}
+			return nil
+		})
+		if s := why(t, a, "kept"); s.Manifest == nil || !strings.Contains(s.Manifest.Message, bad.want) {
+			t.Errorf("why says %+v", s.Manifest)
+		}
+	}
+	removed(t, e, a, "kept")
+	for _, verb := range [][]string{{"logs", "wrong"}, {"describe", "default/wrong"}, {"exec", "wrong", "--", "ls"}} {
+		if _, errOut, code := a.CLI(verb...); code == 0 || !strings.Contains(errOut, "wrong.yaml is refused: ") || !strings.Contains(errOut, "Required value") {
+			t.Errorf("berth %v: code %d, %q", verb, code, errOut)
+		}
+	}
+}
+
+// cliUser: somebody who is not root gets one clear error from what needs root, and nothing is made.
+func cliUser(t *testing.T, e *env.Env, a *env.Agent) {
+	dir, err := os.MkdirTemp("", "user") //nolint:usetesting // others must come to it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "berth")
+	data, err := os.ReadFile(binary(t, a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []error{os.WriteFile(program, data, 0o755), os.Chmod(dir, 0o777)} { //nolint:gosec // somebody else runs it
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	root := filepath.Join(dir, "root")
+	for _, args := range [][]string{
+		{"agent", "--root-dir", root, "--config", filepath.Join(a.Home, "berth.yaml")}, {"run", filepath.Join(dir, "none.yaml"), "--root-dir", root},
+	} {
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		if err == nil || strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), "use sudo") {
+			t.Errorf("berth %s as another user: %v, %s", args[0], err, out)
+		}
+	}
+	if _, err := os.Stat(root); !os.IsNotExist(err) {
+		t.Errorf("the root directory: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "ps", "--socket", a.Socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "you may not use "+a.Socket) {
+		t.Errorf("berth ps as another user: %v, %s", err, out)
+	}
+}

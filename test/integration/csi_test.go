@@ -1,0 +1,268 @@
+//go:build integration
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/test/csidriver"
+	"github.com/berthd/berth/test/env"
+)
+
+// csiName is the name of the tests' CSI driver.
+const csiName = "test.berth.dev"
+
+// csiDriver is the tests' CSI driver as a program beside an agent, which has a directory to say faults in.
+type csiDriver struct {
+	*env.Program
+	dir string
+}
+
+// newCSIDriver prepares a driver for an agent.
+func newCSIDriver(t *testing.T, e *env.Env, a *env.Agent, flags ...string) csiDriver {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "csi-driver")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./test/csidriver/main")
+	build.Dir, build.Env = e.Checkout, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the CSI driver: %v: %s", err, out)
+	}
+	dir := t.TempDir()
+	args := append([]string{binary, "-dir", dir, "-registry", filepath.Join(a.RootDir, "plugins_registry"), "-name", csiName}, flags...)
+	d := csiDriver{Program: e.NewProgram("csi-driver", args...), dir: dir}
+	t.Cleanup(func() { _ = d.Stop() })
+	return d
+}
+
+func (d csiDriver) start(t *testing.T) {
+	t.Helper()
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fault has the calls of a method go wrong from now on; the empty fault ends that.
+func (d csiDriver) fault(t *testing.T, method string, f csidriver.Fault) {
+	t.Helper()
+	if err := csidriver.Set(d.dir, method, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// called waits until the driver has been called with a method.
+func (d csiDriver) called(t *testing.T, method string, times int) {
+	t.Helper()
+	env.Eventually(t, "the driver to be called with "+method, func() error {
+		calls, err := csidriver.Calls(d.dir)
+		if err != nil {
+			return err
+		}
+		calls = slices.DeleteFunc(calls, func(c csidriver.Call) bool { return c.Method != method })
+		if len(calls) < times {
+			return fmt.Errorf("it was %d times", len(calls))
+		}
+		return nil
+	})
+}
+
+// csiPod is a pod with an inline volume.
+func csiPod(grace string, volume string) string {
+	return "terminationGracePeriodSeconds: " + grace + "\nsecurityContext: {fsGroup: 4321}\ncontainers:\n" + shell("main", "volumeMounts: [{name: v, mountPath: /v}]") + "volumes: [{name: v, " + volume + "}]\n"
+}
+
+const csiInline = "csi: {driver: " + csiName + ", volumeAttributes: {inline: 'yes', greeting: hello}, fsType: ext3, nodePublishSecretRef: {name: csi-login}}"
+
+// TestCSI has volumes of a CSI driver on a node without a cluster: inline ones and PersistentVolumes, and whoever dies meanwhile.
+func TestCSI(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	d := newCSIDriver(t, e, a, "-can", "STAGE_UNSTAGE_VOLUME")
+	a.WriteManifest(t, "csi-objects.yaml",
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: csi-login}\nstringData: {user: berth}\n---\n"+
+			"apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: "+csiName+"}\nspec: {podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Ephemeral, Persistent]}\n---\n"+
+			persistent("csi", "csi", "csi: {driver: "+csiName+", volumeHandle: disk}")+claim("csi", "csi", ""))
+	for _, step := range []struct {
+		name string
+		test func(*testing.T, *env.Env, *env.Agent, csiDriver)
+	}{
+		{"driver comes late", csiDriverComesLate},
+		{"inline", csiInlineVolume},
+		{"claim", csiClaim},
+		{"agent killed", csiAgentKilled},
+		{"driver killed", csiDriverKilled},
+		{"driver hangs", csiDriverHangs},
+		{"driver goes", csiDriverGoes},
+	} {
+		t.Run(step.name, func(t *testing.T) { step.test(t, e, a, d) })
+	}
+	if left, _ := filepath.Glob(filepath.Join(a.RootDir, "plugins/kubernetes.io/csi/*/*")); len(left) > 0 {
+		t.Errorf("staged volumes are left: %v", left)
+	}
+	nothingLeft(t, e.Leaks)
+}
+
+// csiDriverComesLate: a pod whose driver is not there waits and says for which, and starts when it comes.
+func csiDriverComesLate(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	put(t, a, "late-csi", csiPod("1", csiInline))
+	const want = "driver name " + csiName + " not found in the list of registered CSI drivers"
+	waitEvent(t, a, "FailedMount", `MountVolume.SetUp failed for volume "v" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: `+want)
+	waitPod(t, a, "late-csi", "waiting", waitingFor("ContainerCreating"))
+	if story := fmt.Sprintf("%+v", why(t, a, "late-csi")); !strings.Contains(story, want) {
+		t.Errorf("why says %s", story)
+	}
+	d.start(t)
+	a.WaitReady(t, "late-csi")
+	removed(t, e, a, "late-csi")
+}
+
+// csiInlineVolume: an inline volume has what its driver put there of its attributes and its pod, and belongs to the pod's group.
+func csiInlineVolume(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	put(t, a, "inline-csi", csiPod("1", csiInline))
+	a.WaitReady(t, "inline-csi")
+	seen(t, a, "inline-csi", "main", "cat /v/greeting", "hello", "cat /v/csi.storage.k8s.io_pod.name", "inline-csi-"+env.NodeName,
+		"cat /v/csi.storage.k8s.io_ephemeral", "true", "stat -c %g /v/greeting", "4321")
+	calls, err := csidriver.Calls(d.dir)
+	if err != nil || !strings.Contains(string(calls[len(calls)-1].Request), `"secrets":{"user":"berth"}`) && !strings.Contains(fmt.Sprint(calls), "berth") {
+		t.Errorf("the driver was not told the secret: %v", err)
+	}
+	if err != nil || !strings.Contains(string(calls[len(calls)-1].Request), `ext3`) {
+		t.Errorf("the driver was not told the fsType, but %s, %v", calls[len(calls)-1].Request, err)
+	}
+	if err := a.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	a.WaitReady(t, "inline-csi")
+	seen(t, a, "inline-csi", "main", "cat /v/greeting", "hello")
+	removed(t, e, a, "inline-csi")
+	log, err := os.ReadFile(a.Log)
+	if err != nil || strings.Contains(string(log), "user:berth") {
+		t.Errorf("the log quotes a secret, or cannot be read: %v", err)
+	}
+}
+
+// csiClaim: a claim's volume of a driver is staged and published; its data outlives the pod.
+func csiClaim(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	for _, text := range []string{"first", "second"} {
+		put(t, a, "claim-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
+		a.WaitReady(t, "claim-csi")
+		if text == "second" {
+			seen(t, a, "claim-csi", "main", "cat /v/file", "first")
+		}
+		seen(t, a, "claim-csi", "main", "echo "+text+" >/v/file; cat /v/file", text)
+		removed(t, e, a, "claim-csi")
+	}
+	if text, err := os.ReadFile(filepath.Join(d.dir, "volumes/disk/file")); err != nil || string(text) != "second\n" {
+		t.Errorf("the volume's data is %q, %v", text, err)
+	}
+}
+
+// csiAgentKilled: an agent that is killed between staging and publishing, and again while it takes the volume down, goes on where it was.
+func csiAgentKilled(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	again := func() {
+		t.Helper()
+		a.Kill9()
+		if err := a.Start(); err != nil {
+			t.Fatal(err)
+		}
+		a.WaitUp(t)
+	}
+	if err := os.Remove(filepath.Join(d.dir, "calls")); err != nil {
+		t.Fatal(err)
+	}
+	d.fault(t, "NodePublishVolume", csidriver.Hang)
+	put(t, a, "killed-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
+	d.called(t, "NodeStageVolume", 1)
+	again()
+	d.called(t, "NodePublishVolume", 1) // the one that hung ends with the agent
+	d.fault(t, "NodePublishVolume", "")
+	again()
+	a.WaitReady(t, "killed-csi")
+	seen(t, a, "killed-csi", "main", "cat /v/file", "second")
+	p := podOf(t, a, "killed-csi")
+	d.fault(t, "NodeUnpublishVolume", csidriver.Fail)
+	a.RemoveManifest(t, "killed-csi.yaml")
+	d.called(t, "NodeUnpublishVolume", 1)
+	again()
+	d.called(t, "NodeUnpublishVolume", 2)
+	d.fault(t, "NodeUnpublishVolume", "")
+	d.fault(t, "NodeUnstageVolume", csidriver.Late)
+	d.called(t, "NodeUnstageVolume", 1)
+	d.fault(t, "NodeUnstageVolume", "")
+	nothingLeft(t, func() []string { return e.LeaksOf(string(p.UID), "globalmount") })
+}
+
+// csiDriverKilled: a driver that dies in the middle of a call is asked again when it is back; pods that have their volumes do not notice.
+func csiDriverKilled(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	put(t, a, "has-csi", csiPod("1", csiInline))
+	a.WaitReady(t, "has-csi")
+	d.fault(t, "NodePublishVolume", csidriver.Crash)
+	put(t, a, "crash-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
+	waitEvent(t, a, "FailedMount", `rpc error: code = Unavailable`)
+	env.Eventually(t, "the driver to have crashed", func() error {
+		if d.Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	d.start(t)
+	a.WaitReady(t, "crash-csi")
+	if p := podOf(t, a, "has-csi"); statusOf(p, "main").RestartCount != 0 || !statusOf(p, "main").Ready {
+		t.Errorf("the other pod: %s", env.Describe([]corev1.Pod{*p}))
+	}
+	seen(t, a, "has-csi", "main", "cat /v/greeting", "hello")
+	removed(t, e, a, "crash-csi")
+	removed(t, e, a, "has-csi")
+}
+
+// csiDriverHangs: a driver that does not answer holds up its own pod and no other, also one that is being deleted; nothing is left of it.
+func csiDriverHangs(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	d.fault(t, "NodePublishVolume", csidriver.Hang)
+	put(t, a, "hangs-csi", csiPod("1", csiInline))
+	env.Eventually(t, "why to say what is waited for", func() error {
+		if story := fmt.Sprintf("%+v", why(t, a, "hangs-csi")); !strings.Contains(story, "CSI driver "+csiName+" is bringing up volume v") {
+			return errors.New(story)
+		}
+		return nil
+	})
+	put(t, a, "beside-csi", sleeper)
+	a.WaitReady(t, "beside-csi")
+	p := podOf(t, a, "hangs-csi")
+	a.RemoveManifest(t, "hangs-csi.yaml")
+	if err := d.Stop(); err != nil { // what hangs ends with it
+		t.Fatal(err)
+	}
+	d.fault(t, "NodePublishVolume", "")
+	d.start(t)
+	nothingLeft(t, func() []string { return e.LeaksOf(string(p.UID)) })
+	removed(t, e, a, "beside-csi")
+}
+
+// csiDriverGoes: a volume whose driver is gone is taken down when it is back, and not before.
+func csiDriverGoes(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	put(t, a, "goes-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
+	a.WaitReady(t, "goes-csi")
+	p := podOf(t, a, "goes-csi")
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	a.RemoveManifest(t, "goes-csi.yaml")
+	env.Eventually(t, "why to say which driver is missing", func() error {
+		if story := fmt.Sprintf("%+v", why(t, a, "goes-csi")); !strings.Contains(story, "Unmounter.TearDownAt failed to get CSI client: driver name "+csiName+" not found") {
+			return errors.New(story)
+		}
+		return nil
+	})
+	d.start(t)
+	nothingLeft(t, func() []string { return e.LeaksOf(string(p.UID), "globalmount") })
+}

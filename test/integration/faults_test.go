@@ -1,0 +1,141 @@
+//go:build integration
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// TestFullDisk fills the file system of the agent's root directory: pods run on and can be removed, new ones wait and say for what, an agent that is
+// killed takes its pods over again, and all is made good once there is room.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a, err := e.NewAgent(t.Context(), env.AgentOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", a.RootDir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatalf("mount a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(a.Stop(), unix.Unmount(a.RootDir, 0)); err != nil {
+			t.Errorf("unmount the small disk: %v", err)
+		}
+	})
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"steady", "leaving"} {
+		put(t, a, name, sleeper)
+	}
+	a.WaitReady(t, "steady", "leaving")
+	before := running(podOf(t, a, "steady"))
+
+	ballast := filepath.Join(a.RootDir, "ballast")
+	fill(t, ballast)
+	put(t, a, "late", sleeper)
+	env.Eventually(t, "why about the full disk", func() error {
+		s := why(t, a, "late")
+		if s.Step == "" || s.NextRetry == nil || !strings.Contains(s.WaitsFor, "no space left") {
+			return fmt.Errorf("step %q waits for %q, next retry %v", s.Step, s.WaitsFor, s.NextRetry)
+		}
+		return nil
+	})
+	removed(t, e, a, "leaving")
+	a.Kill9()
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a.WaitReady(t, "steady")
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	a.WaitReady(t, "late", "steady")
+	if after := running(podOf(t, a, "steady")); after != before {
+		t.Errorf("the steady pod was %s and is %s", before, after)
+	}
+	removed(t, e, a, "late")
+	removed(t, e, a, "steady")
+	nothingLeft(t, func() (left []string) {
+		for _, leak := range e.Leaks() {
+			if leak != "mount "+a.RootDir {
+				left = append(left, leak)
+			}
+		}
+		return left
+	})
+}
+
+// fill writes to the file until its file system is full.
+func fill(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 64 << 10; size > 0; size /= 2 {
+		for err == nil {
+			_, err = f.Write(make([]byte, size))
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("fill the disk: %v", err)
+		}
+		err = nil
+	}
+}
+
+// TestFrozenRuntime freezes containerd for a while: the agent answers and says what it waits for, no healthy container is restarted for a probe that could
+// not be made, and what was changed meanwhile happens afterwards.
+func TestFrozenRuntime(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{})
+	put(t, a, "probed", sleeper+"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 1, timeoutSeconds: 1, failureThreshold: 2}\n")
+	put(t, a, "leaving", sleeper)
+	a.WaitReady(t, "probed", "leaving")
+	before := running(podOf(t, a, "probed"))
+	if err := syscall.Kill(e.ContainerdPID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	thaw := func() {
+		if err := syscall.Kill(e.ContainerdPID(), syscall.SIGCONT); err != nil {
+			t.Errorf("thaw containerd: %v", err)
+		}
+	}
+	defer func() { thaw() }()
+	put(t, a, "coming", sleeper)
+	a.RemoveManifest(t, "leaving.yaml")
+	env.Eventually(t, "why about the frozen runtime", func() error {
+		s := why(t, a, "coming")
+		if s.Step == "" || !strings.Contains(s.WaitsFor, "has been silent for") && !strings.Contains(s.WaitsFor, "has taken") {
+			return fmt.Errorf("step %q waits for %q, next retry %v", s.Step, s.WaitsFor, s.NextRetry)
+		}
+		return nil
+	})
+	time.Sleep(8 * time.Second) // several probes' worth: this is what the test is about
+	if out, errOut, code := a.CLI("ps"); code != 0 || !strings.Contains(out, "probed") {
+		t.Errorf("berth ps: code %d, %q, %q", code, out, errOut)
+	}
+	thaw()
+	a.WaitReady(t, "coming", "probed")
+	a.WaitGone(t, "leaving")
+	if after := running(podOf(t, a, "probed")); after != before {
+		t.Errorf("the probed pod was %s and is %s", before, after)
+	}
+	removed(t, e, a, "coming")
+	removed(t, e, a, "probed")
+	nothingLeft(t, e.Leaks)
+}

@@ -1,0 +1,81 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// TestHostPorts: a port of the host leads to the container, on all addresses or on the one that hostIP names; nobody else gets it meanwhile, and the next one does.
+func TestHostPorts(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{OwnNetwork: true})
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	serving := func(port string) string {
+		return "terminationGracePeriodSeconds: 1\ncontainers:\n  - name: main\n    image: berth.local/web:v1\n    ports: [{containerPort: 8080, " + port + "}]\n"
+	}
+	put(t, a, "everywhere", serving("hostPort: 18080"))
+	put(t, a, "bound", serving("hostPort: 18081, hostIP: "+env.HostIP))
+	a.WaitReady(t, "everywhere")
+	a.WaitReady(t, "bound")
+	reach := func(address string, want bool) {
+		t.Helper()
+		env.Eventually(t, fmt.Sprintf("whether %s answers to be %t", address, want), func() error {
+			switch err := get(t.Context(), e, address); {
+			case want:
+				return err
+			case err == nil:
+				return errors.New("it answers")
+			}
+			return nil
+		})
+	}
+	reach(e.NodeIP()+":18080", true)
+	reach(env.HostIP+":18080", true)
+	reach(env.HostIP+":18081", true)
+	reach(e.NodeIP()+":18081", false)
+	put(t, a, "late", serving("hostPort: 18080, hostIP: "+env.HostIP))
+	if p := waitPod(t, a, "late", "refused", phase(corev1.PodFailed)); p.Status.Reason != "NodePorts" {
+		t.Errorf("it was refused for %s: %s", p.Status.Reason, p.Status.Message)
+	}
+	put(t, a, "beside", serving("hostPort: 18081, hostIP: "+e.NodeIP()))
+	a.WaitReady(t, "beside")
+	reach(e.NodeIP()+":18081", true)
+	for _, name := range []string{"everywhere", "late"} {
+		removed(t, e, a, name)
+	}
+	reach(env.HostIP+":18080", false)
+	put(t, a, "late", serving("hostPort: 18080, hostIP: "+env.HostIP))
+	a.WaitReady(t, "late")
+	reach(env.HostIP+":18080", true)
+	for _, name := range []string{"late", "beside", "bound"} {
+		removed(t, e, a, name)
+	}
+	nothingLeft(t, e.Leaks)
+}
+
+// get asks a web server in the environment's network whether it is well.
+func get(ctx context.Context, e *env.Env, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{DialContext: e.Dial, DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}

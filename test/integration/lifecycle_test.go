@@ -1,0 +1,221 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// TestLifecycle leads pods through what the scenarios of test/scenario expect, on containerd: the order in which containers start, end and start again.
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{Berth: "crashLoopBackOff: {podMinDelay: 1s}"})
+	a.WaitUp(t)
+	t.Run("pods", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "sidecar restarts": sidecarRestarts, "rules": rulesRestart, "restart all": restartsAll,
+			"deadline": deadlineEnds, "probe kills": probeKillsForGood, "probe grace": probeHasItsGrace, "postStart": postStartFirst,
+			"signal": signalStops, "backoff": backoffAsAsked, "ports": portsConflict, "huge": hugeIsBounded,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, e, a)
+			})
+		}
+	})
+	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })
+	nothingLeft(t, e.Leaks)
+}
+
+// TestLifecycleOnDebian leads some of them through it on the host's old containerd, and hears what that cannot do.
+func TestLifecycleOnDebian(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{Version: env.ContainerdDebian})
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	t.Run("pods", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "restart all": restartsAll, "probe grace": probeHasItsGrace, "signal": signalUnknown,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, e, a)
+			})
+		}
+	})
+	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })
+	nothingLeft(t, e.Leaks)
+}
+
+// untilTold is a script that runs until it is told to end, and notes that it was; NAME is replaced.
+const untilTold = `trap "echo NAME-term >> /trace/log; exit 0" TERM; while true; do sleep 1 & wait $!; done`
+
+// noting returns a container that notes its name in the file log of the volume trace when it starts, and then runs a script.
+func noting(name, script string, fields ...string) string {
+	script = strings.ReplaceAll("echo NAME >> /trace/log; "+script, "NAME", name)
+	return fmt.Sprintf("  - name: %s\n    image: berth.local/busybox:v1\n    command: [sh, -c, '%s']\n    volumeMounts: [{name: trace, mountPath: /trace}]\n    %s\n",
+		name, script, strings.Join(fields, "\n    "))
+}
+
+// traced puts a pod whose containers note what happens to them, and returns the file that they do it in.
+func traced(t *testing.T, a *env.Agent, name string, spec ...string) (log string) {
+	t.Helper()
+	dir := t.TempDir()
+	put(t, a, name, "volumes: [{name: trace, hostPath: {path: "+dir+"}}]\n"+strings.Join(spec, ""))
+	return filepath.Join(dir, "log")
+}
+
+// waitTrace waits until all of the notes are there.
+func waitTrace(t *testing.T, log string, notes ...string) {
+	t.Helper()
+	env.Eventually(t, fmt.Sprintf("the notes %q", notes), func() error {
+		have := lines(log)
+		for _, note := range notes {
+			if !slices.Contains(have, note) {
+				return fmt.Errorf("there is no %s in %q", note, have)
+			}
+		}
+		return nil
+	})
+}
+
+// inOrder checks that the notes were made one after the other, whatever came between.
+func inOrder(t *testing.T, log string, notes ...string) {
+	t.Helper()
+	rest := lines(log)
+	for _, note := range notes {
+		at := slices.Index(rest, note)
+		if at < 0 {
+			t.Errorf("the notes are %q, want among them %q in this order", lines(log), notes)
+			return
+		}
+		rest = rest[at+1:]
+	}
+}
+
+// count returns how often a note was made.
+func count(log, note string) (n int) {
+	for _, line := range lines(log) {
+		if line == note {
+			n++
+		}
+	}
+	return n
+}
+
+// restarted checks for a container that has been restarted at least so often.
+func restarted(container string, times int32) func(*corev1.Pod) error {
+	return func(p *corev1.Pod) error {
+		if n := statusOf(p, container).RestartCount; n < times {
+			return fmt.Errorf("%s has %d restarts", container, n)
+		}
+		return nil
+	}
+}
+
+// sidecarsInOrder: a sidecar has started before what is behind it starts; their preStop hooks run when the pod is told to end, and their signals come
+// after the end of the pod's main containers, in reverse order (KEP-753).
+func sidecarsInOrder(t *testing.T, e *env.Env, a *env.Agent) {
+	hook := func(name string) string {
+		return "lifecycle: {preStop: {exec: {command: [sh, -c, 'echo " + name + "-hook >> /trace/log']}}}"
+	}
+	log := traced(t, a, "sidecars", "terminationGracePeriodSeconds: 30\ninitContainers:\n",
+		noting("first", "true"),
+		noting("proxy", "sleep 2; echo proxy-up >> /trace/log; touch /tmp/up; "+untilTold, "restartPolicy: Always", hook("proxy"),
+			"startupProbe: {exec: {command: [test, -e, /tmp/up]}, periodSeconds: 1, failureThreshold: 60}"),
+		noting("second", "true"),
+		noting("shipper", untilTold, "restartPolicy: Always", hook("shipper")),
+		"containers:\n",
+		noting("main", `trap "echo main-term >> /trace/log; sleep 3; echo main-end >> /trace/log; exit 0" TERM; while true; do sleep 1 & wait $!; done`))
+	a.WaitReady(t, "sidecars")
+	waitTrace(t, log, "main")
+	inOrder(t, log, "first", "proxy", "proxy-up", "second", "shipper", "main")
+	removed(t, e, a, "sidecars")
+	inOrder(t, log, "main-term", "main-end", "shipper-term", "proxy-term")
+	inOrder(t, log, "proxy-hook", "main-end")
+	inOrder(t, log, "shipper-hook", "main-end")
+}
+
+// jobEndsSidecars: a pod whose main containers have ended for good is over, whatever its sidecars do.
+func jobEndsSidecars(t *testing.T, e *env.Env, a *env.Agent) {
+	log := traced(t, a, "job", "terminationGracePeriodSeconds: 10\nrestartPolicy: OnFailure\ninitContainers:\n", noting("proxy", untilTold, "restartPolicy: Always"),
+		"containers:\n", noting("main", "[ $(grep -c main /trace/log) -ge 2 ]"))
+	p := waitPod(t, a, "job", "over", phase(corev1.PodSucceeded))
+	inOrder(t, log, "proxy", "main", "main", "proxy-term")
+	if c := statusOf(p, "main"); c.RestartCount != 1 {
+		t.Errorf("main is %+v, want one restart", c)
+	}
+	removed(t, e, a, "job")
+}
+
+// sidecarRestarts: a sidecar that ends is started again also where nothing else of the pod would be.
+func sidecarRestarts(t *testing.T, e *env.Env, a *env.Agent) {
+	log := traced(t, a, "unsteady", "terminationGracePeriodSeconds: 5\nrestartPolicy: Never\ninitContainers:\n",
+		noting("proxy", "[ $(grep -c proxy /trace/log) -ge 2 ] || exit 3; "+untilTold, "restartPolicy: Always"),
+		"containers:\n", noting("main", untilTold))
+	p := waitPod(t, a, "unsteady", "restarted", restarted("proxy", 1))
+	if c := statusOf(p, "proxy"); c.LastTerminationState.Terminated == nil || c.LastTerminationState.Terminated.ExitCode != 3 {
+		t.Errorf("the sidecar is %+v", c)
+	}
+	waitTrace(t, log, "main")
+	if n := count(log, "main"); n != 1 {
+		t.Errorf("main started %d times", n)
+	}
+	removed(t, e, a, "unsteady")
+}
+
+// rulesRestart: an exit code that a rule names restarts a container of a pod that otherwise restarts nothing (KEP-5307).
+func rulesRestart(t *testing.T, e *env.Env, a *env.Agent) {
+	log := traced(t, a, "rules", "restartPolicy: Never\ncontainers:\n",
+		noting("main", "[ $(grep -c main /trace/log) -ge 2 ] || exit 42; exit 7", "restartPolicy: Never",
+			"restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]"))
+	p := waitPod(t, a, "rules", "over", phase(corev1.PodFailed))
+	c := statusOf(p, "main")
+	if n := count(log, "main"); n != 2 || c.RestartCount != 1 || c.State.Terminated == nil || c.State.Terminated.ExitCode != 7 {
+		t.Errorf("main started %d times and is %+v", n, c)
+	}
+	removed(t, e, a, "rules")
+}
+
+// restartsAll: an exit code can restart the whole pod in place: init containers run again, the address and the volumes stay (KEP-5532).
+func restartsAll(t *testing.T, e *env.Env, a *env.Agent) {
+	log := traced(t, a, "whole", "terminationGracePeriodSeconds: 5\nrestartPolicy: Never\ninitContainers:\n", noting("setup", "true"), noting("proxy", untilTold, "restartPolicy: Always"),
+		"containers:\n",
+		noting("main", "[ $(grep -c main /trace/log) -ge 2 ] || { while [ ! -e /trace/go ]; do sleep 0.2; done; exit 88; }; "+untilTold, "restartPolicy: Never",
+			"restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]"),
+		noting("other", untilTold))
+	a.WaitReady(t, "whole")
+	before := podOf(t, a, "whole")
+	waitTrace(t, log, "setup", "proxy", "main", "other")
+	inside(t, a, "whole", "other", "touch", "/trace/go")
+	after := waitPod(t, a, "whole", "restarted as a whole", func(p *corev1.Pod) error {
+		for _, name := range []string{"setup", "proxy", "main", "other"} {
+			if err := restarted(name, 1)(p); err != nil {
+				return err
+			}
+		}
+		if !env.Ready(p) {
+			return fmt.Errorf("not ready")
+		}
+		return nil
+	})
+	waitTrace(t, log, "other")
+	for _, name := range []string{"setup", "proxy", "main", "other"} {
+		if n := count(log, name); n != 2 {
+			t.Errorf("%s started %d times: %q", name, n, lines(log))
+		}
+	}
+	if before.UID != after.UID || before.Status.PodIP != after.Status.PodIP || len(sandboxesOf(t, e, after)) != 1 {
+		t.Errorf("the pod was %s at %s and is %s at %s", before.UID, before.Status.PodIP, after.UID, after.Status.PodIP)
+	}
+	removed(t, e, a, "whole")
+}

@@ -1,0 +1,111 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/cri/fake"
+	"github.com/berthd/berth/test/crisock"
+	"github.com/berthd/berth/test/env"
+)
+
+const (
+	// probedPods are as many pods as a node has; each runs a command every second.
+	probedPods = 100
+	// probeWatch is how long their agent is watched.
+	probeWatch = 20 * time.Second
+	// probeAim is the part of one core that it should use for all of them; the test tells what it was. A machine that is busy with other things makes the same
+	// work cost more, so that only runawayShare is an error.
+	probeAim     = 0.05
+	runawayShare = 0.2
+	// ticks are the units of CPU time in /proc/PID/stat, for a second: USER_HZ, which is 100 on every architecture that Linux still has.
+	ticks = 100
+)
+
+// countedExecs is a runtime that counts the commands that it runs.
+type countedExecs struct {
+	cri.Runtime
+	n atomic.Int64
+}
+
+func (c *countedExecs) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	c.n.Add(1)
+	return c.Runtime.ExecSync(ctx, id, cmd, timeout)
+}
+
+// cpuTime returns how long a process has run, in user mode and in the kernel.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name before may hold anything
+	fields := strings.Fields(rest)
+	var user, kernel int64
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &kernel); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(user+kernel) * time.Second / ticks
+}
+
+// TestExecProbesAreCheap measures what exec probes cost the agent: /bin/true every second in each of 100 pods, on a runtime that is served by the
+// test's process, so that no part of its work counts and the node keeps up with all of them. Every call goes over a socket, as to containerd.
+func TestExecProbesAreCheap(t *testing.T) {
+	e := env.Containerd(t, env.Options{})
+	rt := &countedExecs{Runtime: fake.New(fake.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS, WriteLogs: true})}
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	stop, err := crisock.Serve(socket, rt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	a := e.StartAgent(t, env.AgentOptions{Kubelet: "containerRuntimeEndpoint: unix://" + socket})
+	a.WaitUp(t)
+	for i := range probedPods {
+		put(t, a, fmt.Sprintf("probed-%d", i), `
+terminationGracePeriodSeconds: 1
+containers:
+  - name: main
+    image: busybox
+    command: [sleep, infinity]
+    readinessProbe:
+      exec: {command: [/bin/true]}
+      periodSeconds: 1
+`)
+	}
+	a.WaitPods(t, "all pods to be ready", func(pods []corev1.Pod) bool {
+		ready := 0
+		for i := range pods {
+			if env.Ready(&pods[i]) {
+				ready++
+			}
+		}
+		return ready == probedPods
+	})
+	time.Sleep(5 * time.Second) // what follows the start is over
+	before, execs, began := cpuTime(t, a.PID()), rt.n.Load(), time.Now()
+	time.Sleep(probeWatch)
+	used, ran, took := cpuTime(t, a.PID())-before, rt.n.Load()-execs, time.Since(began)
+	share := used.Seconds() / took.Seconds()
+	t.Logf("%d exec probes in %s, %.1f a second: the agent used %.2f %% of a core (the aim is %.0f %%), %s for each probe",
+		ran, took.Round(time.Millisecond), float64(ran)/took.Seconds(), 100*share, 100*probeAim, (used / time.Duration(max(ran, 1))).Round(time.Microsecond))
+	if want := int64(0.9 * probedPods * took.Seconds()); ran < want {
+		t.Errorf("%d probes ran, want at least %d", ran, want)
+	}
+	if share >= runawayShare {
+		t.Errorf("the agent used %.2f %% of a core, want less than %.0f %%", 100*share, 100*runawayShare)
+	}
+}

@@ -1,0 +1,74 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// TestStopsSurviveKills kills the agent while a pod with a sidecar ends: the hooks that have run do not run again, the order stays, and it starts nothing.
+func TestStopsSurviveKills(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{})
+	dir := t.TempDir()
+	notes := func() []string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, "notes"))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(data))
+	}
+	container := func(name, more string) string {
+		return fmt.Sprintf(`
+  - name: %s
+    image: berth.local/busybox:v1
+    command: [sh, -c, 'trap "echo %[1]s-signal >> /notes/notes; sleep 4; exit 0" TERM; echo %[1]s-starts >> /notes/notes; while true; do sleep 0.1; done']
+    lifecycle: {preStop: {exec: {command: [sh, -c, 'echo %[1]s-hook >> /notes/notes']}}}
+    volumeMounts: [{name: notes, mountPath: /notes}]%s`, name, more)
+	}
+	put(t, a, "ends", "terminationGracePeriodSeconds: 30\nvolumes: [{name: notes, hostPath: {path: "+dir+"}}]\n"+
+		"initContainers:"+container("side", "\n    restartPolicy: Always")+"\ncontainers:"+container("app", ""))
+	a.WaitReady(t, "ends")
+	env.Eventually(t, "both containers to be ready for their signals", func() error {
+		if got := notes(); len(got) < 2 {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	a.RemoveManifest(t, "ends.yaml")
+	env.Eventually(t, "the app to get its signal", func() error {
+		if got := notes(); len(got) < 5 {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	a.Kill9()
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeft(t, e.Leaks) // not WaitGone: an agent that has just started lists no pods
+	var once []string
+	for _, n := range notes() { // whoever goes on with a stop sends the signal again
+		if len(once) == 0 || once[len(once)-1] != n {
+			once = append(once, n)
+		}
+	}
+	// The hooks start together, and how soon the sidecar's has written its line is up to the machine.
+	got := strings.Join(once, " ")
+	if !slices.Contains([]string{
+		"side-starts app-starts side-hook app-hook app-signal side-signal",
+		"side-starts app-starts app-hook side-hook app-signal side-signal",
+		"side-starts app-starts app-hook app-signal side-hook side-signal",
+	}, got) {
+		t.Errorf("what happened: %s", got)
+	}
+}

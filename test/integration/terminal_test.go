@@ -1,0 +1,92 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// cliTerminal: a shell on a terminal has its size, follows its changes, gets Ctrl-C, and leaves the terminal as it was.
+func cliTerminal(t *testing.T, _ *env.Env, a *env.Agent) {
+	term := env.OpenTerminal(t)
+	before := term.Settings(t)
+	cmd := exec.CommandContext(t.Context(), binary(t, a), "exec", "--socket", a.Socket, "-it", "server", "-c", "shell", "--", "sh")
+	if err := term.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	term.Type(t, "tty && echo si''ze $(stty size)\n")
+	term.WaitFor(t, "/dev/pts/")
+	term.WaitFor(t, "size 24 80")
+	if term.Settings(t).Lflag&unix.ECHO != 0 {
+		t.Error("the local terminal echoes, too")
+	}
+	term.Resize(t, 100, 40)
+	env.Eventually(t, "the new size", func() error {
+		term.Type(t, "echo si''ze $(stty size)\n")
+		if !strings.Contains(term.Shown(), "size 40 100") {
+			return fmt.Errorf("it shows %q", term.Shown())
+		}
+		return nil
+	})
+	term.Type(t, "echo sle''eps; sleep 1000; echo wo''ken $?\n")
+	term.WaitFor(t, "sleeps")
+	term.Type(t, env.CtrlC)
+	term.Type(t, "echo go''es on\n")
+	term.WaitFor(t, "goes on")
+	term.Type(t, "exit 7\n")
+	err := cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 7 {
+		t.Errorf("the shell ended with 7, berth with %d, %v, %q", code, err, term.Shown())
+	}
+	if after := term.Settings(t); after != before {
+		t.Errorf("the terminal was %+v and is %+v", before, after)
+	}
+	if out := inside(t, a, "server", "shell", "ps"); strings.Contains(out, "sleep 1000") {
+		t.Errorf("Ctrl-C left %s", out)
+	}
+}
+
+// cliInterrupt: without a terminal Ctrl-C ends berth exec, which says what becomes of the command: it is at the end of its input, and otherwise left alone, by
+// containerd.
+func cliInterrupt(t *testing.T, _ *env.Env, a *env.Agent) {
+	in, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer w.Close()
+	for name, c := range map[string]struct {
+		args []string
+		ends bool
+	}{
+		"reader": {[]string{"-i", "server", "-c", "shell", "--", "sh", "-c", "echo begun; cat #reader"}, true},
+		"other":  {[]string{"server", "-c", "shell", "--", "sh", "-c", "echo $$ >/tmp/left; echo begun; exec sleep 1234"}, false},
+	} {
+		x := begin(t, a, in, append([]string{"exec"}, c.args...)...)
+		x.waitOut(t, "begun\n")
+		x.interrupt(t)
+		if !strings.Contains(x.errOut.String(), "The command may go on in the container; with -it, Ctrl-C goes to the command.") {
+			t.Errorf("%s: it says %q", name, x.errOut.String())
+		}
+		mark := map[string]string{"reader": "#reader", "other": "sleep 1234"}[name]
+		if c.ends {
+			env.Eventually(t, "the command to end", func() error {
+				if out := inside(t, a, "server", "shell", "ps"); strings.Contains(out, mark) {
+					return fmt.Errorf("there is %s", out)
+				}
+				return nil
+			})
+		} else if out := inside(t, a, "server", "shell", "ps"); !strings.Contains(out, mark) {
+			t.Errorf("the help says that the runtime leaves the command running, but there is %s", out)
+		}
+	}
+	inside(t, a, "server", "shell", "sh", "-c", "kill $(cat /tmp/left)")
+}
