@@ -1,0 +1,23 @@
+#!/bin/sh
+# A purge leaves nothing of berth: pods are stopped first. Manifests, and the images that the runtime keeps, are not berth's to remove.
+set -e
+kept=/var/lib/berth/purge
+network=/etc/cni/net.d/zz-berth.conflist
+if [ "$1" = purge ]; then
+  if [ -x $kept/berth ]; then
+    [ ! -e $kept/etc/config.yaml ] || set -- "$@" --config $kept/etc/config.yaml
+    [ ! -d $kept/etc/config.d ] || set -- "$@" --config-dir $kept/etc/config.d
+    $kept/berth "$@" || echo "berth: something of its pods is left, see above" >&2
+  fi
+  if [ -e $network ]; then
+    rm -f $network
+    ip link delete berth0 2>/dev/null || :
+    rm -rf /var/lib/cni/networks/berth
+    rmdir /var/lib/cni/networks /var/lib/cni 2>/dev/null || :
+  fi
+  rm -rf /etc/berth /var/lib/berth /run/berth
+  ! getent group berth >/dev/null || groupdel berth || :
+fi
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload || :
+fi
