@@ -1,0 +1,169 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// faulty is how long a fault lasts.
+const faulty = 15 * time.Second
+
+// troubled is a node behind a [FaultProxy], with residents that nothing may disturb.
+type troubled struct {
+	c      *Cluster
+	a      *env.Agent
+	p      *FaultProxy
+	w      *Witness
+	before map[string]string
+	n      int
+}
+
+// Whatever the API server answers with, and however late, pods run on; it is not stormed, and hears everything once it can.
+func TestFaultyAPIServer(t *testing.T) {
+	c := Start(t, Options{})
+	f := &troubled{c: c, p: c.FaultProxy(t, env.NodeName)}
+	f.a = c.StartNode(t, env.AgentOptions{Flags: []string{"--kubeconfig", f.p.Kubeconfig}})
+	c.WaitNodeReady(t)
+	account(t, c)
+	f.w = c.Witness(t)
+	f.a.WriteManifest(t, "s.yaml", staticSleeper("s"))
+	c.Apply(t, resident("probed", residents["probed"], false)+resident("volumes", residents["volumes"], true)+strings.TrimPrefix(takeoverObjects, "\n"))
+	f.w.shows(t, "residents", time.Minute, func(pods map[string]*v1.Pod) error {
+		if p := pods["restarted"]; p == nil || len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount != 1 {
+			return errors.New("the one that restarts has not")
+		}
+		return allReady(pods, 5)
+	})
+	f.before = identities(t, f.w)
+
+	t.Run("errors", func(t *testing.T) {
+		f.during(t, func(*http.Request) Fault { return Fault{Code: http.StatusInternalServerError} }, 20)
+	})
+	t.Run("too many requests", func(t *testing.T) {
+		f.during(t, func(*http.Request) Fault { return Fault{Code: http.StatusTooManyRequests, RetryAfter: 2} }, 5)
+	})
+	t.Run("every other request is one too many", func(t *testing.T) {
+		var n atomic.Int64
+		f.p.Set(func(*http.Request) Fault {
+			if n.Add(1)%2 == 0 {
+				return Fault{Code: http.StatusTooManyRequests, RetryAfter: 1}
+			}
+			return Fault{}
+		})
+		f.comesAndGoes(t, 30*time.Second)
+		f.undisturbed(t)
+	})
+	t.Run("watches break every second", func(t *testing.T) {
+		f.p.Set(func(r *http.Request) Fault {
+			if watches(r) {
+				return Fault{Cut: time.Second}
+			}
+			return Fault{}
+		})
+		f.comesAndGoes(t, 10*time.Second)
+		f.p.Asked()
+		time.Sleep(faulty)
+		f.rate(t, 12)
+		f.undisturbed(t)
+	})
+	t.Run("answers are 30 s late", func(t *testing.T) {
+		f.p.Set(func(*http.Request) Fault { return Fault{Late: 30 * time.Second} })
+		f.comesAndGoes(t, 100*time.Second)
+		if out := c.Kubectl(t, "get", "node", env.NodeName, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); out != "True" {
+			t.Errorf("the node's condition Ready is %q", out)
+		}
+		f.undisturbed(t)
+	})
+}
+
+// during lets a fault last, in which static pods come and go and one is bound; n is the most requests a second. Afterwards the API server soon hears of that.
+func (f *troubled) during(t *testing.T, fault func(*http.Request) Fault, n int) {
+	t.Helper()
+	f.p.Set(fault)
+	name, bound := fmt.Sprintf("s-during-%d", f.n), fmt.Sprintf("a-during-%d", f.n)
+	f.n++
+	f.a.WriteManifest(t, name+".yaml", staticSleeper(name))
+	f.c.Apply(t, sleeper(bound))
+	f.a.WaitReady(t, mirrorOf(name))
+	f.p.Asked()
+	time.Sleep(faulty)
+	f.rate(t, n)
+	f.p.Set(nil)
+	took := f.w.shows(t, "afterwards", rightWithin, func(pods map[string]*v1.Pod) error {
+		if m := pods[mirrorOf(name)]; m == nil || !env.Ready(m) {
+			return errors.New("the mirror is not ready")
+		}
+		if !env.Ready(pods[bound]) {
+			return errors.New("the bound pod is not ready")
+		}
+		return nil
+	})
+	t.Logf("the API server had heard everything %s later", took.Round(10*time.Millisecond))
+	f.a.RemoveManifest(t, name+".yaml")
+	f.c.Kubectl(t, "delete", "pod", bound, "--timeout=30s")
+	f.c.Kubectl(t, "wait", "--for=delete", "pod", mirrorOf(name), "--timeout=30s")
+	f.undisturbed(t)
+}
+
+// comesAndGoes has a pod come and go while a fault lasts, and ends the fault.
+func (f *troubled) comesAndGoes(t *testing.T, limit time.Duration) {
+	t.Helper()
+	f.c.Apply(t, sleeper("guest"))
+	up := f.w.shows(t, "a pod that comes", limit, func(pods map[string]*v1.Pod) error {
+		if p := pods["guest"]; p == nil || !env.Ready(p) {
+			return errors.New("it is not ready")
+		}
+		return nil
+	})
+	f.c.Kubectl(t, "delete", "pod", "guest", "--wait=false")
+	down := f.w.shows(t, "a pod that goes", limit, func(pods map[string]*v1.Pod) error {
+		if pods["guest"] != nil {
+			return errors.New("it is still there")
+		}
+		return nil
+	})
+	t.Logf("a pod came in %s and went in %s", up.Round(10*time.Millisecond), down.Round(10*time.Millisecond))
+}
+
+// rate checks how many requests were sent in the time of a fault.
+func (f *troubled) rate(t *testing.T, most int) {
+	t.Helper()
+	asked := f.p.Asked()
+	counts := map[string]int{}
+	for _, r := range asked {
+		counts[r]++
+	}
+	perSecond := float64(len(asked)) / faulty.Seconds()
+	t.Logf("%.1f requests a second: %v", perSecond, counts)
+	if perSecond > float64(most) {
+		t.Errorf("%.1f requests a second, of which most are %v", perSecond, slices.Sorted(maps.Keys(counts)))
+	}
+}
+
+// undisturbed checks that nothing has happened to the residents.
+func (f *troubled) undisturbed(t *testing.T) {
+	t.Helper()
+	f.p.Set(nil)
+	f.w.shows(t, "the residents", rightWithin, func(pods map[string]*v1.Pod) error {
+		for name, old := range f.before {
+			p := pods[name]
+			if p == nil || !env.Ready(p) || Identity(p) != old {
+				return fmt.Errorf("%s was %s and is %v", name, old, p)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// kubeletLinks is where a kubelet links to its containers' logs; it has no setting for it.
+const kubeletLinks = "/var/log/containers"
+
+// KubeletOptions adds to an agent's options what a kubelet needs besides to run on a test's machine from the same config. A machine whose disk is nearly full is no
+// reason to evict the test's pods, or to delete its images.
+func KubeletOptions(e *env.Env) string {
+	return "makeIPTablesUtilChains: false\nvolumePluginDir: " + filepath.Join(e.Dir, "volume-plugins") +
+		"\nevictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\n"
+}
+
+// NewKubelet prepares the kubelet that stands in for an agent that does not run, from its own files: the same KubeletConfiguration, root directory, static pods and
+// flags. The agent's options must have [KubeletOptions] in them. At the test's end the kubelet is stopped, and its links to logs are removed.
+func (c *Cluster) NewKubelet(t testing.TB, a *env.Agent) *env.Program {
+	t.Helper()
+	text, err := os.ReadFile(a.Config)
+	if err != nil {
+		t.Fatalf("read the agent's config: %v", err)
+	}
+	var own []byte
+	for doc := range bytes.SplitSeq(text, []byte("---\n")) {
+		if bytes.Contains(doc, []byte("kind: KubeletConfiguration\n")) {
+			own = doc
+		}
+	}
+	config := filepath.Join(a.Home, "kubelet.yaml")
+	if err := os.WriteFile(config, own, 0o600); err != nil {
+		t.Fatalf("write the kubelet's config: %v", err)
+	}
+	if err := c.MakeCgroupRoot(); err != nil {
+		t.Fatal(err)
+	}
+	k := c.program("kubelet",
+		"--config", config, "--root-dir", a.RootDir, "--cert-dir", filepath.Join(a.RootDir, "pki"),
+		"--kubeconfig", c.NodeKubeconfig(t, env.NodeName), "--hostname-override", env.NodeName, "--node-ip", env.HostIP,
+	)
+	t.Cleanup(func() {
+		if err := k.Stop(); err != nil {
+			t.Errorf("stop the kubelet: %v", err)
+		}
+		if err := removeLinks(a.LogsDir); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// removeLinks removes a kubelet's links to logs below a folder.
+func removeLinks(logs string) error {
+	links, _ := filepath.Glob(filepath.Join(kubeletLinks, "*.log"))
+	for _, link := range links {
+		to, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(to, logs+"/") {
+			continue
+		}
+		if err := os.Remove(link); err != nil {
+			return fmt.Errorf("remove a kubelet's link: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+const (
+	// outageVariable is how long the API server is away in TestOutage, as a Go duration; outageLength without it. The project promises five minutes.
+	outageVariable = "BERTH_OUTAGE"
+	outageLength   = 45 * time.Second
+	// rightWithin is how soon after the API server's return it must have heard everything.
+	rightWithin = 10 * time.Second
+)
+
+// staticSleeper is a sleeper as a static pod.
+func staticSleeper(name string) string { return strings.TrimSuffix(sleeper(name), "---\n") }
+
+// mirrorOf is the name under which the API shows a static pod.
+func mirrorOf(name string) string { return name + "-" + env.NodeName }
+
+// shows waits until what the API server has satisfies the condition, and returns how long that took.
+func (w *Witness) shows(t *testing.T, what string, limit time.Duration, check func(pods map[string]*v1.Pod) error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		pods, err := w.list(t.Context())
+		if err == nil {
+			err = check(pods)
+		}
+		if err == nil {
+			return time.Since(began)
+		}
+		if time.Since(began) > limit {
+			t.Fatalf("%s: not within %s: %v", what, limit, err)
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// list reads the pods of the namespace default, by name: a follower may hear late of an API server's return.
+func (w *Witness) list(ctx context.Context) (map[string]*v1.Pod, error) {
+	items, _, err := w.client.List(ctx, "default", metav1.ListOptions{})
+	out := map[string]*v1.Pod{}
+	for _, p := range items {
+		out[p.Name] = p
+	}
+	return out, err
+}
+
+// allReady returns an error unless there are n pods, all Ready.
+func allReady(pods map[string]*v1.Pod, n int) error {
+	var late []v1.Pod
+	for _, p := range pods {
+		if !env.Ready(p) {
+			late = append(late, *p)
+		}
+	}
+	if len(pods) != n || len(late) > 0 {
+		return fmt.Errorf("of %d pods there are %d, and not ready are:\n%s", n, len(pods), env.Describe(late))
+	}
+	return nil
+}
+
+// The API server is away while 30 pods run: nothing restarts, static pods come, change and go, and after its return it hears all of that soon, and makes no pod anew.
+func TestOutage(t *testing.T) {
+	const static, bound = 10, 20
+	length := outageLength
+	if text := os.Getenv(outageVariable); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Start(t, Options{})
+	a := c.StartNode(t, env.AgentOptions{})
+	c.WaitNodeReady(t)
+	account(t, c)
+	w := c.Witness(t)
+	all := ""
+	for i := range bound {
+		all += strings.Replace(sleeper(fmt.Sprintf("a-%d", i)), "command:", "readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 5}\n      command:", 1)
+	}
+	for i := range static {
+		name := fmt.Sprintf("s-%d", i)
+		a.WriteManifest(t, name+".yaml", staticSleeper(name))
+	}
+	c.Apply(t, all)
+	w.shows(t, "all pods", 2*time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound) })
+	before := identities(t, w)
+
+	if err := c.APIServer.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ends := time.Now().Add(length)
+	a.WriteManifest(t, "s-new.yaml", staticSleeper("s-new"))
+	a.WriteManifest(t, "s-0.yaml", strings.Replace(staticSleeper("s-0"), "3600", "3601", 1))
+	a.RemoveManifest(t, "s-1.yaml")
+	a.WaitPods(t, "static pods to be changed", func(pods []v1.Pod) bool {
+		changed := env.Find(pods, "s-0")
+		return env.Find(pods, "s-1") == nil && env.Find(pods, "s-new") != nil && env.Ready(env.Find(pods, "s-new")) &&
+			changed != nil && changed.Spec.Containers[0].Command[1] == "3601" && env.Ready(changed)
+	})
+	time.Sleep(time.Until(ends))
+	pods, err := a.Pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods {
+		if !env.Ready(&pods[i]) {
+			t.Errorf("while the API server is away: %s", env.Describe(pods[i:i+1]))
+		}
+	}
+
+	c.StartAPIServer(t)
+	took := w.shows(t, "after its return", rightWithin, func(pods map[string]*v1.Pod) error {
+		if pods[mirrorOf("s-1")] != nil || pods[mirrorOf("s-new")] == nil {
+			return errors.New("the mirrors are still those of before")
+		}
+		if m := pods[mirrorOf("s-0")]; m == nil || m.Spec.Containers[0].Command[1] != "3601" {
+			return errors.New("the mirror of the changed pod is still that of before")
+		}
+		return allReady(pods, static+bound)
+	})
+	t.Logf("after %s the API server had heard everything %s after its return", length, took.Round(10*time.Millisecond))
+	c.WaitNodeReady(t)
+	time.Sleep(rightWithin) // and nothing follows
+	w.shows(t, "and later", rightWithin, func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound) })
+	for name, now := range identities(t, w) {
+		if old := before[name]; old != now && name != mirrorOf("s-0") && name != mirrorOf("s-new") {
+			t.Errorf("%s was %s and is %s", name, old, now)
+		}
+	}
+}
+
+// identities reads what must stay of each pod.
+func identities(t *testing.T, w *Witness) map[string]string {
+	t.Helper()
+	pods, err := w.list(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for name, p := range pods {
+		out[name] = Identity(p)
+	}
+	return out
+}

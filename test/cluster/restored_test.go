@@ -1,0 +1,135 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// stopAPI stops the API server and etcd.
+func (c *Cluster) stopAPI(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(c.APIServer.Stop(), c.Etcd.Stop()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startAPI starts them again, and with them those whose caches are of an etcd that is no more.
+func (c *Cluster) startAPI(t *testing.T) {
+	t.Helper()
+	if err := c.Etcd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.StartAPIServer(t)
+	for _, p := range []*env.Program{c.ControllerManager, c.Scheduler} {
+		if err := errors.Join(p.Stop(), p.Start()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// etcd is restored to an older revision: the node does what that says. Pods that it knows run on or come back, those that it does not know end, and what happens from then on
+// is heard, though its revisions are those of other changes before.
+func TestEtcdRestored(t *testing.T) {
+	c := Start(t, Options{})
+	a := c.StartNode(t, env.AgentOptions{})
+	c.WaitNodeReady(t)
+	account(t, c)
+	w := c.Witness(t)
+	c.Apply(t, sleeper("stays")+sleeper("changed")+sleeper("deleted"))
+	a.WriteManifest(t, "static.yaml", staticSleeper("static"))
+	w.shows(t, "pods", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 4) })
+	before := identities(t, w)
+	backup := filepath.Join(c.Folder, "backup")
+	c.stopAPI(t)
+	if err := os.CopyFS(backup, os.DirFS(c.EtcdData())); err != nil {
+		t.Fatal(err)
+	}
+	c.startAPI(t)
+
+	c.Kubectl(t, "delete", "pod", "deleted", "--timeout=30s")
+	c.Kubectl(t, "annotate", "pod", "changed", "since=later")
+	c.Apply(t, sleeper("later"))
+	a.WriteManifest(t, "static.yaml", strings.Replace(staticSleeper("static"), "3600", "3601", 1))
+	w.shows(t, "later changes", time.Minute, func(pods map[string]*v1.Pod) error {
+		if m := pods[mirrorOf("static")]; m == nil || m.Spec.Containers[0].Command[1] != "3601" {
+			return errors.New("the static pod is the old one")
+		}
+		return allReady(pods, 4)
+	})
+	c.stopAPI(t)
+	if err := os.RemoveAll(c.EtcdData()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(c.EtcdData(), os.DirFS(backup)); err != nil {
+		t.Fatal(err)
+	}
+	c.startAPI(t)
+
+	w.shows(t, "what was restored", time.Minute, func(pods map[string]*v1.Pod) error {
+		if m := pods[mirrorOf("static")]; m == nil || m.Spec.Containers[0].Command[1] != "3601" {
+			return errors.New("the static pod is the old one")
+		}
+		if d := pods["deleted"]; d == nil || Identity(d) == before["deleted"] {
+			return errors.New("the pod that was deleted runs no new container")
+		}
+		return allReady(pods, 4)
+	})
+	a.WaitGone(t, "later")
+	now := identities(t, w)
+	for _, name := range []string{"stays", "changed"} {
+		if now[name] != before[name] {
+			t.Errorf("%s was %s and is %s", name, before[name], now[name])
+		}
+	}
+	c.WaitNodeReady(t)
+	c.Apply(t, sleeper("newest"))
+	w.shows(t, "a new pod", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 5) })
+	c.Kubectl(t, "delete", "pod", "changed", "newest", "--timeout=30s")
+}
+
+// The node's object is deleted: it is made again, and no pod notices.
+func TestNodeDeleted(t *testing.T) {
+	c := Start(t, Options{})
+	a := c.StartNode(t, env.AgentOptions{})
+	c.WaitNodeReady(t)
+	account(t, c)
+	w := c.Witness(t)
+	c.Apply(t, sleeper("bound"))
+	a.WriteManifest(t, "static.yaml", staticSleeper("static"))
+	w.shows(t, "pods", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 2) })
+	before, first := identities(t, w), c.Kubectl(t, "get", "node", env.NodeName, "-o", "jsonpath={.metadata.uid}")
+
+	c.Kubectl(t, "delete", "node", env.NodeName)
+	c.WaitNodeReady(t)
+	second := c.Kubectl(t, "get", "node", env.NodeName, "-o", "jsonpath={.metadata.uid}")
+	if first == second {
+		t.Fatalf("the node is still %s", first)
+	}
+	c.Eventually(t, Contains(second), "get", "pod", mirrorOf("static"), "-o", "jsonpath={.metadata.ownerReferences[0].uid}") // the garbage collector took the first
+	c.Eventually(t, Contains(second), "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o", "jsonpath={.metadata.ownerReferences[0].uid}")
+	w.shows(t, "pods", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 2) })
+	container := func(identity string) string { _, of, _ := strings.Cut(identity, " "); return of } // without the mirror's own uid
+	for name, now := range identities(t, w) {
+		if container(now) != container(before[name]) {
+			t.Errorf("%s was %s and is %s", name, before[name], now)
+		}
+	}
+	c.Apply(t, sleeper("later"))
+	w.shows(t, "a later pod", time.Minute, func(pods map[string]*v1.Pod) error {
+		if pods["bound"] == nil || string(pods["bound"].UID) != strings.Fields(before["bound"])[0] {
+			return fmt.Errorf("the pod of before is not there")
+		}
+		return allReady(pods, 3)
+	})
+}

@@ -1,0 +1,324 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// The secrets of this file's pods. Each is a text that nothing else says.
+const (
+	secretEnv     = "hunter2-environment"
+	secretFile    = "hunter2-volume-file"
+	secretPath    = "hunter2-sub-path"
+	secretPull    = "hunter2-pull-password"
+	secretBroken  = "hunter2-broken-pull-secret"
+	secretLocal   = "hunter2-local-object"
+	secretBadYAML = "hunter2-wrong-manifest"
+	secretBinary  = "hunter2-binary"
+	secretCaller  = "hunter2-callers-bearer"
+	secretHeader  = "hunter2-manifest-url-header"
+)
+
+// confidants are pods that use Secrets in every way, some of them wrongly, and the Secrets.
+const confidants = `apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+stringData: {env: ` + secretEnv + `, file: ` + secretFile + `, path: ../` + secretPath + `}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: pull}
+type: kubernetes.io/dockerconfigjson
+stringData: {.dockerconfigjson: '{"auths":{"127.0.0.1:5000":{"username":"puller","password":"` + secretPull + `"}}}'}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: broken}
+type: kubernetes.io/dockerconfigjson
+stringData: {.dockerconfigjson: '{"auths":{"127.0.0.1:5000":{"auth":"` + secretBroken + `"}}}'}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: binary}
+data: {value: %s}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: good}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: berth.local/busybox:v1
+      command: [sh, -c, 'test "$ENV" = ` + "$(cat /keys/env)" + ` && exec sleep 3600']
+      env: [{name: ENV, valueFrom: {secretKeyRef: {name: keys, key: env}}}]
+      envFrom: [{prefix: ALL_, secretRef: {name: keys}}]
+      livenessProbe: {exec: {command: [sh, -c, 'test -n "$ENV"']}, periodSeconds: 1}
+      lifecycle: {postStart: {exec: {command: [sh, -c, 'test -n "$ENV"']}}}
+      volumeMounts: [{name: keys, mountPath: /keys}, {name: keys, mountPath: /one, subPath: file}, {name: tokens, mountPath: /tokens}]
+  volumes:
+    - {name: keys, secret: {secretName: keys, defaultMode: 0400}}
+    - name: tokens
+      projected:
+        sources:
+          - {serviceAccountToken: {path: vault, audience: vault, expirationSeconds: 600}}
+          - {secret: {name: keys, items: [{key: file, path: again}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: no-key}
+spec:
+  containers: [{name: main, image: berth.local/busybox:v1, env: [{name: OK, valueFrom: {secretKeyRef: {name: keys, key: env}}}, {name: ABSENT, valueFrom: {secretKeyRef: {name: keys, key: nope}}}]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: no-file}
+spec:
+  containers: [{name: main, image: berth.local/busybox:v1}]
+  volumes: [{name: keys, secret: {secretName: keys, items: [{key: file, path: file}, {key: nope, path: nope}]}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bad-path}
+spec:
+  containers:
+    - name: main
+      image: berth.local/busybox:v1
+      command: [sleep, "3600"]
+      env: [{name: PLACE, valueFrom: {secretKeyRef: {name: keys, key: path}}}]
+      volumeMounts: [{name: scratch, mountPath: /scratch, subPathExpr: $(PLACE)}]
+  volumes: [{name: scratch, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: binary}
+spec:
+  containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"], env: [{name: VALUE, valueFrom: {secretKeyRef: {name: binary, key: value}}}]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: puller}
+spec:
+  imagePullSecrets: [{name: pull}, {name: broken}]
+  containers: [{name: main, image: "127.0.0.1:5000/private:v1"}]
+`
+
+// localSecrets is a manifest with a Secret and its pod, and localWrong one whose Secret cannot be read.
+const (
+	localSecrets = `apiVersion: v1
+kind: Secret
+metadata: {name: local}
+stringData: {env: ` + secretLocal + `}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: static}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"], envFrom: [{secretRef: {name: local}}]}]
+`
+	localWrong = `apiVersion: v1
+kind: Secret
+metadata: {name: wrong}
+data: {env: ` + secretBadYAML + `}
+stringData: [` + secretBadYAML + `]
+`
+)
+
+// TestSecretsStayIn shows that what is secret is in the containers that it is for and nowhere else: not in the most talkative log, in no event, status, story,
+// metric, nor anything else that the agent says or keeps, also when pulls, volumes and environments fail, its registry says back what it was sent, and it was
+// killed meanwhile.
+func TestSecretsStayIn(t *testing.T) {
+	c := Start(t, Options{})
+	serveEcho(t, c)
+	manifests := serveManifests(t, c)
+	traces := c.StartCollector(t)
+	node := c.StartNode(t, env.AgentOptions{
+		Kubelet: "staticPodURL: http://" + manifests + "/\nstaticPodURLHeader: {Authorization: [" + secretHeader + "]}\nhttpCheckFrequency: 1s\ntracing: {samplingRatePerMillion: 1000000}\n",
+		Flags:   []string{"--v", "10"},
+	})
+	c.WaitNodeReady(t)
+	account(t, c)
+	node.WriteManifest(t, "static.yaml", localSecrets)
+	node.WriteManifest(t, "wrong.yaml", localWrong)
+	binary := base64.StdEncoding.EncodeToString([]byte(secretBinary + "\x00\xff" + secretBinary))
+	c.Apply(t, fmt.Sprintf(confidants, binary))
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/good", "--timeout=60s")
+	node.WaitReady(t, "static-"+env.NodeName)
+	secrets := []string{secretEnv, secretFile, secretPath, secretPull, secretBroken, secretLocal, secretBadYAML, secretBinary, secretCaller, secretHeader}
+	for _, path := range []string{"/tokens/vault", "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
+		secrets = append(secrets, c.Kubectl(t, "exec", "good", "--", "cat", path))
+	}
+	for _, s := range secrets[:len(secrets):len(secrets)] {
+		if strings.HasPrefix(s, "hunter2") {
+			secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s))[:len(s)])
+		}
+	}
+	secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte("puller:"+secretPull)))
+
+	faults := map[string]string{
+		"no-key": "couldn't find key nope", "no-file": "references non-existent secret key: nope", "bad-path": "Failed", "puller": "403 Forbidden", "binary": "Error",
+	}
+	for pod, text := range faults {
+		c.Eventually(t, Contains(text), "get", "events", "--field-selector", "involvedObject.name="+pod)
+	}
+	if code, _ := (caller{c: c, token: secretCaller}).do(t, http.MethodGet, "/pods"); code != http.StatusUnauthorized {
+		t.Errorf("an unknown token is answered with %d", code)
+	}
+	env.Eventually(t, "traces of passes, their steps and the runtime's calls", func() error {
+		return Contains(`"syncPod"`, `"runtime.v1.RuntimeService/RunPodSandbox"`, `"runtime.v1.ImageService/PullImage"`, `"volumes"`, "references non-existent secret key")(traces.Text())
+	})
+	node.Kill9()
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	node.WaitReady(t, "good", "static-"+env.NodeName)
+	c.WaitNodeReady(t)
+
+	said := saidBy(t, c, node)
+	said["traces"] = traces.Text()
+	for where, text := range said {
+		for _, secret := range secrets {
+			if i := strings.Index(text, secret); i >= 0 {
+				t.Errorf("%s tells a secret: …%s", where, text[max(0, i-150):min(len(text), i+len(secret)+20)])
+			}
+		}
+	}
+	// What is not there tells nothing.
+	for where, want := range map[string]string{
+		"the log": "good", "why default/good": "good", "/metrics": "kubelet_node_name", "/pods": "secretKeyRef", "/configz": "staticPodURL", "events of the API": "Failed",
+		"manifests -o yaml": "wrong.yaml", "files": filepath.Join("berth", "pods"), "pods of the API": "CreateContainerConfigError", "/debug/pprof/cmdline": "berth",
+		"/flagz": "kubeconfig=", "/statusz": "Binary version", "traces": "default/good",
+	} {
+		if !strings.Contains(said[where], want) {
+			t.Errorf("%s does not say %q: nothing was looked at", where, want)
+		}
+	}
+}
+
+// saidBy gathers everything that an agent says and keeps, but the volumes of its pods.
+func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
+	t.Helper()
+	said := map[string]string{}
+	log, err := os.ReadFile(node.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said["the log"] = string(log)
+	pods := []string{"good", "no-key", "no-file", "bad-path", "binary", "puller", "static-" + env.NodeName}
+	for _, args := range [][]string{{"events", "-o", "yaml"}, {"manifests", "-o", "yaml"}, {"ps", "-o", "yaml"}, {"images", "-o", "yaml"}} {
+		out, errOut, _ := node.CLI(args...)
+		said[strings.Join(args, " ")] = out + errOut
+	}
+	for _, pod := range pods {
+		for _, args := range [][]string{{"why", "default/" + pod}, {"why", "default/" + pod, "-o", "yaml"}, {"describe", "default/" + pod}} {
+			out, errOut, _ := node.CLI(args...)
+			said[strings.Join(args, " ")] = out + errOut
+		}
+	}
+	for _, path := range []string{
+		"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis", "/stats/summary", "/configz", "/pods", "/runningpods/", "/healthz?verbose",
+		"/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/berth/v1/events", "/berth/v1/manifests", "/flagz", "/statusz",
+	} {
+		resp, err := node.Get(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		said[path] = string(body)
+	}
+	said["events of the API"] = c.Kubectl(t, "get", "events", "-A", "-o", "yaml")
+	said["pods of the API"] = c.Kubectl(t, "get", "pods", "-o", "yaml")
+	said["the Node of the API"] = c.Kubectl(t, "get", "nodes", "-o", "yaml")
+	said["files"] = filesOf(t, node.RootDir)
+	return said
+}
+
+// filesOf returns the files below an agent's root directory, their names and contents, without the volumes of pods, which are the pods' own.
+func filesOf(t *testing.T, root string) string {
+	t.Helper()
+	var out bytes.Buffer
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "volumes" || d.Name() == "volume-subpaths") {
+			return fs.SkipDir
+		}
+		fmt.Fprintln(&out, path)
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		out.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// serveEcho is a registry that refuses everybody and says back what it was sent.
+func serveEcho(t *testing.T, c *Cluster) {
+	t.Helper()
+	c.serve(t, "127.0.0.1:5000", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent := r.Header.Get("Authorization")
+		if sent == "" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		user, password, _ := r.BasicAuth()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		message := fmt.Sprintf("denied: %s, user %s, password %s", sent, user, password)
+		_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]any{"code": "DENIED", "message": message, "detail": message}}})
+	}))
+}
+
+// serveManifests is a server of manifests that says back what it was sent, and returns its address.
+func serveManifests(t *testing.T, c *Cluster) string {
+	t.Helper()
+	return c.serve(t, "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "no manifests for "+r.Header.Get("Authorization"), http.StatusForbidden)
+	}))
+}
+
+// serve serves HTTP in the cluster's network until the test ends, and returns the address.
+func (c *Cluster) serve(t *testing.T, address string, handler http.Handler) string {
+	t.Helper()
+	var l net.Listener
+	if err := c.In(func() (err error) { l, err = net.Listen("tcp", address); return err }); err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l)
+	}()
+	t.Cleanup(func() {
+		server.Close()
+		<-done
+	})
+	return l.Addr().String()
+}

@@ -1,0 +1,287 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/test/env"
+)
+
+const (
+	staticPods, apiPods = 10, 20
+	// quiet is how long nothing may happen after a takeover: longer than the loops of either agent that look for pods, containers and volumes to put right.
+	quiet = 20 * time.Second
+)
+
+// residents are pods of every make, which is to say with everything that a takeover could miss. Each waits, but one that has ended and one that restarts once.
+var residents = map[string]string{
+	"probed": `
+      startupProbe: {exec: {command: ["true"]}, periodSeconds: 1}
+      readinessProbe: {exec: {command: ["true"]}, periodSeconds: 2}
+      livenessProbe: {exec: {command: ["true"]}, periodSeconds: 2}`,
+	"volumes": `
+      volumeMounts:
+        - {name: settings, mountPath: /settings}
+        - {name: settings, mountPath: /sub/colour, subPath: colour}
+        - {name: login, mountPath: /login}
+        - {name: disk, mountPath: /disk}
+        - {name: ram, mountPath: /ram}
+        - {name: host, mountPath: /host}
+        - {name: about, mountPath: /about}
+      env: [{name: COLOUR, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}]
+  volumes:
+    - {name: settings, configMap: {name: settings}}
+    - {name: login, secret: {secretName: login}}
+    - {name: disk, emptyDir: {}}
+    - {name: ram, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+    - {name: host, hostPath: {path: /usr}}
+    - {name: about, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}`,
+	"init": `
+  initContainers:
+    - {name: first, image: "berth.local/busybox:v1", command: ["true"]}
+    - {name: side, image: "berth.local/busybox:v1", command: [sleep, "3600"], restartPolicy: Always}
+    - {name: last, image: "berth.local/busybox:v1", command: ["true"]}`,
+	"guaranteed": `
+      resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 10m, memory: 16Mi}}`,
+	"burstable": `
+      resources: {requests: {cpu: 10m}, limits: {memory: 16Mi}}`,
+	"hooked": `
+      lifecycle: {postStart: {exec: {command: [sh, -c, "echo again >>/tmp/hooks"]}}, preStop: {exec: {command: ["true"]}}}`,
+	"hostnet": `
+  hostNetwork: true`,
+	"secured": `
+      securityContext: {runAsUser: 1000, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}
+  securityContext: {fsGroup: 2000, supplementalGroups: [3000]}`,
+	"shared": `
+    - {name: second, image: "berth.local/busybox:v1", command: [sleep, "3600"]}
+  shareProcessNamespace: true
+  hostname: somebody
+  dnsConfig: {options: [{name: ndots, value: "2"}]}`,
+	"plain": "",
+}
+
+const takeoverObjects = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {colour: red}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: login}
+stringData: {pass: word}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: ended}, spec: {restartPolicy: Never,
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "echo done >/dev/termination-log"]}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: restarted}, spec: {terminationGracePeriodSeconds: 1, volumes: [{name: d, emptyDir: {}}], containers: [
+  {name: main, image: "berth.local/busybox:v1", command: [sh, -c, "[ -e /d/once ] && exec sleep 3600; touch /d/once; exit 3"], volumeMounts: [{name: d, mountPath: /d}]}]}}
+---
+`
+
+// resident is a pod with more in its container and its spec.
+func resident(name, more string, token bool) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {app: resident}}
+spec:
+  automountServiceAccountToken: %t
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: berth.local/busybox:v1
+      command: [sleep, "3600"]%s
+---
+`, name, token, more)
+}
+
+// static is the same as a static pod, which may use no objects.
+func static(name, more string) string {
+	var kept []string
+	for line := range strings.SplitSeq(more, "\n") {
+		if !strings.Contains(line, "settings") && !strings.Contains(line, "login") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.TrimSuffix(resident(name, strings.Join(kept, "\n"), false), "---\n")
+}
+
+// takeover is a node whose agent changes.
+type takeover struct {
+	c       *Cluster
+	berth   *env.Agent
+	kubelet *env.Program
+	w       *Witness
+}
+
+// Thirty pods run under a kubelet; berth takes them over from its files, and the kubelet takes them back: no container restarts, and under berth no pod stops being Ready.
+func TestTakeover(t *testing.T) {
+	c := Start(t, Options{})
+	berth, err := c.NewAgent(t.Context(), c.NodeOptions(t, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.checkRefusals(t) })
+	o := &takeover{c: c, berth: berth, kubelet: c.NewKubelet(t, berth)}
+	names := slices.Sorted(maps.Keys(residents))
+	for i := range staticPods {
+		name := names[i%len(names)]
+		berth.WriteManifest(t, fmt.Sprintf("s-%s.yaml", name), static("s-"+name, residents[name]))
+	}
+	if err := o.kubelet.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.WaitNodeReady(t)
+	account(t, c)
+	all := takeoverObjects
+	for i := range apiPods - 2 {
+		name := names[i%len(names)]
+		all += resident(fmt.Sprintf("a-%s-%d", name, i/len(names)), residents[name], i < len(names))
+	}
+	c.Apply(t, all)
+	o.w = c.Witness(t)
+	o.awaitReady(t, staticPods+apiPods)
+	c.Eventually(t, Contains("1"), "get", "pod", "restarted", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+	o.awaitReady(t, staticPods+apiPods)
+
+	o.change(t, "from the kubelet to berth", o.kubelet.Stop, o.berth.Start, "+berth")
+	o.use(t, "a", "berth")
+	o.change(t, "from berth to the kubelet", o.berth.Stop, o.kubelet.Start, "v1.36.")
+	o.use(t, "berth", "kubelet")
+	o.change(t, "to berth again", o.kubelet.Stop, o.berth.Start, "+berth")
+}
+
+// awaitReady waits until there are n pods, and all are Ready in the API.
+func (o *takeover) awaitReady(t *testing.T, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var late []v1.Pod
+	err := o.w.Wait(ctx, func(pods map[string]*v1.Pod) bool {
+		late = nil
+		for _, p := range pods {
+			if !env.Ready(p) {
+				late = append(late, *p)
+			}
+		}
+		return len(late) == 0 && len(pods) == n
+	})
+	if err != nil {
+		t.Fatalf("wait for %d pods to be ready: %v\n%s", n, err, env.Describe(late))
+	}
+}
+
+// running returns the ids of all running containers and sandboxes.
+func (o *takeover) running(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	sandboxes, err := o.c.Runtime().ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sandboxes.Items {
+		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			out[s.Id] = "sandbox of " + s.Metadata.Name
+		}
+	}
+	containers, err := o.c.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range containers.Containers {
+		if x.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			out[x.Id] = "container " + x.Metadata.Name + " of " + x.Labels["io.kubernetes.pod.name"]
+		}
+	}
+	return out
+}
+
+// change has one agent follow another and checks that nobody notices. version is what the node then says of its agent.
+func (o *takeover) change(t *testing.T, what string, stop, start func() error, version string) {
+	t.Helper()
+	before, identities := o.running(t), o.w.Identities()
+	o.w.Strict(true)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	o.c.Eventually(t, func(out string) error {
+		if !strings.Contains(out, version) || strings.Contains(out, "+berth") != strings.Contains(version, "+berth") {
+			return fmt.Errorf("the node's agent is %q", out)
+		}
+		return nil
+	}, "get", "node", env.NodeName, "-o", "jsonpath={.status.nodeInfo.kubeletVersion}")
+	o.c.WaitNodeReady(t)
+	t.Logf("%s: the node is back after %s", what, time.Since(begun).Round(10*time.Millisecond))
+	time.Sleep(quiet)
+	o.awaitReady(t, len(identities))
+	o.w.Strict(false)
+	var but []string
+	if !o.berth.Running() {
+		but = []string{"default/s-probed-node is not ready any more"} // a kubelet forgets what the probes of static pods said
+	}
+	o.w.Check(t, what, but...)
+	after := o.running(t)
+	for id, of := range before {
+		if after[id] == "" {
+			t.Errorf("%s: %s is gone", what, of)
+		}
+	}
+	for id, of := range after {
+		if before[id] == "" {
+			t.Errorf("%s: %s is new", what, of)
+		}
+	}
+	for name, now := range o.w.Identities() {
+		if identities[name] != now {
+			t.Errorf("%s: pod %s was %s and is %s", what, name, identities[name], now)
+		}
+	}
+	if out := o.c.Kubectl(t, "exec", "a-hooked-0", "-c", "main", "--", "cat", "/tmp/hooks"); strings.Count(out, "again") != 1 {
+		t.Errorf("%s: the hook has run %d times", what, strings.Count(out, "again"))
+	}
+}
+
+// use has the new agent end pods that the old one made, entirely, and make others, so that there are as many as before. Their names begin with from and to.
+func (o *takeover) use(t *testing.T, from, to string) {
+	t.Helper()
+	const manifest, mirror = "s-volumes", "s-volumes-" + env.NodeName
+	var ended, ids []string
+	for _, kind := range []string{"volumes", "init"} {
+		ended = append(ended, from+"-"+kind+"-0")
+	}
+	for _, name := range append(ended, mirror) {
+		ids = append(ids, string(o.w.Pod(name).UID), "_"+name+"_")
+	}
+	ids = append(ids, o.w.Pod(mirror).Annotations[v1.MirrorPodAnnotationKey])
+	o.c.Kubectl(t, append([]string{"delete", "pod", "--timeout=60s"}, ended...)...)
+	o.berth.RemoveManifest(t, manifest+".yaml")
+	o.c.Kubectl(t, "wait", "--for=delete", "pod", mirror, "--timeout=60s")
+	if o.berth.Running() { // a kubelet takes minutes for it
+		env.Eventually(t, "nothing to be left of the pods that were ended", func() error {
+			if leaks := o.c.LeaksOf(ids...); len(leaks) > 0 {
+				return errors.New(strings.Join(leaks, "\n"))
+			}
+			return nil
+		})
+	}
+	for _, kind := range []string{"volumes", "init"} {
+		o.c.Apply(t, resident(to+"-"+kind+"-0", residents[kind], true))
+	}
+	o.berth.WriteManifest(t, manifest+".yaml", static(manifest, residents["volumes"]))
+	o.awaitReady(t, staticPods+apiPods)
+}
