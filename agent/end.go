@@ -33,15 +33,14 @@ func (a *Agent) gone(uid podUID) {
 // back nor end for another reason, and nobody may have been told of another time. An error is told where the status is derived.
 func (a *Agent) noteEnd(p *steps.Pass, work worker.Work) {
 	rec := p.Record
-	if rec.Stop == work.Stop && rec.Leaving.Equal(work.Leaving) {
+	if rec.Stop == work.Stop && rec.Leaving.Equal(work.Leaving) && work.Recorded == work.Forget {
 		return
 	}
 	if rec.Pod == nil {
 		rec.Pod = p.Pod // known only from the runtime
 	}
 	rec.Stop, rec.Leaving = work.Stop, work.Leaving
-	_ = p.Save()
-	if work.Forget {
+	if err := p.Save(); err == nil && work.Forget {
 		a.workers.Recorded(work.UID)
 	}
 }

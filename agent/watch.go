@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/berthd/berth/agent/observe"
 	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/cri"
 )
@@ -107,7 +108,7 @@ func (a *Agent) relist(ctx context.Context) bool {
 		}
 		if _, ok := a.workers.Get(uid); ok {
 			a.workers.Wake(uid)
-		} else if l.Name != "" {
+		} else if l.Name != "" && a.remains(ctx, uid, l) {
 			a.adopt(uid, l)
 			a.disown(uid)
 		} else {
@@ -115,4 +116,14 @@ func (a *Agent) relist(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// remains reports whether the runtime still has something of a pod without a worker: it may have gone, and its worker with it, since it was listed. A pod
+// of others, which is not adopted anyway, is not looked at.
+func (a *Agent) remains(ctx context.Context, uid podUID, l *observe.Listed) bool {
+	if !a.ours(uid, l.Annotations) {
+		return true
+	}
+	has, err := a.observer.Pod(ctx, uid)
+	return err == nil && (len(has.Sandboxes) > 0 || len(has.Containers) > 0)
 }

@@ -52,9 +52,10 @@ type Work struct {
 	Phase Phase
 	// Stop is set from Terminating on. It is never changed once handed out.
 	Stop *Stop
-	// Forget says that nobody wants the pod any more: in Terminated its records have to go, too. Leaving is since when.
-	Forget  bool
-	Leaving time.Time
+	// Forget says that nobody wants the pod any more: in Terminated its records have to go, too. Leaving is since when; Recorded says that this is on record.
+	Forget   bool
+	Leaving  time.Time
+	Recorded bool
 }
 
 // Result is how a pass ended.

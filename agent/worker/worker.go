@@ -177,7 +177,7 @@ func (w *worker) pass() (Work, Result) {
 	case <-w.urgent:
 	default:
 	}
-	work := Work{UID: w.uid, Pod: w.pod, Phase: w.phase, Stop: w.stopBy, Forget: !w.leaves.IsZero(), Leaving: w.leaves}
+	work := Work{UID: w.uid, Pod: w.pod, Phase: w.phase, Stop: w.stopBy, Forget: !w.leaves.IsZero(), Leaving: w.leaves, Recorded: w.recorded}
 	if ctx.Err() != nil || work.Phase == Terminated && !work.Forget {
 		w.mu.Unlock()
 		return work, Result{}

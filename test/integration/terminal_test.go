@@ -38,6 +38,12 @@ func cliTerminal(t *testing.T, _ *env.Env, a *env.Agent) {
 	})
 	term.Type(t, "echo sle''eps; sleep 1000; echo wo''ken $?\n")
 	term.WaitFor(t, "sleeps")
+	env.Eventually(t, "the sleep to be in the foreground", func() error { // before it is, Ctrl-C is the shell's
+		if out := inside(t, a, "server", "shell", "ps"); !strings.Contains(out, "sleep 1000") {
+			return fmt.Errorf("there is %s", out)
+		}
+		return nil
+	})
 	term.Type(t, env.CtrlC)
 	term.Type(t, "echo go''es on\n")
 	term.WaitFor(t, "goes on")
