@@ -15,6 +15,9 @@ const (
 	// A server usually listens a few milliseconds after its start; the kubelet gets there by an extra probe at each status
 	// update of a container that is not ready, which follows its one-second relist.
 	settle = time.Second
+
+	// grid is what repeated runs are put on, so that those of different containers wake the agent together: most of what a probe costs it is waking up.
+	grid = 50 * time.Millisecond
 )
 
 // periodOf returns how far apart the probe's runs begin.
@@ -64,4 +67,12 @@ func nextDue(due, now time.Time, period time.Duration) time.Time {
 		return next
 	}
 	return now
+}
+
+// onGrid returns the first moment from t on that lies on the grid, which all probes share. Once there, a probe's later runs, whole seconds apart, stay on it.
+func onGrid(t time.Time) time.Time {
+	if late := time.Duration(t.UnixNano()) % grid; late > 0 {
+		return t.Add(grid - late)
+	}
+	return t
 }

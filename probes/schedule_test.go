@@ -52,3 +52,20 @@ func TestNextDue(t *testing.T) {
 		t.Errorf("late: %v, want at once and only once", got.Sub(start))
 	}
 }
+
+func TestRunsMeetOnTheGrid(t *testing.T) {
+	base := time.Unix(1_000_000, 0)
+	for late, want := range map[time.Duration]time.Duration{0: 0, 1: grid, grid - 1: grid, grid: grid, grid + 1: 2 * grid, time.Hour: time.Hour} {
+		if got := onGrid(base.Add(late)); !got.Equal(base.Add(want)) {
+			t.Errorf("%s after a moment of the grid: %s", late, got.Sub(base))
+		}
+	}
+	now := time.Now() // with a monotonic reading, which a change of the clock must not disturb
+	next := onGrid(nextDue(now, now, time.Second))
+	if d := next.Sub(now); d < time.Second || d >= time.Second+grid {
+		t.Errorf("a probe of every second comes again after %s", d)
+	}
+	if again := onGrid(nextDue(next, next, time.Second)); again.Sub(next) != time.Second {
+		t.Errorf("on the grid, it comes again after %s", again.Sub(next))
+	}
+}

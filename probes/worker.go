@@ -63,7 +63,7 @@ func (w *worker) loop(ctx context.Context, due time.Time) {
 		if first && w.kind == Readiness && !ready {
 			step = min(step, settle)
 		}
-		due = nextDue(due, time.Now(), step)
+		due = onGrid(nextDue(due, time.Now(), step))
 		timer.Reset(time.Until(due))
 	}
 }
