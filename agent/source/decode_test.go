@@ -65,6 +65,23 @@ func TestDecode(t *testing.T) {
 		}},
 		{"empty documents are not counted", "---\n---\n" + cm("x") + "---\n", []string{"2/1 ConfigMap default/x ok"}},
 		{"a separator in a text", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n  k: |\n    a\n    ---\n    b\n", []string{"1/1 ConfigMap default/x ok"}},
+		{"dots and comments at the end", cm("x") + "...\n# y\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: q}}\n# z\n...\n", []string{
+			"1/1 ConfigMap default/x ok", "6/2 ConfigMap default/q ok",
+		}},
+		{"dots in a text", cm("x") + "data:\n  k: |\n    a\n    ...\n    b\n  l: |-\n    x\n", []string{"1/1 ConfigMap default/x ok"}},
+		{"a document after dots", cm("x") + "...\n" + cm("y"), []string{"5/1  / : the document has ended before this: begin each document with a line ---"}},
+		{"two objects of JSON", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}` + "\n" + `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"y"}}`, []string{
+			"2/1  / : the document has ended before this: begin each document with a line ---",
+		}},
+		{"more in the line that closes an object", "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: x}} }\n", []string{
+			"2/1  / : the document has ended before this: begin each document with a line ---",
+		}},
+		{"more in the only line", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}} more`, []string{
+			"1/1  / : the document has ended before this: begin each document with a line ---",
+		}},
+		{"a line that is indented less than the first", strings.ReplaceAll(" "+strings.TrimSpace(cm("x")), "\n", "\n ") + "\ndata: {a: b}\n", []string{
+			"4/1  / : the document has ended before this: begin each document with a line ---",
+		}},
 		{"good and bad", cm("x") + "---\nkind: [\n---\n" + cm("z"), []string{
 			"1/1 ConfigMap default/x ok", "5/2  / : not valid YAML: did not find expected node content", "6/3 ConfigMap default/z ok",
 		}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -106,7 +107,7 @@ func (d *document) toJSON() ([]byte, *problem) {
 	}
 	json, err := yaml.YAMLToJSONStrict(d.data)
 	if err == nil {
-		return json, nil
+		return json, d.leftover()
 	}
 	// The strict parser also refuses a key that overrides a merged one, which is no duplicate.
 	if root := d.node(); root != nil {
@@ -114,10 +115,53 @@ func (d *document) toJSON() ([]byte, *problem) {
 			return nil, &problem{line: d.fileLine(line), message: fmt.Sprintf("duplicate key %q", key)}
 		}
 		if json, err = yaml.YAMLToJSON(d.data); err == nil {
-			return json, nil
+			return json, d.leftover()
 		}
 	}
 	return nil, d.syntaxProblem(err)
+}
+
+// leftover finds what stands after the document's end, which the parser that made JSON of it has not looked at.
+func (d *document) leftover() *problem {
+	if !mayEndEarly(d.data) {
+		return nil
+	}
+	parser := yamlv3.NewDecoder(bytes.NewReader(d.data))
+	var first, next yamlv3.Node
+	if parser.Decode(&first) != nil {
+		return nil // other parsers are content with it
+	}
+	err := parser.Decode(&next)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	p := &problem{line: d.fileLine(next.Line)}
+	if err != nil {
+		p.line = d.line
+		if m := lineInError.FindStringSubmatch(err.Error()); m != nil {
+			p.line = d.fileLineOf(m[1]) + 1 // this error of the parser counts from 0, and leaves that out
+		}
+	}
+	p.message = "the document has ended before this: begin each document with a line ---"
+	return p
+}
+
+// mayEndEarly reports whether a document may have ended before its last line: at a line of dots, or where its first value is closed, or not at the line's
+// beginning. A mapping of lines without indentation goes on to the end.
+func mayEndEarly(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		separator := isSeparator(line)
+		if separator {
+			line = line[3:]
+		}
+		line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		text := bytes.TrimSpace(line)
+		if len(text) == 0 || text[0] == '#' || text[0] == '%' {
+			continue
+		}
+		return separator || strings.IndexByte(" \t{[\"'", line[0]) >= 0 || bytes.Contains(data, []byte("\n..."))
+	}
+	return false
 }
 
 var (
