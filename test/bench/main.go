@@ -2,11 +2,12 @@
 //
 // Purpose: each column gets a private containerd of its own, on which the same pod (one busybox container on the bridge network) is brought up
 // and down by another subject: the benchmark itself with bare CRI calls, berth, or a kubelet in standalone mode. When something happened is
-// told by containerd's events, by containerd's own clock, alike for all columns.
+// told by containerd's events, by containerd's own clock, alike for all columns. How quickly pods come and go is measured by turns, so that what else
+// the machine does falls on all columns alike; what a node with pods costs, and how deaths and adoptions go, in each column alone.
 //
 // Truth owned: the rows and their aims, in rows.go.
 //
-// Concurrency: one column after another, one phase after another; only a burst of bare calls runs in parallel.
+// Concurrency: one thing after another; only a burst of bare calls runs in parallel.
 package main
 
 import (
@@ -69,25 +70,32 @@ func run(ctx context.Context, size sizes, only string, asJSON bool) error {
 		return errors.New("running pods needs root: use sudo")
 	}
 	rep := &report{Size: size, Began: time.Now(), Load: load()}
-	var checkout string
+	var columns []*column
+	var makers []maker
 	for _, c := range []struct {
 		name string
-		make func(context.Context, *bed) (subject, error)
+		make maker
 	}{{"bare", newBare}, {"berth", newBerth}, {"kubelet", newKubelet}} {
 		if only != "" && only != c.name || c.name == "kubelet" && os.Getenv(kubeletVariable) == "" {
 			continue
 		}
-		b, err := newBed(ctx, c.name, size)
+		columns, makers = append(columns, newColumn(c.name)), append(makers, c.make)
+	}
+	if err := together(ctx, size, columns, makers); err != nil {
+		return err
+	}
+	var checkout string
+	for i, c := range columns {
+		b, err := newBed(ctx, c, size, makers[i])
 		if err != nil {
 			return err
 		}
 		checkout = b.env.Checkout
-		err = b.measure(ctx, c.make)
-		if err := errors.Join(err, b.close()); err != nil {
-			return fmt.Errorf("measure %s: %w", c.name, err)
+		if err := errors.Join(b.alone(ctx), b.close()); err != nil {
+			return fmt.Errorf("measure %s: %w", c.Name, err)
 		}
-		rep.Columns = append(rep.Columns, b.out)
 	}
+	rep.Columns = columns
 	rep.Took = time.Since(rep.Began)
 	if asJSON {
 		enc := json.NewEncoder(os.Stdout)
@@ -102,29 +110,42 @@ func run(ctx context.Context, size sizes, only string, asJSON bool) error {
 	return rep.save(filepath.Join(checkout, "test", "bench", "results.md"), text)
 }
 
-// bed is one column's surroundings: a containerd, its events, and the values measured so far.
+// maker makes a column's subject, on its bed.
+type maker func(context.Context, *bed) (subject, error)
+
+// bed is one column's surroundings: a containerd, its events, the subject that runs pods on it, and the values measured so far.
 type bed struct {
-	env   *env.Env
-	watch *watcher
-	size  sizes
-	out   *column
+	env     *env.Env
+	watch   *watcher
+	subject subject
+	size    sizes
+	out     *column
+	// up, stopped and left are what single pods took, and those that may not be gone yet; bursts is what many took.
+	up, stopped, bursts []time.Duration
+	left                []leaving
 }
 
-func newBed(ctx context.Context, name string, size sizes) (*bed, error) {
+func newBed(ctx context.Context, out *column, size sizes, mk maker) (b *bed, err error) {
 	e, err := env.New(ctx, env.Options{})
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{env: e, size: size, out: newColumn(name)}
+	b = &bed{env: e, size: size, out: out}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
 	if !size.stock {
 		if err := b.quieten(ctx); err != nil {
-			return nil, errors.Join(err, e.Close())
+			return nil, err
 		}
 	}
 	if b.watch, err = newWatcher(e.Endpoint); err != nil {
-		return nil, errors.Join(err, e.Close())
+		return nil, err
 	}
-	return b, nil
+	b.subject, err = mk(ctx, b)
+	return b, err
 }
 
 // quieten has containerd ask its shims for statistics once a day and not, as releases from 2.3 on do by themselves, every second, which would
@@ -145,7 +166,16 @@ func (b *bed) quieten(ctx context.Context) error {
 	return b.env.Restart(ctx)
 }
 
-func (b *bed) close() error { return errors.Join(b.watch.close(), b.env.Close()) }
+func (b *bed) close() error {
+	var errs []error
+	if b.subject != nil {
+		errs = append(errs, b.subject.close())
+	}
+	if b.watch != nil {
+		errs = append(errs, b.watch.close())
+	}
+	return errors.Join(append(errs, b.env.Close())...)
+}
 
 // say shows progress.
 func (b *bed) say(format string, args ...any) {

@@ -32,35 +32,94 @@ type container struct {
 	mark    int
 }
 
-// measure runs all phases of a column.
-func (b *bed) measure(ctx context.Context, open func(context.Context, *bed) (subject, error)) error {
-	s, err := open(ctx, b)
-	if err != nil {
+// leaving is a pod that was deleted and that may not be gone yet.
+type leaving struct {
+	sandbox string
+	since   time.Time
+}
+
+// together measures by turns how the columns bring pods up and down.
+func together(ctx context.Context, size sizes, columns []*column, makers []maker) (err error) {
+	var beds []*bed
+	defer func() {
+		for _, b := range beds {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	for i, c := range columns {
+		b, err := newBed(ctx, c, size, makers[i])
+		if err != nil {
+			return err
+		}
+		beds = append(beds, b)
+		if a, ok := b.subject.(agent); ok {
+			if err := b.start(ctx, a); err != nil {
+				return err
+			}
+		}
+	}
+	turns := func(n int, turn func(*bed, int) error) error {
+		for i := range n {
+			for _, b := range beds {
+				if err := turn(b, i); err != nil {
+					return fmt.Errorf("measure %s: %w", b.out.Name, err)
+				}
+			}
+		}
+		return nil
+	}
+	if err := turns(size.ones, func(b *bed, i int) error { return b.one(ctx, i) }); err != nil {
 		return err
 	}
-	a, isAgent := s.(agent)
+	if err := turns(1, func(b *bed, _ int) error { return errors.Join(b.tellOnes(ctx), b.tune(ctx)) }); err != nil {
+		return err
+	}
+	return errors.Join(
+		turns(size.rounds, func(b *bed, i int) error {
+			last, err := b.burst(ctx, fmt.Sprintf("many-%d", i), true)
+			b.bursts = append(b.bursts, last)
+			return err
+		}),
+		turns(1, func(b *bed, _ int) error { b.tellBursts(); return nil }),
+	)
+}
+
+// alone measures what a column's node costs and how it bears deaths, of containers and of the agent.
+func (b *bed) alone(ctx context.Context) error {
+	a, isAgent := b.subject.(agent)
 	if isAgent {
 		if err := b.begin(ctx, a); err != nil {
-			return errors.Join(err, s.close())
+			return err
 		}
 	}
-	for _, phase := range []func(context.Context, subject) error{b.ones, b.bursts, b.idle, b.deaths} {
-		if err := phase(ctx, s); err != nil {
-			return errors.Join(err, s.close())
+	if floor, ok := b.subject.(*bare); ok {
+		floor.parallel = b.out.Parallel
+	}
+	if _, err := b.burst(ctx, "many", false); err != nil {
+		return err
+	}
+	for _, phase := range []func(context.Context, subject) error{b.idle, b.deaths} {
+		if err := phase(ctx, b.subject); err != nil {
+			return err
 		}
 	}
 	if isAgent {
-		err = b.adoptions(ctx, a)
+		return b.adoptions(ctx, a)
 	}
-	return errors.Join(err, s.close())
+	return nil
+}
+
+// start starts an agent, and returns when it answers.
+func (b *bed) start(ctx context.Context, a agent) error {
+	if err := a.start(); err != nil {
+		return err
+	}
+	return until(ctx, a, func([]api.PodSummary) bool { return true })
 }
 
 // begin starts an agent and looks at its memory before the first pod.
 func (b *bed) begin(ctx context.Context, a agent) error {
-	if err := a.start(); err != nil {
-		return err
-	}
-	if err := until(ctx, a, func([]api.PodSummary) bool { return true }); err != nil {
+	if err := b.start(ctx, a); err != nil {
 		return err
 	}
 	if err := rest(ctx, b.size.settle); err != nil {
@@ -69,105 +128,96 @@ func (b *bed) begin(ctx context.Context, a agent) error {
 	return b.memory(a, rssEmpty, anonEmpty)
 }
 
-// ones brings single pods up and down, one after the other.
-func (b *bed) ones(ctx context.Context, s subject) error {
-	type leaving struct {
-		id    string
-		since time.Time
+// one brings a single pod up and down.
+func (b *bed) one(ctx context.Context, i int) error {
+	name := fmt.Sprintf("one-%d", i)
+	mark, began := b.watch.mark(), time.Now()
+	if err := b.subject.up(ctx, []string{name}); err != nil {
+		return err
 	}
-	var up, stop, gone []time.Duration
-	var left []leaving
-	first := b.watch.mark()
-	for i := range b.size.ones {
-		name := fmt.Sprintf("one-%d", i)
-		mark, began := b.watch.mark(), time.Now()
-		if err := s.up(ctx, []string{name}); err != nil {
-			return err
-		}
-		ran, err := b.watch.wait(ctx, podTimeout, mark, 1, appStarted)
-		if err != nil {
-			return err
-		}
-		up = append(up, ran[0].at.Sub(began))
-		sandbox, err := b.watch.wait(ctx, podTimeout, mark, 1, sandboxStarted)
-		if err != nil {
-			return err
-		}
-		if err := rest(ctx, beat); err != nil {
-			return err
-		}
-		id := sandbox[0].id
-		began = time.Now()
-		if err := s.down(ctx, []string{name}); err != nil {
-			return err
-		}
-		stopped, err := b.watch.wait(ctx, podTimeout, mark, 1, of(id, sandboxStopped))
-		if err != nil {
-			return err
-		}
-		stop = append(stop, stopped[0].at.Sub(began))
-		left = append(left, leaving{id, began})
-		if err := rest(ctx, beat); err != nil {
-			return err
-		}
+	ran, err := b.watch.wait(ctx, podTimeout, mark, 1, appStarted)
+	if err != nil {
+		return err
 	}
-	b.say("one pod: p50 %s", percentile(up, 50))
-	for _, l := range left {
-		removed, err := b.watch.wait(ctx, goneTimeout, first, 1, of(l.id, sandboxDeleted))
+	b.up = append(b.up, ran[0].at.Sub(began))
+	sandbox, err := b.watch.wait(ctx, podTimeout, mark, 1, sandboxStarted)
+	if err != nil {
+		return err
+	}
+	if err := rest(ctx, beat); err != nil {
+		return err
+	}
+	id := sandbox[0].id
+	began = time.Now()
+	if err := b.subject.down(ctx, []string{name}); err != nil {
+		return err
+	}
+	stopped, err := b.watch.wait(ctx, podTimeout, mark, 1, of(id, sandboxStopped))
+	if err != nil {
+		return err
+	}
+	b.stopped = append(b.stopped, stopped[0].at.Sub(began))
+	b.left = append(b.left, leaving{id, began})
+	return rest(ctx, beat)
+}
+
+// tellOnes adds up what single pods took, once they are gone.
+func (b *bed) tellOnes(ctx context.Context) error {
+	var gone []time.Duration
+	for _, l := range b.left {
+		removed, err := b.watch.wait(ctx, goneTimeout, 0, 1, of(l.sandbox, sandboxDeleted))
 		if err != nil {
 			return err
 		}
 		gone = append(gone, removed[0].at.Sub(l.since))
 	}
-	b.out.times(oneP50, percentile(up, 50))
-	b.out.times(oneP99, percentile(up, 99))
-	b.out.times(stopP50, percentile(stop, 50))
+	b.out.times(oneP50, percentile(b.up, 50))
+	b.out.times(oneP99, percentile(b.up, 99))
+	b.out.times(stopP50, percentile(b.stopped, 50))
 	b.out.times(goneP50, percentile(gone, 50))
 	b.out.times(goneP99, percentile(gone, 99))
-	b.say("stopped: p50 %s, gone: p50 %s", percentile(stop, 50), percentile(gone, 50))
+	b.say("one pod: p50 %s, stopped: p50 %s, gone: p50 %s", percentile(b.up, 50), percentile(b.stopped, 50), percentile(gone, 50))
 	return nil
 }
 
-// bursts brings many pods up at once, a few times; the last ones stay for the phases that follow. Of bare calls the best way counts.
-func (b *bed) bursts(ctx context.Context, s subject) error {
-	ways := []int{0}
-	floor, isBare := s.(*bare)
-	if isBare {
-		ways = parallels
+// tune finds out in how many at a time bare calls bring many pods up best.
+func (b *bed) tune(ctx context.Context) error {
+	floor, ok := b.subject.(*bare)
+	if !ok {
+		return nil
 	}
 	best := time.Duration(math.MaxInt64)
-	for w, way := range ways {
-		if isBare {
-			floor.parallel = way
+	for _, way := range parallels {
+		floor.parallel = way
+		last, err := b.burst(ctx, fmt.Sprintf("way-%d", way), true)
+		if err != nil {
+			return err
 		}
-		var lasts []time.Duration
-		for round := range b.size.rounds {
-			last, err := b.burst(ctx, s, fmt.Sprintf("many-%d-%d", w, round), w < len(ways)-1 || round < b.size.rounds-1)
-			if err != nil {
-				return err
-			}
-			lasts = append(lasts, last)
-		}
-		middle := percentile(lasts, 50)
-		b.say("%d pods (%d in parallel): %s, the last after %s", b.size.burst, way, rate(b.size.burst, middle), middle)
-		if middle < best {
-			best = middle
-			b.out.Parallel = way
+		b.say("%d pods, %d at a time: %s", b.size.burst, way, rate(b.size.burst, last))
+		if last < best {
+			best, b.out.Parallel = last, way
 		}
 	}
-	b.out.times(burstLast, best)
-	b.out.Values[burstRate] = float64(b.size.burst) / best.Seconds()
+	floor.parallel = b.out.Parallel
 	return nil
+}
+
+// tellBursts sums up the bursts: the one in the middle counts.
+func (b *bed) tellBursts() {
+	middle := percentile(b.bursts, 50)
+	b.out.times(burstLast, middle)
+	b.out.Values[burstRate] = float64(b.size.burst) / middle.Seconds()
+	b.say("%d pods: %s, the last after %s (of %s)", b.size.burst, rate(b.size.burst, middle), middle, b.bursts)
 }
 
 // burst brings many pods up, and down again if asked to, and returns when the last one ran.
-func (b *bed) burst(ctx context.Context, s subject, prefix string, remove bool) (time.Duration, error) {
+func (b *bed) burst(ctx context.Context, prefix string, remove bool) (time.Duration, error) {
 	names := make([]string, b.size.burst)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%d", prefix, i)
 	}
 	mark, began := b.watch.mark(), time.Now()
-	if err := s.up(ctx, names); err != nil {
+	if err := b.subject.up(ctx, names); err != nil {
 		return 0, err
 	}
 	ran, err := b.watch.wait(ctx, podTimeout, mark, len(names), appStarted)
@@ -184,7 +234,7 @@ func (b *bed) burst(ctx context.Context, s subject, prefix string, remove bool) 
 	if err := rest(ctx, beat); err != nil {
 		return 0, err
 	}
-	if err := s.down(ctx, names); err != nil {
+	if err := b.subject.down(ctx, names); err != nil {
 		return 0, err
 	}
 	if _, err := b.watch.wait(ctx, goneTimeout, mark, len(names), sandboxDeleted); err != nil {
