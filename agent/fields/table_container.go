@@ -56,7 +56,7 @@ func mountRules() []rule {
 		works("test/integration/TestVolumes/subPath", plainContainer+".volumeMounts[*].{subPath,subPathExpr}"),
 		works("test/integration/TestVolumes/propagation", mount+"mountPropagation"),
 		where("the runtime can, for Enabled (containerd 2)", "test/integration/TestVolumes/read-only", mount+"recursiveReadOnly"),
-		refused(Node, "raw block volumes are not supported", everyContainer+".volumeDevices..."),
+		where("the claim's volume has volumeMode Block, and is local or of a CSI driver", "test/integration/TestCSI/block", everyContainer+".volumeDevices..."),
 	}
 }
 

@@ -42,9 +42,6 @@ func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 
 func container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Container
-	if len(c.VolumeDevices) > 0 {
-		return nil, fmt.Errorf("volumeDevices of container %q: raw block volumes are not supported on this node", c.Name)
-	}
 	if len(c.Resources.Claims) > 0 {
 		return nil, fmt.Errorf("resources.claims of container %q: dynamic resource allocation is not supported on this node", c.Name)
 	}
@@ -73,6 +70,9 @@ func container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	}
 	config.Linux = &runtimeapi.LinuxContainerConfig{Resources: in.Resources, SecurityContext: security}
 	if config.StopSignal, err = stopSignal(c); err != nil {
+		return nil, err
+	}
+	if config.Devices, err = devices(in); err != nil {
 		return nil, err
 	}
 	// Last, as it may prepare mounts on the node: nothing of this container is left to be refused.

@@ -147,7 +147,22 @@ func TestContainer(t *testing.T) {
 			err: `stopSignal "RUNTIME_DEFAULT" of container "main" is not a signal`,
 		},
 		"block devices": {
-			pod: mainContainer(func(c *v1.Container) { c.VolumeDevices = []v1.VolumeDevice{{Name: "d"}} }), err: "raw block volumes are not supported",
+			pod: mainContainer(func(c *v1.Container) {
+				c.VolumeDevices = []v1.VolumeDevice{{Name: "d", DevicePath: "/dev/d"}, {Name: "r", DevicePath: "/dev/r"}}
+			}),
+			in: func(in *ContainerInput) {
+				in.Mounts.Volumes = map[string]Volume{"d": {HostPath: "/at/d", Device: true}, "r": {HostPath: "/at/r", Device: true, ReadOnly: true}}
+			},
+			want: func(c *runtimeapi.ContainerConfig) {
+				c.Devices = []*runtimeapi.Device{
+					{HostPath: "/at/d", ContainerPath: "/dev/d", Permissions: "mrw"}, {HostPath: "/at/r", ContainerPath: "/dev/r", Permissions: "mr"},
+				}
+			},
+		},
+		"a directory as a block device": {
+			pod: mainContainer(func(c *v1.Container) { c.VolumeDevices = []v1.VolumeDevice{{Name: "d", DevicePath: "/dev/d"}} }),
+			in:  func(in *ContainerInput) { in.Mounts.Volumes = map[string]Volume{"d": {HostPath: "/at/d"}} },
+			err: `cannot find volume "d" to pass into container "main"`,
 		},
 		"claims": {
 			pod: mainContainer(func(c *v1.Container) { c.Resources.Claims = []v1.ResourceClaim{{Name: "gpu"}} }), err: "dynamic resource allocation is not supported",

@@ -34,7 +34,7 @@ func TestEveryFieldHasAnOwner(t *testing.T) {
 		reflect.TypeFor[v1.Container](): {
 			"Name": here, "Image": here, "Command": here, "Args": here, "WorkingDir": here, "Ports": here, "EnvFrom": here, "Env": here,
 			"Resources": here, "ResizePolicy": elsewhere, "RestartPolicy": here, "RestartPolicyRules": elsewhere, "VolumeMounts": here,
-			"VolumeDevices": refused, "LivenessProbe": elsewhere, "ReadinessProbe": elsewhere, "StartupProbe": elsewhere, "Lifecycle": here,
+			"VolumeDevices": here, "LivenessProbe": elsewhere, "ReadinessProbe": elsewhere, "StartupProbe": elsewhere, "Lifecycle": here,
 			"TerminationMessagePath": here, "TerminationMessagePolicy": here, "ImagePullPolicy": elsewhere, "SecurityContext": here,
 			"Stdin": here, "StdinOnce": here, "TTY": here,
 		},

@@ -19,6 +19,8 @@ const hostsPath = "/etc/hosts"
 type Volume struct {
 	// HostPath is where it is on the node; empty for an image volume.
 	HostPath string
+	// Device says that it is a block device, or a link to one.
+	Device bool
 	// Image is the image of an image volume, which the runtime mounts; else nil.
 	Image *runtimeapi.ImageSpec
 	// ReadOnly says that no container may write to it (ConfigMaps, Secrets, images and the like).
@@ -76,11 +78,28 @@ func mounts(in ContainerInput) ([]*runtimeapi.Mount, error) {
 	return out, nil
 }
 
+// devices returns the container's block devices.
+func devices(in ContainerInput) ([]*runtimeapi.Device, error) {
+	var out []*runtimeapi.Device
+	for _, from := range in.Container.VolumeDevices {
+		volume, ok := in.Mounts.Volumes[from.Name]
+		if !ok || !volume.Device {
+			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", from.Name, in.Container.Name)
+		}
+		permissions := "mrw"
+		if volume.ReadOnly {
+			permissions = "mr"
+		}
+		out = append(out, &runtimeapi.Device{HostPath: volume.HostPath, ContainerPath: from.DevicePath, Permissions: permissions})
+	}
+	return out, nil
+}
+
 // volumeMount translates the container's mount at index.
 func volumeMount(in ContainerInput, index int) (*runtimeapi.Mount, error) {
 	from := &in.Container.VolumeMounts[index]
 	volume, ok := in.Mounts.Volumes[from.Name]
-	if !ok || volume.HostPath == "" && volume.Image == nil {
+	if !ok || volume.Device || volume.HostPath == "" && volume.Image == nil {
 		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", from.Name, in.Container.Name)
 	}
 	out := &runtimeapi.Mount{

@@ -214,7 +214,7 @@ func (s *Starter) mounts(ctx context.Context, p *Pass, start plan.Start) (genera
 	c := start.Container
 	in := generate.MountInput{Volumes: make(map[string]generate.Volume, len(p.Volumes))}
 	for name, m := range p.Volumes {
-		in.Volumes[name] = generate.Volume{HostPath: m.HostPath, Image: m.Image, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
+		in.Volumes[name] = generate.Volume{HostPath: m.HostPath, Device: m.Device, Image: m.Image, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
 	}
 	in.SubPath = func(index int, volume, subPath string) (string, error) {
 		return s.Volumes.SubPath(ctx, p.Pod.UID, volumes.SubPathMount{

@@ -49,7 +49,7 @@ func (v Volumes) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 	var missing []*volumes.VolumeError
 	for _, f := range volumes.Failures(err) {
 		if !errors.Is(f, volumes.ErrUnderWay) {
-			v.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedMount", f.Error())
+			v.Events.Pod(p.Pod, "", v1.EventTypeWarning, f.Reason(), f.Error())
 		}
 		if _, up := mounts[f.Volume]; !up {
 			missing = append(missing, f)

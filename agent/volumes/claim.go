@@ -82,6 +82,8 @@ func (b *bringUp) isMounted(pv *v1.PersistentVolume) bool {
 	up := true // a hostPath is
 	var err error
 	switch {
+	case pv.Spec.Local != nil && isBlock(pv):
+		up = csi.IsBlockDevice(filepath.Join(b.path, (&localVolume{name: pv.Name}).link())) == nil
 	case pv.Spec.Local != nil:
 		up, err = (&localVolume{name: pv.Name}).isUp(b)
 	case pv.Spec.NFS != nil:
@@ -113,10 +115,12 @@ func (b *bringUp) behind(volume, claim string) (*v1.PersistentVolume, error) {
 			return nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode)
 		}
 	}
-	if mode == v1.PersistentVolumeBlock {
-		return nil, fmt.Errorf("volume %q has volumeMode Block: raw block volumes are not supported on this node", pv.Name)
-	}
 	return pv, nil
+}
+
+// isBlock says whether containers get a volume as a block device.
+func isBlock(pv *v1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
 // persistent brings up a PersistentVolume. Its directory has the volume's own name, as a kubelet has it: a pod that mounts one claim twice mounts one
@@ -137,6 +141,11 @@ func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool) (Mount, bool, e
 		return Mount{}, false, err
 	}
 	switch source := &pv.Spec.PersistentVolumeSource; {
+	case isBlock(pv) && source.Local == nil && source.CSI == nil:
+		return Mount{}, false, &csi.Failed{Operation: "MapVolume.FindMapperPluginBySpec", Err: unsupported(
+			"failed to find BlockVolumeMapper plugin: PersistentVolume %q has volumeMode Block, and is of kind %s", pv.Name, setFields(source)[0])}
+	case isBlock(pv) && source.Local != nil:
+		return b.localDevice(&localVolume{name: pv.Name, path: source.Local.Path, readOnly: readOnly})
 	case source.HostPath != nil:
 		err := checkHostPath(source.HostPath)
 		return Mount{HostPath: source.HostPath.Path, ReadOnly: readOnly}, err == nil, err

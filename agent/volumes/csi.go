@@ -22,6 +22,9 @@ const againAfterError = 10 * time.Second
 func (m *Manager) newCSI() *csi.Node {
 	deps := m.deps.CSI
 	deps.IsMounted, deps.Unmount, deps.Logger = isMounted, m.unmount, m.deps.Logger
+	deps.Bind = func(from, to string) error {
+		return m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(from, to, "", []string{"bind"}, nil, nil)
+	}
 	if deps.Drivers == nil {
 		deps.Drivers = csi.NewDrivers(func() {}, nil, nil)
 	}
@@ -45,7 +48,7 @@ func isMounted(path string) (bool, error) {
 // time.
 func (b *bringUp) csi(v *csi.Volume) (Mount, bool, error) {
 	node := b.m.csi
-	mount := Mount{HostPath: node.Target(v), ReadOnly: v.ReadOnly, SELinuxRelabel: !v.ReadOnly}
+	mount := Mount{HostPath: node.Path(v), ReadOnly: v.ReadOnly, SELinuxRelabel: !v.ReadOnly && !v.Block, Device: v.Block}
 	isUp := func(*bringUp) (bool, error) {
 		up, _, err := node.IsUp(v)
 		return up, err
@@ -98,7 +101,7 @@ func bringUpCSI(v *csi.Volume) func(context.Context, *bringUp) error {
 			return err
 		}
 		if own {
-			if err := b.m.changeOwner(ctx, b.pod, ownership{dir: b.m.csi.Target(v), group: *b.fsGroup(), policy: b.changePolicy()}); err != nil {
+			if err := b.m.changeOwner(ctx, b.pod, ownership{dir: b.m.csi.Path(v), group: *b.fsGroup(), policy: b.changePolicy()}); err != nil {
 				return err
 			}
 		}

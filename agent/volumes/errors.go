@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/berthd/berth/agent/volumes/csi"
 )
 
 var (
@@ -29,7 +31,19 @@ func (e *VolumeError) Error() string {
 	if errors.Is(e.Err, ErrUnprocessed) {
 		return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %v", e.Volume, e.Volume, e.Err)
 	}
-	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+	operation := "MountVolume.SetUp"
+	if failed, ok := errors.AsType[*csi.Failed](e.Err); ok {
+		operation = failed.Operation
+	}
+	return fmt.Sprintf("%s failed for volume %q : %v", operation, e.Volume, e.Err)
+}
+
+// Reason is the reason of the kubelet's event.
+func (e *VolumeError) Reason() string {
+	if failed, ok := errors.AsType[*csi.Failed](e.Err); ok && strings.HasPrefix(failed.Operation, "MapVolume.") {
+		return "FailedMapVolume"
+	}
+	return "FailedMount"
 }
 
 // Unwrap returns the cause.

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
+
+	"github.com/berthd/berth/agent/volumes/csi"
 )
 
 // defaultFSType is the file system that is made on an empty device whose PersistentVolume names none, as the API documents it.
@@ -34,6 +36,37 @@ type localVolume struct {
 func (l *localVolume) dir() string { return "volumes/" + pluginLocal + "/" + l.name }
 func (l *localVolume) ready() string {
 	return "plugins/" + pluginLocal + "/" + l.name + "/" + readyFile
+}
+
+// link is where a pod has the link to the volume's device.
+func (l *localVolume) link() string { return "volumeDevices/" + pluginLocal + "/" + l.name }
+
+// localDevice brings up a local volume that containers get as a block device: a link to it, as a kubelet has it.
+func (b *bringUp) localDevice(l *localVolume) (Mount, bool, error) {
+	mount := Mount{HostPath: filepath.Join(b.path, l.link()), ReadOnly: l.readOnly, Device: true}
+	if slices.Contains(strings.Split(l.path, "/"), "..") {
+		return mount, false, fmt.Errorf("invalid path: %s must not contain '..'", l.path)
+	}
+	err := csi.IsBlockDevice(l.path)
+	if err == nil {
+		err = csi.Link(l.path, mount.HostPath)
+	}
+	if err != nil {
+		return mount, false, &csi.Failed{Operation: "MapVolume.MapBlockVolume", Err: err}
+	}
+	return mount, true, nil
+}
+
+// unmapLocal removes what a kubelet has mounted of a pod's local devices outside of the pod's directory.
+func (m *Manager) unmapLocal(uid types.UID) error {
+	paths, err := filepath.Glob(filepath.Join(m.cfg.RootDir, "plugins", pluginLocal, "volumeDevices", "*", string(uid)))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		err = errors.Join(err, m.csi.Unmap(path))
+	}
+	return err
 }
 
 // local brings up a local volume: its directory, or the file system on its device, is mounted in the pod's own directory, and belongs to the pod's

@@ -127,9 +127,7 @@ func TestClaimErrors(t *testing.T) {
 	}{
 		"not bound":            {nil, mounting, nil, "PVC is not bound"},
 		"block, mounted":       {block, mounting, nil, "volume v has volumeMode Block, but is specified in volumeMounts"},
-		"block, as a device":   {block, nil, mapping, `volume "pv-1" has volumeMode Block: raw block volumes are not supported on this node`},
 		"files, as a device":   {localPV("pv-1", "/"), nil, mapping, "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
-		"block, used by none":  {block, nil, nil, `volume "pv-1" has volumeMode Block: raw block volumes are not supported on this node`},
 		"a name with a climb":  {localPV("..", "/"), mounting, nil, ""},
 		"a name with a folder": {localPV("a/b", "/"), mounting, nil, ""},
 	} {

@@ -90,6 +90,8 @@ type Deps struct {
 type Mount struct {
 	// HostPath is what containers mount.
 	HostPath string
+	// Device says that it is a block device, or a link to one, which containers get as a device.
+	Device bool
 	// ReadOnly says that containers must mount it read-only, whatever their own mount says.
 	ReadOnly bool
 	// SELinuxRelabel says that the volume is the agent's own and gets the pod's label where SELinux is enabled.
@@ -163,7 +165,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 			continue // the runtime's to mount
 		}
 		mount, ok, err := up.volume(i, volume)
-		if ok && err == nil {
+		if ok && err == nil && !mount.Device {
 			err = up.share(volume.Name, mount.HostPath)
 			ok = err == nil
 		}

@@ -45,6 +45,9 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	if err := m.Release(ctx, uid, nil); err != nil {
 		return err
 	}
+	if err := m.unmapLocal(uid); err != nil {
+		return err
+	}
 	// The mount table knows paths without symbolic links only.
 	podsPath, err := filepath.EvalSymlinks(m.podsDir)
 	if err != nil {

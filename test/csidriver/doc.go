@@ -6,9 +6,11 @@
 // Truth owned: what lies in the driver's directory:
 //
 //	volumes/<handle>      a volume's data
+//	volumes/<handle>.img  that of a block device
 //	faults/<Method>       what shall go wrong with a call (NodePublishVolume, …): see [Fault]
 //	calls                 the calls so far, one JSON object a line
 //	csi.sock              the driver's socket
 //
-// Concurrency: a [Driver] serves calls at the same time, as drivers do. It keeps no state in memory.
+// Concurrency: a [Driver] serves calls at the same time, as drivers do. It keeps no state in memory but the loop devices behind volumes that are
+// block devices, which are gone when it is.
 package csidriver

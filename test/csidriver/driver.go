@@ -31,6 +31,10 @@ type Driver struct {
 	// OnCrash is what it does when it is told to crash, beside failing.
 	OnCrash func()
 
+	// loops are the loop devices of volumes that are block devices; loopsMu guards them.
+	loopsMu sync.Mutex
+	loops   map[string]*os.File
+
 	mu         sync.Mutex
 	server     *grpc.Server
 	registered chan *registerapi.RegistrationStatus
@@ -71,6 +75,12 @@ func (d *Driver) Start() error {
 func (d *Driver) Stop() {
 	d.server.Stop()
 	d.serving.Wait()
+	d.loopsMu.Lock()
+	defer d.loopsMu.Unlock()
+	for _, loop := range d.loops {
+		_ = loop.Close()
+	}
+	d.loops = nil
 }
 
 func (d *Driver) crash() {

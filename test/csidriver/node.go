@@ -22,6 +22,10 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csiapi.NodeStageVolumeReq
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "something is missing")
 	}
+	if r.GetVolumeCapability().GetBlock() != nil {
+		_, err := d.device(r.GetVolumeId())
+		return &csiapi.NodeStageVolumeResponse{}, internal(err)
+	}
 	data, err := d.data(r.GetVolumeId())
 	if err == nil {
 		err = bind(data, r.GetStagingTargetPath(), false)
@@ -31,6 +35,7 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csiapi.NodeStageVolumeReq
 
 // NodeUnstageVolume takes that back.
 func (d *Driver) NodeUnstageVolume(_ context.Context, r *csiapi.NodeUnstageVolumeRequest) (*csiapi.NodeUnstageVolumeResponse, error) {
+	d.forget(r.GetVolumeId())
 	return &csiapi.NodeUnstageVolumeResponse{}, internal(unmount(r.GetStagingTargetPath()))
 }
 
@@ -38,6 +43,9 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csiapi.NodeUnstageVolum
 func (d *Driver) NodePublishVolume(_ context.Context, r *csiapi.NodePublishVolumeRequest) (*csiapi.NodePublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "something is missing")
+	}
+	if r.GetVolumeCapability().GetBlock() != nil {
+		return &csiapi.NodePublishVolumeResponse{}, internal(d.publishDevice(r))
 	}
 	if err := os.Mkdir(r.GetTargetPath(), 0o750); err != nil && !os.IsExist(err) {
 		return nil, internal(err)

@@ -26,6 +26,7 @@ var computed = map[string]map[string]string{
 	"agent/pipeline.go":        {"DeadlineExceeded": v1.EventTypeNormal},
 	"agent/steps/sandbox.go":   {"DNSConfigForming": v1.EventTypeWarning, "MissingClusterDNS": v1.EventTypeWarning},
 	"agent/steps/admit.go":     {},
+	"agent/steps/volumes.go":   {"FailedMount": v1.EventTypeWarning, "FailedMapVolume": v1.EventTypeWarning},
 	"agent/volumes/manager.go": {},
 	"agent/images/ensure.go":   {},
 	"probes/worker.go":         {},

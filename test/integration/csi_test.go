@@ -91,7 +91,8 @@ func TestCSI(t *testing.T) {
 	a.WriteManifest(t, "csi-objects.yaml",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: csi-login}\nstringData: {user: berth}\n---\n"+
 			"apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: "+csiName+"}\nspec: {podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Ephemeral, Persistent]}\n---\n"+
-			persistent("csi", "csi", "csi: {driver: "+csiName+", volumeHandle: disk}")+claim("csi", "csi", ""))
+			persistent("csi", "csi", "csi: {driver: "+csiName+", volumeHandle: disk}")+claim("csi", "csi", "")+
+			persistent("raw", "raw", "volumeMode: Block\n  csi: {driver: "+csiName+", volumeHandle: raw}")+claim("raw", "raw", "volumeMode: Block"))
 	for _, step := range []struct {
 		name string
 		test func(*testing.T, *env.Env, *env.Agent, csiDriver)
@@ -99,6 +100,7 @@ func TestCSI(t *testing.T) {
 		{"driver comes late", csiDriverComesLate},
 		{"inline", csiInlineVolume},
 		{"claim", csiClaim},
+		{"block", csiBlock},
 		{"agent killed", csiAgentKilled},
 		{"driver killed", csiDriverKilled},
 		{"driver hangs", csiDriverHangs},
@@ -106,8 +108,10 @@ func TestCSI(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) { step.test(t, e, a, d) })
 	}
-	if left, _ := filepath.Glob(filepath.Join(a.RootDir, "plugins/kubernetes.io/csi/*/*")); len(left) > 0 {
-		t.Errorf("staged volumes are left: %v", left)
+	for _, at := range []string{csiName, "volumeDevices/*"} {
+		if left, _ := filepath.Glob(filepath.Join(a.RootDir, "plugins/kubernetes.io/csi", at, "*")); len(left) > 0 {
+			t.Errorf("staged volumes are left: %v", left)
+		}
 	}
 	nothingLeft(t, e.Leaks)
 }
@@ -165,6 +169,46 @@ func csiClaim(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	if text, err := os.ReadFile(filepath.Join(d.dir, "volumes/disk/file")); err != nil || string(text) != "second\n" {
 		t.Errorf("the volume's data is %q, %v", text, err)
 	}
+}
+
+// csiBlock: containers get volumes as block devices, of a driver and local ones; a claim that is only read can only be read.
+func csiBlock(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	loop, err := csidriver.AttachLoop(disk)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+		t.Skipf("needs loop devices: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loop.Close()
+	a.WriteManifest(t, "block-objects.yaml", persistent("local-raw", "local-raw", "volumeMode: Block\n  local: {path: "+loop.Name()+"}"+onNode(env.NodeName))+
+		claim("local-raw", "local-raw", "volumeMode: Block"))
+	pod := func(readOnly bool) string {
+		return "terminationGracePeriodSeconds: 1\ncontainers:\n" + shell("main", "volumeDevices: [{name: v, devicePath: /dev/raw}, {name: l, devicePath: /dev/disk}]") +
+			fmt.Sprintf("volumes: [{name: v, persistentVolumeClaim: {claimName: raw, readOnly: %v}}, {name: l, persistentVolumeClaim: {claimName: local-raw}}]\n", readOnly)
+	}
+	put(t, a, "block-csi", pod(false))
+	a.WaitReady(t, "block-csi")
+	const read = "dd if=/dev/raw bs=5 count=1 2>/dev/null"
+	seen(t, a, "block-csi", "main", "test -b /dev/raw && test -b /dev/disk; echo $?", "0",
+		"echo hello | dd of=/dev/raw conv=fsync 2>/dev/null; "+read, "hello", "echo local | dd of=/dev/disk conv=fsync 2>/dev/null", "")
+	for path, want := range map[string]string{filepath.Join(d.dir, "volumes/raw.img"): "hello\n", disk: "local\n"} {
+		if data, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(data), want) {
+			t.Errorf("%s does not begin with %q: %v", path, want, err)
+		}
+	}
+	if err := a.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	a.WaitReady(t, "block-csi")
+	seen(t, a, "block-csi", "main", read, "hello")
+	removed(t, e, a, "block-csi")
+	put(t, a, "read-csi", pod(true))
+	a.WaitReady(t, "read-csi")
+	seen(t, a, "read-csi", "main", read, "hello", "echo other >/dev/raw", "sh: can't create /dev/raw: Operation not permitted", read, "hello")
+	removed(t, e, a, "read-csi")
+	a.RemoveManifest(t, "block-objects.yaml")
 }
 
 // csiAgentKilled: an agent that is killed between staging and publishing, and again while it takes the volume down, goes on where it was.

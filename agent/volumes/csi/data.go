@@ -24,6 +24,9 @@ type record struct {
 	Node       string `json:"nodeName,omitempty"`
 	Attachment string `json:"attachmentID,omitempty"`
 	Lifecycle  string `json:"volumeLifecycleMode,omitempty"`
+
+	// Block says that the volume is a block device, by where the record lies.
+	Block bool `json:"-"`
 }
 
 func (n *Node) recordOf(v *Volume) record {
@@ -34,6 +37,7 @@ func (n *Node) recordOf(v *Volume) record {
 	if v.Inline {
 		r.Lifecycle = "Ephemeral"
 	}
+	r.Block = v.Block
 	return r
 }
 
@@ -58,8 +62,11 @@ func readRecord(dir string) (*record, error) {
 
 // writeRecord writes vol_data.json, all at once, unless it says the same already.
 func writeRecord(dir string, r record) error {
-	if have, err := readRecord(dir); err == nil && have != nil && *have == r {
-		return nil
+	if have, err := readRecord(dir); err == nil && have != nil {
+		have.Block = r.Block
+		if *have == r {
+			return nil
+		}
 	}
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -12,6 +12,14 @@
 //	pods/<uid>/plugins/kubernetes.io~csi/<name>/ready              berth's own: how far the volume came, and in which run of the machine
 //	plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>/globalmount   where the driver stages it, beside a vol_data.json
 //
+// Of a volume that containers get as a block device:
+//
+//	plugins/kubernetes.io/csi/volumeDevices/staging/<name>         where the driver stages it
+//	plugins/kubernetes.io/csi/volumeDevices/publish/<name>/<uid>   where the driver publishes it for a pod
+//	plugins/kubernetes.io/csi/volumeDevices/<name>/data/vol_data.json  beside <name>/dev/<uid>, a mount of the device for each pod
+//	pods/<uid>/volumeDevices/kubernetes.io~csi/<name>              a link to where it is published: what containers get
+//	pods/<uid>/plugins/kubernetes.io~csi/volumeDevices/<name>/     berth's own: vol_data.json and ready
+//
 // <name> is the PersistentVolume's, or that of the pod's own volume. A volume's life:
 //
 //	Prepare ─▶ vol_data.json ─▶ "begun" ─▶ NodeStageVolume ─▶ NodePublishVolume ─▶ (fsGroup) ─▶ "up"

@@ -30,9 +30,13 @@ func (n *Node) Down(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	var errs []error
-	for name, r := range held {
-		if err := n.down(ctx, uid, name, r); err != nil {
-			errs = append(errs, fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", name, err))
+	for k, r := range held {
+		operation := "UnmountVolume.TearDown"
+		if k.block {
+			operation = "UnmapVolume.UnmapPodDevice"
+		}
+		if err := n.down(ctx, uid, k, r); err != nil {
+			errs = append(errs, fmt.Errorf("%s failed for volume %q : %w", operation, k.name, err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -43,7 +47,7 @@ func (n *Node) Down(ctx context.Context, uid types.UID) error {
 }
 
 // down takes down one volume of a pod.
-func (n *Node) down(ctx context.Context, uid types.UID, name string, r *record) error {
+func (n *Node) down(ctx context.Context, uid types.UID, k key, r *record) error {
 	driver, err := n.deps.Drivers.Get(r.Driver)
 	if err != nil {
 		return fmt.Errorf("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: %w", err)
@@ -59,8 +63,15 @@ func (n *Node) down(ctx context.Context, uid types.UID, name string, r *record) 
 		return err
 	}
 	defer unlock()
-	dir := n.volumeDir(uid, name)
-	target := filepath.Join(dir, mountName)
+	dir, target := n.recordDir(uid, k), n.target(uid, k)
+	if k.block {
+		if err := writeRecord(dir, *r); err != nil { // a kubelet has none but the link that goes
+			return err
+		}
+		if err := n.unmapDevice(uid, k.name); err != nil {
+			return err
+		}
+	}
 	_, err = bounded(ctx, func(ctx context.Context) (*csiapi.NodeUnpublishVolumeResponse, error) {
 		return c.node.NodeUnpublishVolume(ctx, &csiapi.NodeUnpublishVolumeRequest{VolumeId: r.Handle, TargetPath: target})
 	})
@@ -71,7 +82,7 @@ func (n *Node) down(ctx context.Context, uid types.UID, name string, r *record) 
 		return err
 	}
 	if r.Lifecycle != "Ephemeral" {
-		others, err := n.hasOthers(uid, name, r)
+		others, err := n.hasOthers(uid, k, r)
 		if err != nil {
 			return err
 		}
@@ -81,7 +92,12 @@ func (n *Node) down(ctx context.Context, uid types.UID, name string, r *record) 
 			}
 		}
 	}
-	for _, path := range []string{filepath.Join(n.podDir(uid), "plugins", pluginDir, name, readyFile), filepath.Join(dir, dataFile), dir} {
+	return removeAll(n.readyPath(uid, k), filepath.Join(dir, dataFile), dir)
+}
+
+// removeAll removes files and empty directories, one after the other.
+func removeAll(paths ...string) error {
+	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -91,12 +107,14 @@ func (n *Node) down(ctx context.Context, uid types.UID, name string, r *record) 
 
 // unstage has a volume unstaged. The caller has its lock.
 func (n *Node) unstage(ctx context.Context, c *client, r *record) error {
-	dir := n.stageDir(r.Driver, r.Handle)
+	dir, staged := n.stageRecordDir(r), n.stagedAt(r)
+	n.setStaged(uniqueName(r.Driver, r.Handle), false)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	staged := filepath.Join(dir, stagedName)
-	n.setStaged(uniqueName(r.Driver, r.Handle), false)
+	if _, err := os.Lstat(staged); r.Block && errors.Is(err, fs.ErrNotExist) {
+		return n.forgetDevice(r)
+	}
 	_, err := bounded(ctx, func(ctx context.Context) (*csiapi.NodeUnstageVolumeResponse, error) {
 		return c.node.NodeUnstageVolume(ctx, &csiapi.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: staged})
 	})
@@ -106,12 +124,17 @@ func (n *Node) unstage(ctx context.Context, c *client, r *record) error {
 	if err := n.removeMountPoint(staged); err != nil {
 		return err
 	}
-	for _, path := range []string{filepath.Join(dir, dataFile), dir} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if r.Block {
+		return n.forgetDevice(r)
 	}
-	return nil
+	return removeAll(filepath.Join(dir, dataFile), dir)
+}
+
+// forgetDevice removes what is left of a device that no pod has.
+func (n *Node) forgetDevice(r *record) error {
+	data := n.stageRecordDir(r)
+	dir := filepath.Dir(data)
+	return removeAll(filepath.Join(n.blockDir(), "publish", r.Volume), filepath.Join(dir, "dev"), filepath.Join(data, dataFile), data, dir)
 }
 
 // removeMountPoint removes the directory on which a driver mounted a volume, and what a driver that was cut off has left mounted there.
@@ -144,10 +167,18 @@ func (n *Node) PruneStaged(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	devices, err := filepath.Glob(filepath.Join(n.blockDir(), "*", "data"))
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, dir := range dirs {
+	for _, dir := range append(dirs, devices...) {
 		r, err := readRecord(dir)
-		if err != nil || r == nil || n.stageDir(r.Driver, r.Handle) != dir {
+		if err != nil || r == nil {
+			continue
+		}
+		r.Block = filepath.Base(dir) == "data" && filepath.Dir(filepath.Dir(dir)) == n.blockDir()
+		if n.stageRecordDir(r) != dir {
 			continue
 		}
 		if err := n.pruneStaged(ctx, r); err != nil {
@@ -167,7 +198,7 @@ func (n *Node) pruneStaged(ctx context.Context, r *record) error {
 		return err
 	}
 	defer unlock()
-	if used, err := n.hasOthers("", "", r); err != nil || used {
+	if used, err := n.hasOthers("", key{}, r); err != nil || used {
 		return err
 	}
 	c, err := n.deps.Drivers.connect(driver)

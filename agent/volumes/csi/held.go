@@ -13,23 +13,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// held returns the volumes of a pod that are on record, by the names of their directories.
-func (n *Node) held(uid types.UID) (map[string]*record, error) {
-	entries, err := os.ReadDir(filepath.Join(n.podDir(uid), "volumes", pluginDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for volumes of CSI drivers of pod %s: %w", uid, err)
-	}
-	out := map[string]*record{}
-	for _, entry := range entries {
-		r, err := readRecord(n.volumeDir(uid, entry.Name()))
-		if err != nil {
-			return nil, err
+// held returns the volumes of a pod that are on record.
+func (n *Node) held(uid types.UID) (map[key]*record, error) {
+	out := map[key]*record{}
+	own := func(k key) string { return n.recordDir(uid, k) }
+	// A kubelet's devices are on record beside where they are staged.
+	kubelets := func(k key) string { return n.stageRecordDir(&record{Volume: k.name, Block: true}) }
+	for _, from := range []struct {
+		dir   string
+		block bool
+		at    func(key) string
+	}{
+		{filepath.Join(n.podDir(uid), "volumes", pluginDir), false, own},
+		{filepath.Join(n.podDir(uid), "plugins", pluginDir, devicesName), true, own},
+		{filepath.Join(n.podDir(uid), devicesName, pluginDir), true, kubelets},
+	} {
+		entries, err := os.ReadDir(from.dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("look for volumes of CSI drivers of pod %s: %w", uid, err)
 		}
-		if r != nil {
-			out[entry.Name()] = r
+		for _, entry := range entries {
+			k := key{entry.Name(), from.block}
+			if out[k] != nil {
+				continue
+			}
+			r, err := readRecord(from.at(k))
+			if err != nil {
+				return nil, err
+			}
+			if r != nil {
+				if r.Block = k.block; r.Block {
+					r.Volume = k.name
+				}
+				out[k] = r
+			}
 		}
 	}
 	return out, nil
@@ -49,7 +66,7 @@ func (n *Node) pods() ([]types.UID, error) {
 }
 
 // hasOthers says whether anything but one volume of one pod has the driver's volume.
-func (n *Node) hasOthers(uid types.UID, name string, r *record) (bool, error) {
+func (n *Node) hasOthers(uid types.UID, k key, r *record) (bool, error) {
 	uids, err := n.pods()
 	if err != nil {
 		return false, err
@@ -60,7 +77,7 @@ func (n *Node) hasOthers(uid types.UID, name string, r *record) (bool, error) {
 			return false, err
 		}
 		for at, have := range held {
-			if (other != uid || at != name) && have.Driver == r.Driver && have.Handle == r.Handle {
+			if (other != uid || at != k) && have.Driver == r.Driver && have.Handle == r.Handle {
 				return true, nil
 			}
 		}
@@ -79,8 +96,8 @@ func (n *Node) recall() {
 		if err != nil {
 			n.deps.Logger.Warn("volumes of CSI drivers in use not found", "err", err)
 		}
-		for name, r := range held {
-			p := readProgress(filepath.Join(n.podDir(uid), "plugins", pluginDir, name, readyFile))
+		for k, r := range held {
+			p := readProgress(n.readyPath(uid, k))
 			// Of what a kubelet left, or what was only begun, it is not known whether it was attached: to say so does no harm.
 			if r.Lifecycle != "Ephemeral" && (p == nil || p.Attached || !p.Up) {
 				n.setUsed(uid, uniqueName(r.Driver, r.Handle))

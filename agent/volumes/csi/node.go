@@ -42,6 +42,8 @@ type Deps struct {
 	// IsMounted says whether something is mounted on a path, without looking at what it is; fs.ErrNotExist where there is no such path. Unmount unmounts it.
 	IsMounted func(path string) (bool, error)
 	Unmount   func(path string) error
+	// Bind mounts one path on another.
+	Bind func(from, to string) error
 	// Changed is called when the volumes in use are others; nil for nobody.
 	Changed func()
 	Logger  *slog.Logger
@@ -90,19 +92,27 @@ func NewNode(cfg Config, deps Deps) *Node {
 
 // IsUp says whether a volume is up, and when it was last published. It asks the disk, not the driver. A volume that a kubelet brought up is.
 func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
-	mounted, err := n.deps.IsMounted(n.Target(v))
+	if v.Block && !n.isMapped(v) {
+		return false, time.Time{}, nil
+	}
+	mounted, err := n.deps.IsMounted(n.target(v.Pod.UID, v.key()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, time.Time{}, nil
 	}
 	if err != nil {
 		return false, time.Time{}, fmt.Errorf("look for volume %q: %w", v.Name, err)
 	}
-	p := readProgress(n.readyPath(v))
+	ready := n.readyPath(v.Pod.UID, v.key())
+	p := readProgress(ready)
 	if p == nil {
-		r, err := readRecord(n.volumeDir(v.Pod.UID, v.Name))
-		return err == nil && r != nil && mounted && r.Handle == v.Handle && r.Driver == v.Driver, time.Now(), err
+		at := n.recordDir(v.Pod.UID, v.key())
+		if v.Block {
+			at = n.stageRecordDir(&record{Volume: v.Name, Block: true})
+		}
+		r, err := readRecord(at)
+		return err == nil && r != nil && (mounted || v.Block) && r.Handle == v.Handle && r.Driver == v.Driver, time.Now(), err
 	}
-	if info, err := os.Stat(n.readyPath(v)); err == nil {
+	if info, err := os.Stat(ready); err == nil {
 		published = info.ModTime()
 	}
 	return p.Up && p.Boot == n.boot && (mounted || !p.Mounted), published, nil
@@ -110,8 +120,9 @@ func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
 
 // Again returns when a volume that is up is to be published again; zero for never.
 func (n *Node) Again(v *Volume) time.Time {
-	p := readProgress(n.readyPath(v))
-	info, err := os.Stat(n.readyPath(v))
+	ready := n.readyPath(v.Pod.UID, v.key())
+	p := readProgress(ready)
+	info, err := os.Stat(ready)
 	if p == nil || err != nil || !p.Republish {
 		return time.Time{}
 	}

@@ -35,14 +35,15 @@ func (v *Volume) capability(can capabilities) *csiapi.VolumeCapability {
 	if len(v.Modes) > 0 {
 		mode = v.Modes[0]
 	}
+	access := &csiapi.VolumeCapability_AccessMode{Mode: accessMode(mode, can[knowsWriters])}
+	if v.Block {
+		return &csiapi.VolumeCapability{AccessMode: access, AccessType: &csiapi.VolumeCapability_Block{Block: &csiapi.VolumeCapability_BlockVolume{}}}
+	}
 	mount := &csiapi.VolumeCapability_MountVolume{FsType: v.FSType, MountFlags: v.Options}
 	if group := v.fsGroup(); group != nil && can[mountsWithGroup] && v.GroupWanted() {
 		mount.VolumeMountGroup = strconv.FormatInt(*group, 10)
 	}
-	return &csiapi.VolumeCapability{
-		AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: accessMode(mode, can[knowsWriters])},
-		AccessType: &csiapi.VolumeCapability_Mount{Mount: mount},
-	}
+	return &csiapi.VolumeCapability{AccessMode: access, AccessType: &csiapi.VolumeCapability_Mount{Mount: mount}}
 }
 
 // accessMode is a mode as drivers know it. Only some know how many pods of one node may write.
@@ -74,7 +75,7 @@ func (v *Volume) GroupWanted() bool {
 		policy = *v.object.Spec.FSGroupPolicy
 	}
 	switch {
-	case v.fsGroup() == nil || v.ReadOnly || policy == storagev1.NoneFSGroupPolicy:
+	case v.Block || v.fsGroup() == nil || v.ReadOnly || policy == storagev1.NoneFSGroupPolicy:
 		return false
 	case policy == storagev1.FileFSGroupPolicy:
 		return true

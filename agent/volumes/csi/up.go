@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -39,7 +38,7 @@ func (n *Node) Up(ctx context.Context, v *Volume) (own bool, err error) {
 		return false, err
 	}
 	// From here on the driver may have made something: the record sees to it that it is asked to take that back.
-	if err := writeRecord(n.volumeDir(v.Pod.UID, v.Name), n.recordOf(v)); err != nil {
+	if err := writeRecord(n.recordDir(v.Pod.UID, v.key()), n.recordOf(v)); err != nil {
 		return false, fmt.Errorf("kubernetes.io/csi: save volume info: %w", err)
 	}
 	up, _, err := n.IsUp(v)
@@ -54,23 +53,33 @@ func (n *Node) Up(ctx context.Context, v *Volume) (own bool, err error) {
 	call := &call{n: n, c: c, v: v, capability: v.capability(can), context: context}
 	if can[stages] && !v.Inline && !up {
 		if err := call.stage(ctx); err != nil {
-			return false, fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed: %w", err)
+			return false, v.stageError(err)
 		}
 	}
 	if can[stages] && !v.Inline {
-		call.staging = filepath.Join(n.stageDir(v.Driver, v.Handle), stagedName)
+		r := n.recordOf(v)
+		call.staging = n.stagedAt(&r)
+	}
+	if v.Block {
+		if err := n.prepareDevice(v); err != nil {
+			return false, err
+		}
 	}
 	if err := call.publish(ctx); err != nil {
-		return false, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed: %w", err)
+		return false, v.publishError(err)
+	}
+	if v.Block {
+		return false, n.mapDevice(v)
 	}
 	return !up && v.GroupWanted() && !can[mountsWithGroup], nil
 }
 
 // Done notes that a volume is up and its files are the group's.
 func (n *Node) Done(v *Volume) error {
-	mounted, err := n.deps.IsMounted(n.Target(v))
+	target := n.target(v.Pod.UID, v.key())
+	mounted, err := n.deps.IsMounted(target)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("CSI driver %s has published nothing at %s", v.Driver, n.Target(v))
+		return fmt.Errorf("CSI driver %s has published nothing at %s", v.Driver, target)
 	}
 	if err != nil {
 		return err
@@ -85,7 +94,7 @@ func (n *Node) note(v *Volume, p progress) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(n.readyPath(v), data)
+	return writeFile(n.readyPath(v.Pod.UID, v.key()), data)
 }
 
 // publishContext is what the attacher has to tell the driver.
@@ -107,17 +116,41 @@ type call struct {
 	staging string
 }
 
+// stageRecord is what is written of a staged volume.
+func (n *Node) stageRecord(v *Volume) record {
+	if v.Block {
+		return n.recordOf(v)
+	}
+	return record{Handle: v.Handle, Driver: v.Driver}
+}
+
+// stageError and publishError say what of a volume's way failed, in the kubelet's words.
+func (v *Volume) stageError(err error) error {
+	if v.Block {
+		return &Failed{Operation: "MapVolume.SetUpDevice", Err: err}
+	}
+	return fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed: %w", err)
+}
+
+func (v *Volume) publishError(err error) error {
+	if v.Block {
+		return &Failed{Operation: "MapVolume.MapPodDevice", Err: err}
+	}
+	return fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed: %w", err)
+}
+
 // stage has the driver stage the volume, once in a process's life: it stays so for all pods.
 func (c *call) stage(ctx context.Context) error {
 	n, v := c.n, c.v
-	dir := n.stageDir(v.Driver, v.Handle)
+	record := n.stageRecord(v)
+	dir, staging := n.stageRecordDir(&record), n.stagedAt(&record)
 	if r, err := readRecord(dir); n.isStaged(v.UniqueName()) && r != nil && err == nil {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Join(dir, stagedName), dirMode); err != nil {
+	if err := os.MkdirAll(staging, dirMode); err != nil {
 		return err
 	}
-	if err := writeRecord(dir, record{Handle: v.Handle, Driver: v.Driver}); err != nil {
+	if err := writeRecord(dir, record); err != nil {
 		return err
 	}
 	secrets, err := n.secrets(ctx, v, v.StageSecret)
@@ -126,7 +159,7 @@ func (c *call) stage(ctx context.Context) error {
 	}
 	_, err = bounded(ctx, func(ctx context.Context) (*csiapi.NodeStageVolumeResponse, error) {
 		return c.c.node.NodeStageVolume(ctx, &csiapi.NodeStageVolumeRequest{
-			VolumeId: v.Handle, PublishContext: c.context, StagingTargetPath: filepath.Join(dir, stagedName), VolumeCapability: c.capability,
+			VolumeId: v.Handle, PublishContext: c.context, StagingTargetPath: staging, VolumeCapability: c.capability,
 			Secrets: secrets, VolumeContext: v.Attributes,
 		})
 	})
@@ -152,7 +185,7 @@ func (c *call) publish(ctx context.Context) error {
 	}
 	_, err = bounded(ctx, func(ctx context.Context) (*csiapi.NodePublishVolumeResponse, error) {
 		return c.c.node.NodePublishVolume(ctx, &csiapi.NodePublishVolumeRequest{
-			VolumeId: v.Handle, PublishContext: c.context, StagingTargetPath: c.staging, TargetPath: n.Target(v), VolumeCapability: c.capability,
+			VolumeId: v.Handle, PublishContext: c.context, StagingTargetPath: c.staging, TargetPath: n.target(v.Pod.UID, v.key()), VolumeCapability: c.capability,
 			Readonly: v.ReadOnly, Secrets: secrets, VolumeContext: v.attributes(),
 		})
 	})

@@ -20,7 +20,9 @@ type Volume struct {
 	// Driver is the driver's name, Handle what it calls the volume.
 	Driver, Handle string
 	// Inline says that the volume is the pod's own and lives with it.
-	Inline   bool
+	Inline bool
+	// Block says that containers get the volume as a block device.
+	Block    bool
 	ReadOnly bool
 	FSType   string
 	Options  []string
@@ -60,6 +62,7 @@ func Persistent(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool, options []s
 	return &Volume{
 		Pod: pod, Name: pv.Name, Driver: source.Driver, Handle: source.VolumeHandle, ReadOnly: readOnly, FSType: source.FSType, Options: options,
 		Modes: pv.Spec.AccessModes, Attributes: source.VolumeAttributes, StageSecret: source.NodeStageSecretRef, PublishSecret: source.NodePublishSecretRef,
+		Block: pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
 	}
 }
 
@@ -90,6 +93,8 @@ const (
 	mountName  = "mount"
 	stagedName = "globalmount"
 	readyFile  = "ready"
+	// devicesName is the kubelet's name for directories of block devices.
+	devicesName = "volumeDevices"
 )
 
 func (n *Node) podDir(uid types.UID) string { return filepath.Join(n.cfg.RootDir, "pods", string(uid)) }
@@ -98,18 +103,69 @@ func (n *Node) volumeDir(uid types.UID, name string) string {
 	return filepath.Join(n.podDir(uid), "volumes", pluginDir, name)
 }
 
-// Target is where the volume is published.
-func (n *Node) Target(v *Volume) string {
-	return filepath.Join(n.volumeDir(v.Pod.UID, v.Name), mountName)
+// Path is what containers get of the volume: the directory where it is published, or a link to its device.
+func (n *Node) Path(v *Volume) string {
+	if v.Block {
+		return n.devicePath(v.Pod.UID, v.Name)
+	}
+	return n.target(v.Pod.UID, key{v.Name, false})
 }
 
-func (n *Node) readyPath(v *Volume) string {
-	return filepath.Join(n.podDir(v.Pod.UID), "plugins", pluginDir, v.Name, readyFile)
+// key names a volume of a pod: a PersistentVolume's name and whether it is a block device.
+type key struct {
+	name  string
+	block bool
+}
+
+func (v *Volume) key() key { return key{v.Name, v.Block} }
+
+// target is where a driver publishes a volume.
+func (n *Node) target(uid types.UID, k key) string {
+	if k.block {
+		return filepath.Join(n.blockDir(), "publish", k.name, string(uid))
+	}
+	return filepath.Join(n.volumeDir(uid, k.name), mountName)
+}
+
+// recordDir holds the record of a pod's volume.
+func (n *Node) recordDir(uid types.UID, k key) string {
+	if k.block {
+		return n.ownDir(uid, k)
+	}
+	return n.volumeDir(uid, k.name)
+}
+
+// ownDir holds what berth alone writes of a pod's volume. The name of no volume is "volumeDevices".
+func (n *Node) ownDir(uid types.UID, k key) string {
+	if k.block {
+		return filepath.Join(n.podDir(uid), "plugins", pluginDir, devicesName, k.name)
+	}
+	return filepath.Join(n.podDir(uid), "plugins", pluginDir, k.name)
+}
+
+func (n *Node) readyPath(uid types.UID, k key) string {
+	return filepath.Join(n.ownDir(uid, k), readyFile)
 }
 
 // stageDir holds where a volume is staged, and the record of that.
 func (n *Node) stageDir(driver, handle string) string {
 	return filepath.Join(n.cfg.RootDir, "plugins/kubernetes.io/csi", driver, fmt.Sprintf("%x", sha256.Sum256([]byte(handle))))
+}
+
+// stageRecordDir holds the record of a staged volume.
+func (n *Node) stageRecordDir(r *record) string {
+	if r.Block {
+		return filepath.Join(n.blockDir(), r.Volume, "data")
+	}
+	return n.stageDir(r.Driver, r.Handle)
+}
+
+// stagedAt is where a driver stages a volume.
+func (n *Node) stagedAt(r *record) string {
+	if r.Block {
+		return filepath.Join(n.blockDir(), "staging", r.Volume)
+	}
+	return filepath.Join(n.stageDir(r.Driver, r.Handle), stagedName)
 }
 
 // attributes are the volume's own and what else the driver wants to know of its pod.

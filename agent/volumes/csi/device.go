@@ -1,0 +1,160 @@
+package csi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Failed is an error of an operation that the kubelet's events name.
+type Failed struct {
+	// Operation is that name, such as MapVolume.MapPodDevice.
+	Operation string
+	Err       error
+}
+
+// Error returns the cause's text.
+func (f *Failed) Error() string { return f.Err.Error() }
+
+// Unwrap returns the cause.
+func (f *Failed) Unwrap() error { return f.Err }
+
+// blockDir holds what the node has of block devices of drivers.
+func (n *Node) blockDir() string {
+	return filepath.Join(n.cfg.RootDir, "plugins/kubernetes.io/csi", devicesName)
+}
+
+// devicePath is the link to a device in a pod's directory.
+func (n *Node) devicePath(uid types.UID, name string) string {
+	return filepath.Join(n.podDir(uid), devicesName, pluginDir, name)
+}
+
+// globalPath is a pod's own mount of a device: a kubelet that takes over counts those.
+func (n *Node) globalPath(uid types.UID, name string) string {
+	return filepath.Join(n.blockDir(), name, "dev", string(uid))
+}
+
+// isMapped says whether a pod has a link to a block device.
+func (n *Node) isMapped(v *Volume) bool {
+	return IsBlockDevice(n.devicePath(v.Pod.UID, v.Name)) == nil
+}
+
+// IsBlockDevice says why a path, or what it links to, is no block device.
+func IsBlockDevice(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("path %q does not exist", path)
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeDevice:
+		return fmt.Errorf("path %q is not a block device", path)
+	}
+	return nil
+}
+
+// prepareDevice makes the directories of a device that a driver publishes: the file in it is the driver's to make. The record is there also for a driver that
+// stages nothing, as a kubelet has it.
+func (n *Node) prepareDevice(v *Volume) error {
+	r := n.recordOf(v)
+	err := os.MkdirAll(filepath.Dir(n.target(v.Pod.UID, v.key())), dirMode)
+	if err == nil {
+		err = writeRecord(n.stageRecordDir(&r), r)
+	}
+	if err != nil {
+		return fmt.Errorf("kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to create dir: %w", err)
+	}
+	return nil
+}
+
+// mapDevice gives a pod the device that a driver has published.
+func (n *Node) mapDevice(v *Volume) error {
+	target, global := n.target(v.Pod.UID, v.key()), n.globalPath(v.Pod.UID, v.Name)
+	err := IsBlockDevice(target)
+	if err == nil {
+		err = n.bindDevice(target, global)
+	}
+	if err == nil {
+		err = Link(target, n.devicePath(v.Pod.UID, v.Name))
+	}
+	if err != nil {
+		return &Failed{Operation: "MapVolume.MapBlockVolume", Err: err}
+	}
+	return nil
+}
+
+// bindDevice mounts a device on a file, unless something is mounted there.
+func (n *Node) bindDevice(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), dirMode); err != nil {
+		return err
+	}
+	mounted, err := n.deps.IsMounted(to)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.WriteFile(to, nil, dataMode)
+	}
+	if err != nil || mounted {
+		return err
+	}
+	return n.deps.Bind(from, to)
+}
+
+// Link makes a symbolic link, in the place of another one.
+func Link(to, at string) error {
+	if have, err := os.Readlink(at); err == nil && have == to {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(at), dirMode); err != nil {
+		return err
+	}
+	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(to, at)
+}
+
+// unmapDevice takes a device from a pod.
+func (n *Node) unmapDevice(uid types.UID, name string) error {
+	if err := os.Remove(n.devicePath(uid, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return n.Unmap(n.globalPath(uid, name))
+}
+
+// Unmap removes a file on which a device is mounted, and the loop device that a kubelet holds on to it with.
+func (n *Node) Unmap(path string) error {
+	if err := detachLoops(path); err != nil {
+		return err
+	}
+	return n.removeMountPoint(path)
+}
+
+// detachLoops detaches the loop devices of a file.
+func detachLoops(path string) error {
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || strings.TrimSuffix(string(text), "\n") != path {
+			continue // another one's, or just gone
+		}
+		device := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))
+		loop, err := os.OpenFile(device, os.O_RDONLY, 0)
+		if err != nil {
+			return fmt.Errorf("detach %s: %w", device, err)
+		}
+		err = unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_CLR_FD, 0)
+		_ = loop.Close()
+		if err != nil && !errors.Is(err, unix.ENXIO) {
+			return fmt.Errorf("detach %s: %w", device, err)
+		}
+	}
+	return nil
+}

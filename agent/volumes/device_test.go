@@ -1,0 +1,250 @@
+package volumes
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berthd/berth/test/csidriver"
+)
+
+// loopDevice returns a loop device on a file; the test is skipped where there are none.
+func loopDevice(t *testing.T, file string) string {
+	t.Helper()
+	needRoot(t)
+	loop, err := csidriver.AttachLoop(file)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+		t.Skipf("needs loop devices: %v", err)
+	}
+	must(t, err)
+	t.Cleanup(func() { _ = loop.Close() })
+	return loop.Name()
+}
+
+// blockPod is a pod whose container gets the claim "c" as a device.
+func blockPod(uid string) *v1.Pod {
+	pod := podNamed(uid, claimVolume("v", "c"))
+	pod.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+	return pod
+}
+
+func block(pv *v1.PersistentVolume) *v1.PersistentVolume {
+	pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
+	return pv
+}
+
+// A local device is a link in the pod's directory, as a kubelet has it; nothing is mounted.
+func TestLocalDevice(t *testing.T) {
+	device := loopDevice(t, t.TempDir()+"/disk")
+	m, _ := claimant(t, block(localPV("pv-1", device)), nil)
+	pod := blockPod("pod")
+	pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	must(t, m.EnsureDirs(t.Context(), pod))
+	for range 2 {
+		mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+		must(t, err)
+		at := m.PodDir("pod") + "/volumeDevices/kubernetes.io~local-volume/pv-1"
+		if want := (Mount{HostPath: at, Device: true, ReadOnly: true}); mounts["v"] != want {
+			t.Errorf("got %+v, want %+v", mounts["v"], want)
+		}
+		if to, err := os.Readlink(at); err != nil || to != device {
+			t.Errorf("it is a link to %s, %v", to, err)
+		}
+	}
+	m.deps.Claims = boundTo{} // what is up stays
+	if mounts, err := m.Ensure(t.Context(), pod, Dynamic{}); !errors.Is(err, ErrUnprocessed) || !mounts["v"].Device {
+		t.Errorf("without the claim: %+v, %v", mounts, err)
+	}
+	must(t, m.Remove(t.Context(), "pod"))
+	if exists(m.PodDir("pod")) || !exists(device) {
+		t.Error("the pod's directory is left, or its device is not")
+	}
+}
+
+// What cannot be a device is refused with what it is.
+func TestLocalDeviceErrors(t *testing.T) {
+	dir := t.TempDir()
+	nfs := &v1.PersistentVolume{}
+	nfs.Name, nfs.Spec.NFS = "pv-1", &v1.NFSVolumeSource{Server: "s", Path: "/p"}
+	for _, tc := range []struct {
+		pv   *v1.PersistentVolume
+		want string
+	}{
+		{localPV("pv-1", dir), `MapVolume.MapBlockVolume failed for volume "v" : path "` + dir + `" is not a block device`},
+		{localPV("pv-1", "/dev/null"), `MapVolume.MapBlockVolume failed for volume "v" : path "/dev/null" is not a block device`},
+		{localPV("pv-1", dir+"/none"), `MapVolume.MapBlockVolume failed for volume "v" : path "` + dir + `/none" does not exist`},
+		{nfs, `MapVolume.FindMapperPluginBySpec failed for volume "v" : failed to find BlockVolumeMapper plugin: PersistentVolume "pv-1" has volumeMode Block, and is of kind nfs`},
+	} {
+		m, _ := claimant(t, block(tc.pv), nil)
+		pod := blockPod("pod")
+		must(t, m.EnsureDirs(t.Context(), pod))
+		_, err := m.Ensure(t.Context(), pod, Dynamic{})
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("error %v, want %s", err, tc.want)
+		}
+		if f := Failures(err); len(f) != 1 || f[0].Reason() != "FailedMapVolume" {
+			t.Errorf("failures %v", f)
+		}
+		must(t, m.Remove(t.Context(), "pod"))
+	}
+}
+
+// What a kubelet mounted of a local device outside of the pod's directory goes with the pod, and the loop device that it held on to it with.
+func TestLocalDeviceFromKubelet(t *testing.T) {
+	device := loopDevice(t, t.TempDir()+"/disk")
+	m, _ := claimant(t, block(localPV("pv-1", device)), nil)
+	pod := blockPod("pod")
+	must(t, m.EnsureDirs(t.Context(), pod))
+	_, err := m.Ensure(t.Context(), pod, Dynamic{})
+	must(t, err)
+	left := m.cfg.RootDir + "/plugins/kubernetes.io~local-volume/volumeDevices/pv-1/pod"
+	must(t, os.MkdirAll(filepath.Dir(left), 0o750))
+	write(t, left, "")
+	mustMount(t, device, left, "", "bind")
+	second := loopDevice(t, left)
+	must(t, m.Remove(t.Context(), "pod"))
+	if exists(left) {
+		t.Error("what the kubelet mounted is left")
+	}
+	backing, err := os.ReadFile("/sys/block/" + filepath.Base(second) + "/loop/backing_file")
+	if err == nil && strings.TrimSpace(string(backing)) == left {
+		t.Logf("%s is detached when it is closed", second) // the test has it open, too
+	}
+}
+
+// devices lists what is left of block devices in the node's directory.
+func (r *csiRig) devices() []string {
+	r.t.Helper()
+	left, err := filepath.Glob(r.root + "/plugins/kubernetes.io/csi/volumeDevices/*/*")
+	must(r.t, err)
+	mounts, err := mountsBeneath(r.root)
+	must(r.t, err)
+	return slices.Concat(left, mounts)
+}
+
+func newBlockRig(t *testing.T) *csiRig {
+	t.Helper()
+	loop, err := csidriver.AttachLoop(t.TempDir() + "/probe")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+		t.Skipf("needs loop devices: %v", err)
+	}
+	must(t, err)
+	must(t, loop.Close())
+	r := newCSIRig(t, stages)
+	block(r.pv)
+	return r
+}
+
+// Two pods share a device: it is staged before the first has it, and unstaged after the last has had it, where a kubelet would have it.
+func TestCSIDevice(t *testing.T) {
+	r := newBlockRig(t)
+	m := r.manager()
+	at, err := r.ensure(m, blockPod("one"))
+	must(t, err)
+	devices := r.root + "/plugins/kubernetes.io/csi/volumeDevices"
+	for i, request := range r.called("NodeStageVolume", "NodePublishVolume") {
+		capability, _ := request["volumeCapability"].(map[string]any)
+		if request["stagingTargetPath"] != devices+"/staging/pv" || capability["block"] == nil || capability["mount"] != nil || i == 1 && request["targetPath"] != devices+"/publish/pv/one" {
+			t.Errorf("asked for %v", request)
+		}
+	}
+	if want := m.PodDir("one") + "/volumeDevices/kubernetes.io~csi/pv"; at != want {
+		t.Errorf("it is at %s, want %s", at, want)
+	}
+	if to, err := os.Readlink(at); err != nil || to != devices+"/publish/pv/one" {
+		t.Errorf("it is a link to %s, %v", to, err)
+	}
+	if got := read(t, devices, "pv/data/vol_data.json"); !strings.HasPrefix(got, `{"specVolID":"pv","volumeHandle":"h","driverName":"test.berth.dev","nodeName":"node",`) {
+		t.Errorf("on record is %s", got)
+	}
+	must(t, os.WriteFile(at, []byte("hello"), 0))
+	_, err = r.ensure(r.manager(), blockPod("one")) // after a restart of the agent
+	must(t, err)
+	r.called()
+	two, err := r.ensure(m, blockPod("two"))
+	must(t, err)
+	r.called("NodePublishVolume")
+	data := make([]byte, 5)
+	f, err := os.Open(two)
+	must(t, err)
+	_, err = f.Read(data)
+	must(t, errors.Join(err, f.Close()))
+	if string(data) != "hello" {
+		t.Errorf("the other pod reads %q", data)
+	}
+	r.gone(m, blockPod("one"))
+	r.called("NodeUnpublishVolume")
+	must(t, m.CSI().PruneStaged(t.Context()))
+	r.called()
+	r.gone(r.manager(), blockPod("two"))
+	r.called("NodeUnpublishVolume", "NodeUnstageVolume")
+	if left := r.devices(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// What a kubelet has mapped is up, and is taken down like one's own; what it left staged is unstaged.
+func TestCSIDeviceFromKubelet(t *testing.T) {
+	r := newBlockRig(t)
+	m, pod := r.manager(), blockPod("pod")
+	_, err := r.ensure(m, pod)
+	must(t, err)
+	r.calls()
+	must(t, os.RemoveAll(m.PodDir("pod")+"/plugins")) // all that is berth's own
+	m = r.manager()
+	_, err = r.ensure(m, pod)
+	must(t, err)
+	r.called()
+	must(t, os.RemoveAll(m.PodDir("pod")+"/plugins"))
+	r.gone(m, pod)
+	r.called("NodeUnpublishVolume", "NodeUnstageVolume")
+	if left := r.devices(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// Whatever goes wrong in a driver, the device comes up once that is over, and goes down with nothing left, also under another agent.
+func TestCSIDeviceFaults(t *testing.T) {
+	for _, fault := range []csidriver.Fault{csidriver.Fail, csidriver.Late} {
+		for method, words := range map[string]string{
+			"NodeStageVolume": `MapVolume.SetUpDevice failed for volume "v" : rpc error: code = `, "NodePublishVolume": `MapVolume.MapPodDevice failed for volume "v" : rpc error: code = `,
+		} {
+			t.Run(string(fault)+" in "+method, func(t *testing.T) {
+				r := newBlockRig(t)
+				m, pod := r.manager(), blockPod("pod")
+				must(t, csidriver.Set(r.driver.Dir, method, fault))
+				if _, err := r.ensure(m, pod); err == nil || !strings.Contains(err.Error(), words) {
+					t.Errorf("error %v", err)
+				}
+				must(t, csidriver.Set(r.driver.Dir, method, ""))
+				r.gone(r.manager(), pod) // it never came up, and leaves nothing
+				if left := r.devices(); len(left) > 0 {
+					t.Errorf("left are %v", left)
+				}
+			})
+		}
+		for _, method := range []string{"NodeUnpublishVolume", "NodeUnstageVolume"} {
+			t.Run(string(fault)+" in "+method, func(t *testing.T) {
+				r := newBlockRig(t)
+				m, pod := r.manager(), blockPod("pod")
+				_, err := r.ensure(m, pod)
+				must(t, err)
+				must(t, csidriver.Set(r.driver.Dir, method, fault))
+				if err := m.Remove(t.Context(), pod.UID); err == nil || !strings.Contains(err.Error(), `UnmapVolume.UnmapPodDevice failed for volume "pv" : kubernetes.io/csi: `) {
+					t.Errorf("error %v", err)
+				}
+				must(t, csidriver.Set(r.driver.Dir, method, ""))
+				r.gone(r.manager(), pod)
+				if left := r.devices(); len(left) > 0 {
+					t.Errorf("left are %v", left)
+				}
+			})
+		}
+	}
+}
