@@ -103,6 +103,7 @@ func (c *Client) open(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the agent for %s: %w", u.Path, err)
 	}
+	req.Header.Set("Accept", "application/json, */*") // errors as a Status, also where the answer is none
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.explain(u, err)

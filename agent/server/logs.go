@@ -24,25 +24,25 @@ import (
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	opts, err := logOptions(r.URL.Query())
 	if err != nil {
-		failWith(w, err)
+		failPlainly(w, r, err)
 		return
 	}
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
-		failWith(w, err)
+		failPlainly(w, r, err)
 		return
 	}
 	id, err := logContainer(pod, r.PathValue("container"), opts.Previous)
 	if err != nil {
-		failWith(w, err)
+		failPlainly(w, r, err)
 		return
 	}
 	in, err := s.instance(r.Context(), id)
 	if err != nil {
-		failWith(w, err)
+		failPlainly(w, r, err)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Type", plainText)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	out := &logWriter{w: w, flush: opts.Follow}
 	out.begin()
@@ -55,9 +55,9 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler) // the reader has to see that this is not the end of the log
 	case errors.Is(err, fs.ErrNotExist):
-		fail(w, http.StatusNotFound, "the log of container %q in pod %q is not there: %v", r.PathValue("container"), pod.Name, err)
+		failPlainly(w, r, failure(http.StatusNotFound, "the log of container %q in pod %q is not there: %v", r.PathValue("container"), pod.Name, err))
 	default:
-		fail(w, http.StatusInternalServerError, "%v", err)
+		failPlainly(w, r, failure(http.StatusInternalServerError, "%v", err))
 	}
 }
 

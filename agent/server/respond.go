@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +38,26 @@ func fail(w http.ResponseWriter, code int, format string, args ...any) {
 }
 
 // failWith answers with the code that the error's class has.
-func failWith(w http.ResponseWriter, err error) {
+func failWith(w http.ResponseWriter, err error) { fail(w, codeOf(err), "%s", err.Error()) }
+
+// failPlainly answers as failWith does, but with the message alone to who does not ask for JSON, as a kubelet answers who wants a log: the API server hands
+// on what it reads, word for word.
+func failPlainly(w http.ResponseWriter, r *http.Request, err error) {
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+		failWith(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", plainText)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(codeOf(err))
+	_, _ = io.WriteString(w, err.Error())
+}
+
+// plainText is the type of answers that are read by people.
+const plainText = "text/plain; charset=utf-8"
+
+// codeOf returns the code that an error's class has.
+func codeOf(err error) int {
 	code := http.StatusInternalServerError
 	var known *answerError
 	switch {
@@ -51,7 +72,7 @@ func failWith(w http.ResponseWriter, err error) {
 	case errdefs.IsNotImplemented(err):
 		code = http.StatusNotImplemented
 	}
-	fail(w, code, "%s", err.Error())
+	return code
 }
 
 func reason(code int) metav1.StatusReason {

@@ -93,12 +93,38 @@ func TestEndpoints(t *testing.T) {
 		if code != tc.code || !strings.Contains(text, tc.want) {
 			t.Errorf("%s %s: %d %.300q, want %d %q", tc.method, tc.path, code, text, tc.code, tc.want)
 		}
-		if code >= 400 {
+		switch {
+		case code < 400:
+		case strings.HasPrefix(tc.path, "/containerLogs/"):
+			// The API server tells whoever runs "kubectl logs" what it reads here, word for word.
+			if json.Valid([]byte(text)) || strings.ContainsAny(text, "{}\n") {
+				t.Errorf("%s %s: no plain text: %q", tc.method, tc.path, text)
+			}
+		default:
 			var status metav1.Status
 			if err := json.Unmarshal([]byte(text), &status); err != nil || int(status.Code) != code || status.Message == "" {
 				t.Errorf("%s %s: no Status: %v %q", tc.method, tc.path, err, text)
 			}
 		}
+	}
+}
+
+// TestLogErrorsAsJSON asks for a log that is not there as clients do that want JSON.
+func TestLogErrorsAsJSON(t *testing.T) {
+	r := start(t, &fixture{})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://berth/containerLogs/default/web-node/waits", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json, */*")
+	resp, err := r.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var status metav1.Status
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil || status.Message != `container "waits" in pod "web-node" is waiting to start: trying and failing to pull image` {
+		t.Errorf("%+v %v", status, err)
 	}
 }
 

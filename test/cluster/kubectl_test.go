@@ -89,6 +89,10 @@ func describe(t *testing.T, c *Cluster) {
 // logs follows a log to its end.
 func logs(t *testing.T, c *Cluster) {
 	c.Eventually(t, Contains("line 1"), "logs", "counter")
+	if _, errOut, err := c.TryKubectl(t.Context(), "", "logs", "counter", "--previous"); err == nil ||
+		errOut != "Error from server (BadRequest): previous terminated container \"main\" in pod \"counter\" not found\n" {
+		t.Errorf("a log that is not there: %v: %q", err, errOut)
+	}
 	out := c.Kubectl(t, "logs", "-f", "counter")
 	if want := "line 1\nline 2\nline 3\nline 4\nline 5\n"; out != want {
 		t.Errorf("the log is %q, want %q", out, want)
