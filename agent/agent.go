@@ -128,8 +128,8 @@ type Agent struct {
 	ephemerals ephemerals
 	// allocations are the resources of the pods that are being resized.
 	allocations allocations
-	// relistAsked holds one wish for a listing of everything.
-	relistAsked chan struct{}
+	// relistAsked holds one wish for a listing of everything, takingIn whoever makes a worker for what was listed.
+	relistAsked, takingIn chan struct{}
 
 	// told are the manifest verdicts that have been told of; the main loop's own.
 	told map[verdictKey]bool
@@ -172,6 +172,7 @@ func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 		gate:        newGate(cfg.RootDir),
 		leftovers:   make(chan struct{}, 1),
 		relistAsked: make(chan struct{}, 1),
+		takingIn:    make(chan struct{}, 1),
 		ready:       make(chan struct{}),
 	}
 	sources, err := a.sources()

@@ -108,14 +108,31 @@ func (a *Agent) relist(ctx context.Context) bool {
 		}
 		if _, ok := a.workers.Get(uid); ok {
 			a.workers.Wake(uid)
-		} else if l.Name != "" && a.remains(ctx, uid, l) {
-			a.adopt(uid, l)
-			a.disown(uid)
 		} else {
-			a.observer.Forget(uid)
+			a.takeIn(ctx, uid, l)
 		}
 	}
 	return true
+}
+
+// takeIn makes a worker for a listed pod that had none, if there is still something of it, and forgets it if there is not. Another listing may be doing the same: one does it
+// after the other, so that none goes by what it saw before the other's worker came and went.
+func (a *Agent) takeIn(ctx context.Context, uid podUID, l *observe.Listed) {
+	select {
+	case a.takingIn <- struct{}{}:
+		defer func() { <-a.takingIn }()
+	case <-ctx.Done():
+		return
+	}
+	switch _, ok := a.workers.Get(uid); {
+	case ok:
+		a.workers.Wake(uid)
+	case l.Name != "" && a.remains(ctx, uid, l):
+		a.adopt(uid, l)
+		a.disown(uid)
+	default:
+		a.observer.Forget(uid)
+	}
 }
 
 // remains reports whether the runtime still has something of a pod without a worker: it may have gone, and its worker with it, since it was listed. A pod

@@ -2,14 +2,22 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/berthd/berth/agent/observe"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/steps"
 	"github.com/berthd/berth/agent/worker"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri"
@@ -21,7 +29,7 @@ func watcher(t *testing.T, rt cri.Runtime, pass func(worker.Work)) *Agent {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	a := &Agent{
-		deps: Deps{Runtime: rt}, log: log, observer: observe.New(rt), relistAsked: make(chan struct{}, 1),
+		deps: Deps{Runtime: rt}, log: log, observer: observe.New(rt), relistAsked: make(chan struct{}, 1), takingIn: make(chan struct{}, 1),
 		cfg: &configs.Config{},
 	}
 	a.cfg.Berth.RelistPeriod.Duration = time.Hour
@@ -95,4 +103,51 @@ func TestForeignPodsAreForgotten(t *testing.T) {
 	if a.foreign.has("gone") {
 		t.Error("a foreign pod that is gone is remembered")
 	}
+}
+
+// Two listings that find the same pod without a worker make one worker for it: the answer that one of them waits for may be of a time when the other's worker had not yet come.
+func TestPodsAreTakenInOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Config{})
+		pod := testPod("u")
+		sandbox, err := rt.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Uid: "u", Namespace: pod.Namespace, Name: pod.Name}, Labels: cri.SandboxLabels(pod),
+			Annotations: map[string]string{steps.AnnotationRootDir: "/root"},
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := watcher(t, rt, func(worker.Work) {})
+		a.cfg.RootDir = "/root"
+		a.desired = newDesired()
+		a.desired.last.AllReady = true
+		var gone atomic.Int32
+		a.workers = worker.New(t.Context(), worker.Config{}, worker.Deps{
+			Pass: func(ctx context.Context, w worker.Work) worker.Result {
+				if err := errors.Join(rt.StopPodSandbox(ctx, sandbox), rt.RemovePodSandbox(ctx, sandbox)); err != nil && !errdefs.IsNotFound(err) {
+					t.Error(err)
+				}
+				return worker.Result{Done: w.Phase != worker.Running}
+			},
+			Gone: func(types.UID) { gone.Add(1) }, Logger: a.log,
+		})
+		t.Cleanup(a.workers.Close)
+		// The first is asked for the pod and answered a second later, the second soon after it, and answered when all is over.
+		asks := func(c fake.Call) bool {
+			r, ok := c.Request.(*runtimeapi.ListPodSandboxRequest)
+			return ok && r.GetFilter() != nil
+		}
+		rt.Inject(fake.Fault{Method: "ListPodSandbox", Match: asks, Nth: 1, After: true, Delay: time.Second})
+		rt.Inject(fake.Fault{Method: "ListPodSandbox", Match: asks, Nth: 2, After: true, Delay: time.Minute})
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { a.relist(t.Context()) })
+			synctest.Wait()
+		}
+		both.Wait()
+		time.Sleep(time.Hour)
+		if n := gone.Load(); n != 1 {
+			t.Errorf("%d workers came and went", n)
+		}
+	})
 }
