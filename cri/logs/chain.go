@@ -103,7 +103,13 @@ func (d *dir) tryChain(base string) (chain []*source, settled bool, err error) {
 		return nil, false, err
 	}
 	current, err := d.openSource(base, "")
-	if err != nil && (!errors.Is(err, fs.ErrNotExist) || len(before) == 0) {
+	if errors.Is(err, fs.ErrNotExist) && len(before) == 0 {
+		if after, errAfter := d.parts(base); errAfter != nil || len(after) == 0 {
+			return nil, false, err
+		}
+		return nil, false, nil // rotated for the first time, between the two looks
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, err
 	}
 	for _, p := range before {

@@ -210,6 +210,29 @@ func TestFollowWhatWasCompressedMeanwhile(t *testing.T) {
 	}
 }
 
+// A log that is rotated for the first time while it is opened is there, under the one name or the other.
+func TestOpenChainAtTheFirstRotation(t *testing.T) {
+	for range 500 {
+		file := write(t, "$0 stdout F 1\n")
+		d, err := OpenDirectory(file.Root, "app")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rotated := make(chan error, 1)
+		go func() {
+			_, err := d.Rotate("0.log", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+			rotated <- err
+		}()
+		var out bytes.Buffer
+		if err := Read(t.Context(), Output{&out, &out}, file, Options{}, Deps{}); err != nil || out.String() != "1\n" {
+			t.Errorf("read %q, %v", out.String(), err)
+		}
+		if err := errors.Join(<-rotated, d.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestOpenChainOfALogInMotion(t *testing.T) {
 	file := write(t, "")
 	d, err := OpenDirectory(file.Root, "app")
