@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/cluster"
 )
@@ -48,7 +49,9 @@ type Manager struct {
 	mu      sync.Mutex
 	mirrors map[string]*v1.Pod // by full name
 	read    bool               // the API server has said which there are
-	failing map[string]string  // what was told of each mirror that fails; Run's
+	// ended are the mirrors that were said to be no more while a request is under way; nil while none is.
+	ended   map[types.UID]bool
+	failing map[string]string // what was told of each mirror that fails; Run's
 }
 
 // New returns a manager; it does nothing until Run.
@@ -88,6 +91,9 @@ func (m *Manager) Set(pod *v1.Pod) {
 // Remove says that the API server has the pod no more.
 func (m *Manager) Remove(pod *v1.Pod) {
 	m.mu.Lock()
+	if m.ended != nil {
+		m.ended[pod.UID] = true
+	}
 	old := m.mirrors[fullName(pod)]
 	gone := old != nil && old.UID == pod.UID
 	if gone {
@@ -208,12 +214,34 @@ func (m *Manager) do(ctx context.Context, c change) error {
 	if c.create == nil {
 		return nil
 	}
-	made, err := m.deps.API.Create(ctx, c.create)
-	if err != nil {
+	if err := m.ask(func() (*v1.Pod, error) { return m.deps.API.Create(ctx, c.create) }); err != nil {
 		m.reread(ctx, c.create, err)
 		return fmt.Errorf("making the mirror pod: %w", err)
 	}
-	m.Set(made)
+	return nil
+}
+
+// ask notes the mirror that a request returns, unless more was heard of it before the answer was: that counts, be it the mirror's end.
+func (m *Manager) ask(request func() (*v1.Pod, error)) error {
+	m.mu.Lock()
+	m.ended = map[types.UID]bool{}
+	m.mu.Unlock()
+	pod, err := request()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ended := m.ended
+	m.ended = nil
+	if err != nil {
+		return err
+	}
+	switch heard := m.mirrors[fullName(pod)]; {
+	case !isMirror(pod):
+	case ended[pod.UID]:
+		m.Wake() // another one is needed
+	case heard == nil || heard.UID != pod.UID:
+		m.mirrors[fullName(pod)] = pod
+		m.Wake()
+	}
 	return nil
 }
 
@@ -222,10 +250,8 @@ func (m *Manager) reread(ctx context.Context, pod *v1.Pod, err error) {
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		return
 	}
-	switch now, err := m.deps.API.Get(ctx, pod.Namespace, pod.Name); {
-	case err == nil:
-		m.Set(now)
-	case apierrors.IsNotFound(err):
+	err = m.ask(func() (*v1.Pod, error) { return m.deps.API.Get(ctx, pod.Namespace, pod.Name) })
+	if apierrors.IsNotFound(err) {
 		m.mu.Lock()
 		delete(m.mirrors, fullName(pod))
 		m.mu.Unlock()

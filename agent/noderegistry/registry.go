@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -42,8 +43,13 @@ type Registry struct {
 	read chan struct{} // closed once the API server has been asked for the node
 	made chan struct{} // closed once there is a Node
 
-	mu          sync.Mutex
-	node        *v1.Node // as the API server said last; nil where it has none
+	// telling is held while what the API server says is noted and told of: in the same order.
+	telling sync.Mutex
+
+	mu   sync.Mutex
+	node *v1.Node // as the API server said last; nil where it has none
+	// heard is the revision of what the follower heard last, the node's end included; 0 where it heard that there is none.
+	heard       uint64
 	once, there sync.Once
 	// reported is when the status was written last, told which conditions were told of by events.
 	reported time.Time
@@ -117,36 +123,49 @@ func (r *Registry) sleep(ctx context.Context, d time.Duration, interruptible boo
 
 // follow keeps what the API server has of this node.
 func (r *Registry) follow(ctx context.Context) {
-	know := func(n *v1.Node) {
-		r.mu.Lock()
-		gone := r.node != nil && n == nil
-		r.node = n
-		r.mu.Unlock()
-		r.deps.Known(n)
-		if n != nil {
-			r.there.Do(func() { close(r.made) })
-		}
-		r.once.Do(func() { close(r.read) })
-		if gone {
-			r.deps.Logger.Warn("the node was deleted from the API server", "node", r.cfg.Name, "registerNode", r.cfg.Register)
-		}
-		if n == nil || gone {
-			r.Changed()
-		}
-	}
 	r.deps.Nodes.Follow(ctx, "", "metadata.name="+r.cfg.Name, cluster.Handler[*v1.Node]{
 		Replace: func(items []*v1.Node) {
 			if len(items) == 0 {
-				know(nil)
+				r.hear(nil, 0)
 			} else {
-				know(items[0])
+				r.hear(items[0], revisionOf(items[0]))
 				r.Changed()
 			}
 		},
-		Set:    func(n *v1.Node) { know(n) },
-		Remove: func(*v1.Node) { know(nil) },
+		Set:    func(n *v1.Node) { r.hear(n, revisionOf(n)) },
+		Remove: func(n *v1.Node) { r.hear(nil, revisionOf(n)) },
 		Logger: r.deps.Logger,
 	})
+}
+
+// hear notes what the follower heard: the node as it is at a revision, nil where there is none.
+func (r *Registry) hear(n *v1.Node, revision uint64) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.mu.Lock()
+	gone := r.node != nil && n == nil
+	r.node, r.heard = n, revision
+	r.mu.Unlock()
+	r.deps.Known(n)
+	if n != nil {
+		r.there.Do(func() { close(r.made) })
+	}
+	r.once.Do(func() { close(r.read) })
+	if gone {
+		r.deps.Logger.Warn("the node was deleted from the API server", "node", r.cfg.Name, "registerNode", r.cfg.Register)
+	}
+	if n == nil || gone {
+		r.Changed()
+	}
+}
+
+// revisionOf is the revision of a Node; 0 where it is no number.
+func revisionOf(n *v1.Node) uint64 {
+	revision, err := strconv.ParseUint(n.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
 }
 
 // turn does what there is to do now, and returns when to look again.
@@ -197,13 +216,19 @@ func (r *Registry) register(ctx context.Context, f Facts) error {
 	return nil
 }
 
-// know notes the Node that a request returned, unless another one was heard of meanwhile.
+// know notes the Node that a request returned, unless something newer was heard meanwhile: another state of it, its end, or another Node.
 func (r *Registry) know(node *v1.Node) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
 	r.mu.Lock()
-	if r.node == nil || r.node.UID == node.UID {
+	news := revisionOf(node) >= r.heard && (r.node == nil || r.node.UID == node.UID)
+	if news {
 		r.node = node
 	}
 	r.mu.Unlock()
+	if !news {
+		return
+	}
 	r.there.Do(func() { close(r.made) })
 	r.deps.Known(node)
 }

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/cluster/fake"
@@ -236,6 +237,41 @@ func TestDeletedNodeIsRegisteredAgain(t *testing.T) {
 			t.Errorf("lease %+v", lease)
 		}
 	})
+}
+
+// An answer that is read after something newer was heard is nothing any more: it may not bring back what has changed or gone since.
+func TestLateAnswers(t *testing.T) {
+	node := func(uid types.UID, revision string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: uid, ResourceVersion: revision}}
+	}
+	for name, tc := range map[string]struct {
+		events func(r *Registry)
+		answer *v1.Node
+		want   string
+	}{
+		"the answer is news": {func(r *Registry) { r.hear(node("a", "5"), 5) }, node("a", "6"), "a 6"},
+		"changed meanwhile":  {func(r *Registry) { r.hear(node("a", "5"), 5); r.hear(node("a", "7"), 7) }, node("a", "6"), "a 7"},
+		"deleted meanwhile":  {func(r *Registry) { r.hear(node("a", "5"), 5); r.hear(nil, 7) }, node("a", "6"), "none"},
+		"made":               {func(r *Registry) { r.hear(nil, 0) }, node("a", "6"), "a 6"},
+		"made and heard of":  {func(r *Registry) { r.hear(nil, 0); r.hear(node("a", "6"), 6) }, node("a", "6"), "a 6"},
+		"made again":         {func(r *Registry) { r.hear(node("a", "5"), 5); r.hear(nil, 7) }, node("b", "8"), "b 8"},
+		"another one":        {func(r *Registry) { r.hear(nil, 7); r.hear(node("b", "8"), 8) }, node("a", "6"), "b 8"},
+		"no numbers":         {func(r *Registry) { r.hear(node("a", "x"), 0) }, node("a", "y"), "a y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told *v1.Node
+			r := New(config(), Deps{Known: func(n *v1.Node) { told = n }, Logger: slog.New(slog.DiscardHandler)})
+			tc.events(r)
+			r.know(tc.answer)
+			got := "none"
+			if n := r.Node(); n != nil {
+				got = string(n.UID) + " " + n.ResourceVersion
+			}
+			if got != tc.want || told != r.Node() {
+				t.Errorf("the node is %s, want %s; told of %v", got, tc.want, told)
+			}
+		})
+	}
 }
 
 func TestLeaseIsRenewed(t *testing.T) {
