@@ -11,11 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 // agent is a server on a unix socket.
 func agent(t *testing.T, handler http.HandlerFunc) *Client {

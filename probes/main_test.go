@@ -1,9 +1,10 @@
 package probes
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/berthd/berth/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }

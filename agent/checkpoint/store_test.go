@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/berthd/berth/agent/plan"
 	"github.com/berthd/berth/agent/worker"
 	"github.com/berthd/berth/probes"
+	"github.com/berthd/berth/test/leaks"
 )
 
 // saverDir names the directory in which a copy of the test program saves until it is killed.
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(saverDir); dir != "" {
 		saveForever(dir)
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leaks.Run(m))
 }
 
 func record(uid string) *Record {

@@ -11,17 +11,18 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/test/leaks"
 )
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(pluginMode); mode != "" {
 		os.Exit(actAsPlugin(mode))
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leaks.Run(m))
 }
 
 func TestSecretsDoNotShow(t *testing.T) {

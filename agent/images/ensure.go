@@ -189,6 +189,10 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 	}
 	p, joined := m.join(a)
 	late := joined && p.state != Queued
+	last := "" // as it is before this pull, which may fail before this pass goes on
+	if b := m.backoffs[a.backoff()]; b != nil {
+		last = b.message(a.Image)
+	}
 	m.mu.Unlock()
 	if joined {
 		m.tellSecrets(a)
@@ -197,7 +201,7 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
 	}
 	m.dispatch()
-	return m.waiting(a, p), true
+	return m.waiting(a, p, last), true
 }
 
 // tellBackOff records that the pod holds off from the image, once for each failure.
@@ -210,12 +214,12 @@ func (m *Manager) tellBackOff(a ask) {
 
 // waiting answers for a container whose image is queued or being pulled: with its last failure, if it had one, as a kubelet does, so that
 // a pod that cannot be helped does not look better each time it is tried again.
-func (m *Manager) waiting(a ask, p *pull) Result {
+func (m *Manager) waiting(a ask, p *pull, last string) Result {
+	if last != "" {
+		return Result{Reason: ReasonBackOff, Message: last}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b := m.backoffs[a.backoff()]; b != nil {
-		return Result{Reason: ReasonBackOff, Message: b.message(a.Image)}
-	}
 	if p.state == Queued {
 		return Result{Reason: ReasonCreating, Message: fmt.Sprintf("Image %q is queued for its pull", a.Image)}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,14 +13,15 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 // fakeRuntime has images, and pulls by a function of the test's.
 type fakeRuntime struct {
@@ -416,6 +418,26 @@ func TestBadNamesAndBrokenRuntimes(t *testing.T) {
 		wantWait(t, b.want("a", "x:1"), ReasonCreating, `Pulling image "x:1"`, 0)
 		wantReady(t, b.want("a", "x:1"))
 	})
+}
+
+// A pull may end before anybody looks again: what came first is told first all the same, and the pod that asked does not hold off yet.
+func TestPullsThatEndAtOnce(t *testing.T) {
+	for _, end := range []error{nil, errPull} {
+		synctest.Test(t, func(t *testing.T) {
+			b := start(t, Config{MaxParallelPulls: -1}, Deps{})
+			b.runtime.pull = func(context.Context, string) error { return end }
+			for n := range 300 {
+				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(n))}}
+				image := fmt.Sprintf("x:%d", n)
+				wantWait(t, b.Ensure(t.Context(), Request{Pod: pod, Container: "c", Image: image}), ReasonCreating, fmt.Sprintf("Pulling image %q", image), 0)
+				synctest.Wait()
+				if events := b.takeEvents(); len(events) < 2 || !strings.HasSuffix(events[0], fmt.Sprintf("Normal Pulling: Pulling image %q", image)) {
+					t.Fatalf("events %q", events)
+				}
+				b.takeWoken()
+			}
+		})
+	}
 }
 
 func TestHangingPullsGiveUpTheirPlaces(t *testing.T) {

@@ -140,12 +140,12 @@ func (m *Manager) dispatch() {
 		waiters := slices.Collect(maps.Values(p.waiters))
 		m.pullers.Go(func() {
 			defer cancel()
+			for _, a := range waiters {
+				m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
+			}
 			m.pull(ctx, p)
 		})
 		m.mu.Unlock()
-		for _, a := range waiters {
-			m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
-		}
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,11 +29,12 @@ import (
 	"github.com/berthd/berth/agent/timeline"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/test/leaks"
 )
 
 func TestMain(m *testing.M) {
 	// The heartbeat of the WebSocket client, which only tests use, may outlast a connection that was cut.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
+	os.Exit(leaks.Run(m, "k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
 }
 
 // fixture is an agent and a runtime that say what a test wants them to.

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/berthd/berth/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 // bubble gives fn a group in fake time whose wakes are counted.
 func bubble(t *testing.T, fn func(t *testing.T, g *Group, wakes *atomic.Int32)) {

@@ -3,21 +3,22 @@ package fake_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/fake"
+	"github.com/berthd/berth/test/leaks"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	os.Exit(leaks.Run(m))
 }
 
 // pod is a pod on a fake node.

@@ -1,11 +1,12 @@
 package logs
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/berthd/berth/test/leaks"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	os.Exit(leaks.Run(m))
 }

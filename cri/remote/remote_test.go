@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/test/leaks"
 )
 
 func TestMain(m *testing.M) {
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		playShim(role)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leaks.Run(m))
 }
 
 // server is a CRI server of which a test sets what it needs.
