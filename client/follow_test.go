@@ -180,11 +180,11 @@ func TestFollowGivesUp(t *testing.T) {
 	pod := running()
 	var told []string
 	follow := &follower{
-		client: c, pod: &pod, container: "c", opts: LogOptions{Follow: true}, patience: 150 * time.Millisecond,
+		client: c, pod: &pod, container: "c", opts: LogOptions{Follow: true}, patience: 3 * time.Second,
 		out: newResumer(io.Discard, false, nil), tell: func(text string) { told = append(told, text) },
 	}
 	err := follow.run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "did not give it back within 150ms: there is no pod n/p") || len(told) != 1 {
+	if err == nil || !strings.Contains(err.Error(), "did not give it back within 3s: there is no pod n/p") || len(told) != 1 {
 		t.Errorf("%v, told %q", err, told)
 	}
 }

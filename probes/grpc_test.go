@@ -17,7 +17,7 @@ func grpcTask(port int32, service *string) task {
 	return task{
 		container: &v1.Container{Name: "c"},
 		podIP:     "127.0.0.1",
-		spec:      &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: service}}, TimeoutSeconds: 1},
+		spec:      &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: service}}, TimeoutSeconds: patient},
 	}
 }
 
@@ -67,28 +67,29 @@ func TestGRPC(t *testing.T) {
 		name    string
 		port    int32
 		service *string
+		timeout int32
 		want    outcome
 		text    string
 	}{
-		{"serving", port, nil, success, "service healthy"},
-		{"a service that is down", port, &down, failure, `service unhealthy (responded with "NOT_SERVING")`},
-		{"a service that it does not know", port, &missing, failure, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
+		{"serving", port, nil, patient, success, "service healthy"},
+		{"a service that is down", port, &down, patient, failure, `service unhealthy (responded with "NOT_SERVING")`},
+		{"a service that it does not know", port, &missing, patient, failure, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
 		{
-			"no health service", serveGRPC(t, func(*grpc.Server) {}), nil, failure,
+			"no health service", serveGRPC(t, func(*grpc.Server) {}), nil, patient, failure,
 			"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
 		},
 		{
-			"hangs", serveGRPC(t, func(s *grpc.Server) { healthv1.RegisterHealthServer(s, hangingHealth{}) }), nil, failure,
-			"timeout: health rpc did not complete within 1s",
+			"hangs", serveGRPC(t, func(s *grpc.Server) { healthv1.RegisterHealthServer(s, hangingHealth{}) }), nil, brief, failure,
+			"timeout: health rpc did not complete within 3s",
 		},
-		{"nobody listens", closedPort(t), nil, failure, "connect: connection refused"},
-		{"never answers", silent(t), nil, failure, "within 1s: context deadline exceeded"},
-		{"hangs up", listen(t, func(c net.Conn) { c.Close() }), nil, failure, "within 1s: context deadline exceeded"},
+		{"nobody listens", closedPort(t), nil, brief, failure, "connect: connection refused"},
+		{"never answers", silent(t), nil, 1, failure, "within 1s: context deadline exceeded"},
+		{"hangs up", listen(t, func(c net.Conn) { c.Close() }), nil, 1, failure, "within 1s: context deadline exceeded"},
 	}
 	p := testProber(Config{UserAgent: "kube-probe/test"})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := p.run(t.Context(), grpcTask(tt.port, tt.service))
+			got, err := p.run(t.Context(), within(tt.timeout, grpcTask(tt.port, tt.service)))
 			if err != nil || got.outcome != tt.want || !strings.Contains(got.text, tt.text) {
 				t.Errorf("got %s %q, %v; want %s %q", got.outcome, got.text, err, tt.want, tt.text)
 			}

@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,8 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// The timeouts of probes, in seconds: patient is that of probes that are answered, on a busy machine, too; those that are not answered wait for brief, which is long enough
+// to come as far as they should.
+const (
+	patient = 60
+	brief   = 3
 )
 
 // testProber returns a prober on the loopback interface.
@@ -37,16 +46,22 @@ func split(t *testing.T, address string) (string, int32) {
 	return host, int32(n)
 }
 
-// closedPort returns a loopback port on which nothing listens.
+// closedPort returns a loopback port on which nothing listens, and on which nobody else can until the test ends: it is taken, without being listened on.
 func closedPort(t *testing.T) int32 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port := split(t, l.Addr().String())
-	return port
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(at.(*unix.SockaddrInet4).Port)
 }
 
 // silent accepts connections and never answers.
@@ -90,8 +105,14 @@ func httpTask(port int32, get v1.HTTPGetAction) task {
 	return task{
 		container: &v1.Container{Name: "c"},
 		podIP:     "127.0.0.1",
-		spec:      &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &get}, TimeoutSeconds: 1},
+		spec:      &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &get}, TimeoutSeconds: patient},
 	}
+}
+
+// within returns a task with another timeout, in seconds.
+func within(seconds int32, t task) task {
+	t.spec.TimeoutSeconds = seconds
+	return t
 }
 
 func TestHTTP(t *testing.T) {
@@ -135,10 +156,11 @@ func TestHTTP(t *testing.T) {
 	self := fmt.Sprintf("127.0.0.1:%d", port)
 
 	tests := []struct {
-		name string
-		get  v1.HTTPGetAction
-		want reply
-		err  string
+		name    string
+		get     v1.HTTPGetAction
+		timeout int32 // in seconds; patient where it is 0
+		want    reply
+		err     string
 	}{
 		{name: "defaults", get: v1.HTTPGetAction{Path: "/ok"}, want: reply{outcome: success, text: self + " kube-probe/1.36 */* "}},
 		{
@@ -158,17 +180,17 @@ func TestHTTP(t *testing.T) {
 		{name: "redirect elsewhere", get: v1.HTTPGetAction{Path: "/away"}, want: reply{outcome: warning, text: "Probe terminated redirects, Response body: moved"}},
 		{name: "redirects without end", get: v1.HTTPGetAction{Path: "/loop"}, want: reply{outcome: failure, text: `Get "/loop": stopped after 10 redirects`}},
 		{
-			name: "hangs", get: v1.HTTPGetAction{Path: "/hang"},
+			name: "hangs", get: v1.HTTPGetAction{Path: "/hang"}, timeout: brief,
 			want: reply{outcome: failure, text: `Get "http://` + self + `/hang": context deadline exceeded (Client.Timeout exceeded while awaiting headers)`},
 		},
-		{name: "body hangs", get: v1.HTTPGetAction{Path: "/slowbody"}, want: reply{outcome: failure, text: ""}, err: "read response body: context deadline exceeded"},
+		{name: "body hangs", get: v1.HTTPGetAction{Path: "/slowbody"}, timeout: brief, want: reply{outcome: failure, text: ""}, err: "read response body: context deadline exceeded"},
 		{name: "huge header", get: v1.HTTPGetAction{Path: "/header"}, want: reply{outcome: failure, text: `Get "http://` + self + `/header": net/http: HTTP/1.x transport connection broken: net/http: server response headers exceeded`}},
 		{name: "https to http", get: v1.HTTPGetAction{Path: "/ok", Scheme: "HTTPS"}, want: reply{outcome: failure, text: `Get "https://` + self + `/ok": http: server gave HTTP response to HTTPS client`}},
 	}
 	p := testProber(Config{})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := p.run(t.Context(), httpTask(port, tt.get))
+			got, err := p.run(t.Context(), within(cmp.Or(tt.timeout, patient), httpTask(port, tt.get)))
 			if (err == nil) != (tt.err == "") || (err != nil && !strings.HasPrefix(err.Error(), tt.err)) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
@@ -181,19 +203,20 @@ func TestHTTP(t *testing.T) {
 
 func TestHTTPBrokenServers(t *testing.T) {
 	tests := []struct {
-		name string
-		port int32
-		want string
+		name    string
+		port    int32
+		timeout int32
+		want    string
 	}{
-		{"nobody listens", closedPort(t), "connect: connection refused"},
-		{"never answers", silent(t), "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"},
-		{"hangs up", listen(t, func(c net.Conn) { c.Close() }), ""},
-		{"speaks something else", listen(t, func(c net.Conn) { c.Read(make([]byte, 1)); io.WriteString(c, "220 smtp\r\n") }), "malformed HTTP"},
+		{"nobody listens", closedPort(t), patient, "connect: connection refused"},
+		{"never answers", silent(t), brief, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"},
+		{"hangs up", listen(t, func(c net.Conn) { c.Close() }), patient, ""},
+		{"speaks something else", listen(t, func(c net.Conn) { c.Read(make([]byte, 1)); io.WriteString(c, "220 smtp\r\n") }), patient, "malformed HTTP"},
 	}
 	p := testProber(Config{})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := p.run(t.Context(), httpTask(tt.port, v1.HTTPGetAction{Path: "/"}))
+			got, err := p.run(t.Context(), within(tt.timeout, httpTask(tt.port, v1.HTTPGetAction{Path: "/"})))
 			if err != nil || got.outcome != failure || !strings.Contains(got.text, tt.want) {
 				t.Errorf("got %s %q, %v; want a failure with %q", got.outcome, got.text, err, tt.want)
 			}
@@ -282,7 +305,7 @@ func TestRedirectElsewhereWarns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(server.URL[len("http://127.0.0.1:"):])}}, PeriodSeconds: 10, TimeoutSeconds: 10, FailureThreshold: 1}
+	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(server.URL[len("http://127.0.0.1:"):])}}, PeriodSeconds: 100, TimeoutSeconds: patient, FailureThreshold: 1}
 	m.Sync(podOf(v1.Container{ReadinessProbe: probe}), "127.0.0.1", []Target{{Name: "c", ContainerID: "id1", StartedAt: time.Now()}})
 	want := "c|Warning|ProbeWarning|Readiness probe warning: Probe terminated redirects, Response body: moved"
 	if got := <-events; got != want {

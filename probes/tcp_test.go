@@ -18,7 +18,7 @@ func tcpTask(host string, port intstr.IntOrString) task {
 		podIP:     "127.0.0.1",
 		spec: &v1.Probe{
 			ProbeHandler:   v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: host, Port: port}},
-			TimeoutSeconds: 1,
+			TimeoutSeconds: patient,
 		},
 	}
 }

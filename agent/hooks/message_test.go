@@ -3,15 +3,14 @@ package hooks
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // The event about a failed hook says why, but not what the hook is.
@@ -39,12 +38,22 @@ func TestMessage(t *testing.T) {
 }
 
 func TestMessageOfRequest(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	address, _ := url.Parse(server.URL)
-	port := portOf(t, server.Listener.Addr())
-	server.Close()
+	// Taken, without being listened on, so that nobody else answers there.
+	taken, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(taken) }()
+	if err := unix.Bind(taken, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := intstr.FromInt32(int32(at.(*unix.SockaddrInet4).Port))
 	r := New(Config{}, Deps{})
-	err := r.Run(t.Context(), testPod(), address.Hostname(), &v1.Container{Name: "c"}, "id", &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/?token=hunter2", Port: port}})
+	err = r.Run(t.Context(), testPod(), "127.0.0.1", &v1.Container{Name: "c"}, "id", &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/?token=hunter2", Port: port}})
 	got := Message(ReasonFailedPreStopHook, err)
 	if !strings.HasPrefix(got, "PreStopHook failed: ") || !strings.Contains(got, "connection refused") || strings.Contains(got, "hunter2") {
 		t.Errorf("message %q of %v", got, err)

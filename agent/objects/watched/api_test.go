@@ -167,6 +167,8 @@ func TestBodiesStayOutOfLogs(t *testing.T) {
 	}
 	<-w.ResultChan()
 	w.Stop()
+	for range w.ResultChan() { // until nobody logs any more
+	}
 	if strings.Contains(log.String(), "aHVudGVyMg") {
 		t.Errorf("quoted: %s", log.String())
 	}

@@ -41,6 +41,7 @@ func TestSecretsStayOutOfLogs(t *testing.T) {
 		s.failing(func(string, objects.Key) error { return errAway })
 		s.drop()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		_, err := w.Secret(pod, "gone")
 		for _, text := range []string{log.String(), fmt.Sprintf("%v %+v %#v", err, err, err)} {
 			if strings.Contains(text, hidden) || strings.Contains(text, "aHVudGVyMg") || strings.Contains(text, "104 117") || strings.Contains(text, "0x68, 0x75") {
