@@ -109,7 +109,7 @@ func TestEndForgottenShims(t *testing.T) {
 	if n, err := r.EndForgottenShims(t.Context()); n != 1 || err != nil {
 		t.Errorf("ended %d: %v", n, err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); alive(t, gone); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); alive(t, gone); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the forgotten shim lives")
 		}

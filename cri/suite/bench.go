@@ -132,6 +132,19 @@ func (b *bench) start(sandbox box, name string, command []string) string {
 	return id
 }
 
+// heeds waits until a container that waits ends when it is told to.
+func (b *bench) heeds(id string) {
+	b.Helper()
+	if len(b.Commands.Heeds) == 0 {
+		return
+	}
+	b.eventually("the container heeds signals", func() bool {
+		resp, err := b.Runtime.ExecSync(b.ctx, id, b.Commands.Heeds, patience)
+		b.ok(err, "look at the container's first process")
+		return resp.GetExitCode() == 0
+	})
+}
+
 // status returns a container's status.
 func (b *bench) status(id string) *runtimeapi.ContainerStatus {
 	b.Helper()

@@ -34,6 +34,7 @@ func containerLife(b *bench) {
 	if err := b.Runtime.StartContainer(b.ctx, id); err == nil {
 		b.Error("starting a running container succeeded")
 	}
+	b.heeds(id)
 	for range 2 {
 		b.ok(b.Runtime.StopContainer(b.ctx, id, 30*time.Second), "stop container")
 		status = b.status(id)

@@ -60,6 +60,9 @@ type Commands struct {
 	Wait []string
 	// Stubborn runs for ever and ignores SIGTERM.
 	Stubborn []string
+	// Heeds ends with exit code 0 where the container's first process has set what it does on SIGTERM: before, the kernel keeps the signal from it. Empty where that is
+	// so from the start.
+	Heeds []string
 	// Eat allocates memory without end.
 	Eat []string
 	// Exit ends at once with the code.
@@ -74,6 +77,7 @@ func Shell() Commands {
 	return Commands{
 		Wait:     sh(`trap "exit 0" TERM; sleep 1000000 & wait`),
 		Stubborn: sh(`trap "" TERM; while :; do sleep 1000; done`),
+		Heeds:    sh(`grep -q '^SigCgt:.*[4-7c-f]...$' /proc/1/status`), // SIGTERM is 15
 		Eat:      sh(`exec dd if=/dev/zero of=/dev/null bs=512M count=1`),
 		Exit:     func(code int) []string { return sh("exit " + strconv.Itoa(code)) },
 		Print: func(stdout, stderr string) []string {
@@ -83,7 +87,7 @@ func Shell() Commands {
 }
 
 // patience bounds every wait for something that must happen. It is long because the machine may be busy, and costs nothing when all is well.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Run runs the contract's cases on targets made by newTarget, one for each case. A target that is shared between cases is fine: names
 // are unique, and every case looks only at what it made.

@@ -135,7 +135,7 @@ func (r *reader) start(t *testing.T) {
 			return err
 		}
 		p := env.Find(pods, "web")
-		if p == nil || !slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == "web" && c.RestartCount > 0 }) {
+		if p == nil || !env.Ready(p) || !slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == "web" && c.RestartCount > 0 }) {
 			return errors.New("not yet")
 		}
 		return nil
@@ -216,7 +216,7 @@ func (r *reader) tryTerminal(t *testing.T, cmd *exec.Cmd) {
 func (r *reader) tryLasting(t *testing.T, cmd *exec.Cmd, text string) {
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Minute
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // longest bounds one command of the README.
-const longest = time.Minute
+const longest = 5 * time.Minute
 
 // onceManifest is the pod.yaml that the README's "berth run" is about.
 const onceManifest = `apiVersion: v1
@@ -73,7 +73,10 @@ func TestReadme(t *testing.T) {
 func newServer(t *testing.T) *server {
 	t.Helper()
 	e := env.Containerd(t, env.Options{})
-	port := freePort(t)
+	port, err := env.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
 	agent, err := e.NewAgent(t.Context(), env.AgentOptions{Kubelet: fmt.Sprintf("healthzPort: %d", port)})
 	if err != nil {
 		t.Fatal(err)
@@ -103,17 +106,6 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// freePort returns a port that nobody listens on.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // addImage makes the image of the README's pod known: there is no registry.

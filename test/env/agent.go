@@ -20,8 +20,8 @@ import (
 const (
 	// binaryVariable names the berth that agents run; without it the checkout's is built first.
 	binaryVariable = "BERTH_BIN"
-	// podTimeout bounds the waits for pods.
-	podTimeout = time.Minute
+	// podTimeout bounds the waits for pods: many times what a busy machine takes, as it counts only where something is wrong.
+	podTimeout = 4 * time.Minute
 )
 
 // AgentOptions shape one agent.

@@ -20,9 +20,9 @@ import (
 
 const (
 	// readyTimeout bounds containerd's start on a busy machine.
-	readyTimeout = time.Minute
+	readyTimeout = 3 * time.Minute
 	// stopTimeout bounds containerd's and the agent's end after SIGTERM.
-	stopTimeout = 20 * time.Second
+	stopTimeout = time.Minute
 	// logTail is how many bytes of a log a failed test shows.
 	logTail = 16 << 10
 )

@@ -80,7 +80,7 @@ func (e *Env) files() []string {
 
 // criLeaks returns the sandboxes and containers that containerd lists.
 func (e *Env) criLeaks() []string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var leaks []string
 	sandboxes, err := e.Runtime().ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})

@@ -116,9 +116,9 @@ func processes(match func(args []string) bool) []running {
 	return found
 }
 
-// killAll kills the processes that list returns until it returns none, for at most five seconds.
+// killAll kills the processes that list returns until it returns none, for at most [killTimeout].
 func killAll(what string, list func() []running) error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(killTimeout)
 	for {
 		left := list()
 		if len(left) == 0 {

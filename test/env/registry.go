@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,14 +119,11 @@ func exists(path string) bool {
 
 // prepare writes the registry's files and returns its config's path.
 func (r *Registry) prepare() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed at once: only its port is wanted
+	port, err := FreePort()
 	if err != nil {
 		return "", err
 	}
-	r.Host = l.Addr().String()
-	if err := l.Close(); err != nil {
-		return "", err
-	}
+	r.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	config := fmt.Sprintf("version: 0.1\nlog: {level: warn}\nstorage: {filesystem: {rootdirectory: %q}}\nhttp:\n  addr: %q\n", filepath.Join(r.dir, "data"), r.Host)
 	if r.opts.TLS {
 		if err := r.certify(); err != nil {

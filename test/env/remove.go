@@ -24,6 +24,9 @@ import (
 // removePodsTimeout bounds the orderly removal of pods. What it does not manage is removed the hard way.
 const removePodsTimeout = 30 * time.Second
 
+// killTimeout bounds the end of what was killed, which on a busy machine may wait long for its turn to end.
+const killTimeout = time.Minute
+
 // removePods stops and removes every sandbox through the CRI, so that networks are taken down by their plugins. Errors do not matter: what
 // is left is removed afterwards.
 func (e *Env) removePods() {
@@ -93,7 +96,7 @@ func (l Layout) removeContainers() error {
 	containers, _ := filepath.Glob(filepath.Join(l.runcRoot(), "*", "*"))
 	var errs []error
 	for _, dir := range containers {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 		errs = append(errs, run(ctx, "runc", "--root", filepath.Dir(dir), "delete", "--force", filepath.Base(dir)))
 		cancel()
 	}
@@ -113,9 +116,9 @@ func (l Layout) removeCgroups() error {
 	return errors.Join(errs...)
 }
 
-// removeCgroup kills the members of one cgroup without children and removes it, for at most five seconds.
+// removeCgroup kills the members of one cgroup without children and removes it, for at most [killTimeout].
 func removeCgroup(dir string) error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(killTimeout)
 	for {
 		err := unix.Rmdir(dir)
 		if err == nil || errors.Is(err, unix.ENOENT) {
@@ -293,7 +296,9 @@ func (l Layout) removeResults() error {
 	for _, pattern := range patterns {
 		files, _ := filepath.Glob(pattern)
 		for _, f := range files {
-			errs = append(errs, os.Remove(f))
+			if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)

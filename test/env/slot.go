@@ -108,11 +108,13 @@ func cniBinDirs() []string {
 	return dirs
 }
 
-// acquire takes the lowest free slot whose subnet nobody on this host uses, after removing what its last owner left.
+// acquire takes the lowest free slot whose subnet nobody on this host uses, after removing what its last owner left. A slot that cannot be cleared is left to
+// whoever comes later.
 func acquire() (slot, error) {
 	if err := os.MkdirAll(base(), 0o711); err != nil {
 		return slot{}, fmt.Errorf("make the folder of environments: %w", err)
 	}
+	var errs []error
 	for n := 1; n <= maxSlot; n++ {
 		s, ok, err := tryLock(n)
 		if err != nil {
@@ -124,7 +126,8 @@ func acquire() (slot, error) {
 		layout := layoutOf(n)
 		if err := layout.remove(); err != nil {
 			s.release()
-			return slot{}, fmt.Errorf("remove what was left in slot %d: %w", n, err)
+			errs = append(errs, fmt.Errorf("remove what was left in slot %d: %w", n, err))
+			continue
 		}
 		if inUse(layout.PodCIDR) {
 			s.release()
@@ -132,7 +135,7 @@ func acquire() (slot, error) {
 		}
 		return s, nil
 	}
-	return slot{}, fmt.Errorf("all %d slots in %s are taken", maxSlot, base())
+	return slot{}, errors.Join(append(errs, fmt.Errorf("all %d slots in %s are taken", maxSlot, base()))...)
 }
 
 // Sweep removes what killed processes have left in slots that nobody holds.

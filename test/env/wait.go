@@ -36,7 +36,7 @@ func (a *Agent) WaitGone(t testing.TB, names ...string) {
 	})
 }
 
-// WaitPods waits until the condition holds for the agent's pods. It fails the test after a minute, or when the agent has ended by
+// WaitPods waits until the condition holds for the agent's pods. It fails the test after some minutes, or when the agent has ended by
 // itself, with the pods as they are.
 func (a *Agent) WaitPods(t testing.TB, what string, holds func(pods []corev1.Pod) bool) {
 	t.Helper()
@@ -58,7 +58,7 @@ func (a *Agent) WaitPods(t testing.TB, what string, holds func(pods []corev1.Pod
 	}
 }
 
-// Eventually fails the test unless the check returns nil within a minute, with what it returned last.
+// Eventually fails the test unless the check returns nil within some minutes, with what it returned last.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(podTimeout)

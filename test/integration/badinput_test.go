@@ -118,9 +118,12 @@ func badManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 		})
 	}
 	refused(t, a, filepath.Join(a.Manifests, "out.yaml"), says("leads out", "", false))
-	if got, want := metric(t, a, "berth_manifests_rejected"), fmt.Sprint(len(cases)+1); got != want {
-		t.Errorf("berth_manifests_rejected is %s, want %s", got, want)
-	}
+	env.Eventually(t, "the metric to count them", func() error {
+		if got, want := metric(t, a, "berth_manifests_rejected"), fmt.Sprint(len(cases)+1); got != want {
+			return fmt.Errorf("berth_manifests_rejected is %s, want %s", got, want)
+		}
+		return nil
+	})
 	put(t, a, "good", sleeper)
 	a.WaitReady(t, "good")
 	if story := why(t, a, "invalid"); story.Manifest == nil || !strings.Contains(story.WaitsFor, "invalid.yaml") {
@@ -245,13 +248,16 @@ func imageMissing(t *testing.T, e *env.Env, a *env.Agent) {
 	waitPod(t, a, "imageless", "backing off", waitingFor("ImagePullBackOff"))
 	waitPod(t, a, "never", "waiting", waitingFor("ErrImageNeverPull"))
 	waitEvent(t, a, "Failed", "connection refused")
-	s := why(t, a, "imageless")
-	if s.Step != "images" || s.NextRetry == nil || !strings.Contains(s.WaitsFor, absent) {
-		t.Errorf("why: step %q waits for %q, next retry %v", s.Step, s.WaitsFor, s.NextRetry)
-	}
-	if pulls := answers[api.Images](t, a, "images").Pulls; len(pulls) == 0 || pulls[0].State != "BackOff" {
-		t.Errorf("the pulls are %+v", pulls)
-	}
+	env.Eventually(t, "why and images to tell of the back-off", func() error { // between two attempts
+		s := why(t, a, "imageless")
+		if s.Step != "images" || s.NextRetry == nil || !strings.Contains(s.WaitsFor, absent) {
+			return fmt.Errorf("step %q waits for %q, next retry %v", s.Step, s.WaitsFor, s.NextRetry)
+		}
+		if pulls := answers[api.Images](t, a, "images").Pulls; len(pulls) == 0 || pulls[0].State != "BackOff" {
+			return fmt.Errorf("the pulls are %+v", pulls)
+		}
+		return nil
+	})
 	put(t, a, "beside", sleeper)
 	a.WaitReady(t, "beside")
 	if err := e.Tag(t.Context(), images.Web, absent); err != nil {
@@ -318,9 +324,12 @@ func runtimeGone(t *testing.T, e *env.Env, a *env.Agent) {
 	if out, errOut, code := a.CLI("ps"); code != 0 || !strings.Contains(out, "steady") {
 		t.Errorf("berth ps: code %d, %q, %q", code, out, errOut)
 	}
-	if out, _, _ := a.CLI("version", "-o", "json"); !strings.Contains(out, `"runtimeError": "`) {
-		t.Errorf("version says nothing of the runtime: %s", out)
-	}
+	env.Eventually(t, "version to tell of the runtime", func() error {
+		if out, _, _ := a.CLI("version", "-o", "json"); !strings.Contains(out, `"runtimeError": "`) {
+			return fmt.Errorf("it says %s", out)
+		}
+		return nil
+	})
 	// An agent that starts without a runtime waits for it.
 	a.Kill9()
 	if err := a.Start(); err != nil {

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,21 +56,25 @@ func TestBandwidth(t *testing.T) {
 // filters counts the token buckets of this host's interfaces with that many bytes a second.
 func filters(t *testing.T, rate uint64) int {
 	t.Helper()
-	links, err := netlink.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := 0
-	for _, link := range links {
-		list, err := netlink.QdiscList(link)
-		if err != nil {
-			continue // it went away
-		}
-		for _, q := range list {
+	for _, link := range whole(t, netlink.LinkList) {
+		for _, q := range whole(t, func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) }) {
 			if bucket, ok := q.(*netlink.Tbf); ok && bucket.Rate == rate {
 				n++
 			}
 		}
 	}
 	return n
+}
+
+// whole lists again while others change what is listed; what went away has nothing.
+func whole[T any](t *testing.T, list func() ([]T, error)) (items []T) {
+	t.Helper()
+	env.Eventually(t, "a list that nobody interrupts", func() (err error) {
+		if items, err = list(); errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+		return nil
+	})
+	return items
 }

@@ -26,7 +26,7 @@ func cliRun(t *testing.T, e *env.Env, a *env.Agent) {
 		if err := os.WriteFile(job, []byte(manifest("job", spec)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, binary(t, a), "run", job, "--once", "--config", filepath.Join(a.Home, "berth.yaml"), "--root-dir", root)
 		var out, errOut bytes.Buffer

@@ -47,6 +47,9 @@ containers:
 `)
 	a.WriteManifest(t, "wrong.yaml", manifest("wrong", "containers: [{name: main}]"))
 	a.WaitReady(t, "server")
+	if _, err := ask(t, "GET", podOf(t, a, "server"), "/healthz"); err != nil { // what follows wants it to listen
+		t.Fatal(err)
+	}
 	waitPod(t, a, "lines", "at its end", phase(corev1.PodSucceeded))
 	for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
 		"ps": cliPs, "describe": cliDescribe, "logs": cliLogs, "exec": cliExec, "attach": cliAttach, "port-forward": cliPortForward,
@@ -138,7 +141,12 @@ func cliLogs(t *testing.T, _ *env.Env, a *env.Agent) {
 	} else if _, err := time.Parse(time.RFC3339Nano, stamp); err != nil {
 		t.Errorf("the time before a line: %v", err)
 	}
-	prints(t, a, []string{"logs", "server", "--all-containers", "--prefix"}, "[pod/server-node/web] serving")
+	env.Eventually(t, "the server's first line", func() error {
+		if out, errOut, code := a.CLI("logs", "server", "--all-containers", "--prefix"); code != 0 || !strings.Contains(out, "[pod/server-node/web] serving") {
+			return fmt.Errorf("code %d, %q, %q", code, out, errOut)
+		}
+		return nil
+	})
 	// Following ends with the container: here it has ended already.
 	prints(t, a, []string{"logs", "-f", "lines"}, "line 10")
 	// And a log that grows is followed while it does.
@@ -263,9 +271,12 @@ func cliWhy(t *testing.T, _ *env.Env, a *env.Agent) {
 func cliManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 	prints(t, a, []string{"manifests"}, "server.yaml", "wrong.yaml", "spec.containers[0].image")
 	prints(t, a, []string{"manifests", "-o", "wide"}, "server.yaml")
-	if list := inYAML[api.ManifestList](t, a, "manifests"); len(list.Items) != 3 {
-		t.Errorf("manifests in YAML: %+v", list)
-	}
+	env.Eventually(t, "the three manifests in YAML", func() error { // others have just been removed
+		if list := inYAML[api.ManifestList](t, a, "manifests"); len(list.Items) != 3 {
+			return fmt.Errorf("they are %+v", list)
+		}
+		return nil
+	})
 }
 
 func cliValidate(t *testing.T, _ *env.Env, a *env.Agent) {

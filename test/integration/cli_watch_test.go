@@ -21,13 +21,17 @@ func cliWatch(t *testing.T, e *env.Env, a *env.Agent) {
 	objects := begin(t, a, nil, "ps", "-w", "-o", "json")
 	pods.waitOut(t, "server-node")
 	events.waitOut(t, "REASON")
-	put(t, a, "watched", sleeper)
-	a.WaitReady(t, "watched")
-	for _, want := range []string{"watched-node", "ContainerCreating", "Running"} {
+	// Its volume comes only when it was seen without: of what passes at once a watch tells the outcome.
+	put(t, a, "watched", sleeper+"    volumeMounts: [{name: late, mountPath: /late}]\nvolumes: [{name: late, configMap: {name: watched}}]\n")
+	for _, want := range []string{"watched-node", "ContainerCreating"} {
 		pods.waitOut(t, want)
 	}
+	a.WriteManifest(t, "watched-config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: watched}\n")
+	a.WaitReady(t, "watched")
+	pods.waitOut(t, "Running")
 	events.waitOut(t, "Started")
 	removed(t, e, a, "watched")
+	a.RemoveManifest(t, "watched-config.yaml")
 	pods.waitOut(t, "Deleted")
 	events.waitOut(t, "Killing")
 	objects.waitOut(t, `"type":"DELETED"`)
@@ -77,14 +81,12 @@ func cliUser(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "berth")
-	data, err := os.ReadFile(binary(t, a))
-	if err != nil {
-		t.Fatal(err)
+	// Another program writes the copy: a child that this one starts meanwhile would hold it open for writing, and then it cannot be run.
+	if out, err := exec.CommandContext(t.Context(), "install", "-m", "755", binary(t, a), program).CombinedOutput(); err != nil {
+		t.Fatalf("copy the program: %v, %s", err, out)
 	}
-	for _, step := range []error{os.WriteFile(program, data, 0o755), os.Chmod(dir, 0o777)} { //nolint:gosec // somebody else runs it
-		if step != nil {
-			t.Fatal(step)
-		}
+	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // somebody else works in it
+		t.Fatal(err)
 	}
 	root := filepath.Join(dir, "root")
 	for _, args := range [][]string{

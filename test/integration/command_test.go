@@ -38,7 +38,7 @@ func begin(t *testing.T, a *env.Agent, in io.Reader, args ...string) *command {
 	t.Helper()
 	x := &command{cmd: exec.CommandContext(t.Context(), binary(t, a), append([]string{args[0], "--socket", a.Socket}, args[1:]...)...)}
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = in, &x.out, &x.errOut
-	x.cmd.WaitDelay = time.Second
+	x.cmd.WaitDelay = time.Minute
 	if err := x.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func (x *command) interrupt(t *testing.T) {
 	if err := x.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(20*time.Second, func() {
+	late := time.AfterFunc(2*time.Minute, func() {
 		t.Errorf("%v goes on after its interrupt", x.cmd.Args[1:])
 		_ = x.cmd.Process.Kill()
 	})

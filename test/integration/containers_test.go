@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -184,8 +185,9 @@ containers:
 `)
 	p := waitPod(t, a, "crasher", "backing off", waitingFor("CrashLoopBackOff"))
 	c := statusOf(p, "main")
-	if !strings.Contains(c.State.Waiting.Message, "back-off 10s restarting failed container=main pod=crasher-node_default(") {
-		t.Errorf("the message is %q", c.State.Waiting.Message)
+	delay := 10 * time.Second << max(0, c.RestartCount-1) // the first restart is at once
+	if want := fmt.Sprintf("back-off %s restarting failed container=main pod=crasher-node_default(", delay); !strings.Contains(c.State.Waiting.Message, want) {
+		t.Errorf("after %d restarts the message is %q, want %q", c.RestartCount, c.State.Waiting.Message, want)
 	}
 	if end := c.LastTerminationState.Terminated; end == nil || end.ExitCode != 5 || c.RestartCount < 1 {
 		t.Errorf("the crashing container is %+v", c)
@@ -194,10 +196,12 @@ containers:
 		t.Errorf("the other container is %+v", fine)
 	}
 	waitEvent(t, a, "BackOff", "crasher")
-	story := why(t, a, "crasher")
-	if story.NextRetry == nil || story.WaitsFor == "" {
-		t.Errorf("why says %+v", story)
-	}
+	env.Eventually(t, "why to tell of the next attempt", func() error {
+		if story := why(t, a, "crasher"); story.NextRetry == nil || story.WaitsFor == "" {
+			return fmt.Errorf("it says %+v", story)
+		}
+		return nil
+	})
 	waitPod(t, a, "crasher", "restarted after its backoff", func(p *corev1.Pod) error {
 		if n := statusOf(p, "main").RestartCount; n <= c.RestartCount {
 			return fmt.Errorf("%d restarts", n)

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -122,9 +123,12 @@ func csiDriverComesLate(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	const want = "driver name " + csiName + " not found in the list of registered CSI drivers"
 	waitEvent(t, a, "FailedMount", `MountVolume.SetUp failed for volume "v" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: `+want)
 	waitPod(t, a, "late-csi", "waiting", waitingFor("ContainerCreating"))
-	if story := fmt.Sprintf("%+v", why(t, a, "late-csi")); !strings.Contains(story, want) {
-		t.Errorf("why says %s", story)
-	}
+	env.Eventually(t, "why to say so", func() error {
+		if story := fmt.Sprintf("%+v", why(t, a, "late-csi")); !strings.Contains(story, want) {
+			return errors.New(story)
+		}
+		return nil
+	})
 	d.start(t)
 	a.WaitReady(t, "late-csi")
 	removed(t, e, a, "late-csi")
@@ -136,13 +140,22 @@ func csiInlineVolume(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	a.WaitReady(t, "inline-csi")
 	seen(t, a, "inline-csi", "main", "cat /v/greeting", "hello", "cat /v/csi.storage.k8s.io_pod.name", "inline-csi-"+env.NodeName,
 		"cat /v/csi.storage.k8s.io_ephemeral", "true", "stat -c %g /v/greeting", "4321")
-	calls, err := csidriver.Calls(d.dir)
-	if err != nil || !strings.Contains(string(calls[len(calls)-1].Request), `"secrets":{"user":"berth"}`) && !strings.Contains(fmt.Sprint(calls), "berth") {
-		t.Errorf("the driver was not told the secret: %v", err)
-	}
-	if err != nil || !strings.Contains(string(calls[len(calls)-1].Request), `ext3`) {
-		t.Errorf("the driver was not told the fsType, but %s, %v", calls[len(calls)-1].Request, err)
-	}
+	env.Eventually(t, "the driver to be told the secret and the fsType", func() error {
+		calls, err := csidriver.Calls(d.dir)
+		if err != nil {
+			return err
+		}
+		calls = slices.DeleteFunc(calls, func(c csidriver.Call) bool { return c.Method != "NodePublishVolume" })
+		if len(calls) == 0 {
+			return errors.New("it was told nothing")
+		}
+		var told struct{ Secrets map[string]string }
+		last := calls[len(calls)-1].Request
+		if err := json.Unmarshal(last, &told); err != nil || told.Secrets["user"] != "berth" || !strings.Contains(string(last), "ext3") {
+			return fmt.Errorf("it was told %s, %w", last, err)
+		}
+		return nil
+	})
 	if err := a.Restart(); err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func TestFrozenRuntime(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
-	put(t, a, "probed", sleeper+"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 1, timeoutSeconds: 1, failureThreshold: 2}\n")
+	put(t, a, "probed", sleeper+"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 2}\n")
 	put(t, a, "leaving", sleeper)
 	a.WaitReady(t, "probed", "leaving")
 	before := running(podOf(t, a, "probed"))
@@ -125,7 +125,7 @@ func TestFrozenRuntime(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(8 * time.Second) // several probes' worth: this is what the test is about
+	time.Sleep(15 * time.Second) // several probes' worth: this is what the test is about
 	if out, errOut, code := a.CLI("ps"); code != 0 || !strings.Contains(out, "probed") {
 		t.Errorf("berth ps: code %d, %q, %q", code, out, errOut)
 	}

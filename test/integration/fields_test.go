@@ -159,6 +159,9 @@ func action(scheme, port, path string) string {
 	return fmt.Sprintf("{scheme: %s, host: 127.0.0.1, port: %s, path: %s, httpHeaders: [{name: Host, value: virtual.test}, {name: X-Who, value: berth}]}", scheme, port, path)
 }
 
+// patient is what a probe has whose failures are none of the container's, on a busy machine.
+const patient = "timeoutSeconds: 30, failureThreshold: 100"
+
 // probesOfAllKinds: each action with all that it can be told, as each kind of probe.
 func probesOfAllKinds(t *testing.T, e *env.Env, a *env.Agent) {
 	v, plain, secure := servers(t)
@@ -168,26 +171,26 @@ containers:
   - name: web
     image: berth.local/web:v1
     ports: [{name: web, containerPort: 8080, protocol: TCP}]
-    startupProbe: {exec: {command: [/testapp, cat, /www/index.html]}, periodSeconds: 1, timeoutSeconds: 2}
-    readinessProbe: {httpGet: {path: /readyz, port: web}, periodSeconds: 1, successThreshold: 2}
-    livenessProbe: {tcpSocket: {port: web}, periodSeconds: 1, initialDelaySeconds: 1}
+    startupProbe: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/healthz"]}, periodSeconds: 1, %[4]s}
+    readinessProbe: {httpGet: {path: /readyz, port: web}, periodSeconds: 1, successThreshold: 2, timeoutSeconds: 30}
+    livenessProbe: {tcpSocket: {port: web}, periodSeconds: 1, initialDelaySeconds: 1, %[4]s}
   - name: visitor
     image: berth.local/web:v1
     args: [sleep]
-    startupProbe: {httpGet: %s, periodSeconds: 1}
-    readinessProbe: {httpGet: %s, periodSeconds: 1}
-    livenessProbe: {tcpSocket: {host: 127.0.0.1, port: %s}, periodSeconds: 1}
+    startupProbe: {httpGet: %[1]s, periodSeconds: 1, %[4]s}
+    readinessProbe: {httpGet: %[2]s, periodSeconds: 1, timeoutSeconds: 30}
+    livenessProbe: {tcpSocket: {host: 127.0.0.1, port: %[3]s}, periodSeconds: 1, %[4]s}
   - name: grpc
     image: berth.local/web:v1
     args: [grpc]
-    startupProbe: {grpc: {port: 9090, service: known}, periodSeconds: 1}
-    readinessProbe: {grpc: {port: 9090, service: known}, periodSeconds: 1}
-    livenessProbe: {grpc: {port: 9090}, periodSeconds: 1, failureThreshold: 2}
+    startupProbe: {grpc: {port: 9090, service: known}, periodSeconds: 1, %[4]s}
+    readinessProbe: {grpc: {port: 9090, service: known}, periodSeconds: 1, timeoutSeconds: 30}
+    livenessProbe: {grpc: {port: 9090}, periodSeconds: 1, %[4]s}
   - name: unknown
     image: berth.local/web:v1
     args: [grpc, "--listen=:9091"]
-    readinessProbe: {grpc: {port: 9091, service: unknown}, periodSeconds: 1}
-`, action("HTTP", plain, "/start"), action("HTTPS", secure, "/ready"), plain))
+    readinessProbe: {grpc: {port: 9091, service: unknown}, periodSeconds: 1, timeoutSeconds: 30}
+`, action("HTTP", plain, "/start"), action("HTTPS", secure, "/ready"), plain, patient))
 	waitPod(t, a, "probed", "ready but for one container", func(p *corev1.Pod) error {
 		for name, want := range map[string]bool{"web": true, "visitor": true, "grpc": true, "unknown": false} {
 			if s := statusOf(p, name); s.Ready != want || s.State.Running == nil {
@@ -211,7 +214,7 @@ containers:
 func hooksOfAllKinds(t *testing.T, e *env.Env, a *env.Agent) {
 	v, plain, secure := servers(t)
 	put(t, a, "hooked", fmt.Sprintf(`
-terminationGracePeriodSeconds: 5
+terminationGracePeriodSeconds: 60
 containers:
   - name: http
     image: berth.local/web:v1
@@ -238,21 +241,21 @@ containers:
 func sidecarIsProbed(t *testing.T, e *env.Env, a *env.Agent) {
 	v, plain, secure := servers(t)
 	put(t, a, "aside", fmt.Sprintf(`
-terminationGracePeriodSeconds: 2
+terminationGracePeriodSeconds: 60
 initContainers:
   - name: side
     image: berth.local/web:v1
     restartPolicy: Always
     ports: [{name: web, containerPort: 8080}]
-    lifecycle: {postStart: {httpGet: %s}, preStop: {httpGet: %s}}
-    startupProbe: {httpGet: {path: /healthz, port: web}, periodSeconds: 1}
-    readinessProbe: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/readyz"]}, periodSeconds: 1}
-    livenessProbe: {tcpSocket: {port: web}, periodSeconds: 1}
+    lifecycle: {postStart: {httpGet: %[1]s}, preStop: {httpGet: %[2]s}}
+    startupProbe: {httpGet: {path: /healthz, port: web}, periodSeconds: 1, %[3]s}
+    readinessProbe: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/readyz"]}, periodSeconds: 1, timeoutSeconds: 30}
+    livenessProbe: {tcpSocket: {port: web}, periodSeconds: 1, %[3]s}
 containers:
   - name: main
     image: berth.local/web:v1
     args: [sleep]
-`, action("HTTP", plain, "/side-start"), action("HTTPS", secure, "/side-end")))
+`, action("HTTP", plain, "/side-start"), action("HTTPS", secure, "/side-end"), patient))
 	a.WaitReady(t, "aside")
 	v.check(t, "/side-start", false)
 	p := podOf(t, a, "aside")

@@ -29,7 +29,7 @@ func TestRunInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for after := 20 * time.Millisecond; after < 400*time.Millisecond; after += 40 * time.Millisecond {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		cmd := exec.CommandContext(ctx, binary(t, a), "run", pod, "--config", filepath.Join(a.Home, "berth.yaml"), "--root-dir", root)
 		var errOut bytes.Buffer
 		cmd.Stderr = &errOut

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,7 +115,7 @@ terminationGracePeriodSeconds: 30
 containers:
   - name: main
     image: berth.local/busybox:v1
-    command: [sh, -c, 'echo start-%[1]s >> /trace/log; trap "echo term-%[1]s >> /trace/log; sleep 1; echo end-%[1]s >> /trace/log; exit 0" TERM; while true; do sleep 1 & wait $!; done']
+    command: [sh, -c, 'trap "echo term-%[1]s >> /trace/log; sleep 1; echo end-%[1]s >> /trace/log; exit 0" TERM; echo start-%[1]s >> /trace/log; while true; do sleep 1 & wait $!; done']
     lifecycle:
       preStop:
         exec:
@@ -180,7 +182,7 @@ func editReplaces(t *testing.T, e *env.Env, a *env.Agent) {
 // deleteKeepsGrace: a pod that will not end has its whole grace and is killed then.
 func deleteKeepsGrace(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "stubborn", `
-terminationGracePeriodSeconds: 3
+terminationGracePeriodSeconds: 20
 containers:
   - name: main
     image: berth.local/web:v1
@@ -191,6 +193,9 @@ containers:
 `)
 	a.WaitReady(t, "stubborn")
 	p := podOf(t, a, "stubborn")
+	for _, name := range []string{"main", "gentle"} {
+		heeds(t, a, "stubborn", name)
+	}
 	a.RemoveManifest(t, "stubborn.yaml")
 	// The gentle container's end is seen while the other one still has its grace.
 	half := waitPod(t, a, "stubborn", "half ended", func(p *corev1.Pod) error {
@@ -207,6 +212,20 @@ containers:
 	}
 	a.WaitGone(t, "stubborn")
 	nothingLeft(t, func() []string { return e.LeaksOf(string(p.UID)) })
+}
+
+// heeds waits until the testapp of a container has its signals come to it: before, SIGTERM does nothing to the first process of a container.
+func heeds(t *testing.T, a *env.Agent, pod, container string) {
+	t.Helper()
+	env.Eventually(t, container+" to heed signals", func() error {
+		for line := range strings.Lines(inside(t, a, pod, container, "/testapp", "cat", "/proc/1/status")) {
+			digits, ok := strings.CutPrefix(line, "SigCgt:")
+			if caught, err := strconv.ParseUint(strings.TrimSpace(digits), 16, 64); ok && err == nil && caught&(1<<(syscall.SIGTERM-1)) != 0 {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
 }
 
 // finishedStayFinished: pods that ran to their end are not started again, whatever happens to the agent, and go entirely.

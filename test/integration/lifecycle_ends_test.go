@@ -16,7 +16,7 @@ import (
 
 // deadlineEnds: a pod that is active for longer than it may be fails, and its containers get their grace.
 func deadlineEnds(t *testing.T, e *env.Env, a *env.Agent) {
-	log := traced(t, a, "bounded", "terminationGracePeriodSeconds: 10\nactiveDeadlineSeconds: 4\ncontainers:\n", noting("main", untilTold))
+	log := traced(t, a, "bounded", "terminationGracePeriodSeconds: 10\nactiveDeadlineSeconds: 20\ncontainers:\n", noting("main", untilTold))
 	waitTrace(t, log, "main")
 	p := waitPod(t, a, "bounded", "over", phase(corev1.PodFailed))
 	if p.Status.Reason != "DeadlineExceeded" || p.Status.Message != "Pod was active on the node longer than the specified deadline" {
@@ -30,7 +30,7 @@ func deadlineEnds(t *testing.T, e *env.Env, a *env.Agent) {
 // probeKillsForGood: a container that its liveness probe had killed starts again under OnFailure, though it ended with exit code 0.
 func probeKillsForGood(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "alive-again", "terminationGracePeriodSeconds: 10\nrestartPolicy: OnFailure\ncontainers:\n",
-		noting("main", untilTold, "livenessProbe: {exec: {command: [sh, -c, '[ $(grep -c main-term /trace/log) -ge 1 ]']}, periodSeconds: 1, failureThreshold: 2}"))
+		noting("main", untilTold, "livenessProbe: {exec: {command: [sh, -c, '! grep -qx main /trace/log || grep -q main-term /trace/log']}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 2}"))
 	p := waitPod(t, a, "alive-again", "restarted and running", func(p *corev1.Pod) error {
 		if statusOf(p, "main").State.Running == nil {
 			return fmt.Errorf("main does not run")
@@ -47,8 +47,8 @@ func probeKillsForGood(t *testing.T, e *env.Env, a *env.Agent) {
 // probeHasItsGrace: the probe's own terminationGracePeriodSeconds counts, and not the pod's, which is longer than the test.
 func probeHasItsGrace(t *testing.T, e *env.Env, a *env.Agent) {
 	_ = traced(t, a, "stuck", "terminationGracePeriodSeconds: 3600\ncontainers:\n",
-		noting("main", `trap "" TERM; [ $(grep -c main /trace/log) -ge 2 ] && exec sleep 0.1; while true; do sleep 1; done`,
-			"livenessProbe: {exec: {command: [sh, -c, '[ $(grep -c main /trace/log) -ge 2 ]']}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 1}"))
+		noting("main", `trap "" TERM; `+noteStart+`[ $(grep -c main /trace/log) -ge 2 ] && exec sleep 0.1; while true; do sleep 1; done`,
+			"livenessProbe: {exec: {command: [sh, -c, '[ $(grep -c main /trace/log) -ge 2 ]']}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1, terminationGracePeriodSeconds: 1}"))
 	p := waitPod(t, a, "stuck", "restarted", restarted("main", 1))
 	if end := statusOf(p, "main").LastTerminationState.Terminated; end == nil || end.ExitCode != 137 && end.ExitCode != 0 {
 		t.Errorf("main ended with %+v", end)
@@ -59,8 +59,8 @@ func probeHasItsGrace(t *testing.T, e *env.Env, a *env.Agent) {
 // postStartFirst: while a container's postStart hook runs, it is not probed and counts as not started, and what is behind it waits.
 func postStartFirst(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "hooked", "terminationGracePeriodSeconds: 5\ncontainers:\n",
-		noting("main", untilTold, "lifecycle: {postStart: {exec: {command: [sh, -c, 'echo hook >> /trace/log; while [ ! -e /trace/go ]; do sleep 0.2; done; echo hooked >> /trace/log']}}}",
-			"livenessProbe: {exec: {command: [sh, -c, 'echo probe >> /trace/log']}, periodSeconds: 1}"),
+		noting("main", untilTold, "lifecycle: {postStart: {exec: {command: [sh, -c, 'until grep -qx main /trace/log; do sleep 0.2; done; echo hook >> /trace/log; while [ ! -e /trace/go ]; do sleep 0.2; done; echo hooked >> /trace/log']}}}",
+			"livenessProbe: {exec: {command: [sh, -c, 'echo probe >> /trace/log']}, periodSeconds: 1, timeoutSeconds: 30}"),
 		noting("next", untilTold))
 	waitTrace(t, log, "hook")
 	p := waitPod(t, a, "hooked", "told of with its container", func(p *corev1.Pod) error {
@@ -85,7 +85,7 @@ func postStartFirst(t *testing.T, e *env.Env, a *env.Agent) {
 // signalled is a pod that ends by the signal USR1 only.
 func signalled(t *testing.T, a *env.Agent) (log string) {
 	return traced(t, a, "signalled", "terminationGracePeriodSeconds: 5\nos: {name: linux}\ncontainers:\n",
-		noting("main", `trap "echo term >> /trace/log" TERM; trap "echo usr1 >> /trace/log; exit 0" USR1; while true; do sleep 1 & wait $!; done`, "lifecycle: {stopSignal: SIGUSR1}"))
+		noting("main", `trap "echo term >> /trace/log" TERM; trap "echo usr1 >> /trace/log; exit 0" USR1; `+noteStart+`while true; do sleep 1 & wait $!; done`, "lifecycle: {stopSignal: SIGUSR1}"))
 }
 
 // signalStops: a container is stopped by the signal that its spec names, and its status says so.

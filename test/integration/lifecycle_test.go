@@ -56,12 +56,19 @@ func TestLifecycleOnDebian(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// untilTold is a script that runs until it is told to end, and notes that it was; NAME is replaced.
-const untilTold = `trap "echo NAME-term >> /trace/log; exit 0" TERM; while true; do sleep 1 & wait $!; done`
+// noteStart is the script that notes that the container has started. Where a signal counts, its trap is set before: the first process of a container does not get
+// signals that it has no trap for.
+const noteStart = `echo NAME >> /trace/log; `
 
-// noting returns a container that notes its name in the file log of the volume trace when it starts, and then runs a script.
+// untilTold is a script that notes its start, runs until it is told to end, and notes that it was; NAME is replaced.
+const untilTold = `trap "echo NAME-term >> /trace/log; exit 0" TERM; ` + noteStart + `while true; do sleep 1 & wait $!; done`
+
+// noting returns a container that notes its name in the file log of the volume trace when it starts, before its script if the script does not do so.
 func noting(name, script string, fields ...string) string {
-	script = strings.ReplaceAll("echo NAME >> /trace/log; "+script, "NAME", name)
+	if !strings.Contains(script, noteStart) {
+		script = noteStart + script
+	}
+	script = strings.ReplaceAll(script, "NAME", name)
 	return fmt.Sprintf("  - name: %s\n    image: berth.local/busybox:v1\n    command: [sh, -c, '%s']\n    volumeMounts: [{name: trace, mountPath: /trace}]\n    %s\n",
 		name, script, strings.Join(fields, "\n    "))
 }
@@ -88,18 +95,21 @@ func waitTrace(t *testing.T, log string, notes ...string) {
 	})
 }
 
-// inOrder checks that the notes were made one after the other, whatever came between.
+// inOrder checks that the notes were made one after the other, whatever came between; the last ones may still be to come.
 func inOrder(t *testing.T, log string, notes ...string) {
 	t.Helper()
-	rest := lines(log)
-	for _, note := range notes {
-		at := slices.Index(rest, note)
-		if at < 0 {
-			t.Errorf("the notes are %q, want among them %q in this order", lines(log), notes)
-			return
+	env.Eventually(t, fmt.Sprintf("the notes %q in this order", notes), func() error {
+		have := lines(log)
+		rest := have
+		for _, note := range notes {
+			at := slices.Index(rest, note)
+			if at < 0 {
+				return fmt.Errorf("they are %q", have)
+			}
+			rest = rest[at+1:]
 		}
-		rest = rest[at+1:]
-	}
+		return nil
+	})
 }
 
 // count returns how often a note was made.
@@ -128,27 +138,28 @@ func sidecarsInOrder(t *testing.T, e *env.Env, a *env.Agent) {
 	hook := func(name string) string {
 		return "lifecycle: {preStop: {exec: {command: [sh, -c, 'echo " + name + "-hook >> /trace/log']}}}"
 	}
+	hasNoted := func(name string) string {
+		return "startupProbe: {exec: {command: [grep, -qx, " + name + ", /trace/log]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 100}"
+	}
 	log := traced(t, a, "sidecars", "terminationGracePeriodSeconds: 30\ninitContainers:\n",
 		noting("first", "true"),
-		noting("proxy", "sleep 2; echo proxy-up >> /trace/log; touch /tmp/up; "+untilTold, "restartPolicy: Always", hook("proxy"),
-			"startupProbe: {exec: {command: [test, -e, /tmp/up]}, periodSeconds: 1, failureThreshold: 60}"),
+		noting("proxy", strings.Replace(untilTold, noteStart, noteStart+"sleep 2; echo proxy-up >> /trace/log; ", 1), "restartPolicy: Always", hook("proxy"), hasNoted("proxy-up")),
 		noting("second", "true"),
-		noting("shipper", untilTold, "restartPolicy: Always", hook("shipper")),
+		noting("shipper", untilTold, "restartPolicy: Always", hook("shipper"), hasNoted("shipper")),
 		"containers:\n",
-		noting("main", `trap "echo main-term >> /trace/log; sleep 3; echo main-end >> /trace/log; exit 0" TERM; while true; do sleep 1 & wait $!; done`))
+		// Its end waits for the sidecars' hooks: if they came only then, it would have to be killed.
+		noting("main", `trap "echo main-term >> /trace/log; until grep -q proxy-hook /trace/log && grep -q shipper-hook /trace/log; do sleep 0.2; done; echo main-end >> /trace/log; exit 0" TERM; `+
+			noteStart+`while true; do sleep 1 & wait $!; done`))
 	a.WaitReady(t, "sidecars")
-	waitTrace(t, log, "main")
 	inOrder(t, log, "first", "proxy", "proxy-up", "second", "shipper", "main")
 	removed(t, e, a, "sidecars")
 	inOrder(t, log, "main-term", "main-end", "shipper-term", "proxy-term")
-	inOrder(t, log, "proxy-hook", "main-end")
-	inOrder(t, log, "shipper-hook", "main-end")
 }
 
 // jobEndsSidecars: a pod whose main containers have ended for good is over, whatever its sidecars do.
 func jobEndsSidecars(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "job", "terminationGracePeriodSeconds: 10\nrestartPolicy: OnFailure\ninitContainers:\n", noting("proxy", untilTold, "restartPolicy: Always"),
-		"containers:\n", noting("main", "[ $(grep -c main /trace/log) -ge 2 ]"))
+		"containers:\n", noting("main", "until grep -qx proxy /trace/log; do sleep 0.2; done; "+noteStart+"[ $(grep -c main /trace/log) -ge 2 ]"))
 	p := waitPod(t, a, "job", "over", phase(corev1.PodSucceeded))
 	inOrder(t, log, "proxy", "main", "main", "proxy-term")
 	if c := statusOf(p, "main"); c.RestartCount != 1 {
@@ -208,8 +219,8 @@ func restartsAll(t *testing.T, e *env.Env, a *env.Agent) {
 		}
 		return nil
 	})
-	waitTrace(t, log, "other")
 	for _, name := range []string{"setup", "proxy", "main", "other"} {
+		inOrder(t, log, name, name)
 		if n := count(log, name); n != 2 {
 			t.Errorf("%s started %d times: %q", name, n, lines(log))
 		}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,16 +153,23 @@ func inside(t *testing.T, a *env.Agent, name, container string, command ...strin
 	return out
 }
 
-// ask sends a request to a server on a pod's address and returns the answer's body.
+// ask sends a request to a server on a pod's address and returns the answer's body. A pod that is ready may not listen yet.
 func ask(t *testing.T, method string, p *corev1.Pod, path string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	if p.Status.PodIP == "" {
+		return "", errors.New("the pod has no address")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.Status.PodIP+":8080"+path, nil)
 	if err != nil {
 		return "", err
 	}
 	resp, err := http.DefaultClient.Do(req)
+	for errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+		resp, err = http.DefaultClient.Do(req)
+	}
 	if err != nil {
 		return "", err
 	}

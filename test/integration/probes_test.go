@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/test/env"
 )
 
@@ -19,9 +20,15 @@ terminationGracePeriodSeconds: 2
 containers:
   - name: main
     image: berth.local/web:v1
+    startupProbe:
+      httpGet: {path: /readyz, port: 8080}
+      periodSeconds: 1
+      timeoutSeconds: 30
+      failureThreshold: 100
     livenessProbe:
       httpGet: {path: /healthz, port: 8080}
       periodSeconds: 1
+      timeoutSeconds: 30
       failureThreshold: 2
   - name: other
     image: berth.local/web:v1
@@ -60,10 +67,13 @@ containers:
     readinessProbe:
       httpGet: {path: /readyz, port: 8080}
       periodSeconds: 1
+      timeoutSeconds: 30
       failureThreshold: 1
     livenessProbe:
       tcpSocket: {port: 8080}
       periodSeconds: 1
+      timeoutSeconds: 30
+      failureThreshold: 100
       initialDelaySeconds: 1
 `)
 	p := waitPod(t, a, "readying", "running with an address", func(p *corev1.Pod) error {
@@ -98,26 +108,37 @@ terminationGracePeriodSeconds: 2
 containers:
   - name: main
     image: berth.local/web:v1
-    args: [serve, --start-delay=4s]
+    args: [sleep]
     startupProbe:
-      httpGet: {path: /healthz, port: 8080}
+      exec: {command: [/testapp, cat, /www/up]}
       periodSeconds: 1
-      failureThreshold: 60
+      timeoutSeconds: 30
+      failureThreshold: 1000
     livenessProbe:
-      httpGet: {path: /healthz, port: 8080}
+      exec: {command: [/testapp, cat, /www/up]}
       periodSeconds: 1
+      timeoutSeconds: 30
       failureThreshold: 1
 `)
 	waitPod(t, a, "slow", "starting", func(p *corev1.Pod) error {
 		c := statusOf(p, "main")
-		if env.Ready(p) {
-			t.Fatal("it was ready before it listened")
-		}
 		if c.State.Running == nil || c.Started == nil || *c.Started {
 			return errors.New("not running, or started already")
 		}
 		return nil
 	})
+	env.Eventually(t, "some failures of the startup probe", func() error {
+		for _, ev := range answers[api.EventList](t, a, "events").Items {
+			if ev.Reason == "Unhealthy" && ev.InvolvedObject.Name == "slow-"+env.NodeName && ev.Count >= 4 {
+				return nil
+			}
+		}
+		return errors.New("they are fewer")
+	})
+	if p := podOf(t, a, "slow"); env.Ready(p) || statusOf(p, "main").RestartCount != 0 {
+		t.Errorf("before its start it is %s", env.Describe([]corev1.Pod{*p}))
+	}
+	inside(t, a, "slow", "main", "/testapp", "write", "/www/up", "yes")
 	a.WaitReady(t, "slow")
 	if c := statusOf(podOf(t, a, "slow"), "main"); c.Started == nil || !*c.Started || c.RestartCount != 0 {
 		t.Errorf("the ready container is %+v", c)

@@ -28,7 +28,7 @@ func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "timed", "terminationGracePeriodSeconds: 1\ncontainers:\n"+
 		shell("main", mount,
 			"readinessProbe: "+noted("ready", "true", "initialDelaySeconds: 3, periodSeconds: 2, successThreshold: 3, timeoutSeconds: 30"),
-			"livenessProbe: "+noted("alive", "test ! -e /noted/dead", "periodSeconds: 1, failureThreshold: 4, timeoutSeconds: 30"))+
+			"livenessProbe: "+noted("alive", "test ! -e /dead || { date +%s >>/noted/failed; false; }", "periodSeconds: 1, failureThreshold: 4, timeoutSeconds: 30"))+
 		shell("hangs", mount, "readinessProbe: "+noted("hangs", "sleep 30", "timeoutSeconds: 1, periodSeconds: 2"))+volume)
 	p := waitPod(t, a, "timed", "ready in one container", func(p *corev1.Pod) error {
 		if !statusOf(p, "main").Ready {
@@ -51,16 +51,15 @@ func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
 		}
 	}
 	waitEvent(t, a, "Unhealthy", "timed out after 1s")
-	inside(t, a, "timed", "main", "sh", "-c", "rm /noted/alive; touch /noted/dead")
+	inside(t, a, "timed", "main", "touch", "/dead") // which goes with the container
 	restarted := waitPod(t, a, "timed", "restarted by its probe", func(p *corev1.Pod) error {
 		if n := statusOf(p, "main").RestartCount; n != 1 {
 			return fmt.Errorf("%d restarts", n)
 		}
 		return nil
 	})
-	inside(t, a, "timed", "main", "rm", "-f", "/noted/dead")
 	ended := statusOf(restarted, "main").LastTerminationState.Terminated.FinishedAt.Unix()
-	failed := slices.DeleteFunc(secondsIn(t, a, "timed", "alive"), func(at int64) bool { return at > ended })
+	failed := slices.DeleteFunc(secondsIn(t, a, "timed", "failed"), func(at int64) bool { return at > ended })
 	if len(failed) < 4 {
 		t.Errorf("it was ended at %d after failures at %v, want 4", ended, failed)
 	}

@@ -56,9 +56,12 @@ func TestPullProgress(t *testing.T) {
 				}
 				return nil
 			})
-			if a, b := progress(), progress(); a.Activity != b.Activity {
-				t.Errorf("activity while nothing comes: %d, then %d", a.Activity, b.Activity)
-			}
+			env.Eventually(t, "no activity while nothing comes", func() error {
+				if a, b := progress(), progress(); a.Activity != b.Activity {
+					return fmt.Errorf("it is %d, then %d", a.Activity, b.Activity)
+				}
+				return nil
+			})
 			cancel()
 			if err := <-ended; err == nil {
 				t.Error("the cancelled pull succeeded")

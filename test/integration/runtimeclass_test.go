@@ -4,6 +4,7 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,9 +28,12 @@ func cgroupHas(t *testing.T, e *env.Env, p *corev1.Pod, container string, want m
 	}
 	for name, value := range want {
 		controller, file := filepath.Split(name)
-		if got := lines(filepath.Join(podCgroup(e, controller, p), below, file)); len(got) != 1 || got[0] != value {
-			t.Errorf("%s of %s %s is %q, want %s", name, p.Name, container, got, value)
-		}
+		env.Eventually(t, fmt.Sprintf("%s of %s %s to be %s", name, p.Name, container, value), func() error {
+			if got := lines(filepath.Join(podCgroup(e, controller, p), below, file)); len(got) != 1 || got[0] != value {
+				return fmt.Errorf("it is %q", got)
+			}
+			return nil
+		})
 	}
 }
 
@@ -54,9 +58,12 @@ containers:
 `)
 	waitEvent(t, a, "FailedCreatePodSandBox", `RuntimeClass "second" not found`)
 	waitPod(t, a, "second", "waiting", phase(corev1.PodPending))
-	if story := why(t, a, "second"); !strings.Contains(story.WaitsFor, `RuntimeClass "second" not found`) {
-		t.Errorf("why says that it waits for %q", story.WaitsFor)
-	}
+	env.Eventually(t, "why to say what it waits for", func() error {
+		if story := why(t, a, "second"); !strings.Contains(story.WaitsFor, `RuntimeClass "second" not found`) {
+			return fmt.Errorf("it is %q", story.WaitsFor)
+		}
+		return nil
+	})
 	a.WriteManifest(t, "classes.yaml", class+"second}\nhandler: "+env.SecondHandler+"\noverhead: {podFixed: {cpu: 50m, memory: 16Mi}}\n"+
 		"scheduling: {nodeSelector: {kubernetes.io/os: linux}}\n---\n"+class+"unknown}\nhandler: unheard-of\n")
 	a.WaitReady(t, "second")

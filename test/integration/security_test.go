@@ -136,8 +136,15 @@ func checkProcess(t *testing.T, a *env.Agent, pod string, c held) {
 // processOf returns what the kernel says of a container's first process: effective user and group, all groups, capabilities as numbers, and the like.
 func processOf(t *testing.T, a *env.Agent, pod, container string) map[string]string {
 	t.Helper()
+	var text string
+	env.Eventually(t, container+" to be the program that it is to run", func() error { // runc starts it at last, and tells that it runs a moment before
+		if text = inside(t, a, pod, container, "cat", "/proc/1/status"); strings.HasPrefix(text, "Name:\trunc") {
+			return errors.New("it is runc")
+		}
+		return nil
+	})
 	out := map[string]string{}
-	for line := range strings.Lines(inside(t, a, pod, container, "cat", "/proc/1/status")) {
+	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
 		fields := strings.Fields(value)
 		switch {

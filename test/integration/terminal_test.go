@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,20 +23,31 @@ func cliTerminal(t *testing.T, _ *env.Env, a *env.Agent) {
 	if err := term.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	term.Type(t, "tty && echo si''ze $(stty size)\n")
+	term.Type(t, "tty\n")
 	term.WaitFor(t, "/dev/pts/")
-	term.WaitFor(t, "size 24 80")
+	hasSize := func(size string) {
+		t.Helper()
+		env.Eventually(t, "the size "+size, func() error { // which comes after the shell
+			answers := strings.Count(term.Shown(), "size ")
+			term.Type(t, "echo si''ze $(stty size)\n")
+			env.Eventually(t, "an answer", func() error {
+				if strings.Count(term.Shown(), "size ") == answers {
+					return errors.New("there is none")
+				}
+				return nil
+			})
+			if !strings.Contains(term.Shown(), "size "+size) {
+				return fmt.Errorf("it shows %q", term.Shown())
+			}
+			return nil
+		})
+	}
+	hasSize("24 80")
 	if term.Settings(t).Lflag&unix.ECHO != 0 {
 		t.Error("the local terminal echoes, too")
 	}
 	term.Resize(t, 100, 40)
-	env.Eventually(t, "the new size", func() error {
-		term.Type(t, "echo si''ze $(stty size)\n")
-		if !strings.Contains(term.Shown(), "size 40 100") {
-			return fmt.Errorf("it shows %q", term.Shown())
-		}
-		return nil
-	})
+	hasSize("40 100")
 	term.Type(t, "echo sle''eps; sleep 1000; echo wo''ken $?\n")
 	term.WaitFor(t, "sleeps")
 	env.Eventually(t, "the sleep to be in the foreground", func() error { // before it is, Ctrl-C is the shell's
