@@ -131,3 +131,18 @@ func TestReportTellsWhy(t *testing.T) {
 		t.Errorf("the end of the output:\n%s", tail)
 	}
 }
+
+// TestTimeOver: the end of its time is no failure of a fuzz target, whatever "go test" calls it; an input that fails is.
+func TestTimeOver(t *testing.T) {
+	const over = "fuzz: elapsed: 2s, execs: 100 (50/sec)\n--- FAIL: FuzzX (2.06s)\n    context deadline exceeded\nFAIL\nexit status 1\n"
+	for out, want := range map[string]bool{
+		over: true,
+		"--- FAIL: FuzzX (0.50s)\n    --- FAIL: FuzzX (0.00s)\n        x_test.go:7: context deadline exceeded\n    \n    Failing input written to testdata/fuzz/FuzzX/1\n": false,
+		"--- FAIL: FuzzX (2.06s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzX/1\n":                                                     false,
+		"ok  	p	2.1s\n": false,
+	} {
+		if got := timeOver([]byte(out)); got != want {
+			t.Errorf("%t, want %t, of %q", got, want, out)
+		}
+	}
+}
