@@ -205,9 +205,11 @@ func TestBadRegistries(t *testing.T) {
 			}
 			for _, repository := range slices.Sorted(maps.Keys(says)) {
 				p := waitPod(t, a, repository, "backing off", func(p *corev1.Pod) error {
-					if s := statusOf(p, "main").State.Waiting; s == nil || s.Reason != "ImagePullBackOff" && s.Reason != "ErrImagePull" {
+					s := statusOf(p, "main").State.Waiting
+					if s == nil || s.Reason != "ImagePullBackOff" && s.Reason != "ErrImagePull" {
 						return fmt.Errorf("it is %+v", statusOf(p, "main").State)
-					} else if !strings.Contains(s.Message, says[repository]) { // a busy machine may make a pull stall before it gets its answer
+					}
+					if !strings.Contains(s.Message, says[repository]) { // on a busy machine a pull may stall before it gets its answer
 						return fmt.Errorf("it says %.500s, want %s", s.Message, says[repository])
 					}
 					return nil

@@ -55,7 +55,7 @@ func usable(ctx context.Context, endpoint string) error {
 		return fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	status, err := runtimeapi.NewRuntimeServiceClient(conn).Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
