@@ -287,6 +287,7 @@ func networkBroken(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 	defer write(string(good))
 	write(strings.Replace(string(good), `"type": "bridge"`, `"type": "no-such-plugin"`, 1))
+	networkHas(t, e, "no-such-plugin", true)
 	put(t, a, "netless", sleeper)
 	waitEvent(t, a, "FailedCreatePodSandBox", "netless")
 	env.Eventually(t, "why about the network", func() error {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/test/env"
 )
@@ -35,6 +36,7 @@ func TestBandwidth(t *testing.T) {
 	if err := os.WriteFile(confs[0], []byte(shaped), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	networkHas(t, e, `"bandwidth"`, true)
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WriteManifest(t, "shaped.yaml", strings.Replace(manifest("shaped", sleeper), "metadata:\n",
 		"metadata:\n  annotations: {kubernetes.io/ingress-bandwidth: 7M, kubernetes.io/egress-bandwidth: 13M}\n", 1))
@@ -48,6 +50,22 @@ func TestBandwidth(t *testing.T) {
 	env.Eventually(t, "no filters", func() error {
 		if n := filters(t, 7_000_000/8) + filters(t, 13_000_000/8); n > 0 {
 			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+}
+
+// networkHas waits until containerd, which watches its network config, has read one that has the text in it, or has it not.
+func networkHas(t *testing.T, e *env.Env, text string, want bool) {
+	t.Helper()
+	env.Eventually(t, fmt.Sprintf("containerd's network config to have %s: %t", text, want), func() error {
+		status, err := e.Runtime().Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
+		if err != nil {
+			return err
+		}
+		config := strings.ReplaceAll(status.Info["cniconfig"], `\`, "") // parts of it are JSON in a string
+		if !strings.Contains(config, `"bridge"`) || strings.Contains(config, text) != want {
+			return fmt.Errorf("it is %s", config)
 		}
 		return nil
 	})
