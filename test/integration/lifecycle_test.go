@@ -61,7 +61,11 @@ func TestLifecycleOnDebian(t *testing.T) {
 const noteStart = `echo NAME >> /trace/log; `
 
 // untilTold is a script that notes its start, runs until it is told to end, and notes that it was; NAME is replaced.
-const untilTold = `trap "echo NAME-term >> /trace/log; exit 0" TERM; ` + noteStart + `while true; do sleep 1 & wait $!; done`
+const (
+	untilTold = setTrap + noteStart + forever
+	setTrap   = `trap "echo NAME-term >> /trace/log; exit 0" TERM; `
+	forever   = `while true; do sleep 1 & wait $!; done`
+)
 
 // noting returns a container that notes its name in the file log of the volume trace when it starts, before its script if the script does not do so.
 func noting(name, script string, fields ...string) string {
@@ -171,7 +175,7 @@ func jobEndsSidecars(t *testing.T, e *env.Env, a *env.Agent) {
 // sidecarRestarts: a sidecar that ends is started again also where nothing else of the pod would be.
 func sidecarRestarts(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "unsteady", "terminationGracePeriodSeconds: 5\nrestartPolicy: Never\ninitContainers:\n",
-		noting("proxy", "[ $(grep -c proxy /trace/log) -ge 2 ] || exit 3; "+untilTold, "restartPolicy: Always"),
+		noting("proxy", noteStart+"[ $(grep -c proxy /trace/log) -ge 2 ] || exit 3; "+setTrap+forever, "restartPolicy: Always"),
 		"containers:\n", noting("main", untilTold))
 	p := waitPod(t, a, "unsteady", "restarted", restarted("proxy", 1))
 	if c := statusOf(p, "proxy"); c.LastTerminationState.Terminated == nil || c.LastTerminationState.Terminated.ExitCode != 3 {
@@ -201,7 +205,7 @@ func rulesRestart(t *testing.T, e *env.Env, a *env.Agent) {
 func restartsAll(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "whole", "terminationGracePeriodSeconds: 5\nrestartPolicy: Never\ninitContainers:\n", noting("setup", "true"), noting("proxy", untilTold, "restartPolicy: Always"),
 		"containers:\n",
-		noting("main", "[ $(grep -c main /trace/log) -ge 2 ] || { while [ ! -e /trace/go ]; do sleep 0.2; done; exit 88; }; "+untilTold, "restartPolicy: Never",
+		noting("main", noteStart+"[ $(grep -c main /trace/log) -ge 2 ] || { while [ ! -e /trace/go ]; do sleep 0.2; done; exit 88; }; "+setTrap+forever, "restartPolicy: Never",
 			"restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]"),
 		noting("other", untilTold))
 	a.WaitReady(t, "whole")

@@ -49,7 +49,7 @@ func TestStopsSurviveKills(t *testing.T) {
 	env.Eventually(t, "the app to get its signal, and the end of both hooks to be on record", func() error {
 		text, err := os.ReadFile(record) // a hook that runs when the agent is killed, or has just ended, runs again
 		if got := notes(); err != nil || len(got) < 5 || strings.Count(string(text), `"hooked":true`) < 2 {
-			return fmt.Errorf("%q, %v, %s", got, err, text)
+			return fmt.Errorf("%q, %w, %s", got, err, text)
 		}
 		return nil
 	})
