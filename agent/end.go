@@ -53,18 +53,23 @@ func (a *Agent) saveRecord(rec *checkpoint.Record) error {
 	return a.checkpoint.Save(rec.Pod.UID, rec)
 }
 
-// admittedBeside returns the pods whose claims a new pod must respect: admitted, not ended, and not the new pod's own predecessor.
-func (a *Agent) admittedBeside(pod *v1.Pod) []*v1.Pod {
-	var out []*v1.Pod
+// admittedBeside returns the pods whose claims a new pod must respect: admitted, not ended, and not the new pod's own predecessor; apart those that stay, and those that
+// are on their way out.
+func (a *Agent) admittedBeside(pod *v1.Pod) (stay, leave []*v1.Pod) {
 	for uid, e := range a.workers.List() {
 		if uid == pod.UID || e.Waiting || e.Phase == worker.Terminated || placeholder(e.Pod) {
 			continue
 		}
-		if s, ok := a.status.Get(uid); a.admitted.has(uid) && (!ok || !terminal(s.Status)) {
-			out = append(out, a.allocations.of(e.Pod))
+		if s, ok := a.status.Get(uid); !a.admitted.has(uid) || ok && terminal(s.Status) {
+			continue
+		}
+		if other := a.allocations.of(e.Pod); e.Phase == worker.Running {
+			stay = append(stay, other)
+		} else {
+			leave = append(leave, other)
 		}
 	}
-	return out
+	return stay, leave
 }
 
 // saveAdmission checkpoints a verdict, and counts an admitted pod among those whose claims others must respect.

@@ -24,7 +24,7 @@ func (a *Agent) ladder() []steps.Step {
 	return []steps.Step{
 		steps.Objects{Use: a.podObjects.use, Drop: a.podObjects.drop},
 		steps.RuntimeClass{Get: a.podObjects.runtimeClass, Given: source.Bound, Events: a.events},
-		steps.Admit{Others: a.admittedBeside, Allocatable: a.node.Allocatable(), Node: a.node.Admission, Events: a.events, Lock: &a.admission, Save: a.saveAdmission},
+		steps.Admit{Others: a.admittedBeside, Waits: a.allocations.wait, Allocatable: a.node.Allocatable(), Node: a.node.Admission, Events: a.events, Lock: &a.admission, Save: a.saveAdmission},
 		steps.Dirs{Volumes: a.volumes, PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir},
 		steps.Cgroup{Cgroups: a.deps.Cgroups},
 		steps.Volumes{Manager: a.volumes, Events: a.events, HostIPs: a.node.HostIPs},
@@ -102,6 +102,7 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) (res worker.Result) 
 		res.Done = res.Done && work.Forget
 	} else if p.Record.Ended {
 		a.status.End(work.UID)
+		a.roomLeft()
 	}
 	switch {
 	case res.Err == nil && st.trouble.over():

@@ -25,8 +25,17 @@ const deferredRetry = time.Minute
 type allocations struct {
 	mu   sync.Mutex
 	pods map[podUID]*v1.Pod
-	// deferred are those that wait for room.
+	// deferred are those that wait for room: to be resized, or to be admitted.
 	deferred uidSet
+}
+
+// wait notes whether a pod waits for room.
+func (l *allocations) wait(uid podUID, waits bool) {
+	if waits {
+		l.deferred.add(uid)
+	} else {
+		l.deferred.remove(uid)
+	}
 }
 
 // of returns a pod with what it was allocated.
@@ -67,7 +76,7 @@ func (a *Agent) forgetResize(uid podUID) {
 	a.roomLeft()
 }
 
-// roomLeft lets the pods try again whose resize there was no room for.
+// roomLeft lets the pods try again that there was no room for.
 func (a *Agent) roomLeft() {
 	for _, uid := range a.allocations.deferred.list() {
 		a.workers.Wake(uid)
@@ -119,7 +128,8 @@ func (a *Agent) claim(p *steps.Pass, wanted *v1.Pod) (retryAt time.Time, err err
 	a.admission.Lock()
 	defer a.admission.Unlock()
 	s, uid := p.Record.Resize, p.Pod.UID
-	if pending := resize.Fit(wanted, p.Pod, a.admittedBeside(wanted), a.node.Allocatable()); pending != nil {
+	stay, leave := a.admittedBeside(wanted)
+	if pending := resize.Fit(wanted, p.Pod, slices.Concat(stay, leave), a.node.Allocatable()); pending != nil {
 		if s.Pending == nil || s.Pending.Reason != pending.Reason || s.Pending.Message != pending.Message {
 			a.events.Pod(p.Pod, "", v1.EventTypeWarning, "Resize"+pending.Reason, resize.Message("Pod resize "+pending.Reason, wanted, pending.Message))
 		}
