@@ -81,11 +81,7 @@ func (a *Agent) writeStatus(ctx context.Context) error { return a.writer.Run(ctx
 func (a *Agent) wantBound(pod *v1.Pod, e worker.Entry, known bool) {
 	ends := pod.DeletionTimestamp != nil || terminal(&pod.Status)
 	switch {
-	case known && e.Waiting && ends:
-		a.workers.Remove(pod.UID) // it waits for a predecessor, and does not have to any more
-		a.workers.Adopt(pod, worker.State{Phase: worker.Terminating})
-		return
-	case !known && ends:
+	case known && e.Waiting && ends && a.workers.Withdraw(pod.UID), !known && ends: // it does not have to wait for a predecessor any more
 		a.workers.Adopt(pod, worker.State{Phase: worker.Terminating})
 		return
 	case !known || e.Forget || !sameBound(e.Pod, pod):

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/agent/cluster"
 	apifake "github.com/berthd/berth/agent/cluster/fake"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/fake"
 )
@@ -212,14 +213,76 @@ func TestShutdownIsTold(t *testing.T) {
 		if err := j.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if s := j.api.Pod("ns", "a").Status; s.Phase != v1.PodFailed || s.Reason != "Terminated" {
+		s := j.api.Pod("ns", "a").Status
+		if s.Phase != v1.PodFailed || s.Reason != "Terminated" {
 			t.Errorf("%s %s", s.Phase, s.Reason)
 		}
+		wantDisrupted(t, &s, "Pod was terminated in response to imminent node shutdown.")
 		time.Sleep(2 * time.Second)
 		for _, c := range j.api.Get(apifake.Nodes, "", "node").(*v1.Node).Status.Conditions {
 			if c.Type == v1.NodeReady && (c.Status != v1.ConditionFalse || c.Message != "node is shutting down") {
 				t.Errorf("%+v", c)
 			}
+		}
+	})
+}
+
+// wantDisrupted wants a status to say that the node stopped the pod for its own sake.
+func wantDisrupted(t *testing.T, s *v1.PodStatus, message string) {
+	t.Helper()
+	for _, c := range s.Conditions {
+		if c.Type == v1.DisruptionTarget {
+			if c.Status != v1.ConditionTrue || c.Reason != "TerminationByKubelet" || c.Message != message {
+				t.Errorf("%+v", c)
+			}
+			return
+		}
+	}
+	t.Errorf("no DisruptionTarget among %+v", s.Conditions)
+}
+
+// A pod that is bound after one was deleted by force waits for what that one still has; it does not fail.
+func TestRoomOfPodsDeletedByForceIsWaitedFor(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		port := func(p *v1.Pod) {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolTCP}}
+		}
+		j.rt.Script("app", fake.Behavior{Term: fake.Term{After: 20 * time.Second}})
+		j.bind("a", port)
+		time.Sleep(5 * time.Second)
+		j.api.Delete(apifake.Pods, "ns", "a", ptr.To[int64](0))
+		j.bind("b", port)
+		time.Sleep(15 * time.Second)
+		if s := j.api.Pod("ns", "b").Status; s.Phase != v1.PodPending {
+			t.Errorf("beside one that is leaving: %s %s %s", s.Phase, s.Reason, s.Message)
+		}
+		time.Sleep(10 * time.Second)
+		j.wantRuns("in its place", "b Running")
+	})
+}
+
+// Deletions of pods are confirmed while the node is drained, also of those that came meanwhile and have never run.
+func TestDeletedWhileDrained(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.bind("a")
+		time.Sleep(5 * time.Second)
+		if err := j.Drain(api.DrainRequest{Hold: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		s := j.api.Pod("ns", "a").Status
+		wantDisrupted(t, &s, "Pod was stopped to drain the node.")
+		j.bind("late")
+		time.Sleep(5 * time.Second)
+		for _, name := range []string{"a", "late"} {
+			j.api.Delete(apifake.Pods, "ns", name, ptr.To[int64](30))
+			time.Sleep(5 * time.Second)
+			if p := j.api.Pod("ns", name); p != nil {
+				t.Errorf("pod %s is still there: %s", name, p.Status.Phase)
+			}
+		}
+		if n := j.calls("RunPodSandbox"); n != 1 || j.Drained().State != api.Drained {
+			t.Errorf("%d sandboxes were made, the node is %s", n, j.Drained().State)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) error
 	}
 	back := comesBack(p.Pod, work.Stop)
 	if s := work.Stop; s != nil && s.Reason != "" && !back {
-		in.Failed = &status.Failure{Reason: s.Reason, Message: s.Message}
+		in.Failed = &status.Failure{Reason: s.Reason, Message: s.Message, Disruption: disruption(s)}
 	}
 	if p.Pod.Spec.HostNetwork {
 		in.PodIPs = in.HostIPs

@@ -19,28 +19,25 @@ const beatPeriod = 5 * time.Second
 // desired is what the sources want, and which of them have said so.
 type desired struct {
 	changed chan struct{} // for housekeeping
-	updates chan source.Update
+	// news says that the merged set is another one, strays that the runtime had pods of which no worker knew.
+	news, strays chan struct{}
 
 	mu   sync.Mutex
 	last source.Update
 }
 
 func newDesired() *desired {
-	return &desired{changed: make(chan struct{}, 1), updates: make(chan source.Update, 1)}
+	return &desired{changed: make(chan struct{}, 1), news: make(chan struct{}, 1), strays: make(chan struct{}, 1)}
 }
 
-// put hands the newest merged set to the main loop; one that was not taken yet is replaced.
-func (d *desired) put(u source.Update) {
-	for {
-		select {
-		case d.updates <- u:
-			return
-		default:
-		}
-		select {
-		case <-d.updates:
-		default:
-		}
+// put has the main loop look at the merged set, which it takes from the mux then: an older one must never come after a newer one.
+func (d *desired) put(source.Update) { ring(d.news) }
+
+// ring leaves a ring in a bell, unless there is one.
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
 	}
 }
 
@@ -92,10 +89,12 @@ func (a *Agent) reconcileDesired(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		case u := <-a.desired.updates:
-			a.apply(u)
+		case <-a.desired.news:
+			a.apply(a.mux.Current())
 		case <-a.gate.again:
 			a.apply(a.mux.Current())
+		case <-a.desired.strays:
+			a.disown()
 		}
 	}
 }
@@ -145,16 +144,16 @@ func (a *Agent) apply(u source.Update) {
 		a.workers.Set(pod)
 	}
 	a.staticChanged()
-	select {
-	case a.desired.changed <- struct{}{}:
-	default:
-	}
+	ring(a.desired.changed)
 }
 
-// disown removes a pod that was found in the runtime and that no source wants.
-func (a *Agent) disown(uid podUID) {
-	if e, ok := a.workers.Get(uid); ok && !a.desired.wants(uid) && a.desired.ready(sourceOf(e.Pod)) {
-		a.workers.Remove(uid)
+// disown removes the pods that were found in the runtime and that no source wants. It is the main loop's, as is all that is said of what is wanted: what comes to be
+// wanted meanwhile must not be removed.
+func (a *Agent) disown() {
+	for uid, e := range a.workers.List() {
+		if placeholder(e.Pod) && !e.Forget && !a.desired.wants(uid) && a.desired.ready(sourceOf(e.Pod)) {
+			a.workers.Remove(uid)
+		}
 	}
 }
 

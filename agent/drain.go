@@ -93,11 +93,12 @@ func finished(e worker.Entry) bool {
 	return !e.Waiting && !e.Forget && e.Phase != worker.Running && !comesBack(e.Pod, e.Stop)
 }
 
-// finishedOf returns those of the pods that have come to their ends here.
+// finishedOf returns those of the pods that have come to their ends here, and those that are to end: an API server waits to be told that nothing is left of a pod that
+// was deleted, also of one that has never run.
 func (a *Agent) finishedOf(pods map[podUID]*v1.Pod) map[podUID]*v1.Pod {
 	known, out := a.workers.List(), map[podUID]*v1.Pod{}
 	for uid, pod := range pods {
-		if e, ok := known[uid]; ok && finished(e) {
+		if e, ok := known[uid]; ok && finished(e) || sourceOf(pod) == source.NameAPI && (pod.DeletionTimestamp != nil || terminal(&pod.Status)) {
 			out[uid] = pod
 		}
 	}
@@ -250,6 +251,15 @@ func comesBack(pod *v1.Pod, stop *worker.Stop) bool {
 		return false
 	}
 	return stop.Reason == reasonDrain || stop.Reason == reasonShutdown && pod.Spec.RestartPolicy != v1.RestartPolicyNever
+}
+
+// disruption is the reason of the condition DisruptionTarget of a pod that was stopped for the node's sake; empty for others. By it a Job tells such an end from a
+// failure of its own.
+func disruption(stop *worker.Stop) string {
+	if stop.Reason == reasonShutdown || stop.Reason == reasonDrain {
+		return v1.PodReasonTerminationByKubelet
+	}
+	return ""
 }
 
 // revive makes the record of a pod that a shutdown or a drain ended, or was about to when the agent ended itself, one of a pod that is to run again, unless it

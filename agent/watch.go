@@ -129,7 +129,7 @@ func (a *Agent) takeIn(ctx context.Context, uid podUID, l *observe.Listed) {
 		a.workers.Wake(uid)
 	case l.Name != "" && a.remains(ctx, uid, l):
 		a.adopt(uid, l)
-		a.disown(uid)
+		ring(a.desired.strays)
 	default:
 		a.observer.Forget(uid)
 	}

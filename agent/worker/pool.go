@@ -122,16 +122,30 @@ func (p *Pool) Stop(uid types.UID, stop Stop) {
 // Remove says that nobody wants the pod any more: it ends, and its records go. A pod that waits for its predecessor is dropped.
 func (p *Pool) Remove(uid types.UID) {
 	p.mu.Lock()
-	for name, pod := range p.queued {
-		if pod.UID == uid {
-			delete(p.queued, name)
-		}
-	}
+	p.withdraw(uid)
 	w := p.workers[uid]
 	p.mu.Unlock()
 	if w != nil {
 		w.stop(Stop{}, true)
 	}
+}
+
+// Withdraw drops a pod that waits for its predecessor, and reports whether it did.
+func (p *Pool) Withdraw(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.withdraw(uid)
+}
+
+// withdraw is Withdraw; p.mu is held.
+func (p *Pool) withdraw(uid types.UID) (waited bool) {
+	for name, pod := range p.queued {
+		if pod.UID == uid {
+			delete(p.queued, name)
+			waited = true
+		}
+	}
+	return waited
 }
 
 // Recorded says that it is on record since when nobody wants the pod.

@@ -31,6 +31,28 @@ func TestLife(t *testing.T) {
 	})
 }
 
+// Only who still waits is withdrawn: one whose turn has come meanwhile goes on.
+func TestWithdraw(t *testing.T) {
+	run(t, func(t *testing.T, s *script) {
+		s.as(func(_ context.Context, w Work) Result { return Result{Done: w.UID != "a" && w.Phase != Running} })
+		s.Set(pod("a", "x"))
+		s.take()
+		s.Remove("a")
+		s.Set(pod("b", "x"))
+		s.want("a Terminating")
+		if !s.Withdraw("b") || s.Withdraw("b") || s.Withdraw("a") || s.Withdraw("nobody") {
+			t.Error("somebody else than the one that waits was withdrawn")
+		}
+		s.Set(pod("c", "x"))
+		s.as(func(_ context.Context, w Work) Result { return Result{Done: w.Phase != Running} })
+		s.Wake("a")
+		s.want("a Terminating", "a Terminated", "a gone", "c Running")
+		if s.Withdraw("c") {
+			t.Error("one that runs was withdrawn")
+		}
+	})
+}
+
 func TestStopKeepsRecordsUntilRemoved(t *testing.T) {
 	run(t, func(t *testing.T, s *script) {
 		s.Set(pod("a", "x"))
@@ -327,11 +349,19 @@ func TestSameUIDLeavesAndComesAgain(t *testing.T) {
 
 func TestSameUIDLeavesComesAgainAndLeaves(t *testing.T) {
 	run(t, func(_ *testing.T, s *script) {
+		down := make(chan struct{})
+		s.as(func(_ context.Context, w Work) Result {
+			if w.Phase == Terminating {
+				<-down // it is not gone before it comes again
+			}
+			return Result{Done: w.Phase != Running}
+		})
 		s.Set(pod("a", "x"))
 		s.take()
 		s.Remove("a")
 		s.Set(pod("a", "x"))
 		s.Remove("a")
+		close(down)
 		s.want("a Terminating", "a Terminated", "a gone")
 	})
 }
