@@ -84,7 +84,7 @@ func bound(claim *v1.PersistentVolumeClaim, volume *v1.PersistentVolume) error {
 
 // Resolve returns the volume that a pod's claim is bound to, which must not be changed. The error is [ErrPending] while it is asked for.
 func (w *Watcher) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
-	items, err := w.items(objects.Key{Kind: objects.KindClaim, Namespace: pod.Namespace, Name: name})
+	items, err := w.items(pod, objects.Key{Kind: objects.KindClaim, Namespace: pod.Namespace, Name: name})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,8 @@
 // that uses it is seen, and ended when the last one is gone ([Watcher.Use], [Watcher.Drop]). Services, RuntimeClasses and CSIDrivers, which every node may see, have one
 // watch for all. Claims and their volumes a node may only get, not watch: they are fetched until the claim is bound, and then no more. Nothing is polled.
 //
-// An object marked immutable is fetched once, and not watched: whatever becomes of it reaches no pod that has it. A watch that ends is resumed where it
+// An object marked immutable is fetched once, and not watched: whatever becomes of it reaches no pod that has it. The next pod has it fetched anew, and so it is with
+// claims: one of that name may have been deleted and made again while a pod that is going still has the old one. A watch that ends is resumed where it
 // was; what has expired, or whose server was away, is listed anew. While the server is away the last known objects stay.
 //
 // Truth owned: what the API server said last of each object in use, and which pods use it.

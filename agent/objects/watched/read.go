@@ -21,28 +21,28 @@ var ErrPending = errors.New("being fetched from the API server")
 
 // ConfigMap returns a ConfigMap of a pod's. An error that apierrors.IsNotFound reports means that there is none.
 func (w *Watcher) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
-	o, err := w.one(objects.Key{Kind: objects.KindConfigMap, Namespace: pod.Namespace, Name: name})
+	o, err := w.one(pod, objects.Key{Kind: objects.KindConfigMap, Namespace: pod.Namespace, Name: name})
 	out, _ := o.(*v1.ConfigMap)
 	return out, err
 }
 
 // Secret returns a Secret of a pod's. An error that apierrors.IsNotFound reports means that there is none.
 func (w *Watcher) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
-	o, err := w.one(objects.Key{Kind: objects.KindSecret, Namespace: pod.Namespace, Name: name})
+	o, err := w.one(pod, objects.Key{Kind: objects.KindSecret, Namespace: pod.Namespace, Name: name})
 	out, _ := o.(*v1.Secret)
 	return out, err
 }
 
 // RuntimeClass returns a RuntimeClass, nil where there is none or it is not known yet.
 func (w *Watcher) RuntimeClass(name string) *nodev1.RuntimeClass {
-	items, _ := w.items(allClasses)
+	items, _ := w.all(allClasses)
 	out, _ := items[objects.Key{Kind: objects.KindRuntimeClass, Name: name}].(*nodev1.RuntimeClass)
 	return out
 }
 
 // Services returns the Services that a pod's environment may name, as far as they are known; read says whether the server has told them once.
 func (w *Watcher) Services(pod *v1.Pod) (services []*v1.Service, read bool) {
-	items, err := w.items(servicesOf(pod))
+	items, err := w.items(pod, servicesOf(pod))
 	for _, o := range items {
 		if s, ok := o.(*v1.Service); ok && (s.Namespace == pod.Namespace || objects.KeyOf(s) == master) {
 			services = append(services, s)
@@ -56,8 +56,9 @@ func (w *Watcher) Services(pod *v1.Pod) (services []*v1.Service, read bool) {
 func (w *Watcher) Await(pod *v1.Pod) (object string, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, key := range w.pods[pod.UID] {
-		if e := w.entries[key]; e.pending() {
+	used := w.pods[pod.UID]
+	for _, key := range used.keys {
+		if e := used.of[key]; e.pending() {
 			return told(key), e.since.Add(patience)
 		}
 	}
@@ -67,9 +68,9 @@ func (w *Watcher) Await(pod *v1.Pod) (object string, until time.Time) {
 // pending reports whether the first answer is on its way, and not late. The watcher's mutex is held.
 func (e *entry) pending() bool { return !e.known && e.err == nil && time.Since(e.since) < patience }
 
-// one returns a single object.
-func (w *Watcher) one(key objects.Key) (objects.Object, error) {
-	items, err := w.items(key)
+// one returns a single object of a pod's.
+func (w *Watcher) one(pod *v1.Pod, key objects.Key) (objects.Object, error) {
+	items, err := w.items(pod, key)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +80,22 @@ func (w *Watcher) one(key objects.Key) (objects.Object, error) {
 	return nil, apierrors.NewNotFound(singular(key.Kind), key.Name)
 }
 
-// items returns what is known under a key.
-func (w *Watcher) items(key objects.Key) (map[objects.Key]objects.Object, error) {
+// items returns what a pod knows under a key.
+func (w *Watcher) items(pod *v1.Pod, key objects.Key) (map[objects.Key]objects.Object, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.entries[key]
+	return known(w.pods[pod.UID].of[key], key)
+}
+
+// all returns all objects of a kind.
+func (w *Watcher) all(key objects.Key) (map[objects.Key]objects.Object, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return known(w.entries[key], key)
+}
+
+// known returns what is known of an entry, nil where nobody uses the key. The watcher's mutex is held.
+func known(e *entry, key objects.Key) (map[objects.Key]objects.Object, error) {
 	switch {
 	case e == nil:
 		return nil, fmt.Errorf("object %q/%q not registered", key.Namespace, key.Name)

@@ -16,7 +16,7 @@ const kindAttachment = "VolumeAttachment"
 
 // CSIDriver returns a driver's object, nil where the server has none. The error is [ErrPending] while it is asked for.
 func (w *Watcher) CSIDriver(name string) (*storagev1.CSIDriver, error) {
-	items, err := w.items(allDrivers)
+	items, err := w.all(allDrivers)
 	if err != nil {
 		return nil, err
 	}

@@ -34,10 +34,18 @@ type Watcher struct {
 	deps   Deps
 	rounds sync.WaitGroup
 
-	mu      sync.Mutex
-	ctx     context.Context //nolint:containedctx // Run's, for what is used first while it runs; nil before and after
+	mu  sync.Mutex
+	ctx context.Context //nolint:containedctx // Run's, for what is used first while it runs; nil before and after
+	// entries are those that a pod shares that comes now, pods what each pod has. One that cannot change any more is not shared with later pods: the object may have been
+	// deleted and made again.
 	entries map[objects.Key]*entry
-	pods    map[types.UID][]objects.Key
+	pods    map[types.UID]uses
+}
+
+// uses is what a pod uses.
+type uses struct {
+	keys []objects.Key
+	of   map[objects.Key]*entry
 }
 
 // entry is an object in use, or all objects of a kind. The watcher's mutex guards it.
@@ -51,6 +59,8 @@ type entry struct {
 	known bool
 	items map[objects.Key]objects.Object
 	err   error
+	// final says that what is known will not change.
+	final bool
 }
 
 // New returns a watcher that asks for nothing before its Run.
@@ -65,15 +75,17 @@ func newWatcher(server api, deps Deps) *Watcher {
 	if deps.Ready == nil {
 		deps.Ready = func(context.Context, error) bool { return true }
 	}
-	return &Watcher{api: server, deps: deps, entries: map[objects.Key]*entry{}, pods: map[types.UID][]objects.Key{}}
+	return &Watcher{api: server, deps: deps, entries: map[objects.Key]*entry{}, pods: map[types.UID]uses{}}
 }
 
 // Run keeps the objects in use until ctx ends. What is known then can still be read.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.ctx = ctx
-	for _, e := range w.entries {
-		w.begin(e)
+	for _, u := range w.pods {
+		for _, e := range u.of {
+			w.begin(e)
+		}
 	}
 	w.mu.Unlock()
 	<-ctx.Done()
@@ -97,26 +109,37 @@ func (w *Watcher) set(uid types.UID, keys []objects.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.pods[uid]
-	if slices.Equal(before, keys) {
+	if slices.Equal(before.keys, keys) {
 		return
 	}
+	now := uses{keys: keys, of: make(map[objects.Key]*entry, len(keys))}
 	for _, key := range keys {
-		e := w.entries[key]
+		e := before.of[key]
 		if e == nil {
-			e = &entry{key: key, users: map[types.UID]struct{}{}, items: map[objects.Key]objects.Object{}, since: time.Now()}
-			w.entries[key] = e
-			w.begin(e)
+			e = w.shared(key)
+			e.users[uid] = struct{}{}
 		}
-		e.users[uid] = struct{}{}
+		now.of[key] = e
 	}
-	for _, key := range before {
-		if !slices.Contains(keys, key) {
-			w.leave(uid, w.entries[key])
+	for key, e := range before.of {
+		if now.of[key] == nil {
+			w.leave(uid, e)
 		}
 	}
-	if w.pods[uid] = keys; len(keys) == 0 {
+	if w.pods[uid] = now; len(keys) == 0 {
 		delete(w.pods, uid)
 	}
+}
+
+// shared returns the entry that a pod shares that comes now. The caller holds mu.
+func (w *Watcher) shared(key objects.Key) *entry {
+	e := w.entries[key]
+	if e == nil || e.final {
+		e = &entry{key: key, users: map[types.UID]struct{}{}, items: map[objects.Key]objects.Object{}, since: time.Now()}
+		w.entries[key] = e
+		w.begin(e)
+	}
+	return e
 }
 
 // leave takes a pod from an object's users; one that nobody uses any more is forgotten. The caller holds mu.
@@ -124,15 +147,17 @@ func (w *Watcher) leave(uid types.UID, e *entry) {
 	if delete(e.users, uid); len(e.users) > 0 {
 		return
 	}
-	delete(w.entries, e.key)
+	if w.entries[e.key] == e {
+		delete(w.entries, e.key)
+	}
 	if e.stop != nil {
 		e.stop()
 	}
 }
 
-// begin starts the goroutine of an entry while the watcher runs. The caller holds mu.
+// begin starts the goroutine of an entry while the watcher runs, once. The caller holds mu.
 func (w *Watcher) begin(e *entry) {
-	if w.ctx == nil || w.ctx.Err() != nil {
+	if w.ctx == nil || w.ctx.Err() != nil || e.stop != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -173,6 +198,7 @@ func (w *Watcher) replace(e *entry, list []objects.Object) {
 		}
 		tell := changed && (!e.known || wakes(e.key))
 		e.items, e.known, e.err = next, true, nil
+		e.settle()
 		return tell
 	})
 }
@@ -181,8 +207,19 @@ func (w *Watcher) replace(e *entry, list []objects.Object) {
 func (w *Watcher) put(e *entry, o objects.Object) {
 	w.change(e, func() bool {
 		e.items[objects.KeyOf(o)] = trim(o)
+		e.settle()
 		return wakes(e.key)
 	})
+}
+
+// settle notes whether what is known will not change: a claim that is bound, or an object that says so. The watcher's mutex is held.
+func (e *entry) settle() {
+	if e.key.Kind == objects.KindClaim {
+		e.final = e.known
+		return
+	}
+	o := e.items[e.key]
+	e.final = o != nil && final(o)
 }
 
 // remove forgets an object that is no more.

@@ -369,6 +369,56 @@ func TestImmutable(t *testing.T) {
 	})
 }
 
+// What cannot change any more may have been deleted and made again: a pod that comes later reads it anew, and the one that has it keeps what it has.
+func TestLaterPodsReadAnew(t *testing.T) {
+	run(t, func(b *bench) {
+		using := func(uid string) *v1.Pod {
+			pod := podWith(uid, "a")
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+			return pod
+		}
+		put := func(version string) {
+			fixed := configMap("a", version)
+			fixed.Immutable = ptr.To(true)
+			b.server.put(fixed)
+			b.server.put(&v1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: types.UID("c" + version)}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "v" + version},
+				Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+			})
+			b.server.put(&v1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "v" + version}, Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "c", UID: types.UID("c" + version)}},
+			})
+		}
+		has := func(pod *v1.Pod, version string) {
+			t.Helper()
+			if got := b.value(pod, "a"); got != version {
+				t.Errorf("pod %s reads %q, want %q", pod.UID, got, version)
+			}
+			if pv, err := b.Resolve(pod, "c"); err != nil || pv.Name != "v"+version {
+				t.Errorf("pod %s has the volume %v, %v, want v%s", pod.UID, pv, err, version)
+			}
+		}
+		put("1")
+		one := using("1")
+		b.Use(one)
+		has(one, "1")
+		b.server.remove(objects.KeyOf(configMap("a", "")))
+		put("2")
+		two := using("2")
+		b.Use(two)
+		b.Use(one)
+		has(one, "1")
+		has(two, "2")
+		b.Drop("1")
+		has(two, "2")
+		b.Drop("2")
+		synctest.Wait()
+		if n := len(b.entries) + len(b.pods); n != 0 {
+			t.Errorf("%d things are left of pods that are gone", n)
+		}
+	})
+}
+
 func TestServices(t *testing.T) {
 	run(t, func(b *bench) {
 		service := func(namespace, name, ip string) *v1.Service {
