@@ -3,7 +3,6 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -84,41 +83,80 @@ func New(cfg Config) *Watcher {
 	return &Watcher{cfg: cfg, sockets: map[string]*socket{}}
 }
 
-// Run watches until ctx ends. Plugins that are registered then stay so: the agent's end is none of theirs.
+// lookAgain is how often the directory is looked through where the kernel does not tell of its changes, or it cannot be read.
+const lookAgain = 2 * time.Second
+
+// Run watches until ctx ends. Plugins that are registered then stay so: the agent's end is none of theirs. It never gives up: where the kernel has no watches left, or
+// the directory cannot be read, it is looked at by the clock, and what is registered stays.
 func (w *Watcher) Run(ctx context.Context) error {
-	notices, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch %s for plugins: %w", w.cfg.Dir, err)
-	}
-	defer func() { _ = notices.Close() }() // nothing is written through it
+	var notices *fsnotify.Watcher
+	defer func() {
+		if notices != nil {
+			_ = notices.Close() // nothing is written through it
+		}
+	}()
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for {
-		found, err := w.scan(notices)
-		if err != nil {
-			return fmt.Errorf("watch %s for plugins: %w", w.cfg.Dir, err)
+	for trouble := ""; ; {
+		var unwatched error
+		if notices == nil {
+			notices, unwatched = fsnotify.NewWatcher()
 		}
-		w.settle(ctx, &all, found)
-		select {
-		case <-ctx.Done():
+		if unwatched != nil {
+			notices = nil
+		}
+		found, missed, err := w.scan(notices)
+		if err == nil {
+			w.settle(ctx, &all, found)
+		}
+		err = errors.Join(err, unwatched, missed)
+		switch {
+		case err == nil:
+			trouble = ""
+		case err.Error() != trouble:
+			trouble = err.Error()
+			w.cfg.Logger.Warn("the directory of plugins' sockets cannot be watched; it is looked through instead, and what is registered stays", "dir", w.cfg.Dir, "err", err)
+		}
+		if !w.await(ctx, notices, err != nil) {
 			return nil
-		case event := <-notices.Events:
-			w.cfg.Logger.Debug("change among the plugins' sockets", "path", event.Name, "what", event.Op.String())
-		case err := <-notices.Errors: // notices were lost: the scan sees what they were about
-			w.cfg.Logger.Warn("the kernel's notices about plugins' sockets are incomplete", "dir", w.cfg.Dir, "err", err)
 		}
 	}
 }
 
-// scan has all directories watched and returns the sockets in them. Names that begin with a dot are not looked at.
-func (w *Watcher) scan(notices *fsnotify.Watcher) (map[string]identity, error) {
-	if err := os.MkdirAll(w.cfg.Dir, dirMode); err != nil {
-		return nil, err
+// await waits for a reason to look again: a notice, or where there is trouble the time. It reports whether ctx let it.
+func (w *Watcher) await(ctx context.Context, notices *fsnotify.Watcher, trouble bool) bool {
+	var events <-chan fsnotify.Event
+	var errs <-chan error
+	if notices != nil {
+		events, errs = notices.Events, notices.Errors
 	}
-	found := map[string]identity{}
-	err := filepath.WalkDir(w.cfg.Dir, func(path string, entry fs.DirEntry, err error) error {
+	var again <-chan time.Time
+	if trouble {
+		timer := time.NewTimer(lookAgain)
+		defer timer.Stop()
+		again = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-again:
+	case event := <-events:
+		w.cfg.Logger.Debug("change among the plugins' sockets", "path", event.Name, "what", event.Op.String())
+	case err := <-errs: // notices were lost: the scan sees what they were about
+		w.cfg.Logger.Warn("the kernel's notices about plugins' sockets are incomplete", "dir", w.cfg.Dir, "err", err)
+	}
+	return true
+}
+
+// scan has all directories watched and returns the sockets in them; missed is why one is not watched. Names that begin with a dot are not looked at.
+func (w *Watcher) scan(notices *fsnotify.Watcher) (found map[string]identity, missed, err error) {
+	if err := os.MkdirAll(w.cfg.Dir, dirMode); err != nil {
+		return nil, nil, err
+	}
+	found = map[string]identity{}
+	err = filepath.WalkDir(w.cfg.Dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && path != w.cfg.Dir:
 			return nil // it went meanwhile, of which there will be a notice
@@ -126,9 +164,9 @@ func (w *Watcher) scan(notices *fsnotify.Watcher) (map[string]identity, error) {
 			return err
 		case entry.IsDir() && path != w.cfg.Dir && strings.HasPrefix(entry.Name(), "."):
 			return fs.SkipDir
-		case entry.IsDir():
+		case entry.IsDir() && notices != nil:
 			if err := notices.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
+				missed = err
 			}
 		case entry.Type() == fs.ModeSocket && !strings.HasPrefix(entry.Name(), "."):
 			if info, err := entry.Info(); err == nil {
@@ -137,7 +175,7 @@ func (w *Watcher) scan(notices *fsnotify.Watcher) (map[string]identity, error) {
 		}
 		return nil
 	})
-	return found, err
+	return found, missed, err
 }
 
 // settle brings the goroutines in line with the sockets that were found.

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -77,6 +79,13 @@ func (d *desk) Deregister(p Plugin) { d.news <- "-" + p.Name }
 func startWatcher(t *testing.T, d *desk) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "registry")
+	startWatcherIn(t, d, dir)
+	return dir
+}
+
+// startWatcherIn runs a watcher over a directory.
+func startWatcherIn(t *testing.T, d *desk, dir string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	w := New(Config{Dir: dir, Handlers: map[string]Handler{registerapi.CSIPlugin: d}})
@@ -87,7 +96,6 @@ func startWatcher(t *testing.T, d *desk) (dir string) {
 			t.Error(err)
 		}
 	})
-	return dir
 }
 
 func (d *desk) wants(t *testing.T, want string) {
@@ -171,6 +179,57 @@ func TestDeadSocket(t *testing.T) {
 	}
 	servePlugin(t, dir+"/a.sock", registerapi.CSIPlugin, "a")
 	d.wants(t, "+a a.sock 1.0.0")
+}
+
+// A directory that cannot be read is looked at again and again, and takes nothing back; it must not end the agent.
+func TestUnreadableDirectory(t *testing.T) {
+	d := &desk{news: make(chan string, 16)}
+	top := t.TempDir()
+	file := top + "/plugins"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startWatcherIn(t, d, file+"/registry")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	_, stop := servePlugin(t, file+"/registry/a.sock", registerapi.CSIPlugin, "a")
+	d.wants(t, "+a a.sock 1.0.0")
+	aside := top + "/aside"
+	if err := os.WriteFile(aside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	swap := func() {
+		t.Helper()
+		if err := unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, aside, unix.RENAME_EXCHANGE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap()
+	servePlugin(t, aside+"/registry/b.sock", registerapi.CSIPlugin, "b") // has it looked at
+	swap()
+	d.wants(t, "+b b.sock 1.0.0")
+	stop()
+}
+
+// Without any watch of the kernel's the directory is looked through.
+func TestWithoutWatches(t *testing.T) {
+	w := New(Config{Dir: filepath.Join(t.TempDir(), "registry")})
+	if found, missed, err := w.scan(nil); err != nil || missed != nil || len(found) != 0 {
+		t.Error(found, missed, err)
+	}
+	l, err := net.Listen("unix", w.cfg.Dir+"/a.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if found, _, err := w.scan(nil); err != nil || len(found) != 1 {
+		t.Error(found, err)
+	}
+	begun := time.Now()
+	if !w.await(t.Context(), nil, true) || time.Since(begun) < lookAgain {
+		t.Error("it did not wait")
+	}
 }
 
 func TestDialWantsAPath(t *testing.T) {
