@@ -11,6 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/configs"
 )
 
 const (
@@ -48,6 +50,8 @@ type HTTPDeps struct {
 type HTTP struct {
 	cfg  HTTPConfig
 	deps HTTPDeps
+	// name is the URL as others may read it, without its password.
+	name string
 
 	// All below is Run's.
 	known  *manifests
@@ -71,7 +75,7 @@ func NewHTTP(cfg HTTPConfig, deps HTTPDeps) *HTTP {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
-	return &HTTP{cfg: cfg, deps: deps, known: &manifests{
+	return &HTTP{cfg: cfg, deps: deps, name: configs.WithoutPassword(cfg.URL), known: &manifests{
 		decoder: Decoder{NodeName: cfg.NodeName, URL: true}, now: deps.Now, files: map[string]*manifest{},
 	}}
 }
@@ -112,7 +116,7 @@ func (h *HTTP) read(ctx context.Context) {
 		return
 	case err != nil:
 		if h.failed == "" && ctx.Err() == nil {
-			h.deps.Logger.Warn("manifests of a URL not read; what was read last stays", "url", h.cfg.URL, "err", err)
+			h.deps.Logger.Warn("manifests of a URL not read; what was read last stays", "url", h.name, "err", err)
 		}
 		h.failed = err.Error()
 		return
@@ -120,13 +124,13 @@ func (h *HTTP) read(ctx context.Context) {
 	h.failed, h.ready = "", true
 	before := append(accepted(h.items), h.kept...)
 	if h.last == nil && h.deps.LastGood != nil {
-		for _, pod := range h.deps.LastGood(h.cfg.URL) {
+		for _, pod := range h.deps.LastGood(h.name) {
 			before = append(before, Item{Pod: pod, Verdict: Verdict{
-				File: h.cfg.URL, Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Accepted: true,
+				File: h.name, Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Accepted: true,
 			}})
 		}
 	}
-	h.items, h.kept = h.known.decoder.Decode(h.cfg.URL, data), nil
+	h.items, h.kept = h.known.decoder.Decode(h.name, data), nil
 	for i := range h.items {
 		refuseChange(&h.items[i], before)
 		reuse(&h.items[i], before)
@@ -161,14 +165,14 @@ func (h *HTTP) fetch(ctx context.Context) ([]byte, error) {
 	case resp.StatusCode == http.StatusNotModified && h.ready:
 		return nil, errUnchanged
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s answers %s", h.cfg.URL, resp.Status)
+		return nil, fmt.Errorf("%s answers %s", h.name, resp.Status)
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxManifest+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", h.cfg.URL, err)
+		return nil, fmt.Errorf("reading %s: %w", h.name, err)
 	}
 	if len(data) > MaxManifest {
-		return nil, fmt.Errorf("%s has more than %d bytes", h.cfg.URL, MaxManifest)
+		return nil, fmt.Errorf("%s has more than %d bytes", h.name, MaxManifest)
 	}
 	h.etag, h.dated = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
 	return data, nil
@@ -178,7 +182,7 @@ func (h *HTTP) fetch(ctx context.Context) ([]byte, error) {
 func (h *HTTP) snapshot() Snapshot {
 	s := Snapshot{Source: NameHTTP, Ready: h.ready}
 	if h.failed != "" {
-		s.Verdicts = append(s.Verdicts, Verdict{File: h.cfg.URL, Message: h.failed})
+		s.Verdicts = append(s.Verdicts, Verdict{File: h.name, Message: h.failed})
 	}
 	owners := &claims{keys: map[key]string{}, uids: map[string]string{}}
 	for i, item := range slices.Concat(h.items, h.kept) {

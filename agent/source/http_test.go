@@ -50,6 +50,30 @@ func names(s *Snapshot) string {
 	return strings.Join(out, " ")
 }
 
+// The password in a URL is used, and told to nobody.
+func TestURLPasswordIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		logged := slog.New(slog.NewTextHandler(&log, nil))
+		code := http.StatusOK
+		client := &http.Client{Transport: roundTripper(func(r *http.Request) (int, http.Header, string) {
+			if user, password, ok := r.BasicAuth(); !ok || user != "me" || password != "hunter2" {
+				t.Errorf("asked as %s, %s", user, password)
+			}
+			return code, nil, fmt.Sprintf(urlPod, "a") + "\n---\n{kind: Wrong}\n"
+		})}
+		h := NewHTTP(HTTPConfig{URL: "http://me:hunter2@x/pods", NodeName: "node"}, HTTPDeps{Client: client, Logger: logged})
+		for _, code = range []int{http.StatusOK, http.StatusForbidden, 0} {
+			h.read(t.Context())
+			h.last = nil
+			s := h.snapshot()
+			if told := fmt.Sprintf("%+v %+v %s", s.Verdicts, s.Pods, log.String()); strings.Contains(told, "hunter2") {
+				t.Errorf("answer %d: %s", code, told)
+			}
+		}
+	})
+}
+
 func TestURL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
