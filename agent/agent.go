@@ -278,6 +278,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.workers.Close()
 	a.pods.wait()
+	a.tellLast()
 	return err
 }
 

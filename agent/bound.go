@@ -68,8 +68,31 @@ func (a *Agent) toldAll(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	for !a.writer.Settled() && tasks.Sleep(ctx, 20*time.Millisecond) {
+	for !(a.writer.Settled() && a.comparable()) && tasks.Sleep(ctx, 20*time.Millisecond) {
 	}
+}
+
+// comparable reports whether the API server has said what it has of the pods that it knows of, so that the writer knows what to write.
+func (a *Agent) comparable() bool {
+	if a.desired.ready(source.NameAPI) {
+		return true
+	}
+	for _, e := range a.workers.List() {
+		if sourceOf(e.Pod) == source.NameAPI {
+			return false
+		}
+	}
+	return true
+}
+
+// tellLast writes the last statuses, when nothing derives any more.
+func (a *Agent) tellLast() {
+	if a.writer == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+	defer cancel()
+	a.writer.Flush(ctx)
 }
 
 // writeStatus writes the pods' statuses to the API server.

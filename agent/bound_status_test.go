@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apifake "github.com/berthd/berth/agent/cluster/fake"
+	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/cri/fake"
 )
 
@@ -187,4 +188,101 @@ func TestStatusStandsAnAPIServerThatFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// leave ends the agent for good.
+func (j *joined) leave() {
+	j.end()
+	j.end = func() {}
+}
+
+// slow has every request of a method take so long.
+func (j *joined) slow(method string, d time.Duration) {
+	j.api.Fail(func(r *http.Request) *apifake.Fault {
+		if r.Method != method || strings.Contains(r.URL.Path, "/leases/") {
+			return nil
+		}
+		return &apifake.Fault{Delay: d}
+	})
+}
+
+// drain drains the node and waits until that is done.
+func (j *joined) drain(hold bool) {
+	j.t.Helper()
+	if err := j.Drain(api.DrainRequest{Hold: hold}); err != nil {
+		j.t.Fatal(err)
+	}
+	for range 1000 {
+		if j.Drained().State == api.Drained {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	j.t.Fatalf("it is not drained: %+v", j.Drained())
+}
+
+// What happened last is told although the agent ends at once.
+func TestLastStatusIsToldAtTheEnd(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.bind("a")
+		time.Sleep(5 * time.Second)
+		j.slow(http.MethodPatch, time.Second)
+		if err := j.rt.Exit("app", 3); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		want := j.Pods()[0].Status
+		j.leave()
+		if got := j.api.Pod("ns", "a").Status; got.ContainerStatuses[0].RestartCount != 1 || readyIn(j.api.Pod("ns", "a")) != readyIn(&v1.Pod{Status: want}) {
+			t.Errorf("the agent ended with %+v, the API server has %+v", want, got)
+		}
+	})
+}
+
+// What is forgotten is told before.
+func TestLastStatusIsToldByADrain(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		join(t, "", func(t *testing.T, j *joined) {
+			j.bind("a")
+			time.Sleep(5 * time.Second)
+			j.slow(http.MethodPatch, time.Second)
+			j.drain(hold)
+			j.leave()
+			if s := j.api.Pod("ns", "a").Status; s.Phase != v1.PodFailed || s.Reason != reasonDrain || s.ContainerStatuses[0].State.Terminated == nil {
+				t.Errorf("%s %s %+v", s.Phase, s.Reason, s.ContainerStatuses)
+			}
+		})
+	}
+}
+
+// An agent that is started only to drain the node stops what it finds before the API server has said what it knows of it.
+func TestLastStatusIsToldByADrainBeforeTheFirstListing(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.bind("a")
+		time.Sleep(5 * time.Second)
+		j.end()
+		j.slow(http.MethodGet, 200*time.Millisecond)
+		j.start()
+		j.drain(false)
+		if s := j.api.Pod("ns", "a").Status; s.Phase != v1.PodFailed || s.Reason != reasonDrain {
+			t.Errorf("%s %s", s.Phase, s.Reason)
+		}
+	})
+}
+
+func TestEndWithAnAPIServerThatHangs(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		j.bind("a")
+		time.Sleep(5 * time.Second)
+		j.api.Fail(func(*http.Request) *apifake.Fault { return &apifake.Fault{Delay: time.Hour} })
+		if err := j.rt.Exit("app", 3); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		j.leave()
+		if d := time.Since(began); d > 3*tellTime {
+			t.Errorf("it kept the agent for %s", d)
+		}
+	})
 }

@@ -132,6 +132,7 @@ func (a *Agent) empty(ctx context.Context, r drainRound) error {
 	if err != nil {
 		return err
 	}
+	a.toldAll(ctx) // what is forgotten is told before
 	forget := func() {
 		for uid, e := range a.workers.List() {
 			if !r.Hold || !finished(e) {

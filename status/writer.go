@@ -218,6 +218,30 @@ func (w *Writer) Settled() bool {
 	return true
 }
 
+// Flush writes once what there is to write, without gathering it, until ctx ends. It is for the end, after Run has returned: nobody looks again before another
+// agent runs.
+func (w *Writer) Flush(ctx context.Context) {
+	w.mu.Lock()
+	todo := map[types.UID]*written{}
+	for uid, e := range w.pods {
+		if _, ok := w.job(uid, e); ok {
+			todo[uid] = e
+			e.busy = true
+		}
+	}
+	w.mu.Unlock()
+	slots := make(chan struct{}, parallelWrites)
+	var writes sync.WaitGroup
+	for uid, e := range todo {
+		slots <- struct{}{}
+		writes.Go(func() {
+			defer func() { <-slots }()
+			w.write(ctx, uid, e)
+		})
+	}
+	writes.Wait()
+}
+
 // changed notes which pods' statuses are others now.
 func (w *Writer) changed(uids []types.UID) {
 	w.mu.Lock()

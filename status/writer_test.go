@@ -35,7 +35,7 @@ type apiServer struct {
 	inFlight map[string]int
 }
 
-func (a *apiServer) enter(what, name string) error {
+func (a *apiServer) enter(ctx context.Context, what, name string) error {
 	a.mu.Lock()
 	a.asked = append(a.asked, what+" "+name)
 	if a.inFlight[name]++; a.inFlight[name] > 1 {
@@ -43,14 +43,19 @@ func (a *apiServer) enter(what, name string) error {
 	}
 	delay := a.delay
 	a.mu.Unlock()
-	time.Sleep(delay)
+	var err error
+	select {
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-time.After(delay):
+	}
 	a.mu.Lock()
 	a.inFlight[name]--
-	return a.err // with the lock
+	return errors.Join(err, a.err) // with the lock
 }
 
-func (a *apiServer) PatchStatus(_ context.Context, _, name string, patch []byte) (*v1.Pod, error) {
-	err := a.enter("patch", name)
+func (a *apiServer) PatchStatus(ctx context.Context, _, name string, patch []byte) (*v1.Pod, error) {
+	err := a.enter(ctx, "patch", name)
 	defer a.mu.Unlock()
 	pod := a.pods[name]
 	switch {
@@ -64,8 +69,8 @@ func (a *apiServer) PatchStatus(_ context.Context, _, name string, patch []byte)
 	return a.put(apply(a.t, pod, patch)), nil
 }
 
-func (a *apiServer) ConfirmDeletion(_ context.Context, _, name string, uid types.UID) error {
-	err := a.enter("delete", name)
+func (a *apiServer) ConfirmDeletion(ctx context.Context, _, name string, uid types.UID) error {
+	err := a.enter(ctx, "delete", name)
 	defer a.mu.Unlock()
 	if err != nil {
 		return err
@@ -208,6 +213,45 @@ func TestWriterConfirmsADeletionOnlyWhenNothingIsLeft(t *testing.T) {
 		a.want("ended", 0, "delete a")
 		a.want("later", time.Hour, "")
 	})
+}
+
+// The last word is written although nobody waited for it, and an API server that does not answer holds up the end no longer than it may.
+func TestWriterFlushes(t *testing.T) {
+	for name, c := range map[string]struct {
+		delay time.Duration
+		err   error
+		want  int // how many of the pods are told of
+	}{"answers": {want: 3 * parallelWrites}, "refuses": {err: errors.New("connection refused")}, "hangs": {delay: time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := NewStore()
+				a := &apiServer{t: t, pods: map[string]*v1.Pod{}, inFlight: map[string]int{}, delay: c.delay, err: c.err}
+				a.w = NewWriter(s, WriterDeps{API: a, Logger: slog.New(slog.DiscardHandler)})
+				for i := range 3 * parallelWrites {
+					pod := podNamed(fmt.Sprint("p", i))
+					a.change(func() { a.put(pod) })
+					s.Set(pod, v1.PodStatus{Phase: v1.PodPending, Message: "last"})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began := time.Now()
+				a.w.Flush(ctx)
+				told := 0
+				for _, pod := range a.pods {
+					if pod.Status.Message == "last" {
+						told++
+					}
+				}
+				if d := time.Since(began); told != c.want || d > time.Second {
+					t.Errorf("%d are told of in %s, want %d", told, d, c.want)
+				}
+				a.change(func() { a.asked = nil })
+				if a.w.Flush(ctx); c.err == nil && c.delay == 0 && len(a.asked) > 0 {
+					t.Errorf("asked again: %v", a.asked)
+				}
+			})
+		})
+	}
 }
 
 // A pod with finalizers stays; its deletion is not confirmed over and over.
