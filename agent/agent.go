@@ -122,6 +122,7 @@ type Agent struct {
 	pods       *podStates
 	desired    *desired
 	gate       *gate
+	podCIDR    *podCIDR
 	leftovers  chan struct{} // asks housekeeping to look soon
 	foreign    uidSet
 	admitted   uidSet
@@ -170,6 +171,7 @@ func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 		slots:       newSlots(int(cfg.Berth.MaxParallelPodStarts)),
 		desired:     newDesired(),
 		gate:        newGate(cfg.RootDir),
+		podCIDR:     newPodCIDR(cfg.Kubelet.PodCIDR),
 		leftovers:   make(chan struct{}, 1),
 		relistAsked: make(chan struct{}, 1),
 		takingIn:    make(chan struct{}, 1),
@@ -237,6 +239,7 @@ func (a *Agent) loops() []loop {
 		{"objects", a.watchObjects},     // of the API server, that the restored pods use
 		{"tokens", a.renewTokens},       // for the same pods
 		{"csinode", a.keepCSINode},      // what the cluster knows of storage drivers
+		{"podcidr", a.tellPodCIDR},      // to the runtime, whose network may wait for it
 		{"plugins", a.watchPlugins},     // drivers, before volumes are taken down or brought up
 		{"node", a.keepNode},            // its Node object, before pods are bound to it
 		{"mirrors", a.keepMirrors},      // of static pods

@@ -68,12 +68,14 @@ func (a *Agent) knownNode(n *v1.Node) {
 		a.staticChanged()
 		a.attachedChanged(n)
 		a.csinode.Known(n)
+		a.podCIDR.known(n)
 	}
 }
 
 // nodeFacts gathers what there is to say of the node.
 type nodeFacts struct {
-	a *Agent
+	a        *Agent
+	declared []string
 
 	mu     sync.Mutex
 	images []v1.ContainerImage

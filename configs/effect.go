@@ -77,7 +77,6 @@ func fieldsWithoutEffect() map[string]string {
 		{"requests are not reserved per quality-of-service class", []string{"qosReserved"}},
 		{"containers are not throttled before their memory limit", []string{"memoryThrottlingFactor", "memoryReservationPolicy"}},
 		{"hairpin traffic is set up by the CNI plugin", []string{"hairpinMode"}},
-		{"pods get their addresses from the CNI plugin's own range", []string{"podCIDR"}},
 		{"no iptables chains are made", []string{"iptablesMasqueradeBit", "iptablesDropBit", "makeIPTablesUtilChains"}},
 		{"memory thresholds are watched through the kernel's pressure information", []string{"kernelMemcgNotification"}},
 		{"FlexVolume plugins are not run", []string{"volumePluginDir"}},

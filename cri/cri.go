@@ -35,6 +35,8 @@ type Runtime interface {
 	Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
 	// RuntimeConfig returns the runtime's cgroup driver; errdefs.IsNotImplemented on runtimes older than containerd 2.0.
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
+	// UpdateRuntimeConfig tells the runtime what it has to know of the node: the range of the pods' addresses. The same again is nothing.
+	UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error
 	// Events returns a stream of container and sandbox changes. The channel is closed when the stream breaks or ctx ends; the caller then lists
 	// everything, and subscribes again. An event is a hint to look, never a fact: it may be lost, late, doubled or out of order.
 	Events(ctx context.Context) (<-chan Event, error)

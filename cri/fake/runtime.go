@@ -147,6 +147,15 @@ func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigR
 		})
 }
 
+// UpdateRuntimeConfig takes notice of nothing: [Runtime.Calls] says what was told.
+func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error {
+	_, err := call(ctx, r, Call{Method: "UpdateRuntimeConfig", Request: &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: config}},
+		func(context.Context) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+			return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+		})
+	return err
+}
+
 // SetCondition sets a condition that Status tells, such as runtimeapi.NetworkReady.
 func (r *Runtime) SetCondition(kind string, status bool, reason, message string) {
 	r.node.mu.Lock()

@@ -23,3 +23,9 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	return call(ctx, r, "runtime_config", r.cfg.RequestTimeout, r.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
+
+// UpdateRuntimeConfig tells the runtime the range of the pods' addresses.
+func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error {
+	_, err := call(ctx, r, "update_runtime_config", r.cfg.RequestTimeout, r.runtime.UpdateRuntimeConfig, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: config})
+	return err
+}
