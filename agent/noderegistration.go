@@ -45,7 +45,7 @@ func (a *Agent) newRegistry() (*noderegistry.Registry, error) {
 	for _, ip := range a.cfg.NodeIPs {
 		cfg.NodeIPs = append(cfg.NodeIPs, ip.String())
 	}
-	facts := &nodeFacts{a: a}
+	facts := &nodeFacts{a: a, declared: declaredFeatures(a.cfg)}
 	return noderegistry.New(cfg, noderegistry.Deps{
 		Nodes: nodes, Leases: leases, Facts: facts.now, Known: a.knownNode, Event: a.events.Node, Logger: a.log,
 	}), nil
@@ -92,6 +92,7 @@ func (n *nodeFacts) now(ctx context.Context) noderegistry.Facts {
 	f := noderegistry.Facts{
 		Addresses: a.node.HostIPs(), Capacity: a.node.Capacity(), Allocatable: a.node.Allocatable(), Info: a.node.Info(version), Faults: n.faults(ctx),
 		Images: n.list(ctx), Port: a.cfg.Kubelet.Port, VolumesInUse: a.volumes.CSI().InUse(),
+		Declared: n.declared,
 	}
 	if st := a.runtimeStatus.Load(); st != nil {
 		f.Handlers = runtimeHandlers(st.GetRuntimeHandlers())

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	apifake "github.com/berthd/berth/agent/cluster/fake"
+	"github.com/berthd/berth/configs"
 )
 
 func TestNodeImages(t *testing.T) {
@@ -64,6 +65,9 @@ func TestAgentRegistersItsNode(t *testing.T) {
 			!strings.Contains(s.NodeInfo.ContainerRuntimeVersion, "://") || s.Capacity.Cpu().IsZero() || s.Allocatable.Memory().IsZero() || len(s.Addresses) < 2 {
 			t.Errorf("status %+v", s)
 		}
+		if got := strings.Join(s.DeclaredFeatures, ","); got != "InPlacePodLevelResourcesVerticalScaling,InPlacePodVerticalScalingInitContainers,RestartAllContainersOnContainerExits" {
+			t.Errorf("declared features %s", got)
+		}
 		for _, c := range s.Conditions {
 			if c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
 				t.Errorf("ready is %+v", c)
@@ -73,6 +77,19 @@ func TestAgentRegistersItsNode(t *testing.T) {
 			t.Error("there is no lease")
 		}
 	})
+}
+
+// What the config takes away is not declared.
+func TestDeclaredFeatures(t *testing.T) {
+	for gate, want := range map[string]int{"": 3, "NodeDeclaredFeatures": 0, "RestartAllContainersOnContainerExits": 2, "AllBeta": 0} {
+		cfg := &configs.Config{}
+		if gate != "" {
+			cfg.Kubelet.FeatureGates = map[string]bool{gate: false}
+		}
+		if got := declaredFeatures(cfg); len(got) != want {
+			t.Errorf("without %q: %v", gate, got)
+		}
+	}
 }
 
 // Pods choose the node by the labels that it has in the API, whoever set them.

@@ -59,6 +59,9 @@ type RotatorDeps struct {
 	Requests func(valid bool) (Requests, error)
 	// Changed is called after the certificate has changed; ctx is the rotator's.
 	Changed func(ctx context.Context)
+	// Failed, where it is set, is called after each asking that failed; Rotated, after a certificate has replaced another, with the age of that.
+	Failed  func()
+	Rotated func(age time.Duration)
 	Logger  *slog.Logger
 }
 
@@ -125,6 +128,14 @@ func (r *Rotator) leaf() *x509.Certificate {
 	return r.current.Leaf
 }
 
+// Ends returns when the certificate of now is over, the zero time while there is none.
+func (r *Rotator) Ends() time.Time {
+	if c := r.leaf(); c != nil {
+		return c.NotAfter
+	}
+	return time.Time{}
+}
+
 // Run asks for certificates until ctx ends. It works by what there is at each turn: the certificate, the time, and what is wanted.
 func (r *Rotator) Run(ctx context.Context) error {
 	retry := firstRetry
@@ -147,6 +158,9 @@ func (r *Rotator) Run(ctx context.Context) error {
 		}
 		if ctx.Err() == nil {
 			r.log.Warn("no certificate; it is tried again", "file", r.cfg.Store.Path(), "err", err, "in", retry)
+			if r.deps.Failed != nil {
+				r.deps.Failed()
+			}
 		}
 		tasks.Sleep(ctx, retry)
 		retry = min(2*retry, lastRetry)
@@ -207,6 +221,9 @@ func (r *Rotator) renew(ctx context.Context) error {
 	r.fraction = rand.Float64()
 	r.use(cert)
 	r.log.Info("certificate issued", "file", r.cfg.Store.Path(), "ends", cert.Leaf.NotAfter)
+	if c != nil && r.deps.Rotated != nil {
+		r.deps.Rotated(time.Since(c.NotBefore))
+	}
 	if r.deps.Changed != nil {
 		r.deps.Changed(ctx)
 	}

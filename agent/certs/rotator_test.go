@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,8 @@ import (
 
 // signer is a cluster that signs certificates as a test says.
 type signer struct {
+	failed, rotated, ages atomic.Int64 // what the rotators told: failures, replaced certificates, and their ages together
+
 	t    *testing.T
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -163,7 +166,9 @@ func rotating(t *testing.T, cfg RotatorConfig, s *signer) (r *Rotator, changes f
 			n++
 			mu.Unlock()
 		},
-		Logger: logger(t),
+		Failed:  func() { s.failed.Add(1) },
+		Rotated: func(age time.Duration) { s.ages.Add(int64(age)); s.rotated.Add(1) },
+		Logger:  logger(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -210,6 +215,9 @@ func TestRotation(t *testing.T) {
 		stop()
 		if s.requests() != 21 || changes() != 21 {
 			t.Errorf("%d requests, %d changes, want 21", s.requests(), changes())
+		}
+		if n, age := s.rotated.Load(), time.Duration(s.ages.Load()); n != 20 || age < time.Duration(n)*7*time.Hour || age > time.Duration(n)*9*time.Hour+time.Duration(n)*time.Minute || s.failed.Load() != 0 {
+			t.Errorf("told of %d replaced ones of %s together, and %d failures", n, age, s.failed.Load())
 		}
 		if c, err := store.Current(); err != nil || !c.Leaf.Equal(r.leaf()) {
 			t.Errorf("on disk: %v", err)
@@ -294,6 +302,9 @@ func TestRotationInTrouble(t *testing.T) {
 				<-r.Ready()
 				if took := time.Since(began); took > tc.within {
 					t.Errorf("%v after the trouble was over, want at most %v", took, tc.within)
+				}
+				if s.failed.Load() == 0 || s.rotated.Load() != 0 || !r.Ends().After(time.Now()) {
+					t.Errorf("told of %d failures and %d replaced ones; it ends at %s", s.failed.Load(), s.rotated.Load(), r.Ends())
 				}
 				if tc.asked > 0 && s.requests() != tc.asked {
 					t.Errorf("%d requests, want %d", s.requests(), tc.asked)

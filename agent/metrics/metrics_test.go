@@ -106,6 +106,43 @@ func TestEveryMethodIsGathered(t *testing.T) {
 	}
 }
 
+func TestCertificates(t *testing.T) {
+	s := New("n", "v")
+	ends := time.Now().Add(time.Hour + time.Minute)
+	failed := s.ClientCertificate(func() time.Time { return time.Time{} })
+	failed()
+	failed, rotated := s.ServerCertificate(func() time.Time { return ends })
+	failed()
+	failed()
+	rotated(2 * time.Hour)
+	got := gather(t, s)
+	for _, want := range []string{
+		"kubelet_certificate_manager_client_expiration_renew_errors{} 1",
+		"kubelet_certificate_manager_client_ttl_seconds{} +Inf",
+		"kubelet_certificate_manager_server_rotation_seconds{} 1",
+		"kubelet_server_expiration_renew_errors{} 2",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is not among what is gathered", want)
+		}
+	}
+	left := func() (seconds float64) {
+		for _, series := range gather(t, s) {
+			if rest, ok := strings.CutPrefix(series, "kubelet_certificate_manager_server_ttl_seconds{} "); ok {
+				_, _ = fmt.Sscan(rest, &seconds)
+			}
+		}
+		return seconds
+	}
+	if n := left(); n <= 0 || n > 3660 {
+		t.Errorf("%v seconds are left of an hour and a minute", n)
+	}
+	ends = time.Now().Add(-time.Hour)
+	if n := left(); n > -3600 {
+		t.Errorf("%v seconds are left of what was over an hour ago", n)
+	}
+}
+
 func TestForgetPod(t *testing.T) {
 	s := New("n", "v")
 	for _, pod := range []string{"p", "q"} {

@@ -20,6 +20,8 @@ type Facts struct {
 	Images   []v1.ContainerImage
 	Handlers []v1.NodeRuntimeHandler
 	Features *v1.NodeFeatures
+	// Declared are the features that the agent declares, sorted.
+	Declared []string
 	// Port is the kubelet server's; 0 where there is none.
 	Port int32
 	// VolumesInUse are the volumes that no controller may detach from the node.

@@ -16,7 +16,7 @@ import (
 func Status(cfg Config, f Facts, have *v1.Node, now time.Time) v1.NodeStatus {
 	s := v1.NodeStatus{
 		Capacity: f.Capacity.DeepCopy(), Allocatable: f.Allocatable.DeepCopy(), Conditions: Conditions(f, have.Status.Conditions, now),
-		Addresses: addresses(cfg, f, have), NodeInfo: f.Info, Images: f.Images, RuntimeHandlers: f.Handlers, Features: f.Features, VolumesInUse: f.VolumesInUse,
+		Addresses: addresses(cfg, f, have), NodeInfo: f.Info, Images: f.Images, RuntimeHandlers: f.Handlers, Features: f.Features, DeclaredFeatures: f.Declared, VolumesInUse: f.VolumesInUse,
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: f.Port}},
 	}
 	for name, amount := range have.Status.Capacity {
@@ -105,7 +105,7 @@ func StatusPatch(have, want *v1.NodeStatus) (patch []byte, changed bool, err err
 		}
 		changed = changed || before == nil || !equality.Semantic.DeepEqual(*before, c)
 	}
-	for _, name := range []string{"nodeInfo", "images", "runtimeHandlers", "features", "daemonEndpoints", "addresses", "volumesInUse"} {
+	for _, name := range []string{"nodeInfo", "images", "runtimeHandlers", "features", "declaredFeatures", "daemonEndpoints", "addresses", "volumesInUse"} {
 		if bytes.Equal(old[name], now[name]) {
 			continue
 		}

@@ -307,6 +307,8 @@ var described = regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)"
 func metricsReference(b *bytes.Buffer) {
 	set := metrics.New("node", "version")
 	set.Running(func() (pods int, containers map[string]int) { return 0, nil })
+	set.ClientCertificate(nil)
+	set.ServerCertificate(nil)
 	descs := make(chan *prometheus.Desc, 1024)
 	set.Registry.Describe(descs)
 	set.Probes.Describe(descs)
