@@ -23,6 +23,7 @@ require (
 	github.com/spf13/pflag v1.0.10 // the kubelet's flags
 	github.com/vishvananda/netlink v1.3.1 // bridges of the test environments
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.71.0 // spans of calls to the runtime, as the kubelet's
+	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.71.0 // spans of requests, as the kubelet's
 	go.opentelemetry.io/otel v1.46.0 // spans
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.46.0 // sending spans
 	go.opentelemetry.io/otel/sdk v1.46.0 // sampling and batching spans
@@ -119,7 +120,6 @@ require (
 	github.com/vishvananda/netns v0.0.5 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
-	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.71.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.46.0 // indirect
 	go.opentelemetry.io/otel/metric v1.46.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect

@@ -41,15 +41,15 @@ func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slo
 		return nil, nil, err
 	}
 	set := metrics.New(n.Name, version)
-	conn, rotators, err := connect(cfg, n, version, set, log)
-	if err != nil {
-		unlock()
-		return nil, nil, err
-	}
 	traces, err := tracing.New(ctx, cfg.Kubelet.Tracing, n.Name, log)
 	if err != nil {
 		unlock()
 		return nil, nil, err
+	}
+	conn, rotators, err := connect(cfg, n, version, set, traces, log)
+	if err != nil {
+		unlock()
+		return nil, nil, errors.Join(err, traces.Close(ctx))
 	}
 	rt, err := remote.Dial(ctx, remote.Config{
 		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint,

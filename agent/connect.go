@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/agent/metrics"
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/tasks"
+	"github.com/berthd/berth/agent/tracing"
 	"github.com/berthd/berth/configs"
 )
 
@@ -46,6 +47,7 @@ type connector struct {
 	node *node.Node
 	// settings are the connection's, without a kubeconfig.
 	settings cluster.Config
+	metrics  *metrics.Set
 	log      *slog.Logger
 	conn     *cluster.Conn
 	// open is closed once requests can be made.
@@ -54,14 +56,14 @@ type connector struct {
 
 // connect prepares the connection to the cluster's API server; nil for a node without a cluster. The API server need not be there. Where the node has no
 // client certificate yet, requests wait until it has.
-func connect(cfg *configs.Config, n *node.Node, version string, set *metrics.Set, log *slog.Logger) (*cluster.Conn, Rotators, error) {
+func connect(cfg *configs.Config, n *node.Node, version string, set *metrics.Set, traces *tracing.Tracing, log *slog.Logger) (*cluster.Conn, Rotators, error) {
 	if cfg.Kubeconfig == "" {
 		return nil, Rotators{}, nil
 	}
 	k := &cfg.Kubelet
-	c := &connector{cfg: cfg, node: n, log: log, open: make(chan struct{}), settings: cluster.Config{
+	c := &connector{cfg: cfg, node: n, metrics: set, log: log, open: make(chan struct{}), settings: cluster.Config{
 		UserAgent: fmt.Sprintf("berth/%s (%s/%s)", version, runtime.GOOS, runtime.GOARCH),
-		QPS:       qps(k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), ContentType: k.ContentType, Observe: set.APIRequest,
+		QPS:       qps(k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), ContentType: k.ContentType, Observe: set.APIRequest, Wrap: traces.Transport,
 	}}
 	var rotators Rotators
 	config, err := c.client(&rotators)
@@ -72,11 +74,12 @@ func connect(cfg *configs.Config, n *node.Node, version string, set *metrics.Set
 		return nil, rotators, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	if k.ServerTLSBootstrap && k.TLSCertFile == "" && cfg.ServesAPI() {
+		failed, rotated := set.ServerCertificate(func() time.Time { return rotators.Serving.Ends() })
 		rotators.Serving, err = certs.NewRotator(certs.RotatorConfig{
 			Store:      certs.NewStore(cfg.CertDir, certs.ServerName),
 			PendingKey: filepath.Join(cfg.CertDir, certs.ServerName+pendingKey),
 			Wanted:     func() certs.Wanted { return certs.ServerOf(n.Name, []string{n.Name}, n.HostIPs()) },
-		}, certs.RotatorDeps{Requests: func(bool) (certs.Requests, error) { return requests(c.conn) }, Logger: log})
+		}, certs.RotatorDeps{Requests: func(bool) (certs.Requests, error) { return requests(c.conn) }, Failed: failed, Rotated: rotated, Logger: log})
 	}
 	return c.conn, rotators, err
 }
@@ -107,7 +110,10 @@ func (c *connector) client(rotators *Rotators) (*rest.Config, error) {
 	rotators.Client, err = certs.NewRotator(certs.RotatorConfig{
 		Store: store, Once: !c.cfg.Kubelet.RotateCertificates, PendingKey: filepath.Join(c.cfg.CertDir, certs.ClientName+pendingKey),
 		Wanted: func() certs.Wanted { return certs.ClientOf(c.node.Name) },
-	}, certs.RotatorDeps{Requests: c.requests, Changed: c.changed, Logger: c.log})
+	}, certs.RotatorDeps{
+		Requests: c.requests, Changed: c.changed, Logger: c.log,
+		Failed: c.metrics.ClientCertificate(func() time.Time { return rotators.Client.Ends() }),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func TestBootstrapFiles(t *testing.T) {
 		Kubeconfig: filepath.Join(dir, "etc", "kubelet.conf"), BootstrapKubeconfig: filepath.Join(dir, "bootstrap.conf"), CertDir: filepath.Join(dir, "pki"),
 	}}
 	start := func() error {
-		conn, rotators, err := connect(cfg, &node.Node{Name: "n1"}, "v1", metrics.New("n1", "v1"), slog.New(slog.DiscardHandler))
+		conn, rotators, err := connect(cfg, &node.Node{Name: "n1"}, "v1", metrics.New("n1", "v1"), nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,8 @@ type Config struct {
 	ContentType string
 	// Observe, where it is set, is told of every request's method, host and status code; the code is "<error>" where there was no answer.
 	Observe func(method, host, code string)
+	// Wrap, where it is set, is put around what sends requests.
+	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
 // Conn is a connection to an API server. It dials when it is first used, and again whenever it has to.
@@ -93,6 +95,9 @@ func New(config *rest.Config, cfg Config) (*Conn, error) {
 		c.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observer{next, cfg.Observe} })
 	}
 	c.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return discreet{next} })
+	if cfg.Wrap != nil {
+		c.config.Wrap(cfg.Wrap)
+	}
 	var err error
 	if c.client, err = rest.HTTPClientFor(&c.config); err != nil {
 		return nil, fmt.Errorf("preparing the connection to the API server %s: %w", config.Host, err)

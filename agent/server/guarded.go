@@ -14,12 +14,21 @@ type guarded struct {
 
 // ServeHTTP asks the guard and calls the handler.
 func (g guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
-	if _, pattern := g.mux.Handler(r); pattern != "" {
-		_, path, _ = strings.Cut(pattern, "/")
-		path = "/" + path
+	path := g.route(r)
+	if path == "" {
+		path = r.URL.Path
 	}
 	if g.guard.Check(w, r, path) {
 		routes{g.mux}.ServeHTTP(w, r)
 	}
+}
+
+// route returns the path of the handler that answers a request; empty where there is none.
+func (g guarded) route(r *http.Request) string {
+	_, pattern := g.mux.Handler(r)
+	if pattern == "" {
+		return ""
+	}
+	_, path, _ := strings.Cut(pattern, "/")
+	return "/" + path
 }

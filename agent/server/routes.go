@@ -27,7 +27,8 @@ func (s *Server) apiRoutes() http.Handler {
 	} else {
 		s.addDisabled(mux, "Debug endpoints are disabled.", "run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs")
 	}
-	return guarded{mux.ServeMux, s.deps.Guard}
+	g := guarded{mux.ServeMux, s.deps.Guard}
+	return s.deps.Tracing.Handler(g.route, g)
 }
 
 // addDebugging adds what the kubelet has with enableDebuggingHandlers: logs, commands, streams, and of the rest what the handlers say.

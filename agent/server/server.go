@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/agent/tracing"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
 )
@@ -195,6 +196,8 @@ type Deps struct {
 	Guard Guard
 	// Drainer is nil where the node cannot be drained.
 	Drainer Drainer
+	// Tracing has spans of the requests to the API's port; nil for none.
+	Tracing *tracing.Tracing
 	// SetVerbosity sets how much the agent logs, as the kubelet's flag -v says; nil where that cannot be.
 	SetVerbosity func(level uint32)
 	// Metrics are served at /metrics and, those of probes, at /metrics/probes, and the server's own are added to them.

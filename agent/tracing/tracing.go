@@ -1,5 +1,5 @@
 // Package tracing tells an OpenTelemetry collector what the agent does: a span for each pass over a pod and for each of its steps, and below them one for each call to the
-// container runtime, which goes on with the trace.
+// container runtime, which goes on with the trace; and one for each request to the API server, and for each that the kubelet's API serves.
 //
 // Purpose: KubeletConfiguration.tracing. The names of passes are the kubelet's (syncPod, syncTerminatingPod, syncTerminatedPod), with its attributes; the steps' are those of
 // "berth why". Spans hold names and errors, nothing that pods say or are given.
@@ -13,10 +13,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -81,6 +84,28 @@ func (t *Tracing) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 		otelgrpc.WithTracerProvider(quiet{t.provider}), otelgrpc.WithPropagators(tracing.Propagators()),
 	))}
+}
+
+// Transport gives requests of a client of the API server spans, "HTTP GET" and so on, and tells the API server of them so that its own are of the same trace.
+func (t *Tracing) Transport(next http.RoundTripper) http.RoundTripper {
+	if t == nil {
+		return next
+	}
+	return tracing.WrapperFor(quiet{t.provider})(next)
+}
+
+// names are what a kubelet calls the parts of paths.
+var names = strings.NewReplacer("{namespace}", "{podNamespace}", "{pod}", "{podID}", "{container}", "{containerName}")
+
+// Handler gives each request that is served a span, which is named by the request's route. Anybody may send one, so that a trace of the sender's is not gone on with, only
+// referred to.
+func (t *Tracing) Handler(route func(*http.Request) string, next http.Handler) http.Handler {
+	if t == nil {
+		return next
+	}
+	return otelhttp.NewHandler(next, "", otelhttp.WithTracerProvider(quiet{t.provider}), otelhttp.WithPropagators(tracing.Propagators()),
+		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return names.Replace(route(r)) }))
 }
 
 // Pass begins the span of a pass over a pod, by the pass's name as the kubelet has it; end ends it, with the pass's error.

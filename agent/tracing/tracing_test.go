@@ -3,8 +3,11 @@ package tracing
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -151,6 +154,48 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// Requests have spans on both sides: with the client's names, and with the route's on the server's, which goes on with nobody's trace and says nothing of what was asked for.
+func TestSpansOfRequests(t *testing.T) {
+	s := &sink{}
+	endpoint := serve(t, func(server *grpc.Server) { collector.RegisterTraceServiceServer(server, s) })
+	tr, err := New(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &endpoint, SamplingRatePerMillion: ptr.To[int32](1000000)}, "node-a", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := func(*http.Request) string { return "/exec/{namespace}/{pod}/{container}" }
+	server := httptest.NewServer(tr.Handler(route, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })))
+	defer server.Close()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	ctx, end := tr.Pass(t.Context(), "syncPod", "sync", &v1.Pod{})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/exec/ns/p/c?command=hunter2", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: tr.Transport(base)}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	end(nil)
+	server.Close() // so that the handler has returned
+	if err := tr.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pass, asked, served := s.find(t, "syncPod"), s.find(t, "HTTP POST"), s.find(t, "/exec/{podNamespace}/{podID}/{containerName}")
+	if string(asked.GetParentSpanId()) != string(pass.GetSpanId()) {
+		t.Errorf("the request is not within the pass: %v", asked)
+	}
+	if string(served.GetTraceId()) == string(asked.GetTraceId()) || len(served.GetParentSpanId()) > 0 || len(served.GetLinks()) != 1 ||
+		string(served.GetLinks()[0].GetSpanId()) != string(asked.GetSpanId()) || served.GetKind() != spans.Span_SPAN_KIND_SERVER {
+		t.Errorf("served: %v", served)
+	}
+	if served.GetStatus().GetCode() != spans.Status_STATUS_CODE_ERROR || strings.Contains(served.String(), "hunter2") {
+		t.Errorf("served: %v", served)
+	}
+}
+
 // Without a rate nothing is sampled, and without a config there is nothing at all.
 func TestOff(t *testing.T) {
 	s := &sink{}
@@ -174,6 +219,9 @@ func TestOff(t *testing.T) {
 	}
 	if len(s.spans) > 0 {
 		t.Errorf("spans were sent: %v", s.spans)
+	}
+	if base := http.DefaultTransport; off.Transport(base) != base {
+		t.Error("a client that nobody traces has a wrapped transport")
 	}
 	if allocs := testing.AllocsPerRun(100, func() {
 		ctx, end := off.Pass(context.Background(), "syncPod", "sync", nil)
