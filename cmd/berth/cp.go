@@ -69,11 +69,11 @@ func parsePlace(arg string) place {
 func (o *cpOptions) run(ctx context.Context, c *client.Client, from, to place, errOut io.Writer) error {
 	switch {
 	case from.pod != "" && to.pod != "":
-		return errors.New("one of SRC and DST must be a path on this machine")
+		return wrongly("one of SRC and DST must be a path on this machine")
 	case from.pod == "" && to.pod == "":
-		return errors.New("one of SRC and DST must be POD:PATH")
+		return wrongly("one of SRC and DST must be POD:PATH")
 	case from.path == "" || to.path == "":
-		return errors.New("the path is missing: POD:PATH")
+		return wrongly("the path is missing: POD:PATH")
 	}
 	pod, err := findPod(ctx, c, from.pod+to.pod, o.namespace)
 	if err != nil {

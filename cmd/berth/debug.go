@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -36,7 +35,7 @@ With -i the exit code is the container's, and without -t the end of the input is
 		ValidArgsFunction: completePods(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 1 && at != 1 {
-				return errors.New("only one POD can be given; a command comes behind --: berth debug POD --image IMAGE -- COMMAND [ARG...]")
+				return wrongly("only one POD can be given; a command comes behind --: berth debug POD --image IMAGE -- COMMAND [ARG...]")
 			}
 			return o.debug(cmd, args[0], args[1:])
 		},
@@ -112,13 +111,13 @@ func (o *debugOptions) spec(command []string) (*v1.EphemeralContainer, error) {
 	for _, e := range o.env {
 		name, value, ok := strings.Cut(e, "=")
 		if !ok {
-			return nil, fmt.Errorf("--env %s: want NAME=VALUE", e)
+			return nil, wrongly("--env %s: want NAME=VALUE", e)
 		}
 		c.Env = append(c.Env, v1.EnvVar{Name: name, Value: value})
 	}
 	security, ok := profile(o.profile)
 	if !ok {
-		return nil, fmt.Errorf("--profile %s is not known: use %s", o.profile, strings.Join(profiles(), ", "))
+		return nil, wrongly("--profile %s is not known: use %s", o.profile, strings.Join(profiles(), ", "))
 	}
 	c.SecurityContext = security
 	return c, nil

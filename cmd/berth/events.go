@@ -110,7 +110,7 @@ func (o *eventsOptions) run(ctx context.Context, c *client.Client, w, errOut io.
 func (o *eventsOptions) filter(ctx context.Context, c *client.Client) (wants func(*v1.Event) bool, gone, err error) {
 	for _, kind := range o.types {
 		if !strings.EqualFold(kind, v1.EventTypeNormal) && !strings.EqualFold(kind, v1.EventTypeWarning) {
-			return nil, nil, fmt.Errorf("--types %s: valid --types are Normal or Warning", kind)
+			return nil, nil, wrongly("--types %s: valid --types are Normal or Warning", kind)
 		}
 	}
 	about := func(e *v1.Event) bool { return o.namespace == "" || e.Namespace == o.namespace }

@@ -51,7 +51,7 @@ at the end of its input then, and what it prints is dropped.`,
 		ValidArgsFunction: completePods(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return errors.New("no command given: berth exec POD -- COMMAND [ARG...]")
+				return wrongly("no command given: berth exec POD -- COMMAND [ARG...]")
 			}
 			err := o.run(cmd, args[0], func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error {
 				return c.Exec(ctx, t, args[1:], io)

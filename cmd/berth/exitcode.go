@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,15 @@ func usageCode(cmd *cobra.Command) int {
 	}
 	return misused
 }
+
+// wrongCall is an error about how a verb was called that was found after it had begun.
+type wrongCall struct{ error }
+
+// Unwrap returns the error itself.
+func (e wrongCall) Unwrap() error { return e.error }
+
+// wrongly makes an error about how a verb was called.
+func wrongly(format string, args ...any) error { return wrongCall{fmt.Errorf(format, args...)} }
 
 // begins has every verb tell when it begins with its work: an error before that is about how it was called.
 func begins(cmd *cobra.Command) *bool {

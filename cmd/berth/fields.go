@@ -38,7 +38,7 @@ YAML name the test that proves each mark.`,
 			for _, name := range names {
 				mark, err := fields.ParseMark(name)
 				if err != nil {
-					return err
+					return wrongly("%w", err)
 				}
 				marks = append(marks, mark)
 			}

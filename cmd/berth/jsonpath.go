@@ -52,7 +52,7 @@ func newField(flag, field string) (template, error) {
 		bare = strings.TrimSuffix(inside, "}")
 	}
 	if bare = strings.TrimPrefix(bare, "."); bare == "" || strings.ContainsAny(bare, "{}") {
-		return template{}, fmt.Errorf("%s %s: must be the path of a field, such as .metadata.name", flag, field)
+		return template{}, wrongly("%s %s: must be the path of a field, such as .metadata.name", flag, field)
 	}
 	return newTemplate(flag, "{."+bare+"}")
 }

@@ -87,11 +87,11 @@ func (o *logsOptions) flags(cmd *cobra.Command) {
 func (o *logsOptions) prepare(cmd *cobra.Command, args []string) (client.LogOptions, error) {
 	switch {
 	case len(args) == 0 && o.pods.selector == "":
-		return client.LogOptions{}, errors.New("a POD or a selector (-l) is required")
+		return client.LogOptions{}, wrongly("a POD or a selector (-l) is required")
 	case len(args) > 0 && o.pods.selector != "":
-		return client.LogOptions{}, errors.New("only a selector (-l) or a POD name is allowed")
+		return client.LogOptions{}, wrongly("only a selector (-l) or a POD name is allowed")
 	case len(args) == 2 && (o.container != "" || o.allContainers):
-		return client.LogOptions{}, errors.New("the container is given twice: leave out the second argument, -c or --all-containers")
+		return client.LogOptions{}, wrongly("the container is given twice: leave out the second argument, -c or --all-containers")
 	case len(args) == 2:
 		o.container = args[1]
 	}
@@ -176,15 +176,15 @@ func (r *logRequest) options() (client.LogOptions, error) {
 	if r.tail >= 0 {
 		opts.Tail = &r.tail
 	} else if r.tail < -1 {
-		return opts, fmt.Errorf("--tail %d: must be -1 (all) or more", r.tail)
+		return opts, wrongly("--tail %d: must be -1 (all) or more", r.tail)
 	}
 	if r.limitBytes > 0 {
 		opts.LimitBytes = &r.limitBytes
 	} else if r.limitBytes < 0 {
-		return opts, fmt.Errorf("--limit-bytes %d: must be more than 0", r.limitBytes)
+		return opts, wrongly("--limit-bytes %d: must be more than 0", r.limitBytes)
 	}
 	if r.since < 0 {
-		return opts, fmt.Errorf("--since %s: must be more than 0", r.since)
+		return opts, wrongly("--since %s: must be more than 0", r.since)
 	}
 	if r.since > 0 {
 		seconds := int64((r.since + time.Second - 1) / time.Second)
@@ -193,7 +193,7 @@ func (r *logRequest) options() (client.LogOptions, error) {
 	if r.sinceTime != "" {
 		at, err := time.Parse(time.RFC3339Nano, r.sinceTime)
 		if err != nil {
-			return opts, fmt.Errorf("--since-time %s: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z", r.sinceTime)
+			return opts, wrongly("--since-time %s: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z", r.sinceTime)
 		}
 		opts.Since = at
 	}

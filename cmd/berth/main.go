@@ -32,7 +32,7 @@ func run(args []string) int {
 	began := begins(root)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	exit := (*exitError)(nil)
+	exit, wrong := (*exitError)(nil), wrongCall{}
 	switch {
 	case err == nil:
 		return 0
@@ -40,7 +40,7 @@ func run(args []string) int {
 		return exit.code
 	}
 	fmt.Fprintln(os.Stderr, "Error:", err)
-	if *began {
+	if *began && !errors.As(err, &wrong) {
 		return failed
 	}
 	fmt.Fprintf(os.Stderr, "See \"%s --help\".\n", cmd.CommandPath())

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ func newPortForward() *cobra.Command {
 		ValidArgsFunction: completePods(&conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return errors.New("POD and list of ports are required for port-forward")
+				return wrongly("POD and list of ports are required for port-forward")
 			}
 			ctx, c := cmd.Context(), conn.client()
 			defer c.Close()

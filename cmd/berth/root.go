@@ -61,6 +61,8 @@ A command that cannot do what it is asked to ends with 1, one that is called wro
 			root.AddCommand(verb)
 		}
 	}
+	root.Version = version // also as a flag, as the kubelet has it; "berth version" asks the agent, too
+	root.SetVersionTemplate("berth {{.Version}}\n")
 	root.SetCompletionCommandGroupID("node")
 	root.SetHelpCommandGroupID("node")
 	return root

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -39,7 +37,7 @@ func (p *podFlags) selectorFlag(cmd *cobra.Command) {
 }
 
 // errNameAndSelector is the error of a command that has both.
-var errNameAndSelector = errors.New("name cannot be provided when a selector is specified")
+var errNameAndSelector = wrongly("name cannot be provided when a selector is specified")
 
 // choice is which pods are meant: those that were named, or those of a namespace with certain labels.
 type choice struct {
@@ -54,7 +52,7 @@ func (p *podFlags) choose(ctx context.Context, c *client.Client, args []string) 
 	out := &choice{namespace: p.namespace}
 	var err error
 	if out.selector, err = labels.Parse(p.selector); err != nil {
-		return nil, fmt.Errorf("-l %s: %w", p.selector, err)
+		return nil, wrongly("-l %s: %w", p.selector, err)
 	}
 	if len(args) == 0 {
 		return out, nil

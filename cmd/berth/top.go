@@ -63,7 +63,7 @@ func newTopPods(use string) *cobra.Command {
 
 func (o *topOptions) run(ctx context.Context, c *client.Client, args []string, w, errOut io.Writer) error {
 	if s := o.columns.Sort; s != "" && s != "cpu" && s != "memory" {
-		return fmt.Errorf("--sort-by %s: must be cpu or memory", s)
+		return wrongly("--sort-by %s: must be cpu or memory", s)
 	}
 	choice, err := o.pods.choose(ctx, c, args)
 	if err != nil {
