@@ -1,11 +1,11 @@
 // Package tasks runs what takes long for one pod (stopping a container, a lifecycle hook) beside its worker's passes.
 //
 // Purpose: a pass never blocks on a grace period or a hook: it starts a task under a key, and later passes see that the key is active, or
-// see how it ended. The end of a task wakes the worker.
+// see how it ended. The end of a task wakes the worker. [Turns] keeps tasks of several pods apart that are about the same thing.
 //
 // Truth owned: which long operations of a pod are under way.
 //
-// Concurrency: a [Group] is safe for concurrent use. Its tasks end with the context given to [New]; [Group.Wait] joins them.
+// Concurrency: a [Group] and [Turns] are safe for concurrent use. A group's tasks end with the context given to [New]; [Group.Wait] joins them.
 package tasks
 
 import (

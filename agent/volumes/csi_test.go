@@ -304,6 +304,29 @@ func TestCSIFaults(t *testing.T) {
 	}
 }
 
+// A record that a loss of power has damaged keeps neither its own pod from going nor others: what may be in use stays staged until nobody can have it.
+func TestCSIDamagedRecord(t *testing.T) {
+	r := newCSIRig(t, stages)
+	m := r.manager()
+	one, two := podNamed("one", claimVolume("v", "c")), podNamed("two", claimVolume("v", "c"))
+	for _, pod := range []*v1.Pod{one, two} {
+		_, err := r.ensure(m, pod)
+		must(t, err)
+	}
+	write(t, m.PodDir("one")+"/volumes/kubernetes.io~csi/pv/vol_data.json", "")
+	r.calls()
+	m = r.manager()
+	r.gone(m, two)
+	r.called("NodeUnpublishVolume")
+	must(t, m.CSI().PruneStaged(t.Context()))
+	r.called()
+	r.gone(m, one)
+	r.called()
+	must(t, m.CSI().PruneStaged(t.Context()))
+	r.called("NodeUnstageVolume")
+	r.nothingStaged()
+}
+
 // A driver that is not there is named; what is up stays up without it, and what it has to take down waits for it.
 func TestCSIDriverIsAway(t *testing.T) {
 	r := newCSIRig(t, stages)

@@ -222,12 +222,5 @@ func (m *Manager) usedByOthers(self types.UID, l *localVolume) (bool, error) {
 
 // lock keeps everybody else away from a PersistentVolume until unlock is called.
 func (m *Manager) lock(ctx context.Context, volume string) (unlock func(), err error) {
-	entry, _ := m.locks.LoadOrStore(volume, make(chan struct{}, 1))
-	turn, _ := entry.(chan struct{})
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return m.turns.Take(ctx, volume)
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/agent/volumes/csi"
 )
 
@@ -114,8 +114,8 @@ type Manager struct {
 	podsDir string
 	// swappable is set once the kernel has refused a tmpfs that cannot be swapped out.
 	swappable atomic.Bool
-	// locks has a channel of one for each local PersistentVolume, by name: who has put something in may bring it up.
-	locks sync.Map
+	// turns say who may bring up a local PersistentVolume, by its name.
+	turns tasks.Turns[string]
 	csi   *csi.Node
 }
 

@@ -41,26 +41,29 @@ func (n *Node) recordOf(v *Volume) record {
 	return r
 }
 
-// readRecord reads the vol_data.json in a directory; nil where there is none.
+// errDamaged says that a record can be read and is none: a machine that lost its power may have left it so.
+var errDamaged = errors.New("the record is damaged")
+
+// readRecord reads the vol_data.json in a directory; nil where there is none. The error is errDamaged where it says nothing.
 func readRecord(dir string) (*record, error) {
 	data, err := os.ReadFile(filepath.Join(dir, dataFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	r := &record{}
-	if err == nil {
-		err = json.Unmarshal(data, r)
-	}
-	if err == nil {
-		err = errors.Join(checkName(r.Driver))
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read what volume is at %s: %w", dir, err)
+	}
+	r := &record{}
+	if err = json.Unmarshal(data, r); err == nil {
+		err = checkName(r.Driver)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what volume is at %s: %w: %w", dir, errDamaged, err)
 	}
 	return r, nil
 }
 
-// writeRecord writes vol_data.json, all at once, unless it says the same already.
+// writeRecord writes vol_data.json, all at once and so that it outlives a loss of power, unless it says the same already.
 func writeRecord(dir string, r record) error {
 	if have, err := readRecord(dir); err == nil && have != nil {
 		have.Block = r.Block
@@ -72,18 +75,27 @@ func writeRecord(dir string, r record) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, dataFile), data)
+	return writeFile(filepath.Join(dir, dataFile), data, (*os.File).Sync)
 }
 
-func writeFile(path string, data []byte) error {
+// writeFile gives a file new content all at once; settle is called before it has it.
+func writeFile(path string, data []byte, settle func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".tmp", data, dataMode); err != nil {
+	next, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, dataMode)
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(data)
+	if err = errors.Join(err, settle(next), next.Close()); err != nil {
 		return err
 	}
 	return os.Rename(path+".tmp", path)
 }
+
+// unsettled is for what means nothing after a start of the machine.
+func unsettled(*os.File) error { return nil }
 
 // progress is how far a volume came: the content of the file "ready".
 type progress struct {

@@ -35,7 +35,7 @@ func (n *Node) Down(ctx context.Context, uid types.UID) error {
 		if k.block {
 			operation = "UnmapVolume.UnmapPodDevice"
 		}
-		if err := n.down(ctx, uid, k, r); err != nil {
+		if err := n.takeDown(ctx, uid, k, r); err != nil {
 			errs = append(errs, fmt.Errorf("%s failed for volume %q : %w", operation, k.name, err))
 		}
 	}
@@ -44,6 +44,30 @@ func (n *Node) Down(ctx context.Context, uid types.UID) error {
 	}
 	n.release(uid)
 	return nil
+}
+
+// takeDown takes down one volume of a pod; r is nil where its record is damaged.
+func (n *Node) takeDown(ctx context.Context, uid types.UID, k key, r *record) error {
+	if r == nil {
+		return n.downUnknown(uid, k)
+	}
+	return n.down(ctx, uid, k, r)
+}
+
+// downUnknown takes down a volume of which nobody knows any more which driver's it is: what is mounted is unmounted. Should it be staged, it is unstaged later, as
+// one that no pod has.
+func (n *Node) downUnknown(uid types.UID, k key) error {
+	n.deps.Logger.Warn("the record of a CSI driver's volume is damaged: it is unmounted without its driver", "uid", uid, "volume", k.name)
+	dir := n.recordDir(uid, k)
+	if k.block {
+		if err := n.unmapDevice(uid, k.name); err != nil {
+			return err
+		}
+	}
+	if err := n.removeMountPoint(n.target(uid, k)); err != nil {
+		return err
+	}
+	return removeAll(n.readyPath(uid, k), filepath.Join(dir, dataFile), dir)
 }
 
 // down takes down one volume of a pod.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// held returns the volumes of a pod that are on record.
+// held returns the volumes of a pod that are on record; nil is one whose record is damaged.
 func (n *Node) held(uid types.UID) (map[key]*record, error) {
 	out := map[key]*record{}
 	own := func(k key) string { return n.recordDir(uid, k) }
@@ -38,8 +38,11 @@ func (n *Node) held(uid types.UID) (map[key]*record, error) {
 				continue
 			}
 			r, err := readRecord(from.at(k))
-			if err != nil {
+			if err != nil && !errors.Is(err, errDamaged) {
 				return nil, err
+			}
+			if err != nil {
+				out[k] = nil
 			}
 			if r != nil {
 				if r.Block = k.block; r.Block {
@@ -65,7 +68,7 @@ func (n *Node) pods() ([]types.UID, error) {
 	return out, err
 }
 
-// hasOthers says whether anything but one volume of one pod has the driver's volume.
+// hasOthers says whether anything but one volume of one pod has, or may have, the driver's volume.
 func (n *Node) hasOthers(uid types.UID, k key, r *record) (bool, error) {
 	uids, err := n.pods()
 	if err != nil {
@@ -77,7 +80,7 @@ func (n *Node) hasOthers(uid types.UID, k key, r *record) (bool, error) {
 			return false, err
 		}
 		for at, have := range held {
-			if (other != uid || at != k) && have.Driver == r.Driver && have.Handle == r.Handle {
+			if (other != uid || at != k) && (have == nil || have.Driver == r.Driver && have.Handle == r.Handle) {
 				return true, nil
 			}
 		}
@@ -97,6 +100,9 @@ func (n *Node) recall() {
 			n.deps.Logger.Warn("volumes of CSI drivers in use not found", "err", err)
 		}
 		for k, r := range held {
+			if r == nil {
+				continue
+			}
 			p := readProgress(n.readyPath(uid, k))
 			// Of what a kubelet left, or what was only begun, it is not known whether it was attached: to say so does no harm.
 			if r.Lifecycle != "Ephemeral" && (p == nil || p.Attached || !p.Up) {

@@ -15,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/tasks"
 )
 
 // Config is what a [Node] is told once.
@@ -64,8 +66,8 @@ type Node struct {
 	cfg  Config
 	deps Deps
 	boot string
-	// locks has a channel of one for each volume, by its unique name: who has put something in may have the driver work on it.
-	locks sync.Map
+	// turns say who may have a driver work on a volume.
+	turns tasks.Turns[v1.UniqueVolumeName]
 
 	mu sync.Mutex
 	// inUse are the volumes that need attaching and that pods want or have.
@@ -179,12 +181,5 @@ func (n *Node) tokens(v *Volume) (string, error) {
 
 // lock keeps everybody else away from a volume until unlock is called.
 func (n *Node) lock(ctx context.Context, volume v1.UniqueVolumeName) (unlock func(), err error) {
-	entry, _ := n.locks.LoadOrStore(volume, make(chan struct{}, 1))
-	turn, _ := entry.(chan struct{})
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return n.turns.Take(ctx, volume)
 }

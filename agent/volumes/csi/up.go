@@ -94,7 +94,7 @@ func (n *Node) note(v *Volume, p progress) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(n.readyPath(v.Pod.UID, v.key()), data)
+	return writeFile(n.readyPath(v.Pod.UID, v.key()), data, unsettled)
 }
 
 // publishContext is what the attacher has to tell the driver.
