@@ -257,6 +257,34 @@ func TestCSIPersistent(t *testing.T) {
 	}
 }
 
+// A volume that one pod may have alone is the first one's until nothing of that is left, also under another agent.
+func TestCSIReadWriteOncePod(t *testing.T) {
+	r := newCSIRig(t, stages)
+	r.pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	one, two := podNamed("one", claimVolume("v", "c")), podNamed("two", claimVolume("v", "c"))
+	m := r.manager()
+	_, err := r.ensure(m, one)
+	must(t, err)
+	r.called("NodeStageVolume", "NodePublishVolume")
+	for range 2 {
+		if _, err := r.ensure(m, two); err == nil || !strings.Contains(err.Error(), "volume uses the ReadWriteOncePod access mode and is already in use by another pod") {
+			t.Errorf("a second pod: %v", err)
+		}
+		m = r.manager()
+		_, err := r.ensure(m, one)
+		must(t, err)
+	}
+	r.called()
+	r.gone(m, one)
+	r.called("NodeUnpublishVolume", "NodeUnstageVolume")
+	_, err = r.ensure(m, two)
+	must(t, err)
+	r.called("NodeStageVolume", "NodePublishVolume")
+	r.gone(m, two)
+	r.called("NodeUnpublishVolume", "NodeUnstageVolume")
+	r.nothingStaged()
+}
+
 // Whatever goes wrong in a driver, the volume comes up once that is over, and goes down with nothing left, also under another agent.
 func TestCSIFaults(t *testing.T) {
 	for _, fault := range []csidriver.Fault{csidriver.Fail, csidriver.Late, csidriver.Crash} {

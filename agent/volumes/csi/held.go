@@ -88,6 +88,22 @@ func (n *Node) hasOthers(uid types.UID, k key, r *record) (bool, error) {
 	return false, nil
 }
 
+// alone returns an error where another pod of the node has a volume that one pod may have alone. The volume's lock is held, so that of two pods the first has it.
+func (n *Node) alone(v *Volume) error {
+	if !slices.Contains(v.Modes, v1.ReadWriteOncePod) {
+		return nil
+	}
+	if own, err := readRecord(n.recordDir(v.Pod.UID, v.key())); err != nil || own != nil {
+		return err // it has it already
+	}
+	wanted := n.recordOf(v)
+	others, err := n.hasOthers(v.Pod.UID, v.key(), &wanted)
+	if err == nil && others {
+		err = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+	}
+	return err
+}
+
 // recall finds on the disk which volumes are in use that were attached.
 func (n *Node) recall() {
 	uids, err := n.pods()

@@ -33,6 +33,9 @@ func (n *Node) Up(ctx context.Context, v *Volume) (own bool, err error) {
 		return false, err
 	}
 	defer unlock()
+	if err := n.alone(v); err != nil {
+		return false, err
+	}
 	context, err := n.publishContext(ctx, v)
 	if err != nil {
 		return false, err
