@@ -303,6 +303,8 @@ func envValue(e *v1.EnvVar) string {
 		return fmt.Sprintf("<set to the key '%s' of config map '%s'>", from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Name)
 	case from.SecretKeyRef != nil:
 		return fmt.Sprintf("<set to the key '%s' in secret '%s'>", from.SecretKeyRef.Key, from.SecretKeyRef.Name)
+	case from.FileKeyRef != nil:
+		return fmt.Sprintf("<set to the key '%s' of file '%s' in volume '%s'>", from.FileKeyRef.Key, from.FileKeyRef.Path, from.FileKeyRef.VolumeName)
 	}
 	return ""
 }
@@ -320,6 +322,9 @@ func (p printer) mounts(mounts []v1.VolumeMount) {
 		}
 		if m.SubPath != "" {
 			flags += ",path=\"" + m.SubPath + "\""
+		}
+		if m.SubPathExpr != "" {
+			flags += ",path=\"" + m.SubPathExpr + "\""
 		}
 		fmt.Fprintf(p.w, "      %s from %s (%s)\n", Clean(m.MountPath), m.Name, Clean(flags))
 	}
@@ -376,6 +381,14 @@ func volume(s *v1.VolumeSource) string {
 		return fmt.Sprintf("Projected of %d sources", len(s.Projected.Sources))
 	case s.PersistentVolumeClaim != nil:
 		return "PersistentVolumeClaim " + s.PersistentVolumeClaim.ClaimName
+	case s.Ephemeral != nil:
+		return "a PersistentVolumeClaim of the pod's own"
+	case s.Image != nil:
+		return "Image " + s.Image.Reference
+	case s.NFS != nil:
+		return "NFS " + s.NFS.Server + ":" + s.NFS.Path
+	case s.CSI != nil:
+		return "CSI " + s.CSI.Driver
 	}
 	return "other"
 }
