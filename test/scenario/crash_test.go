@@ -147,7 +147,7 @@ func (s story) run(m *machine, out *outcome, want []string) error {
 			return fmt.Errorf("act %d: %w", i+1, err)
 		}
 		err := until(goalLimit, func() error {
-			if m.fell() {
+			for m.fell() { // the next one, too, may have crashed by the time that there is something to see
 				m.bury()
 				m.start()
 				synctest.Wait()

@@ -192,9 +192,6 @@ func restart(m *machine) error {
 		m.bury()
 	}
 	m.stop()
-	if m.fell() {
-		m.bury()
-	}
 	m.start()
 	return nil
 }

@@ -155,13 +155,17 @@ func (m *machine) start() {
 	}()
 }
 
-// stop ends the agent in order.
+// stop ends the agent in order. It may crash while it ends.
 func (m *machine) stop() {
 	m.t.Helper()
-	if m.agent == nil {
+	l := m.agent
+	if l == nil {
 		return
 	}
-	if err := m.end(); err != nil && !errors.Is(err, context.Canceled) {
+	switch err := m.end(); {
+	case l.fell():
+		m.restore()
+	case err != nil && !errors.Is(err, context.Canceled):
 		m.t.Errorf("the agent ended with: %v", err)
 	}
 }
@@ -209,12 +213,11 @@ func (m *machine) crashHere() {
 }
 
 // fell reports whether the agent crashed and was not buried yet.
-func (m *machine) fell() bool {
-	if m.agent == nil {
-		return false
-	}
+func (m *machine) fell() bool { return m.agent != nil && m.agent.fell() }
+
+func (l *life) fell() bool {
 	select {
-	case <-m.agent.crashed:
+	case <-l.crashed:
 		return true
 	default:
 		return false
@@ -225,6 +228,12 @@ func (m *machine) fell() bool {
 func (m *machine) bury() {
 	m.t.Helper()
 	_ = m.end() // nobody hears the last words of the killed
+	m.restore()
+}
+
+// restore puts the directories back that a crash took away, in place of what the killed agent has made since.
+func (m *machine) restore() {
+	m.t.Helper()
 	if err := os.RemoveAll(m.dir); err != nil {
 		m.t.Fatal(err)
 	}
