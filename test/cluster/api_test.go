@@ -93,6 +93,13 @@ func (w caller) do(t *testing.T, method, path string, headers ...string) (int, s
 	return resp.StatusCode, string(body)
 }
 
+// may waits until the API server knows that somebody may read a subresource of nodes: it hears of roles a moment after it has taken them, and what it refuses until then is
+// remembered for a while.
+func (c *Cluster) may(t *testing.T, user, subresource string) {
+	t.Helper()
+	c.Eventually(t, Contains("yes"), "auth", "can-i", "get", "nodes", "--subresource", subresource, "--as", user)
+}
+
 // TestPort shows who may use the agent's port, with the real API server's word about tokens and rights.
 func TestPort(t *testing.T) {
 	c := Start(t, Options{})
@@ -100,6 +107,8 @@ func TestPort(t *testing.T) {
 	a.WriteManifest(t, "talker.yaml", talker)
 	a.WaitReady(t, "talker")
 	c.Apply(t, readers)
+	c.may(t, "reader", "proxy")
+	c.may(t, "system:serviceaccount:kube-public:default", "metrics")
 
 	certificate := func(name string, subject Subject) *Pair {
 		pair, err := c.PKI.CA.Issue(c.Folder, name, subject)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,6 +43,15 @@ const (
 	// namespaceEnds is what the API server says of what is made in a namespace that is being deleted: events of its last pods.
 	namespaceEnds = "because it is being terminated"
 )
+
+// wish is what a request is about, the same for one that is made again: reading begins anew with a list where a watch was refused, at another revision.
+func (r asked) wish() string {
+	to, err := url.Parse(r.RequestURI)
+	if err != nil || !slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
+		return r.Verb + " " + r.RequestURI
+	}
+	return "read " + to.Path + " " + to.Query().Get("fieldSelector")
+}
 
 // nodeRequests returns what nodes have asked so far; a line under way is left out.
 func (c *Cluster) nodeRequests(t testing.TB) []asked {
@@ -80,11 +91,11 @@ func (c *Cluster) checkRefusals(t testing.TB) {
 		case code == http.StatusForbidden && strings.Contains(r.ResponseStatus.Message, namespaceEnds):
 		case code == http.StatusForbidden && strings.Contains(r.ResponseStatus.Message, podReplaced) && told[key]:
 		case code == http.StatusForbidden && strings.Contains(r.ResponseStatus.Message, objectTooEarly):
-			early[key] = r
+			early[r.wish()] = r
 		case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusBadRequest, code == http.StatusUnprocessableEntity:
 			t.Errorf("the API server refused the node: %s: %d %s", key, code, r.ResponseStatus.Message)
 		case code/100 == 2:
-			delete(early, key)
+			delete(early, r.wish())
 			told[key] = true
 		}
 	}

@@ -90,13 +90,17 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: after}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, '3600']}]}}")
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/after", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/after", "--timeout=180s")
 }
 
 // leafOf reads a certificate.
 func leafOf(t *testing.T, path string) *x509.Certificate {
 	t.Helper()
-	pair, err := tls.LoadX509KeyPair(path, path)
+	text, err := os.ReadFile(path) // once: it may be another certificate's the next time
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(text, text)
 	if err != nil {
 		t.Fatal(err)
 	}

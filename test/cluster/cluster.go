@@ -21,7 +21,7 @@ const (
 	ServiceCIDR = "10.96.0.0/16"
 	serviceIP   = "10.96.0.1"
 	// startTimeout bounds the start of one part on a busy machine; pollInterval is how often it is asked.
-	startTimeout = 2 * time.Minute
+	startTimeout = 4 * time.Minute
 	pollInterval = 20 * time.Millisecond
 )
 

@@ -165,7 +165,7 @@ func TestCSI(t *testing.T) {
 
 	c.Eventually(t, Contains("default"), "get", "serviceaccounts", "-o", "name")
 	c.Apply(t, csiObjects)
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/inline", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/inline", "--timeout=180s")
 	t.Run("inline", func(t *testing.T) {
 		for file, want := range map[string]string{"greeting": "hello", "csi.storage.k8s.io_pod.name": "inline", "csi.storage.k8s.io_serviceAccount.name": "default"} {
 			if out := c.Kubectl(t, "exec", "inline", "--", "cat", "/v/"+file); out != want {
@@ -185,9 +185,12 @@ func TestCSI(t *testing.T) {
 		if out := c.Kubectl(t, "get", "pod", "kept-0", "-o", "jsonpath={.status.phase}"); out != "Pending" {
 			t.Errorf("it is %s before its volume is attached", out)
 		}
-		if out, _, _ := node.CLI("why", "kept-0"); !strings.Contains(out, "volume kubernetes.io/csi/attach.berth.dev^disk-0 is not attached to this node yet") {
-			t.Errorf("why says %s", out)
-		}
+		env.Eventually(t, "it to say why", func() error {
+			if out, _, _ := node.CLI("why", "kept-0"); !strings.Contains(out, "volume kubernetes.io/csi/attach.berth.dev^disk-0 is not attached to this node yet") {
+				return fmt.Errorf("why says %s", out)
+			}
+			return nil
+		})
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -201,14 +204,13 @@ func TestCSI(t *testing.T) {
 	t.Run("attached", func(t *testing.T) {
 		c.Eventually(t, Contains("1"), "get", "statefulset", "kept", "-o", "jsonpath={.status.readyReplicas}")
 		told(t, attached, `"device":"of-attached-0"`, "hunter2-of-the-driver")
-		c.Kubectl(t, "delete", "pod", "kept-0", "--timeout=60s")
-		c.Eventually(t, Contains("1"), "get", "statefulset", "kept", "-o", "jsonpath={.status.readyReplicas}")
+		c.replaced(t, "kept-0")
 		if out := c.Kubectl(t, "exec", "kept-0", "--", "wc", "-l", "/v/starts"); !strings.HasPrefix(out, "2 ") {
 			t.Errorf("the volume has %s", out)
 		}
 	})
 	t.Run("given back", func(t *testing.T) {
-		c.Kubectl(t, "delete", "statefulset/kept", "pod/inline", "--timeout=60s")
+		c.Kubectl(t, "delete", "statefulset/kept", "pod/inline", "--timeout=180s")
 		c.Eventually(t, func(out string) error {
 			if out != "" {
 				return fmt.Errorf("there is %s", out)

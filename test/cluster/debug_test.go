@@ -37,7 +37,7 @@ func TestDebug(t *testing.T) {
 	c.WaitNodeReady(t)
 	account(t, c)
 	c.Apply(t, target)
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "--timeout=180s")
 
 	t.Run("pod", func(t *testing.T) {
 		term, wait := c.typeInto(t, "debug", "target", "-it", "--image=berth.local/busybox:v1", "--target=main", "-c", "debugger", "--", "sh")
@@ -82,14 +82,12 @@ func TestDebug(t *testing.T) {
 	t.Run("run", func(t *testing.T) {
 		term, wait := c.typeInto(t, "run", "typed", "-it", "--rm", "--restart=Never", "--image=berth.local/busybox:v1", "--", "sh")
 		term.WaitFor(t, "# ")
-		term.Type(t, "stty size; echo d$((40+2))\n")
-		term.WaitFor(t, "d42")
-		term.WaitFor(t, "24 80")
+		measures(t, term, "24 80")
 		term.Type(t, "exit 5\n")
 		if err := wait(); ExitCode(err) != 5 {
 			t.Errorf("kubectl ended with %v, the command with 5", err)
 		}
-		c.Kubectl(t, "wait", "--for=delete", "pod/typed", "--timeout=30s")
+		c.Kubectl(t, "wait", "--for=delete", "pod/typed", "--timeout=180s")
 	})
 }
 
@@ -119,7 +117,7 @@ func TestDrainWithBudget(t *testing.T) {
 	c.StartNode(t, env.AgentOptions{})
 	c.WaitNodeReady(t)
 	c.Apply(t, budgeted)
-	c.Kubectl(t, "rollout", "status", "deployment/kept", "--timeout=60s")
+	c.Kubectl(t, "rollout", "status", "deployment/kept", "--timeout=180s")
 	c.Eventually(t, Contains("1"), "get", "pdb", "kept", "-o", "jsonpath={.status.disruptionsAllowed}")
 
 	_, errOut, err := c.TryKubectl(t.Context(), "", "drain", env.NodeName, "--timeout=15s")
@@ -131,10 +129,10 @@ func TestDrainWithBudget(t *testing.T) {
 		t.Errorf("left to run:\n%s", out)
 	}
 	c.Kubectl(t, "delete", "pdb", "kept")
-	c.Kubectl(t, "drain", env.NodeName, "--timeout=60s")
+	c.Kubectl(t, "drain", env.NodeName, "--timeout=180s")
 	if out := c.Kubectl(t, "get", "pods", running, "-o", "name"); out != "" {
 		t.Errorf("left on the drained node:\n%s", out)
 	}
 	c.Kubectl(t, "uncordon", env.NodeName)
-	c.Kubectl(t, "rollout", "status", "deployment/kept", "--timeout=60s")
+	c.Kubectl(t, "rollout", "status", "deployment/kept", "--timeout=180s")
 }

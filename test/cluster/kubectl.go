@@ -12,10 +12,14 @@ import (
 	"time"
 )
 
-// kubectlTimeout bounds a command that the test does not bound itself.
-const kubectlTimeout = 2 * time.Minute
+const (
+	// kubectlTimeout bounds a command that the test does not bound itself.
+	kubectlTimeout = 4 * time.Minute
+	// eventually bounds what a busy machine may take its time for. Nothing depends on how long that is.
+	eventually = 3 * time.Minute
+)
 
-// Kubectl runs kubectl as the administrator and returns what it printed. The test fails if it does not end well within two minutes.
+// Kubectl runs kubectl as the administrator and returns what it printed. The test fails if it does not end well within four minutes.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	return c.kubectl(t, "", args...)
@@ -69,10 +73,10 @@ func ExitCode(err error) int {
 	return -1
 }
 
-// Eventually runs kubectl until its output satisfies the condition, for at most a minute.
+// Eventually runs kubectl until its output satisfies the condition, for at most three minutes.
 func (c *Cluster) Eventually(t testing.TB, holds func(out string) error, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually)
 	defer cancel()
 	last := ""
 	for {

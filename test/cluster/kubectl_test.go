@@ -54,7 +54,7 @@ func TestKubectl(t *testing.T) {
 		run  func(t *testing.T, c *Cluster)
 	}{
 		{"wait", func(t *testing.T, c *Cluster) {
-			c.Kubectl(t, "wait", "--for=condition=Ready", "pod/shell", "pod/listener", "--timeout=60s")
+			c.Kubectl(t, "wait", "--for=condition=Ready", "pod/shell", "pod/listener", "--timeout=180s")
 		}},
 		{"logs", logs},
 		{"get", get},
@@ -72,11 +72,11 @@ func TestKubectl(t *testing.T) {
 
 func get(t *testing.T, c *Cluster) {
 	out := c.Kubectl(t, "get", "pods", "-o", "wide")
-	if !regexp.MustCompile(`(?m)^shell +1/1 +Running +0 +\d+s +` + regexp.QuoteMeta(strings.TrimSuffix(c.PodCIDR.Addr().String(), "0")) + `\d+ +` + env.NodeName + ` `).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^shell +1/1 +Running +0 +[\dms]+ +` + regexp.QuoteMeta(strings.TrimSuffix(c.PodCIDR.Addr().String(), "0")) + `\d+ +` + env.NodeName + ` `).MatchString(out) {
 		t.Errorf("the pods are\n%s", out)
 	}
 	out = c.Kubectl(t, "get", "nodes", "-o", "wide")
-	if !regexp.MustCompile(`(?m)^node +Ready +<none> +\d+s +v1\.36\.\S+ +` + regexp.QuoteMeta(env.HostIP) + ` .*containerd://`).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^node +Ready +<none> +[\dms]+ +v1\.36\.\S+ +` + regexp.QuoteMeta(env.HostIP) + ` .*containerd://`).MatchString(out) {
 		t.Errorf("the nodes are\n%s", out)
 	}
 }
@@ -122,21 +122,27 @@ func terminal(t *testing.T, c *Cluster) {
 	if err := c.In(func() error { return term.Start(cmd) }); err != nil {
 		t.Fatal(err)
 	}
-	term.Type(t, "stty size; echo ok-$((40+2))\n")
+	term.Type(t, "echo ok-$((40+2))\n")
 	term.WaitFor(t, "ok-42")
-	term.WaitFor(t, "24 80")
+	measures(t, term, "24 80")
 	term.Resize(t, 100, 30)
-	env.Eventually(t, "the new size", func() error {
-		term.Type(t, "stty size\n")
-		if !strings.Contains(term.Shown(), "30 100") {
-			return fmt.Errorf("it shows %q", term.Shown())
-		}
-		return nil
-	})
+	measures(t, term, "30 100")
 	term.Type(t, "exit 3\n")
 	if err := cmd.Wait(); ExitCode(err) != 3 {
 		t.Errorf("it ended with %v", err)
 	}
+}
+
+// measures asks a shell for the terminal's size until it is told that: the shell may have begun before it was.
+func measures(t *testing.T, term *env.Terminal, size string) {
+	t.Helper()
+	env.Eventually(t, "the size "+size, func() error {
+		term.Type(t, "stty size\n")
+		if !strings.Contains(term.Shown(), size) {
+			return fmt.Errorf("it shows %q", term.Shown())
+		}
+		return nil
+	})
 }
 
 // attach speaks to a container's own process.
@@ -189,11 +195,11 @@ func portForward(t *testing.T, c *Cluster) {
 }
 
 func deletion(t *testing.T, c *Cluster) {
-	c.Kubectl(t, "delete", "pod", "shell", "--timeout=30s")
+	c.Kubectl(t, "delete", "pod", "shell", "--timeout=180s")
 	if _, errOut, err := c.TryKubectl(t.Context(), "", "get", "pod", "shell"); ExitCode(err) != 1 || !strings.Contains(errOut, "not found") {
 		t.Errorf("%v %s", err, errOut)
 	}
-	c.Kubectl(t, "delete", "pod", "--all", "--timeout=60s")
+	c.Kubectl(t, "delete", "pod", "--all", "--timeout=180s")
 	env.Eventually(t, "nothing to be left on the node", func() error {
 		if leaks := c.Leaks(); len(leaks) > 0 {
 			return fmt.Errorf("left: %s", strings.Join(leaks, "\n"))

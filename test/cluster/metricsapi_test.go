@@ -86,6 +86,7 @@ func serveMetricsAPI(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 	c.Apply(t, fmt.Sprintf(metricsAPI, env.HostIP, base64.StdEncoding.EncodeToString(authority)))
+	c.may(t, "system:serviceaccount:kube-system:metrics-server", "metrics")
 	s := &metricsServer{t: t, scrape: caller{c: c, token: strings.TrimSpace(c.Kubectl(t, "create", "token", "metrics-server", "-n", "kube-system"))}}
 	if s.first, err = s.read(); err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func serveMetricsAPI(t *testing.T, c *Cluster) {
 		server.Close()
 		<-done
 	})
-	c.Kubectl(t, "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=180s")
 }
 
 var sampleLine = regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (\S+)(?: (\d+))?$`)
@@ -231,7 +232,7 @@ func TestTop(t *testing.T) {
 	c.StartNode(t, env.AgentOptions{})
 	c.WaitNodeReady(t)
 	c.Apply(t, burner)
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/burner", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/burner", "--timeout=180s")
 	serveMetricsAPI(t, c)
 
 	number := func(pattern string, group int, out string) (int, error) {

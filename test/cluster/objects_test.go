@@ -97,7 +97,7 @@ func TestObjects(t *testing.T) {
 	}
 	c.Eventually(t, Contains("default"), "get", "serviceaccounts", "-o", "name")
 	c.Apply(t, fmt.Sprintf(reader, disk))
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/reader", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/reader", "--timeout=180s")
 	c.Eventually(t, Contains("env=hunter2-in-the-api/round/10.96.0.77/10.96.0.1\n", "claim=kept\n", "red\nred\n"), "logs", "reader")
 
 	t.Run("token", func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestObjects(t *testing.T) {
 		c.Apply(t, waiting)
 		c.Eventually(t, Contains(`MountVolume.SetUp failed for volume "late" : secret "late" not found`), "get", "events", "--field-selector", "involvedObject.name=waiting,reason=FailedMount")
 		c.Kubectl(t, "create", "secret", "generic", "late", "--from-literal=k=v")
-		c.Kubectl(t, "wait", "--for=condition=Ready", "pod/waiting", "--timeout=60s")
+		c.Kubectl(t, "wait", "--for=condition=Ready", "pod/waiting", "--timeout=180s")
 	})
 	t.Run("events", func(t *testing.T) {
 		c.Eventually(t, Contains("kubelet "+env.NodeName+" spec.containers{main} Normal"), "get", "events", "--field-selector", "involvedObject.name=reader,reason=Started",
@@ -143,7 +143,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("restarts: %s", out)
 		}
 	})
-	c.Kubectl(t, "delete", "pod", "reader", "waiting", "--timeout=60s")
+	c.Kubectl(t, "delete", "pod", "reader", "waiting", "--timeout=180s")
 	before := len(c.nodeRequests(t))
 	time.Sleep(3 * time.Second) // should the end of watches be asked for anything
 	requests := c.nodeRequests(t)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -48,7 +47,7 @@ func TestEtcdRestored(t *testing.T) {
 	w := c.Witness(t)
 	c.Apply(t, sleeper("stays")+sleeper("changed")+sleeper("deleted"))
 	a.WriteManifest(t, "static.yaml", staticSleeper("static"))
-	w.shows(t, "pods", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 4) })
+	w.shows(t, "pods", func(pods map[string]*v1.Pod) error { return allReady(pods, 4) })
 	before := identities(t, w)
 	backup := filepath.Join(c.Folder, "backup")
 	c.stopAPI(t)
@@ -57,11 +56,11 @@ func TestEtcdRestored(t *testing.T) {
 	}
 	c.startAPI(t)
 
-	c.Kubectl(t, "delete", "pod", "deleted", "--timeout=30s")
+	c.Kubectl(t, "delete", "pod", "deleted", "--timeout=180s")
 	c.Kubectl(t, "annotate", "pod", "changed", "since=later")
 	c.Apply(t, sleeper("later"))
 	a.WriteManifest(t, "static.yaml", strings.Replace(staticSleeper("static"), "3600", "3601", 1))
-	w.shows(t, "later changes", time.Minute, func(pods map[string]*v1.Pod) error {
+	w.shows(t, "later changes", func(pods map[string]*v1.Pod) error {
 		if m := pods[mirrorOf("static")]; m == nil || m.Spec.Containers[0].Command[1] != "3601" {
 			return errors.New("the static pod is the old one")
 		}
@@ -76,7 +75,7 @@ func TestEtcdRestored(t *testing.T) {
 	}
 	c.startAPI(t)
 
-	w.shows(t, "what was restored", time.Minute, func(pods map[string]*v1.Pod) error {
+	w.shows(t, "what was restored", func(pods map[string]*v1.Pod) error {
 		if m := pods[mirrorOf("static")]; m == nil || m.Spec.Containers[0].Command[1] != "3601" {
 			return errors.New("the static pod is the old one")
 		}
@@ -94,8 +93,8 @@ func TestEtcdRestored(t *testing.T) {
 	}
 	c.WaitNodeReady(t)
 	c.Apply(t, sleeper("newest"))
-	w.shows(t, "a new pod", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 5) })
-	c.Kubectl(t, "delete", "pod", "changed", "newest", "--timeout=30s")
+	w.shows(t, "a new pod", func(pods map[string]*v1.Pod) error { return allReady(pods, 5) })
+	c.Kubectl(t, "delete", "pod", "changed", "newest", "--timeout=180s")
 }
 
 // The node's object is deleted: it is made again, and no pod notices.
@@ -107,7 +106,7 @@ func TestNodeDeleted(t *testing.T) {
 	w := c.Witness(t)
 	c.Apply(t, sleeper("bound"))
 	a.WriteManifest(t, "static.yaml", staticSleeper("static"))
-	w.shows(t, "pods", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 2) })
+	w.shows(t, "pods", func(pods map[string]*v1.Pod) error { return allReady(pods, 2) })
 	before, first := identities(t, w), c.Kubectl(t, "get", "node", env.NodeName, "-o", "jsonpath={.metadata.uid}")
 
 	c.Kubectl(t, "delete", "node", env.NodeName)
@@ -118,7 +117,7 @@ func TestNodeDeleted(t *testing.T) {
 	}
 	c.Eventually(t, Contains(second), "get", "pod", mirrorOf("static"), "-o", "jsonpath={.metadata.ownerReferences[0].uid}") // the garbage collector took the first
 	c.Eventually(t, Contains(second), "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o", "jsonpath={.metadata.ownerReferences[0].uid}")
-	w.shows(t, "pods", time.Minute, func(pods map[string]*v1.Pod) error { return allReady(pods, 2) })
+	w.shows(t, "pods", func(pods map[string]*v1.Pod) error { return allReady(pods, 2) })
 	container := func(identity string) string { _, of, _ := strings.Cut(identity, " "); return of } // without the mirror's own uid
 	for name, now := range identities(t, w) {
 		if container(now) != container(before[name]) {
@@ -126,7 +125,7 @@ func TestNodeDeleted(t *testing.T) {
 		}
 	}
 	c.Apply(t, sleeper("later"))
-	w.shows(t, "a later pod", time.Minute, func(pods map[string]*v1.Pod) error {
+	w.shows(t, "a later pod", func(pods map[string]*v1.Pod) error {
 		if pods["bound"] == nil || string(pods["bound"].UID) != strings.Fields(before["bound"])[0] {
 			return fmt.Errorf("the pod of before is not there")
 		}

@@ -52,7 +52,7 @@ func TestStolenCredential(t *testing.T) {
 	c.WaitNodeReady(t)
 	account(t, c)
 	c.Apply(t, guarded+"---\n"+target)
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "--timeout=180s")
 
 	var bindings struct{ Items []rbacv1.ClusterRoleBinding }
 	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "clusterrolebindings,rolebindings", "-A", "-o", "json")), &bindings); err != nil || len(bindings.Items) == 0 {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -67,7 +68,7 @@ spec:
       command: [sh, -c, 'test "$ENV" = ` + "$(cat /keys/env)" + ` && exec sleep 3600']
       env: [{name: ENV, valueFrom: {secretKeyRef: {name: keys, key: env}}}]
       envFrom: [{prefix: ALL_, secretRef: {name: keys}}]
-      livenessProbe: {exec: {command: [sh, -c, 'test -n "$ENV"']}, periodSeconds: 1}
+      livenessProbe: {exec: {command: [sh, -c, 'test -n "$ENV"']}, periodSeconds: 1, timeoutSeconds: 30}
       lifecycle: {postStart: {exec: {command: [sh, -c, 'test -n "$ENV"']}}}
       volumeMounts: [{name: keys, mountPath: /keys}, {name: keys, mountPath: /one, subPath: file}, {name: tokens, mountPath: /tokens}]
   volumes:
@@ -157,7 +158,7 @@ func TestSecretsStayIn(t *testing.T) {
 	node.WriteManifest(t, "wrong.yaml", localWrong)
 	binary := base64.StdEncoding.EncodeToString([]byte(secretBinary + "\x00\xff" + secretBinary))
 	c.Apply(t, fmt.Sprintf(confidants, binary))
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/good", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/good", "--timeout=180s")
 	node.WaitReady(t, "static-"+env.NodeName)
 	secrets := []string{secretEnv, secretFile, secretPath, secretPull, secretBroken, secretLocal, secretBadYAML, secretBinary, secretCaller, secretHeader}
 	for _, path := range []string{"/tokens/vault", "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
@@ -180,7 +181,7 @@ func TestSecretsStayIn(t *testing.T) {
 		t.Errorf("an unknown token is answered with %d", code)
 	}
 	env.Eventually(t, "traces of passes, their steps and the runtime's calls", func() error {
-		return Contains(`"syncPod"`, `"runtime.v1.RuntimeService/RunPodSandbox"`, `"runtime.v1.ImageService/PullImage"`, `"volumes"`, "references non-existent secret key")(traces.Text())
+		return Contains(`"syncPod"`, `"runtime.v1.RuntimeService/RunPodSandbox"`, `"runtime.v1.ImageService/PullImage"`, `"volumes"`, "references non-existent secret key", "default/good")(traces.Text())
 	})
 	node.Kill9()
 	if err := node.Start(); err != nil {
@@ -188,6 +189,7 @@ func TestSecretsStayIn(t *testing.T) {
 	}
 	node.WaitReady(t, "good", "static-"+env.NodeName)
 	c.WaitNodeReady(t)
+	c.Eventually(t, Contains("CreateContainerConfigError"), "get", "pods", "-o", "yaml")
 
 	said := saidBy(t, c, node)
 	said["traces"] = traces.Text()
@@ -257,7 +259,10 @@ func filesOf(t *testing.T, root string) string {
 	t.Helper()
 	var out bytes.Buffer
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // the agent goes on meanwhile
+		case err != nil:
 			return err
 		}
 		if d.IsDir() && (d.Name() == "volumes" || d.Name() == "volume-subpaths") {
@@ -269,6 +274,9 @@ func filesOf(t *testing.T, root string) string {
 		}
 		text, err := os.ReadFile(path)
 		out.Write(text)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		return err
 	})
 	if err != nil {

@@ -45,6 +45,9 @@ func TestFineGrainedRights(t *testing.T) {
 		roles += fmt.Sprintf(oneRight, sub)
 	}
 	c.Apply(t, roles)
+	for sub := range users {
+		c.may(t, "only-"+sub, sub)
+	}
 	const talks = "/default/talker-" + env.NodeName + "/main"
 	for _, tc := range []struct {
 		method, path, may string

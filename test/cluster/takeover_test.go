@@ -27,9 +27,9 @@ const (
 // residents are pods of every make, which is to say with everything that a takeover could miss. Each waits, but one that has ended and one that restarts once.
 var residents = map[string]string{
 	"probed": `
-      startupProbe: {exec: {command: ["true"]}, periodSeconds: 1}
-      readinessProbe: {exec: {command: ["true"]}, periodSeconds: 2}
-      livenessProbe: {exec: {command: ["true"]}, periodSeconds: 2}`,
+      startupProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 30}
+      readinessProbe: {exec: {command: ["true"]}, periodSeconds: 2, timeoutSeconds: 30}
+      livenessProbe: {exec: {command: ["true"]}, periodSeconds: 2, timeoutSeconds: 30}`,
 	"volumes": `
       volumeMounts:
         - {name: settings, mountPath: /settings}
@@ -165,7 +165,7 @@ func TestTakeover(t *testing.T) {
 // awaitReady waits until there are n pods, and all are Ready in the API.
 func (o *takeover) awaitReady(t *testing.T, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually)
 	defer cancel()
 	var late []v1.Pod
 	err := o.w.Wait(ctx, func(pods map[string]*v1.Pod) bool {
@@ -268,9 +268,9 @@ func (o *takeover) use(t *testing.T, from, to string) {
 		ids = append(ids, string(o.w.Pod(name).UID), "_"+name+"_")
 	}
 	ids = append(ids, o.w.Pod(mirror).Annotations[v1.MirrorPodAnnotationKey])
-	o.c.Kubectl(t, append([]string{"delete", "pod", "--timeout=60s"}, ended...)...)
+	o.c.Kubectl(t, append([]string{"delete", "pod", "--timeout=180s"}, ended...)...)
 	o.berth.RemoveManifest(t, manifest+".yaml")
-	o.c.Kubectl(t, "wait", "--for=delete", "pod", mirror, "--timeout=60s")
+	o.c.Kubectl(t, "wait", "--for=delete", "pod", mirror, "--timeout=180s")
 	if o.berth.Running() { // a kubelet takes minutes for it
 		env.Eventually(t, "nothing to be left of the pods that were ended", func() error {
 			if leaks := o.c.LeaksOf(ids...); len(leaks) > 0 {

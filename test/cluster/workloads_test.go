@@ -28,18 +28,18 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec:
-      terminationGracePeriodSeconds: 5
+      terminationGracePeriodSeconds: 30
       containers:
         - name: main
           # Until kube-proxy has heard of its end.
-          lifecycle: {preStop: {sleep: {seconds: 3}}}
+          lifecycle: {preStop: {sleep: {seconds: 10}}}
           image: berth.local/busybox:v1
           command: [sh, -c, 'trap exit TERM; mkdir /www; echo "$NAME $VERSION" >/www/index.html; httpd -f -p 8080 -h /www & wait']
           env:
             - {name: VERSION, value: one}
             - {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
           ports: [{containerPort: 8080}]
-          readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
+          readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, timeoutSeconds: 30}
 ---
 apiVersion: v1
 kind: Service
@@ -68,8 +68,8 @@ func TestWorkloads(t *testing.T) {
 	c.WaitNodeReady(t)
 	c.StartProxy(t)
 	c.Apply(t, byClock+web+"---\n"+client)
-	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=60s")
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=180s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 
 	for _, sub := range []struct {
 		name string
@@ -122,7 +122,7 @@ func services(t *testing.T, c *Cluster) {
 
 // get asks from the node, on a connection of its own.
 func (c *Cluster) get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -161,7 +161,7 @@ func rollingUpdate(t *testing.T, c *Cluster) {
 		}
 	}()
 	c.Kubectl(t, "set", "env", "deployment/web", "VERSION=two")
-	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=90s")
+	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=180s")
 	cancel()
 	if err := <-failed; err != nil {
 		t.Errorf("a request failed during the update: %v", err)
@@ -182,9 +182,9 @@ func rollingUpdate(t *testing.T, c *Cluster) {
 
 func scale(t *testing.T, c *Cluster) {
 	c.Kubectl(t, "scale", "deployment/web", "--replicas=0")
-	c.Kubectl(t, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=180s")
 	c.Kubectl(t, "scale", "deployment/web", "--replicas=3")
-	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=60s")
+	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=180s")
 }
 
 func job(t *testing.T, c *Cluster) {
@@ -199,7 +199,7 @@ spec:
       restartPolicy: Never
       containers: [{name: main, image: berth.local/busybox:v1, command: [echo, counted]}]
 `)
-	c.Kubectl(t, "wait", "--for=condition=Complete", "job/count", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Complete", "job/count", "--timeout=180s")
 	if out := c.Kubectl(t, "logs", "-l", "job-name=count", "--prefix"); strings.Count(out, "counted") != 4 {
 		t.Errorf("the four pods' logs are\n%s", out)
 	}
@@ -214,7 +214,7 @@ spec:
   jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: main, image: berth.local/busybox:v1, command: [echo, night]}]}}}}
 `)
 	c.Kubectl(t, "create", "job", "--from=cronjob/nightly", "by-day")
-	c.Kubectl(t, "wait", "--for=condition=Complete", "job/by-day", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Complete", "job/by-day", "--timeout=180s")
 }
 
 // byClock is a CronJob whose time comes every minute, which is while the others are looked at.
@@ -228,7 +228,7 @@ spec:
 `
 
 func cronJobByClock(t *testing.T, c *Cluster) {
-	c.Kubectl(t, "wait", "--for=jsonpath={.status.lastSuccessfulTime}", "cronjob/minutely", "--timeout=90s")
+	c.Kubectl(t, "wait", "--for=jsonpath={.status.lastSuccessfulTime}", "cronjob/minutely", "--timeout=180s")
 	c.Kubectl(t, "delete", "cronjob", "minutely")
 }
 
@@ -245,7 +245,7 @@ spec:
       hostNetwork: true
       containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"]}]
 `)
-	c.Kubectl(t, "rollout", "status", "daemonset/everywhere", "--timeout=60s")
+	c.Kubectl(t, "rollout", "status", "daemonset/everywhere", "--timeout=180s")
 	if out := c.Kubectl(t, "get", "pods", "-l", "app=everywhere", "-o", "jsonpath={.items[*].status.podIP}"); out != env.HostIP {
 		t.Errorf("its pod's address is %q", out)
 	}
@@ -278,6 +278,20 @@ spec:
 `, name, folder, env.NodeName)
 }
 
+// replaced deletes a pod and waits until its successor of the same name is ready: the set's own status may for a moment be that of before.
+func (c *Cluster) replaced(t *testing.T, name string) {
+	t.Helper()
+	const uidAndReady = `jsonpath={.metadata.uid} {.status.conditions[?(@.type=="Ready")].status}`
+	old, _, _ := strings.Cut(c.Kubectl(t, "get", "pod", name, "-o", uidAndReady), " ")
+	c.Kubectl(t, "delete", "pod", name, "--timeout=180s")
+	c.Eventually(t, func(out string) error {
+		if uid, ready, _ := strings.Cut(out, " "); uid == old || ready != "True" {
+			return fmt.Errorf("it was %s and is %s", old, out)
+		}
+		return nil
+	}, "get", "pod", name, "-o", uidAndReady)
+}
+
 // statefulSet shows pods that come one after the other, each with a volume of its own that outlasts it.
 func statefulSet(t *testing.T, c *Cluster) {
 	c.Apply(t, disks+disk(t, "disk-0", filepath.Join(c.Folder, "disk-0"))+disk(t, "disk-1", filepath.Join(c.Folder, "disk-1")))
@@ -301,10 +315,9 @@ spec:
     - metadata: {name: data}
       spec: {accessModes: [ReadWriteOnce], storageClassName: local, resources: {requests: {storage: 1Mi}}}
 `)
-	c.Kubectl(t, "rollout", "status", "statefulset/store", "--timeout=60s")
-	c.Kubectl(t, "delete", "pod", "store-0")
-	c.Kubectl(t, "rollout", "status", "statefulset/store", "--timeout=60s")
-	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/store-0", "--timeout=60s")
+	c.Kubectl(t, "rollout", "status", "statefulset/store", "--timeout=180s")
+	c.replaced(t, "store-0")
+	c.Kubectl(t, "rollout", "status", "statefulset/store", "--timeout=180s")
 	for pod, want := range map[string]string{"store-0": "store-0\nstore-0\n", "store-1": "store-1\n"} {
 		if out := c.Kubectl(t, "exec", pod, "--", "cat", "/data/starts"); out != want {
 			t.Errorf("the volume of %s has %q, want %q", pod, out, want)
@@ -320,11 +333,11 @@ func drain(t *testing.T, c *Cluster) {
 	if out := c.Kubectl(t, "get", "nodes"); !strings.Contains(out, "Ready,SchedulingDisabled") {
 		t.Errorf("a cordoned node is\n%s", out)
 	}
-	c.Kubectl(t, "drain", env.NodeName, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=90s")
+	c.Kubectl(t, "drain", env.NodeName, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=180s")
 	if out := c.Kubectl(t, "get", "pods", "-A", "--field-selector", "spec.nodeName="+env.NodeName+",status.phase=Running", "-o", "name"); strings.Count(out, "pod/") != 1 ||
 		!strings.Contains(out, "everywhere") {
 		t.Errorf("left on the drained node:\n%s", out)
 	}
 	c.Kubectl(t, "uncordon", env.NodeName)
-	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=60s")
+	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=180s")
 }
