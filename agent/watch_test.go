@@ -124,7 +124,7 @@ func TestPodsAreTakenInOnce(t *testing.T) {
 		var gone atomic.Int32
 		a.workers = worker.New(t.Context(), worker.Config{}, worker.Deps{
 			Pass: func(ctx context.Context, w worker.Work) worker.Result {
-				if err := errors.Join(rt.StopPodSandbox(ctx, sandbox), rt.RemovePodSandbox(ctx, sandbox)); err != nil && !errdefs.IsNotFound(err) {
+				if err := errors.Join(rt.StopPodSandbox(ctx, sandbox), rt.RemovePodSandbox(ctx, sandbox)); err != nil && ctx.Err() == nil && !errdefs.IsNotFound(err) {
 					t.Error(err)
 				}
 				return worker.Result{Done: w.Phase != worker.Running}
@@ -132,6 +132,16 @@ func TestPodsAreTakenInOnce(t *testing.T) {
 			Gone: func(types.UID) { gone.Add(1) }, Logger: a.log,
 		})
 		t.Cleanup(a.workers.Close)
+		go func() { // the main loop's part
+			for {
+				select {
+				case <-t.Context().Done():
+					return
+				case <-a.desired.strays:
+					a.disown()
+				}
+			}
+		}()
 		// The first is asked for the pod and answered a second later, the second soon after it, and answered when all is over.
 		asks := func(c fake.Call) bool {
 			r, ok := c.Request.(*runtimeapi.ListPodSandboxRequest)
