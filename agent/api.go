@@ -22,7 +22,11 @@ var _ server.Backend = (*Agent)(nil)
 // NewServer returns the HTTP API of this agent, which does not listen before its Run. setVerbosity sets how much the agent logs, as the kubelet's flag -v says; nil
 // where nobody may.
 func (a *Agent) NewServer(version string, setVerbosity func(level uint32)) (*server.Server, error) {
-	deps := server.Deps{Runtime: a.deps.Runtime, Drainer: a, Stats: a.newStats(), SetVerbosity: setVerbosity, Metrics: a.metrics, Tracing: a.deps.Tracing, Logger: a.log}
+	usage := a.newStats()
+	if err := a.metrics.Registry.Register(usage.Claims()); err != nil {
+		return nil, fmt.Errorf("register the metrics of claims: %w", err)
+	}
+	deps := server.Deps{Runtime: a.deps.Runtime, Drainer: a, Stats: usage, SetVerbosity: setVerbosity, Metrics: a.metrics, Tracing: a.deps.Tracing, Logger: a.log}
 	if a.cfg.ServesAPI() {
 		if err := a.secure(&deps); err != nil {
 			return nil, fmt.Errorf("preparing the API's port: %w", err)

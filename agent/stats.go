@@ -14,6 +14,6 @@ func (a *Agent) newStats() *stats.Collector {
 			}
 			return cgroups
 		},
-		Runtime: a.deps.Runtime, Pods: a.Pods, Logger: a.log,
+		Runtime: a.deps.Runtime, Pods: a.Pods, Claimed: a.volumes.Claimed, Driver: a.volumes.CSI().Stats, Logger: a.log,
 	})
 }

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/cgroups"
 )
@@ -44,7 +45,11 @@ type Deps struct {
 	Cgroups func() Cgroups
 	Runtime Runtime
 	// Pods returns the node's pods with their status; they are not modified.
-	Pods   func() []*v1.Pod
+	Pods func() []*v1.Pod
+	// Claimed returns the names in a pod of its volumes that are claims, by the names of their PersistentVolumes; nil knows of none.
+	Claimed func(pod *v1.Pod) map[string]string
+	// Driver asks a CSI driver how full a pod's volume is: one of that PersistentVolume's, or own, name. nil knows of none, and so does a nil answer.
+	Driver func(ctx context.Context, pod types.UID, volume string, block bool) (*statsapi.FsStats, error)
 	Logger *slog.Logger
 }
 
@@ -56,6 +61,9 @@ type Collector struct {
 	mu    sync.Mutex
 	rates rates
 	sizes sizes
+	// answers are those of drivers; patience is until when they are waited for now.
+	answers  answers
+	patience time.Time
 }
 
 // New returns a collector that has read nothing yet.
@@ -63,7 +71,7 @@ func New(cfg Config, deps Deps) *Collector {
 	if cfg.Proc == "" {
 		cfg.Proc = "/proc"
 	}
-	return &Collector{cfg: cfg, deps: deps, rates: rates{}, sizes: sizes{}}
+	return &Collector{cfg: cfg, deps: deps, rates: rates{}, sizes: sizes{}, answers: answers{}}
 }
 
 // cgroups returns the cgroups to read.
@@ -205,6 +213,7 @@ func (c *Collector) finish(r *reading) {
 		pods[r.pods[i].pod.UID] = true
 	}
 	c.sizes.keep(pods)
+	c.answers.keep(pods)
 }
 
 // keysOf returns the keys of all rates of a reading.

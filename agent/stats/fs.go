@@ -124,45 +124,53 @@ func within(host *statsapi.FsStats, used size) *statsapi.FsStats {
 	return &out
 }
 
-// volumes returns the stats of a pod's volumes, and what its local ones take of the node's disk.
-func (c *Collector) volumes(ctx context.Context, pod *v1.Pod, at time.Time) (out []statsapi.VolumeStats, local size) {
-	base := filepath.Join(c.cfg.RootDir, "pods", string(pod.UID), "volumes")
-	kinds, err := os.ReadDir(base)
-	if err != nil {
+// volumes returns the stats of a pod's volumes, and what its local ones take of the node's disk. claims leaves out all but claims.
+func (c *Collector) volumes(ctx context.Context, pod *v1.Pod, at time.Time, claims bool) (out []statsapi.VolumeStats, local size) {
+	names := c.names(pod)
+	if claims && len(names.claims) == 0 {
 		return nil, size{}
 	}
-	claims := map[string]string{}
-	for i := range pod.Spec.Volumes {
-		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
-			claims[pod.Spec.Volumes[i].Name] = claim.ClaimName
-		}
-	}
-	for _, kind := range kinds {
-		entries, err := os.ReadDir(filepath.Join(base, kind.Name()))
-		if err != nil {
+	base := filepath.Join(c.cfg.RootDir, "pods", string(pod.UID))
+	for _, dir := range glob(filepath.Join(base, "volumes", "*", "*")) {
+		name, kind := filepath.Base(dir), filepath.Base(filepath.Dir(dir))
+		if claims && names.claim(name) == nil {
 			continue
 		}
-		for _, e := range entries {
-			dir := filepath.Join(base, kind.Name(), e.Name())
-			host := fileSystem(dir, at)
-			if host == nil || !e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
-				continue
+		if kind == kindCSI {
+			if s := c.told(ctx, toldKey{pod.UID, name, false}); s != nil {
+				out = append(out, names.stats(name, s))
 			}
-			v := statsapi.VolumeStats{Name: e.Name(), FsStats: *host}
-			if !mounted(dir) {
-				used := c.sizes.of(ctx, pod.UID, dir)
-				v.FsStats = *within(host, used)
-				if strings.HasSuffix(kind.Name(), "~empty-dir") {
-					local.bytes, local.inodes = local.bytes+used.bytes, local.inodes+used.inodes
-				}
+			continue
+		}
+		info, err := os.Lstat(dir)
+		host := fileSystem(dir, at)
+		if err != nil || host == nil || !info.IsDir() {
+			continue
+		}
+		if !mounted(dir) {
+			used := c.sizes.of(ctx, pod.UID, dir)
+			host = within(host, used)
+			if strings.HasSuffix(kind, "~empty-dir") {
+				local.bytes, local.inodes = local.bytes+used.bytes, local.inodes+used.inodes
 			}
-			if claim := claims[e.Name()]; claim != "" {
-				v.PVCRef = &statsapi.PVCReference{Name: claim, Namespace: pod.Namespace}
-			}
-			out = append(out, v)
+		}
+		out = append(out, names.stats(name, host))
+	}
+	for _, link := range glob(filepath.Join(base, "volumeDevices", kindCSI, "*")) {
+		if s := c.told(ctx, toldKey{pod.UID, filepath.Base(link), true}); s != nil {
+			out = append(out, names.stats(filepath.Base(link), s))
 		}
 	}
 	return out, local
+}
+
+// glob returns what lies at a pattern of names.
+func glob(pattern string) []string {
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil
+	}
+	return found
 }
 
 // mounted reports whether something is mounted on a directory.

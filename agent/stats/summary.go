@@ -21,6 +21,7 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsap
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.read(ctx)
+	c.patience = time.Now().Add(driversTimeout)
 	out := &statsapi.Summary{Node: c.nodeStats(&r.node, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
 	var layers map[string]*runtimeapi.ContainerStats
 	if !onlyCPUAndMemory {
@@ -139,7 +140,7 @@ func memoryLimit(pod *v1.Pod, name string) (uint64, bool) {
 // addDisks adds what the pod takes of the node's disks.
 func (c *Collector) addDisks(ctx context.Context, p *podReading, out *statsapi.PodStats, node *statsapi.NodeStats, layers map[string]*runtimeapi.ContainerStats) {
 	var total size
-	out.VolumeStats, total = c.volumes(ctx, p.pod, p.at)
+	out.VolumeStats, total = c.volumes(ctx, p.pod, p.at, false)
 	logsFs := fileSystem(c.cfg.PodLogsDir, p.at)
 	for i, k := range p.containers {
 		logs := c.logs(ctx, p.pod, k.name)

@@ -77,6 +77,26 @@ func (b *bringUp) recall(volume string) *v1.PersistentVolume {
 	return pv
 }
 
+// Claimed returns the names in a pod of its volumes that are claims, by the names of their PersistentVolumes.
+func (m *Manager) Claimed(pod *v1.Pod) map[string]string {
+	out := map[string]string{}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+			continue
+		}
+		root, err := m.openPod(pod.UID)
+		if err != nil {
+			return out
+		}
+		if pv := (&bringUp{root: root}).recall(v.Name); pv != nil {
+			out[pv.Name] = v.Name
+		}
+		closeHandle(root)
+	}
+	return out
+}
+
 // isMounted says whether the pod has the volume up, without bringing it up.
 func (b *bringUp) isMounted(pv *v1.PersistentVolume) bool {
 	up := true // a hostPath is

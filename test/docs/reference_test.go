@@ -23,6 +23,7 @@ import (
 
 	"github.com/berthd/berth/agent/doctor"
 	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/stats"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/test/env"
 )
@@ -311,6 +312,7 @@ func metricsReference(b *bytes.Buffer) {
 	set.ServerCertificate(nil)
 	descs := make(chan *prometheus.Desc, 1024)
 	set.Registry.Describe(descs)
+	stats.New(stats.Config{}, stats.Deps{}).Claims().Describe(descs)
 	set.Probes.Describe(descs)
 	close(descs)
 	rows := map[string]string{}

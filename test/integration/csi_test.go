@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/test/csidriver"
 	"github.com/berthd/berth/test/env"
@@ -88,7 +89,7 @@ func TestCSI(t *testing.T) {
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
-	d := newCSIDriver(t, e, a, "-can", "STAGE_UNSTAGE_VOLUME")
+	d := newCSIDriver(t, e, a, "-can", "STAGE_UNSTAGE_VOLUME,GET_VOLUME_STATS")
 	a.WriteManifest(t, "csi-objects.yaml",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: csi-login}\nstringData: {user: berth}\n---\n"+
 			"apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: "+csiName+"}\nspec: {podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Ephemeral, Persistent]}\n---\n"+
@@ -173,6 +174,7 @@ func csiClaim(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	for _, text := range []string{"first", "second"} {
 		put(t, a, "claim-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
 		a.WaitReady(t, "claim-csi")
+		csiStats(t, a)
 		if text == "second" {
 			seen(t, a, "claim-csi", "main", "cat /v/file", "first")
 		}
@@ -181,6 +183,26 @@ func csiClaim(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	}
 	if text, err := os.ReadFile(filepath.Join(d.dir, "volumes/disk/file")); err != nil || string(text) != "second\n" {
 		t.Errorf("the volume's data is %q, %v", text, err)
+	}
+}
+
+// csiStats: the summary and the metrics tell how full a claim's volume is, as its driver says.
+func csiStats(t *testing.T, a *env.Agent) {
+	t.Helper()
+	var summary statsapi.Summary
+	if err := json.Unmarshal([]byte(page(t, a, "/stats/summary")), &summary); err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(summary.Pods, func(p statsapi.PodStats) bool { return strings.HasPrefix(p.PodRef.Name, "claim-csi") })
+	if at < 0 || len(summary.Pods[at].VolumeStats) != 1 {
+		t.Fatalf("the summary has pods %+v", summary.Pods)
+	}
+	if v := summary.Pods[at].VolumeStats[0]; v.Name != "v" || v.PVCRef == nil || v.PVCRef.Name != "csi" || *v.UsedBytes != 300 || *v.CapacityBytes != 1000 {
+		t.Errorf("the volume is %+v", v)
+	}
+	const metric = `kubelet_volume_stats_used_bytes{namespace="default",persistentvolumeclaim="csi"} 300`
+	if metrics := page(t, a, "/metrics"); !strings.Contains(metrics, metric) {
+		t.Errorf("the metrics lack %s", metric)
 	}
 }
 

@@ -1,0 +1,59 @@
+package csi
+
+import (
+	"context"
+	"time"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Stats asks a driver how full a pod's volume is; name is that of its directory, and block says that it is a block device. nil is a volume that is not on record,
+// or whose driver does not tell.
+func (n *Node) Stats(ctx context.Context, uid types.UID, name string, block bool) (*statsapi.FsStats, error) {
+	k := key{name, block}
+	held, err := n.held(uid)
+	if err != nil || held[k] == nil {
+		return nil, err
+	}
+	r := held[k]
+	driver, err := n.deps.Drivers.Get(r.Driver)
+	if err != nil {
+		return nil, err
+	}
+	c, err := n.deps.Drivers.connect(driver)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	can, err := c.capabilities(ctx)
+	if err != nil || !can[tellsStats] {
+		return nil, err
+	}
+	resp, err := bounded(ctx, func(ctx context.Context) (*csiapi.NodeGetVolumeStatsResponse, error) {
+		return c.node.NodeGetVolumeStats(ctx, &csiapi.NodeGetVolumeStatsRequest{VolumeId: r.Handle, VolumePath: n.target(uid, k)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return statsOf(resp, time.Now()), nil
+}
+
+// statsOf is a driver's answer as the kubelet tells it. What a driver does not know is 0, as the interface has it, of a total that is not.
+func statsOf(resp *csiapi.NodeGetVolumeStatsResponse, at time.Time) *statsapi.FsStats {
+	out := &statsapi.FsStats{Time: metav1.NewTime(at)}
+	for _, usage := range resp.GetUsage() {
+		total, used, free := amount(usage.GetTotal()), amount(usage.GetUsed()), amount(usage.GetAvailable())
+		switch usage.GetUnit() {
+		case csiapi.VolumeUsage_BYTES:
+			out.CapacityBytes, out.UsedBytes, out.AvailableBytes = total, used, free
+		case csiapi.VolumeUsage_INODES:
+			out.Inodes, out.InodesUsed, out.InodesFree = total, used, free
+		}
+	}
+	return out
+}
+
+func amount(n int64) *uint64 { return new(uint64(max(n, 0))) }
