@@ -2,7 +2,7 @@
 //
 // Purpose: [Observer.Pod] lists one pod's sandboxes and containers for a pass; [Observer.Relist] lists all of them and says whose changed behind the
 // agent's back; [Observer.Owner] finds the pod of a container id. Details of a container whose state has not changed are remembered, since
-// nothing else about it can change.
+// nothing else about it can change (but for the reason of a kill, soon after it).
 //
 // Truth owned: none; the runtime owns it. A pass always lists anew, so that what is remembered can only save calls, never mislead.
 //
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,13 +120,33 @@ func settled(s *runtimeapi.PodSandboxStatus) bool {
 		s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
+const (
+	// killed is the exit code of a process that SIGKILL ended.
+	killed = 128 + 9
+	// oomKilled is the reason that runtimes give where the kernel sent that signal for want of memory.
+	oomKilled = "OOMKilled"
+	// oomLate is by how much a runtime may learn of that later than of the end: containerd is told of the two by separate events.
+	oomLate = 5 * time.Second
+)
+
+// final reports whether nothing about a container can change any more while its state stays.
+func final(c *plan.Container, now time.Time) bool {
+	switch {
+	case c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN:
+		return false
+	case c.Exited() && c.ExitCode == killed && c.Reason != oomKilled:
+		return now.Sub(time.Unix(0, c.FinishedAt)) > oomLate
+	}
+	return true
+}
+
 // container returns a container's details, remembered ones if its state is the same.
 func (o *Observer) container(ctx context.Context, c *runtimeapi.Container) (*plan.Container, error) {
 	o.mu.Lock()
 	known := o.containers[c.Id]
 	o.owner[c.Id] = types.UID(c.Labels[cri.LabelPodUID])
 	o.mu.Unlock()
-	if known != nil && known.State == c.State && c.State != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+	if known != nil && known.State == c.State && final(known, time.Now()) {
 		return known, nil
 	}
 	st, err := o.rt.ContainerStatus(ctx, c.Id)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -226,6 +227,41 @@ func TestDetailsAreAskedOnce(t *testing.T) {
 	sb.Linux = &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
 	asked(1)
 	asked(0) // the host's network gives none
+}
+
+// That a container was killed for want of memory may become known after its end.
+func TestLateOOMIsSeen(t *testing.T) {
+	s := newStub()
+	o := New(s)
+	s.sandbox("u", 0)
+	c := s.container("u", "a", 0)
+	c.State, c.ExitCode, c.Reason, c.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, 137, "Error", time.Now().UnixNano()
+	reason := func() string {
+		t.Helper()
+		obs, err := o.Pod(t.Context(), "u")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obs.Containers[0].Reason
+	}
+	if got := reason(); got != "Error" {
+		t.Errorf("at first the reason is %q", got)
+	}
+	c.Reason = "OOMKilled"
+	if got := reason(); got != "OOMKilled" {
+		t.Errorf("later the reason is %q", got)
+	}
+	asked := s.calls["ContainerStatus"]
+	if reason(); s.calls["ContainerStatus"] != asked {
+		t.Error("it is asked for again although nothing can change")
+	}
+	old := s.container("u", "b", 0)
+	old.State, old.ExitCode, old.Reason, old.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, 137, "Error", time.Now().Add(-time.Minute).UnixNano()
+	reason()
+	asked = s.calls["ContainerStatus"]
+	if reason(); s.calls["ContainerStatus"] != asked {
+		t.Error("a kill of long ago is asked for again")
+	}
 }
 
 func TestWhatVanishesIsLeftOut(t *testing.T) {
