@@ -132,7 +132,7 @@ func (v *Volume) stageError(err error) error {
 	if v.Block {
 		return &Failed{Operation: "MapVolume.SetUpDevice", Err: err}
 	}
-	return fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed: %w", err)
+	return &Failed{Operation: "MountVolume.MountDevice", Err: err}
 }
 
 func (v *Volume) publishError(err error) error {
