@@ -148,7 +148,9 @@ func (s *Server) running(r *http.Request) (string, error) {
 	}
 	status := containerStatus(pod, name)
 	if !started(status) {
-		return "", failure(http.StatusBadRequest, "container %q in pod %q does not run (%s): see \"berth why %s/%s\"", name, pod.Name, stateWord(status), pod.Namespace, pod.Name)
+		// The first words are the kubelet's, which scripts look for.
+		return "", failure(http.StatusBadRequest, "container not found (%q): it does not run in pod %q (%s): see \"berth why %s/%s\"",
+			name, pod.Name, stateWord(status), pod.Namespace, pod.Name)
 	}
 	return rawID(status.ContainerID), nil
 }

@@ -105,7 +105,7 @@ func TestStreamsThatAreRefused(t *testing.T) {
 		"runtime's no":  {refuses.URL, "", 404, "token unknown"},
 		"no command":    {refuses.URL, "/exec/default/web-node/main?output=1", 400, "at least one command"},
 		"wrong uid":     {refuses.URL, "/exec/default/web-node/u9/main?output=1&command=ls", 404, "does not exist"},
-		"not running":   {refuses.URL, "/exec/default/web-node/waits?output=1&command=ls", 400, "does not run"},
+		"not running":   {refuses.URL, "/exec/default/web-node/waits?output=1&command=ls", 400, "it does not run in pod"},
 		"no sandbox":    {refuses.URL, "/portForward/default/web-node", 400, "no sandbox"},
 		"unix, nobody":  {"unix:///nonexistent/s:/exec/x", "", 502, "opening the stream"},
 		"unix, no path": {"unix:///nonexistent/s", "", 502, "only loopback"},

@@ -169,7 +169,7 @@ func TestWebSocketExec(t *testing.T) {
 	if err := websocket(t.Context(), t, base, execPath+"nosuch", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), "no such program") {
 		t.Errorf("no program: %v", err)
 	}
-	if err := websocket(t.Context(), t, base, "/exec/default/web-node/waits?command=cat", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), "does not run") {
+	if err := websocket(t.Context(), t, base, "/exec/default/web-node/waits?command=cat", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), `container not found ("waits")`) {
 		t.Errorf("a container that does not run: %v", err)
 	}
 	// The older protocol is the runtime's own.
