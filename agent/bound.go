@@ -68,7 +68,7 @@ func (a *Agent) toldAll(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	for !(a.writer.Settled() && a.comparable()) && tasks.Sleep(ctx, 20*time.Millisecond) {
+	for (!a.writer.Settled() || !a.comparable()) && tasks.Sleep(ctx, 20*time.Millisecond) {
 	}
 }
 
