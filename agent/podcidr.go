@@ -40,10 +40,7 @@ func (c *podCIDR) known(n *v1.Node) {
 		return
 	}
 	c.wanted.Store(&cidr)
-	select {
-	case c.bell <- struct{}{}:
-	default:
-	}
+	ring(c.bell)
 }
 
 // tellPodCIDR tells the runtime of the range, at first and when it changes.

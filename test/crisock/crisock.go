@@ -65,6 +65,10 @@ func (s *service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfig
 	return answer(s.rt.RuntimeConfig(ctx))
 }
 
+func (s *service) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return answer(&runtimeapi.UpdateRuntimeConfigResponse{}, s.rt.UpdateRuntimeConfig(ctx, r.GetRuntimeConfig()))
+}
+
 func (s *service) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	id, err := s.rt.RunPodSandbox(ctx, r.GetConfig(), r.GetRuntimeHandler())
 	return answer(&runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, err)
