@@ -87,10 +87,7 @@ func (a *Agent) WatchPods() (changed <-chan struct{}, stop func()) {
 			case <-sub.Changed():
 			}
 			sub.Take()
-			select {
-			case bell <- struct{}{}:
-			default:
-			}
+			ring(bell)
 		}
 	}()
 	return bell, func() {

@@ -123,10 +123,7 @@ func (g *gate) set(state string) {
 	if g.state != state {
 		g.state, g.since = state, time.Now()
 	}
-	select {
-	case g.again <- struct{}{}:
-	default:
-	}
+	ring(g.again)
 }
 
 func (g *gate) now() (state string, since time.Time, hold bool) {

@@ -64,12 +64,7 @@ func (a *Agent) housekeeping(ctx context.Context) error {
 }
 
 // expectLeftovers has housekeeping look soon: something was cut off in the middle.
-func (a *Agent) expectLeftovers() {
-	select {
-	case a.leftovers <- struct{}{}:
-	default:
-	}
-}
+func (a *Agent) expectLeftovers() { ring(a.leftovers) }
 
 // clearForgotten ends and removes what the runtime has lost track of, where it is one that does.
 func (a *Agent) clearForgotten(ctx context.Context) {

@@ -168,12 +168,7 @@ func (a *Agent) resizeStep() steps.Resize {
 }
 
 // resized is called after a resize was completed: the classes' weights are others now.
-func (a *Agent) resized() {
-	select {
-	case a.desired.changed <- struct{}{}:
-	default:
-	}
-}
+func (a *Agent) resized() { ring(a.desired.changed) }
 
 // restartsFor returns the ids of the containers that have to be restarted to get their new resources.
 func restartsFor(p *steps.Pass) map[string]bool {

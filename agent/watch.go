@@ -69,12 +69,7 @@ func (a *Agent) drain(ctx context.Context, events <-chan cri.Event) {
 }
 
 // askRelist has everything listed soon, by relists: as often as it is asked while one listing is under way, one more follows.
-func (a *Agent) askRelist() {
-	select {
-	case a.relistAsked <- struct{}{}:
-	default:
-	}
-}
+func (a *Agent) askRelist() { ring(a.relistAsked) }
 
 // relists lists everything when it is asked to, and now and then, should an event have been lost.
 func (a *Agent) relists(ctx context.Context) error {

@@ -17,7 +17,9 @@ import (
 	"github.com/berthd/berth/agent/cluster/fake"
 )
 
-func TestReady(t *testing.T) {
+// askingReady runs a test with an API server and one that asks it whether it is ready, in virtual time.
+func askingReady(t *testing.T, test func(*testing.T, *fake.Server, *cluster.Ready)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := fake.New()
 		defer s.Close()
@@ -25,7 +27,12 @@ func TestReady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := cluster.NewReady(core)
+		test(t, s, cluster.NewReady(core))
+	})
+}
+
+func TestReady(t *testing.T) {
+	askingReady(t, func(t *testing.T, s *fake.Server, r *cluster.Ready) {
 		away := errors.New("connection refused")
 		if !r.After(t.Context(), nil) || !r.After(t.Context(), apierrors.NewUnauthorized("no")) || len(s.Requests()) > 0 {
 			t.Error("it asks though the server answered")
@@ -64,14 +71,7 @@ func TestReady(t *testing.T) {
 
 // One that refuses to say whether it is ready may have just started, or may have rules of its own.
 func TestReadyIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fake.New()
-		defer s.Close()
-		core, err := s.Conn(cluster.Config{QPS: -1}).Group(v1.SchemeGroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := cluster.NewReady(core)
+	askingReady(t, func(t *testing.T, s *fake.Server, r *cluster.Ready) {
 		s.Fail(func(*http.Request) *fake.Fault { return &fake.Fault{Code: http.StatusForbidden} })
 		began := time.Now()
 		if !r.After(t.Context(), errors.New("away")) {
@@ -85,14 +85,7 @@ func TestReadyIsRefused(t *testing.T) {
 
 // When the one that asks gives up, another takes over.
 func TestReadyIsAskedByAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fake.New()
-		defer s.Close()
-		core, err := s.Conn(cluster.Config{QPS: -1}).Group(v1.SchemeGroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := cluster.NewReady(core)
+	askingReady(t, func(t *testing.T, s *fake.Server, r *cluster.Ready) {
 		s.Stop()
 		ctx, cancel := context.WithCancel(t.Context())
 		first, second := make(chan bool, 1), make(chan bool, 1)
@@ -113,14 +106,7 @@ func TestReadyIsAskedByAnother(t *testing.T) {
 
 // Who waits in a back-off for an API server that is away hears soon of its return; one that is there, and fails for another reason, is not asked again before the back-off's end.
 func TestBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fake.New()
-		defer s.Close()
-		core, err := s.Conn(cluster.Config{QPS: -1}).Group(v1.SchemeGroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := cluster.NewReady(core)
+	askingReady(t, func(t *testing.T, s *fake.Server, r *cluster.Ready) {
 		away := errors.New("connection refused")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -152,15 +152,20 @@ func (w *ownerWalk) children(path int, shown string, depth int) error {
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: shown, Err: err}
 	}
+	return eachName(fd, shown, func() error { return context.Cause(w.ctx) }, func(name string) error { return w.child(fd, name, shown+"/"+name, depth+1) })
+}
+
+// eachName reads a directory, which it closes, and calls f with each name in it until f fails or stopped, which it asks between batches, has an error.
+func eachName(fd int, shown string, stopped func() error, f func(name string) error) error {
 	dir := os.NewFile(uintptr(fd), shown)
 	defer dir.Close()
 	for {
-		if err := w.ctx.Err(); err != nil {
-			return context.Cause(w.ctx)
+		if err := stopped(); err != nil {
+			return err
 		}
 		names, err := dir.Readdirnames(batch)
 		for _, name := range names {
-			if err := w.child(fd, name, shown+"/"+name, depth+1); err != nil {
+			if err := f(name); err != nil {
 				return err
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -210,25 +209,7 @@ func (r *remover) empty(parent int, name, shown string, depth int) error {
 	if err != nil {
 		return deleted(err, "open", shown)
 	}
-	dir := os.NewFile(uintptr(fd), shown)
-	defer dir.Close()
-	for {
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
-		names, err := dir.Readdirnames(batch)
-		for _, child := range names {
-			if err := r.remove(fd, child, shown+"/"+child, depth+1); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return eachName(fd, shown, r.ctx.Err, func(child string) error { return r.remove(fd, child, shown+"/"+child, depth+1) })
 }
 
 // moveUp moves a directory that lies too deep to the top of the tree, where a later sweep of the top finds it.

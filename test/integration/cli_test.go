@@ -51,12 +51,12 @@ containers:
 		t.Fatal(err)
 	}
 	waitPod(t, a, "lines", "at its end", phase(corev1.PodSucceeded))
-	for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+	for name, test := range (podTests{
 		"ps": cliPs, "describe": cliDescribe, "logs": cliLogs, "exec": cliExec, "attach": cliAttach, "port-forward": cliPortForward,
 		"events": cliEvents, "why": cliWhy, "manifests": cliManifests, "validate": cliValidate, "images": cliImages, "version": cliVersion,
 		"errors": cliErrors, "endpoints": endpointsAnswer, "watch": cliWatch, "refused": cliRefused, "user": cliUser, "terminal": cliTerminal,
 		"interrupt": cliInterrupt, "websocket": cliWebSocket, "cp": cliCopies,
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) { test(t, e, a) })
 	}
 	t.Run("kill under logs", func(t *testing.T) { cliFollowsOverKills(t, e, a) })

@@ -24,16 +24,11 @@ func TestFields(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{Kubelet: "{clusterDomain: c.test}"})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"command": commandsRun, "termination message": messagesElsewhere, "host names": hostNames, "readiness gates": gatesHold,
 			"probes": probesOfAllKinds, "probe times": probesKeepTime, "restart policy": policiesRestart, "hooks": hooksOfAllKinds, "sidecar": sidecarIsProbed, "metadata": metadataReaches, "affinity": affinityMatches,
 			"pod resources": podsAreLimited, "terminal": inputsAreOpen,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	nothingLeft(t, e.Leaks)
 }

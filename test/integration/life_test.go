@@ -26,16 +26,11 @@ func TestLife(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"sample": sampleAnswers, "edit": editReplaces, "grace": deleteKeepsGrace, "values": valuesReach, "hosts": namesResolve,
 			"liveness": livenessRestarts, "readiness": readinessFlips, "startup": startupGates, "hooks": hooksRun,
 			"messages": endsAreTold, "crash loop": crashLoops, "oom": memoryEnds, "host network": hostNetwork, "cgroups": cgroupsLimit,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	t.Run("finished", func(t *testing.T) { finishedStayFinished(t, e, a) })
 	nothingLeft(t, e.Leaks)
@@ -48,14 +43,9 @@ func TestLifeOnDebian(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"sample": sampleAnswers, "grace": deleteKeepsGrace, "liveness": livenessRestarts, "messages": endsAreTold,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	t.Run("finished", func(t *testing.T) { finishedStayFinished(t, e, a) })
 	nothingLeft(t, e.Leaks)

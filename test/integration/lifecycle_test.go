@@ -21,16 +21,11 @@ func TestLifecycle(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{Berth: "crashLoopBackOff: {podMinDelay: 1s}"})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "sidecar restarts": sidecarRestarts, "rules": rulesRestart, "restart all": restartsAll,
 			"deadline": deadlineEnds, "probe kills": probeKillsForGood, "probe grace": probeHasItsGrace, "postStart": postStartFirst,
 			"signal": signalStops, "backoff": backoffAsAsked, "ports": portsConflict, "huge": hugeIsBounded,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })
 	nothingLeft(t, e.Leaks)
@@ -43,14 +38,9 @@ func TestLifecycleOnDebian(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "restart all": restartsAll, "probe grace": probeHasItsGrace, "signal": signalUnknown,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })
 	nothingLeft(t, e.Leaks)

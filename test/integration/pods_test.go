@@ -45,6 +45,20 @@ func put(t *testing.T, a *env.Agent, name, spec string) {
 	a.WriteManifest(t, name+".yaml", manifest(name, spec))
 }
 
+// podTests are tests with pods of their own on an agent that they share, by name.
+type podTests map[string]func(*testing.T, *env.Env, *env.Agent)
+
+// onOneAgent runs them at the same time, as subtests.
+func onOneAgent(t *testing.T, e *env.Env, a *env.Agent, tests podTests) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, e, a)
+		})
+	}
+}
+
 // podOf returns the agent's pod of that manifest's name.
 func podOf(t *testing.T, a *env.Agent, name string) *corev1.Pod {
 	t.Helper()

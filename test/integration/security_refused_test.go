@@ -83,15 +83,10 @@ func TestSecurityOnDebian(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{Kubelet: `{allowedUnsafeSysctls: ["kernel.msg*", "net.core.somaxconn"]}`})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"users": usersAreThose, "image users": imageUsersCount, "privileges": privilegesAreThose, "sysctls": sysctlsAreSet, "shared processes": sharedProcesses,
 			"strict groups": strictGroupsRefused,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	nothingLeft(t, e.Leaks)
 }

@@ -32,16 +32,11 @@ func TestSecurity(t *testing.T) {
 		agent.WaitUp(t)
 	}
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"users": usersAreThose, "image users": imageUsersCount, "groups": groupsAreThose, "privileges": privilegesAreThose,
 			"seccomp": seccompFilters, "sysctls": sysctlsAreSet, "host namespaces": hostNamespaces, "shared processes": sharedProcesses,
 			"init containers": initContainersToo, "refused": refusedPods, "hostile": hostileInput,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 		t.Run("seccompDefault", func(t *testing.T) {
 			t.Parallel()
 			seccompDefault(t, e, strict)

@@ -26,16 +26,11 @@ func TestVolumes(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{Env: []string{"PATH=" + helper + ":" + os.Getenv("PATH")}})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"emptyDir": emptyDirs, "hostPath": hostPaths, "files": fileVolumes, "subPath": subPaths, "race": subPathRace,
 			"propagation": propagation, "read-only": readOnlyMounts, "fsGroup": groupsOwnVolumes, "images": imageVolumes,
 			"environment": environmentReaches, "refused": refusedVolumes, "nfs": nfsMounts, "claims": claims,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	t.Run("restart", func(t *testing.T) { volumesOutliveAgent(t, e, a) })
 	nothingLeft(t, e.Leaks)
@@ -48,14 +43,9 @@ func TestVolumesOnDebian(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *env.Env, *env.Agent){
+		onOneAgent(t, e, a, podTests{
 			"emptyDir": emptyDirs, "files": fileVolumes, "subPath": subPaths, "propagation": propagation, "lacking": oldRuntimeLacks,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, a)
-			})
-		}
+		})
 	})
 	nothingLeft(t, e.Leaks)
 }
