@@ -11,8 +11,11 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// kindCSI is the directory of volumes of CSI drivers.
-const kindCSI = "kubernetes.io~csi"
+// kindCSI is the directory of volumes of CSI drivers, kindLocal that of local ones.
+const (
+	kindCSI   = "kubernetes.io~csi"
+	kindLocal = "kubernetes.io~local-volume"
+)
 
 // driversTimeout bounds how long all drivers together are waited for when somebody asks.
 const driversTimeout = 3 * time.Second

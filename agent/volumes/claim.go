@@ -28,9 +28,6 @@ const (
 func (b *bringUp) claim(volume string, ref *v1.PersistentVolumeClaimVolumeSource) (Mount, bool, error) {
 	had := b.recall(volume)
 	pv, err := b.behind(volume, ref.ClaimName)
-	if err != nil && !errors.Is(err, ErrUnderWay) {
-		err = &classified{text: fmt.Sprintf("error processing PVC %s/%s: %v", b.pod.Namespace, ref.ClaimName, err), class: ErrUnprocessed}
-	}
 	if had != nil && (err != nil || pv.Name != had.Name) && b.isMounted(had) {
 		mount, up, upErr := b.persistent(had, ref.ReadOnly)
 		return mount, up, errors.Join(err, upErr)
@@ -114,14 +111,17 @@ func (b *bringUp) isMounted(pv *v1.PersistentVolume) bool {
 	return err == nil && up
 }
 
-// behind returns the volume that a claim is bound to, if containers can have it the way that they want it.
+// behind returns the volume that a claim is bound to, if containers can have it the way that they want it. The errors are the kubelet's.
 func (b *bringUp) behind(volume, claim string) (*v1.PersistentVolume, error) {
 	if b.m.deps.Claims == nil {
-		return nil, fmt.Errorf("persistentvolumeclaim %q not found", claim)
+		return nil, b.unprocessed(claim, fmt.Errorf("persistentvolumeclaim %q not found", claim))
 	}
 	pv, err := b.m.deps.Claims.Resolve(b.pod, claim)
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil && pv != nil:
+		return nil, of(pv, &csi.Failed{Operation: kindOf(pv) + ".NodeAffinity check", Err: err})
+	case err != nil:
+		return nil, b.unprocessed(claim, err)
 	}
 	mode := v1.PersistentVolumeFilesystem
 	if pv.Spec.VolumeMode != nil {
@@ -129,13 +129,29 @@ func (b *bringUp) behind(volume, claim string) (*v1.PersistentVolume, error) {
 	}
 	for container := range containers(&b.pod.Spec) {
 		if mode != v1.PersistentVolumeFilesystem && slices.ContainsFunc(container.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume }) {
-			return nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", volume, mode)
+			return nil, &classified{text: fmt.Sprintf("volume %s has volumeMode %s, but is specified in volumeMounts", volume, mode), class: ErrUnprocessed}
 		}
 		if mode != v1.PersistentVolumeBlock && slices.ContainsFunc(container.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume }) {
-			return nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode)
+			return nil, &classified{text: fmt.Sprintf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode), class: ErrUnprocessed}
 		}
 	}
 	return pv, nil
+}
+
+// unprocessed says that it is not known which volume a claim has, unless that is being asked for.
+func (b *bringUp) unprocessed(claim string, err error) error {
+	if errors.Is(err, ErrUnderWay) {
+		return err
+	}
+	return &classified{text: fmt.Sprintf("error processing PVC %s/%s: %v", b.pod.Namespace, claim, err), class: ErrUnprocessed}
+}
+
+// kindOf begins the names of the kubelet's operations that bring up a volume.
+func kindOf(pv *v1.PersistentVolume) string {
+	if isBlock(pv) {
+		return "MapVolume"
+	}
+	return "MountVolume"
 }
 
 // isBlock says whether containers get a volume as a block device.
@@ -147,6 +163,7 @@ func isBlock(pv *v1.PersistentVolume) bool {
 // directory.
 func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool) (Mount, bool, error) {
 	mount, up, err := b.source(pv, readOnly)
+	err = of(pv, err)
 	if group, err := strconv.ParseInt(pv.Annotations[annotationGID], 10, 32); err == nil && group > 0 {
 		mount.Group = group
 	}

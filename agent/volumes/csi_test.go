@@ -289,8 +289,8 @@ func TestCSIReadWriteOncePod(t *testing.T) {
 func TestCSIFaults(t *testing.T) {
 	for _, fault := range []csidriver.Fault{csidriver.Fail, csidriver.Late, csidriver.Crash} {
 		for method, words := range map[string]string{
-			"NodeGetCapabilities": `MountVolume.SetUp failed for volume "v" : kubernetes.io/csi: ask CSI driver test.berth.dev what it can do: rpc error: code = `,
-			"NodeStageVolume":     `MountVolume.MountDevice failed for volume "v" : rpc error: code = `, "NodePublishVolume": `MountVolume.SetUp failed for volume "v" : kubernetes.io/csi: mounter.SetUpAt failed: rpc error: code = `,
+			"NodeGetCapabilities": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: ask CSI driver test.berth.dev what it can do: rpc error: code = `,
+			"NodeStageVolume":     `MountVolume.MountDevice failed for volume "pv" : rpc error: code = `, "NodePublishVolume": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: mounter.SetUpAt failed: rpc error: code = `,
 		} {
 			t.Run(string(fault)+" in "+method, func(t *testing.T) {
 				r := newCSIRig(t, stages)

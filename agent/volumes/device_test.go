@@ -76,10 +76,10 @@ func TestLocalDeviceErrors(t *testing.T) {
 		pv   *v1.PersistentVolume
 		want string
 	}{
-		{localPV("pv-1", dir), `MapVolume.MapBlockVolume failed for volume "v" : path "` + dir + `" is not a block device`},
-		{localPV("pv-1", "/dev/null"), `MapVolume.MapBlockVolume failed for volume "v" : path "/dev/null" is not a block device`},
-		{localPV("pv-1", dir+"/none"), `MapVolume.MapBlockVolume failed for volume "v" : path "` + dir + `/none" does not exist`},
-		{nfs, `MapVolume.FindMapperPluginBySpec failed for volume "v" : failed to find BlockVolumeMapper plugin: PersistentVolume "pv-1" has volumeMode Block, and is of kind nfs`},
+		{localPV("pv-1", dir), `MapVolume.MapBlockVolume failed for volume "pv-1" : path "` + dir + `" is not a block device`},
+		{localPV("pv-1", "/dev/null"), `MapVolume.MapBlockVolume failed for volume "pv-1" : path "/dev/null" is not a block device`},
+		{localPV("pv-1", dir+"/none"), `MapVolume.MapBlockVolume failed for volume "pv-1" : path "` + dir + `/none" does not exist`},
+		{nfs, `MapVolume.FindMapperPluginBySpec failed for volume "pv-1" : failed to find BlockVolumeMapper plugin: PersistentVolume "pv-1" has volumeMode Block, and is of kind nfs`},
 	} {
 		m, _ := claimant(t, block(tc.pv), nil)
 		pod := blockPod("pod")
@@ -213,7 +213,7 @@ func TestCSIDeviceFromKubelet(t *testing.T) {
 func TestCSIDeviceFaults(t *testing.T) {
 	for _, fault := range []csidriver.Fault{csidriver.Fail, csidriver.Late} {
 		for method, words := range map[string]string{
-			"NodeStageVolume": `MapVolume.SetUpDevice failed for volume "v" : rpc error: code = `, "NodePublishVolume": `MapVolume.MapPodDevice failed for volume "v" : rpc error: code = `,
+			"NodeStageVolume": `MapVolume.SetUpDevice failed for volume "pv" : rpc error: code = `, "NodePublishVolume": `MapVolume.MapPodDevice failed for volume "pv" : rpc error: code = `,
 		} {
 			t.Run(string(fault)+" in "+method, func(t *testing.T) {
 				r := newBlockRig(t)

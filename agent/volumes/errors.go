@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berthd/berth/agent/volumes/csi"
 )
 
@@ -31,11 +33,34 @@ func (e *VolumeError) Error() string {
 	if errors.Is(e.Err, ErrUnprocessed) {
 		return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %v", e.Volume, e.Volume, e.Err)
 	}
-	operation := "MountVolume.SetUp"
+	operation, name := "MountVolume.SetUp", e.Volume
 	if failed, ok := errors.AsType[*csi.Failed](e.Err); ok {
 		operation = failed.Operation
 	}
-	return fmt.Sprintf("%s failed for volume %q : %v", operation, e.Volume, e.Err)
+	if of, ok := errors.AsType[*ofVolume](e.Err); ok {
+		name = of.name
+	}
+	return fmt.Sprintf("%s failed for volume %q : %v", operation, name, e.Err)
+}
+
+// ofVolume is an error of a PersistentVolume, whose name events tell rather than that in the pod.
+type ofVolume struct {
+	name string
+	err  error
+}
+
+// Error returns the cause's text.
+func (e *ofVolume) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *ofVolume) Unwrap() error { return e.err }
+
+// of makes an error, if there is one, that of a PersistentVolume.
+func of(pv *v1.PersistentVolume, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ofVolume{name: pv.Name, err: err}
 }
 
 // Reason is the reason of the kubelet's event.

@@ -103,3 +103,26 @@ func (b boundTo) Resolve(_ *v1.Pod, claim string) (*v1.PersistentVolume, error) 
 	}
 	return nil, errors.New("PVC is not bound")
 }
+
+// elsewhere is a Claims whose volume cannot be on this node.
+type elsewhere struct{ pv *v1.PersistentVolume }
+
+func (e elsewhere) Resolve(*v1.Pod, string) (*v1.PersistentVolume, error) {
+	return e.pv, errors.New("no matching NodeSelectorTerms")
+}
+
+// What is wrong with the volume of a claim names the volume, not what the pod calls it.
+func TestVolumeElsewhere(t *testing.T) {
+	for want, pv := range map[string]*v1.PersistentVolume{
+		`FailedMount: MountVolume.NodeAffinity check failed for volume "pv-1" : no matching NodeSelectorTerms`:   localPV("pv-1", "/"),
+		`FailedMapVolume: MapVolume.NodeAffinity check failed for volume "pv-1" : no matching NodeSelectorTerms`: block(localPV("pv-1", "/")),
+	} {
+		m, pod := claimant(t, pv, nil)
+		m.deps.Claims = elsewhere{pv}
+		mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+		f := Failures(err)
+		if len(mounts) > 0 || len(f) != 1 || f[0].Reason()+": "+f[0].Error() != want {
+			t.Errorf("got %v, %v, want %s", mounts, err, want)
+		}
+	}
+}

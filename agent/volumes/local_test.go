@@ -101,9 +101,9 @@ func TestLocalVolumeErrors(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/file", "x")
 	for path, want := range map[string]string{
-		dir + "/none":    `MountVolume.SetUp failed for volume "v" : path "` + dir + `/none" does not exist`,
-		dir + "/file":    `MountVolume.SetUp failed for volume "v" : only directory and block device are supported`,
-		dir + "/../file": `MountVolume.SetUp failed for volume "v" : invalid path: ` + dir + `/../file must not contain '..'`,
+		dir + "/none":    `MountVolume.SetUp failed for volume "pv-1" : path "` + dir + `/none" does not exist`,
+		dir + "/file":    `MountVolume.SetUp failed for volume "pv-1" : only directory and block device are supported`,
+		dir + "/../file": `MountVolume.SetUp failed for volume "pv-1" : invalid path: ` + dir + `/../file must not contain '..'`,
 	} {
 		m, pod := claimant(t, localPV("pv-1", path), nil)
 		if _, err := m.Ensure(t.Context(), pod, Dynamic{}); err == nil || err.Error() != want {
@@ -114,7 +114,7 @@ func TestLocalVolumeErrors(t *testing.T) {
 }
 
 func TestClaimErrors(t *testing.T) {
-	const prefix = `Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: error processing PVC ns/c: `
+	const prefix = `Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: `
 	block := localPV("pv-1", "/dev/null")
 	block.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
 	mounting := []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
@@ -125,7 +125,7 @@ func TestClaimErrors(t *testing.T) {
 		devices []v1.VolumeDevice
 		want    string
 	}{
-		"not bound":            {nil, mounting, nil, "PVC is not bound"},
+		"not bound":            {nil, mounting, nil, "error processing PVC ns/c: PVC is not bound"},
 		"block, mounted":       {block, mounting, nil, "volume v has volumeMode Block, but is specified in volumeMounts"},
 		"files, as a device":   {localPV("pv-1", "/"), nil, mapping, "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
 		"a name with a climb":  {localPV("..", "/"), mounting, nil, ""},

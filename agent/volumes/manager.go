@@ -35,7 +35,8 @@ type Config struct {
 
 // Claims finds the volumes behind claims; package claims does.
 type Claims interface {
-	// Resolve returns the PersistentVolume that a pod's claim is bound to, which must not be changed. The error is for the pod's events.
+	// Resolve returns the PersistentVolume that a pod's claim is bound to, which must not be changed. The error is for the pod's events; with a volume it says
+	// why that volume cannot be on this node.
 	Resolve(pod *v1.Pod, claim string) (*v1.PersistentVolume, error)
 }
 

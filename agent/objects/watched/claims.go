@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,10 +59,13 @@ func (w *Watcher) fetch(ctx context.Context, key objects.Key) (*v1.PersistentVol
 	return claim, volume, bound(claim, volume)
 }
 
+// protection is the finalizer that keeps a claim that is deleted for as long as pods use it.
+const protection = "kubernetes.io/pvc-protection"
+
 // usable says why a claim cannot be used, in the kubelet's words.
 func usable(claim *v1.PersistentVolumeClaim) error {
 	switch {
-	case claim.DeletionTimestamp != nil:
+	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protection):
 		return errors.New("PVC is being deleted")
 	case claim.Status.Phase != v1.ClaimBound:
 		return errors.New("PVC is not bound")
@@ -82,7 +86,8 @@ func bound(claim *v1.PersistentVolumeClaim, volume *v1.PersistentVolume) error {
 	return nil
 }
 
-// Resolve returns the volume that a pod's claim is bound to, which must not be changed. The error is [ErrPending] while it is asked for.
+// Resolve returns the volume that a pod's claim is bound to, which must not be changed. The error is [ErrPending] while it is asked for; with a
+// volume it says why that volume cannot be on this node.
 func (w *Watcher) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
 	items, err := w.items(pod, objects.Key{Kind: objects.KindClaim, Namespace: pod.Namespace, Name: name})
 	if err != nil {
@@ -101,10 +106,7 @@ func (w *Watcher) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error
 			}
 		}
 	}
-	if err := w.here(volume); err != nil {
-		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", volume.Name, err)
-	}
-	return volume, nil
+	return volume, w.here(volume)
 }
 
 // here says why a volume's node affinity does not allow this node. One that cannot be understood allows none.

@@ -100,7 +100,10 @@ func (b *Binder) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
 		return volume, nil
 	}
 	b.cfg.Logger.Info("bound claim to volume", "claim", next.Claim, "volume", next.Volume)
-	return volume, b.replace(b.with(next))
+	if err := b.replace(b.with(next)); err != nil {
+		return nil, err
+	}
+	return volume, nil
 }
 
 // with returns the bindings with one more. A volume that the claim had before keeps its entry: the data in it is nobody else's.
