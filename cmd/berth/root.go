@@ -65,7 +65,25 @@ A command that cannot do what it is asked to ends with 1, one that is called wro
 	root.SetVersionTemplate("berth {{.Version}}\n")
 	root.SetCompletionCommandGroupID("node")
 	root.SetHelpCommandGroupID("node")
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			cmd.Args = someCommand
+		}
+	}
 	return root
+}
+
+// someCommand wants the path to a command, as help takes it; none is the root.
+func someCommand(cmd *cobra.Command, args []string) error {
+	found, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("unknown command %q for %q", rest[0], found.CommandPath())
+	}
+	return nil
 }
 
 // connection is the agent that a verb talks to.
