@@ -11,6 +11,9 @@ import (
 // annotationSeen is when the agent first saw a pod of a manifest, which no API server has given a creation time.
 const annotationSeen = "kubernetes.io/config.seen"
 
+// reasonNodeLost is what a control plane that hears nothing of a node says of its pods.
+const reasonNodeLost = "NodeLost"
+
 // PodSummary is a pod in a line: what "kubectl get pods -o wide" shows of it.
 type PodSummary struct {
 	Namespace string    `json:"namespace"`
@@ -62,7 +65,11 @@ func Summarize(pod *v1.Pod) PodSummary {
 	if !initializing || condition(pod, v1.PodInitialized) {
 		t.appContainers()
 	}
-	if pod.DeletionTimestamp != nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+	switch {
+	case pod.DeletionTimestamp == nil:
+	case pod.Status.Reason == reasonNodeLost:
+		t.word = "Unknown"
+	case pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed:
 		t.word = "Terminating"
 	}
 	s.Containers += t.sidecars

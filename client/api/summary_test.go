@@ -52,6 +52,10 @@ func TestStatusIsKubectls(t *testing.T) {
 		"half done, unready": {phase: v1.PodRunning, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}, {State: running(), Ready: true}}, want: "NotReady", ready: 1},
 		"leaving":            {phase: v1.PodRunning, deleted: true, apps: []v1.ContainerStatus{{State: running(), Ready: true}}, want: "Terminating", ready: 1},
 		"left":               {phase: v1.PodSucceeded, deleted: true, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}}, want: "Completed"},
+		"left, failed":       {phase: v1.PodFailed, deleted: true, apps: []v1.ContainerStatus{{State: ended(1, "Error")}}, want: "Error"},
+		"leaving, ended":     {phase: v1.PodRunning, deleted: true, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}}, want: "Terminating"},
+		"ended, stays":       {phase: v1.PodRunning, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}}, want: "Completed"},
+		"node lost":          {phase: v1.PodRunning, reason: "NodeLost", deleted: true, apps: []v1.ContainerStatus{{State: running(), Ready: true}}, want: "Unknown", ready: 1},
 		"init": {
 			phase: v1.PodPending, inits: []v1.ContainerStatus{{Name: "a", State: ended(0, "Completed"), RestartCount: 2}, {Name: "b", State: running()}},
 			apps: []v1.ContainerStatus{{State: waiting("PodInitializing")}}, want: "Init:1/2", restarts: 2,

@@ -47,7 +47,7 @@ func (p printer) pairs(indent int, label string, m map[string]string, sep string
 // Describe writes all about a pod, its events, and what it waits for.
 func Describe(w io.Writer, pod *v1.Pod, events []v1.Event, why *api.Why, now time.Time) error {
 	p := printer{w}
-	p.head(pod)
+	p.head(pod, now)
 	p.containers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
 	p.containers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
 	p.containers("Ephemeral Containers", ephemeral(pod), pod.Status.EphemeralContainerStatuses)
@@ -86,7 +86,15 @@ func ephemeral(pod *v1.Pod) []v1.Container {
 	return out
 }
 
-func (p printer) head(pod *v1.Pod) {
+// earliest returns the earlier one: the deletion of a pod is dated at the end of its grace.
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (p printer) head(pod *v1.Pod, now time.Time) {
 	p.line(0, "Name", "%s", pod.Name)
 	p.line(0, "Namespace", "%s", pod.Namespace)
 	if pod.Spec.Priority != nil {
@@ -109,11 +117,14 @@ func (p printer) head(pod *v1.Pod) {
 	p.pairs(0, "Labels", pod.Labels, "=")
 	p.pairs(0, "Annotations", pod.Annotations, ": ")
 	p.line(0, "UID", "%s", pod.UID)
-	status := string(pod.Status.Phase)
-	if pod.DeletionTimestamp != nil {
-		status = "Terminating"
+	if pod.DeletionTimestamp != nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+		p.line(0, "Status", "Terminating (lasts %s)", Age(now, earliest(now, pod.DeletionTimestamp.Time)))
+		if grace := pod.DeletionGracePeriodSeconds; grace != nil {
+			p.line(0, "Termination Grace Period", "%ds", *grace)
+		}
+	} else {
+		p.line(0, "Status", "%s", string(pod.Status.Phase))
 	}
-	p.line(0, "Status", "%s", status)
 	if pod.Status.Reason != "" {
 		p.line(0, "Reason", "%s", pod.Status.Reason)
 	}

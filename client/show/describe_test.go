@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestDescribeNamesSources shows where each volume, mount and value comes from.
@@ -33,6 +34,36 @@ func TestDescribeNamesSources(t *testing.T) {
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, &out)
+		}
+	}
+}
+
+// TestDescribeEnds has only a pod that is deleted and has not ended be Terminating.
+func TestDescribeEnds(t *testing.T) {
+	now, grace := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), int64(30)
+	for name, tc := range map[string]struct {
+		phase    v1.PodPhase
+		deleted  time.Duration
+		want     string
+		hasGrace bool
+	}{
+		"running":            {phase: v1.PodRunning, want: "Running"},
+		"finished":           {phase: v1.PodSucceeded, want: "Succeeded"},
+		"finished and gone":  {phase: v1.PodSucceeded, deleted: -time.Minute, want: "Succeeded"},
+		"failed and gone":    {phase: v1.PodFailed, deleted: -time.Minute, want: "Failed"},
+		"being deleted":      {phase: v1.PodRunning, deleted: -90 * time.Second, want: "Terminating (lasts 90s)", hasGrace: true},
+		"grace not over yet": {phase: v1.PodRunning, deleted: 20 * time.Second, want: "Terminating (lasts 0s)", hasGrace: true},
+	} {
+		pod := &v1.Pod{Status: v1.PodStatus{Phase: tc.phase}}
+		if tc.deleted != 0 {
+			pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: now.Add(tc.deleted)}, &grace
+		}
+		var out strings.Builder
+		if err := Describe(&out, pod, nil, nil, now); err != nil {
+			t.Fatal(err)
+		}
+		if want := "Status:           " + tc.want + "\n"; !strings.Contains(out.String(), want) || strings.Contains(out.String(), "Termination Grace Period: 30s\n") != tc.hasGrace {
+			t.Errorf("%s: want %q and its grace %v, got\n%s", name, want, tc.hasGrace, &out)
 		}
 	}
 }
