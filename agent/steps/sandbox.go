@@ -59,8 +59,8 @@ func (s Sandbox) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 		attempt = p.Sandbox.GetMetadata().GetAttempt()
 	}
 	if err := s.config(p, attempt); err != nil {
-		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-		return Outcome{}, err
+		s.failed(p, err)
+		return Outcome{}, fmt.Errorf("failed to generate sandbox config: %w", err)
 	}
 	if p.Actions.CreateSandbox {
 		if err := s.create(ctx, p); err != nil {
@@ -101,14 +101,14 @@ func (s Sandbox) clear(ctx context.Context, p *Pass) error {
 func (s Sandbox) config(p *Pass, attempt uint32) error {
 	resources, overhead := s.Resources(p.Pod)
 	if err := s.userNamespace(p); err != nil {
-		return fmt.Errorf("making the sandbox's config: %w", err)
+		return err
 	}
 	config, err := generate.Sandbox(generate.SandboxInput{
 		Pod: p.Pod, Node: s.Node(p.Pod), Attempt: attempt, CgroupParent: p.CgroupParent, Resources: resources, Overhead: overhead,
 		VolumeGroups: p.VolumeGroups, UserNamespace: p.UserNamespace,
 	})
 	if err != nil {
-		return fmt.Errorf("making the sandbox's config: %w", err)
+		return err
 	}
 	if config.Annotations == nil {
 		config.Annotations = map[string]string{}
@@ -141,7 +141,7 @@ func (s Sandbox) userNamespace(p *Pass) error {
 func (s Sandbox) create(ctx context.Context, p *Pass) error {
 	handler, err := s.Handler(p.Pod)
 	if err != nil {
-		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		s.failed(p, err)
 		return fmt.Errorf("running the sandbox: %w", err)
 	}
 	p.Changed = true
@@ -149,11 +149,10 @@ func (s Sandbox) create(ctx context.Context, p *Pass) error {
 	defer done()
 	id, err := s.Runtime.RunPodSandbox(making, p.SandboxConfig, handler)
 	if err != nil {
-		err = fmt.Errorf("running the sandbox: %w", err)
 		if ctx.Err() == nil {
 			s.explain(ctx, p, err)
 		}
-		return err
+		return fmt.Errorf("running the sandbox: %w", err)
 	}
 	p.Sandbox, err = s.Runtime.PodSandboxStatus(ctx, id)
 	if err != nil && ctx.Err() != nil {
@@ -183,6 +182,11 @@ func (s Sandbox) explain(ctx context.Context, p *Pass, err error) {
 			}
 		}
 	}
+	s.failed(p, err)
+}
+
+// failed tells the pod the error itself, as a kubelet does: what berth was about when it met it is for the log and the timeline.
+func (s Sandbox) failed(p *Pass, err error) {
 	s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
 }
 
