@@ -260,6 +260,7 @@ func (a *Agent) loops() []loop {
 // Run restores the pods of an earlier run, starts the loops, and returns after ctx has ended and everything has been joined. Pods go on running.
 func (a *Agent) Run(ctx context.Context) error {
 	close(a.ready)
+	a.events.Node(v1.EventTypeNormal, "Starting", "Starting kubelet.") // the kubelet's own words: alerts look for them
 	if err := a.prepare(ctx); err != nil {
 		return err
 	}

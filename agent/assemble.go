@@ -68,14 +68,16 @@ func Assemble(ctx context.Context, cfg *configs.Config, version string, log *slo
 		}
 		unlock()
 	}
+	groups := &hostCgroups{cfg: cfg, runtime: rt, capacity: n.Capacity(), allocatable: n.Enforced(), log: log}
 	a, err = New(ctx, cfg, Deps{
 		Runtime: rt, Importer: rt, Pin: rt.Pin, Progress: rt.PullProgress, Node: n, Conn: conn, Rotators: rotators, Metrics: set, Tracing: traces, Logger: log, KeepLogs: true, Plugins: true, KernelLog: oom.KernelLog,
-		Cgroups: &hostCgroups{cfg: cfg, runtime: rt, capacity: n.Capacity(), allocatable: n.Enforced(), log: log},
+		Cgroups: groups,
 	})
 	if err != nil {
 		closeAll()
 		return nil, nil, err
 	}
+	groups.event = a.events.Node
 	return a, closeAll, nil
 }
 
@@ -103,7 +105,9 @@ type hostCgroups struct {
 		RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 	}
 	capacity, allocatable v1.ResourceList
-	log                   *slog.Logger
+	// event tells of the node's cgroups, as an event about it.
+	event func(kind, reason, message string)
+	log   *slog.Logger
 }
 
 // Setup waits for the runtime, makes the manager, and sets up the node's cgroups.
@@ -131,10 +135,28 @@ func (h *hostCgroups) Setup(ctx context.Context) error {
 			config.Allocatable = h.allocatable
 		}
 	}
-	if h.Manager, err = cgroups.New(config, cgroups.Deps{Logger: h.log}); err != nil {
+	limited := func(err error) { h.limited(config, err) }
+	if h.Manager, err = cgroups.New(config, cgroups.Deps{Logger: h.log, NodeLimited: limited}); err != nil {
 		return err
 	}
+	if h.Version() != cgroups.V2 {
+		h.event(v1.EventTypeWarning, "CgroupV1", cgroupV1)
+	}
 	return h.Manager.Setup(ctx)
+}
+
+// cgroupV1 is what a node on cgroup v1 says of it, in the kubelet's words.
+const cgroupV1 = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. " +
+	"More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
+
+// limited tells whether the limits of all pods together are in force.
+func (h *hostCgroups) limited(config cgroups.Config, err error) {
+	if err != nil {
+		pods := cgroups.Layout{Driver: config.Driver, Root: config.Root}.PodsPath()
+		h.event(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", pods, err))
+		return
+	}
+	h.event(v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
 }
 
 // driver asks the runtime for its cgroup driver, as long as it does not answer; one that cannot say gets the config's.

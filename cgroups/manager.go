@@ -42,6 +42,8 @@ type Config struct {
 // Deps are what a Manager needs from its surroundings.
 type Deps struct {
 	Logger *slog.Logger
+	// NodeLimited is told of each try to put the limits of all pods together in force: a nil error once they are, and not again. It may be nil.
+	NodeLimited func(err error)
 }
 
 // Manager makes and removes the cgroups of pods.
@@ -50,6 +52,8 @@ type Manager struct {
 	layout Layout
 	host   hierarchies
 	log    *slog.Logger
+	// limited is Deps.NodeLimited.
+	limited func(error)
 
 	mu sync.Mutex
 	// made remembers the pods whose limits this process has written, so that a pass over a settled pod costs a few stat
@@ -68,9 +72,12 @@ type podCgroup struct {
 
 // New checks the configuration against the host. It changes nothing.
 func New(config Config, deps Deps) (*Manager, error) {
-	m := &Manager{config: config, layout: Layout{Driver: config.Driver, Root: config.Root}, log: deps.Logger, made: map[types.UID]podCgroup{}}
+	m := &Manager{config: config, layout: Layout{Driver: config.Driver, Root: config.Root}, log: deps.Logger, limited: deps.NodeLimited, made: map[types.UID]podCgroup{}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
+	}
+	if m.limited == nil {
+		m.limited = func(error) {}
 	}
 	if err := m.layout.Validate(); err != nil {
 		return nil, err
@@ -137,7 +144,9 @@ func (m *Manager) limitNode() {
 	if m.nodeLimited {
 		return
 	}
-	if err := m.set(m.layout.PodsPath(), nodeLimits(m.config.Allocatable, runtime.NumCPU())); err != nil {
+	err := m.set(m.layout.PodsPath(), nodeLimits(m.config.Allocatable, runtime.NumCPU()))
+	m.limited(err)
+	if err != nil {
 		m.log.Warn("The limits of all pods together are not in force, will try again", "cgroup", m.layout.PodsPath(), "err", err)
 		return
 	}

@@ -21,7 +21,7 @@ const (
 // clusterOption is what pods that ask the cluster's DNS get: names with fewer dots are looked up in the search domains first.
 const clusterOption = "ndots:5"
 
-// DNS returns a pod's name resolution from its dnsPolicy and dnsConfig, cut to what resolvers bear, and warnings for what was cut
+// DNS returns a pod's name resolution from its dnsPolicy and dnsConfig, cut to what resolvers bear, and warnings, in the kubelet's words, for what was cut
 // or fell back. The node's lists are not shared with the result.
 func DNS(pod *v1.Pod, node NodeDNS) (*runtimeapi.DNSConfig, []Warning) {
 	conf, warnings := baseDNS(pod, node)
@@ -40,22 +40,20 @@ func DNS(pod *v1.Pod, node NodeDNS) (*runtimeapi.DNSConfig, []Warning) {
 	searches, cutSearches := fitSearches(conf.Searches)
 	if cutServers {
 		warnings = append(warnings, Warning{
-			Reason: ReasonDNSConfigForming,
-			Message: fmt.Sprintf("more than %d nameservers, only the first are used: %s",
-				maxNameservers, strings.Join(servers, " ")),
+			Reason:  ReasonDNSConfigForming,
+			Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(servers, " "),
 		})
 	}
 	if cutSearches {
 		warnings = append(warnings, Warning{
-			Reason: ReasonDNSConfigForming,
-			Message: fmt.Sprintf("search domains exceed the limits (%d domains, %d characters, %d each), only these are used: %s",
-				maxSearches, maxSearchChars, validation.DNS1123SubdomainMaxLength, strings.Join(searches, " ")),
+			Reason:  ReasonDNSConfigForming,
+			Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(searches, " "),
 		})
 	}
 	return &runtimeapi.DNSConfig{Servers: servers, Searches: searches, Options: conf.Options}, warnings
 }
 
-// baseDNS applies dnsPolicy alone; the warning is in the kubelet's words. An unknown policy is ClusterFirst, which for a host-network pod means Default.
+// baseDNS applies dnsPolicy alone. An unknown policy is ClusterFirst, which for a host-network pod means Default.
 func baseDNS(pod *v1.Pod, node NodeDNS) (ResolvConf, []Warning) {
 	policy := pod.Spec.DNSPolicy
 	switch {
@@ -69,11 +67,8 @@ func baseDNS(pod *v1.Pod, node NodeDNS) (ResolvConf, []Warning) {
 	if !node.Cluster {
 		return hostDNS(node), nil
 	}
-	return hostDNS(node), []Warning{{
-		Reason: ReasonMissingClusterDNS,
-		Message: fmt.Sprintf("pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
-			podName(pod), v1.DNSClusterFirst, v1.DNSDefault),
-	}}
+	missing := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", v1.DNSClusterFirst, v1.DNSDefault)
+	return hostDNS(node), []Warning{{Reason: ReasonMissingClusterDNS, Message: fmt.Sprintf("pod: %q. %s", podName(pod), missing), Node: missing}}
 }
 
 func clusterDNS(namespace string, node NodeDNS) ResolvConf {

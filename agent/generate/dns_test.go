@@ -141,14 +141,31 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// The warning has the kubelet's words.
-func TestMissingClusterDNS(t *testing.T) {
-	pod := &v1.Pod{}
-	pod.Namespace, pod.Name, pod.UID = "shop", "web", "u"
-	_, warnings := DNS(pod, NodeDNS{Cluster: true})
-	const want = `pod: "web_shop(u)". kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
-	if len(warnings) != 1 || warnings[0].Message != want {
-		t.Errorf("warnings %+v", warnings)
+// The warnings have the kubelet's words.
+func TestDNSWarnings(t *testing.T) {
+	const missing = `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
+	servers := []string{"1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"}
+	for name, tc := range map[string]struct {
+		node NodeDNS
+		own  *v1.PodDNSConfig
+		want Warning
+	}{
+		"no cluster DNS": {node: NodeDNS{Cluster: true}, want: Warning{ReasonMissingClusterDNS, `pod: "web_shop(u)". ` + missing, missing}},
+		"nameservers": {own: &v1.PodDNSConfig{Nameservers: servers}, want: Warning{
+			Reason: ReasonDNSConfigForming, Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 1.1.1.1 2.2.2.2 3.3.3.3",
+		}},
+		"searches": {own: &v1.PodDNSConfig{Searches: []string{"a", strings.Repeat("b", 254), "c"}}, want: Warning{
+			Reason: ReasonDNSConfigForming, Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: a c",
+		}},
+	} {
+		pod := &v1.Pod{}
+		pod.Namespace, pod.Name, pod.UID = "shop", "web", "u"
+		if tc.own != nil {
+			pod.Spec.DNSPolicy, pod.Spec.DNSConfig = v1.DNSNone, tc.own
+		}
+		if _, got := DNS(pod, tc.node); len(got) != 1 || got[0] != tc.want {
+			t.Errorf("%s: warnings %+v, want %+v", name, got, tc.want)
+		}
 	}
 }
 

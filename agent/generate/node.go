@@ -47,6 +47,8 @@ type Warning struct {
 	Reason string
 	// Message is the event's message.
 	Message string
+	// Node is the message of the same event about the node; empty for none.
+	Node string
 }
 
 // The reasons of a [Warning].

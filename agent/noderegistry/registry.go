@@ -51,15 +51,15 @@ type Registry struct {
 	// heard is the revision of what the follower heard last, the node's end included; 0 where it heard that there is none.
 	heard       uint64
 	once, there sync.Once
-	// reported is when the status was written last, told which conditions were told of by events.
-	reported time.Time
-	told     map[v1.NodeConditionType]v1.ConditionStatus
-	adjusted bool
+	// reported is when the status was written last; introduced says that the conditions were told of by events, unschedulable what was told of the node's spec.
+	reported                  time.Time
+	introduced, unschedulable bool
+	adjusted                  bool
 }
 
 // New returns a registry; it does nothing until Run.
 func New(cfg Config, deps Deps) *Registry {
-	return &Registry{cfg: cfg, deps: deps, bell: make(chan struct{}, 1), read: make(chan struct{}), made: make(chan struct{}), told: map[v1.NodeConditionType]v1.ConditionStatus{}}
+	return &Registry{cfg: cfg, deps: deps, bell: make(chan struct{}, 1), read: make(chan struct{}), made: make(chan struct{})}
 }
 
 // Read is closed once the API server has been asked for the node and has answered.
@@ -190,6 +190,7 @@ func (r *Registry) turn(ctx context.Context) (time.Duration, error) {
 	if err := r.adjust(ctx, node); err != nil {
 		return next, err
 	}
+	r.tellSchedulable(node)
 	return next, r.report(ctx, node, f)
 }
 
@@ -212,7 +213,7 @@ func (r *Registry) register(ctx context.Context, f Facts) error {
 	r.reported, r.adjusted = time.Now(), true
 	r.mu.Unlock()
 	r.know(node)
-	r.tell(want.Status.Conditions)
+	r.tell(nil, want.Status.Conditions)
 	return nil
 }
 
@@ -287,30 +288,57 @@ func (r *Registry) report(ctx context.Context, node *v1.Node, f Facts) error {
 	r.reported = time.Now()
 	r.mu.Unlock()
 	r.know(after)
-	r.tell(want.Conditions)
+	r.tell(node.Status.Conditions, want.Conditions)
 	return nil
 }
 
-// tell tells of conditions that changed, by events with kubelet 1.36's reasons.
-func (r *Registry) tell(conditions []v1.NodeCondition) {
+// tell tells by events with kubelet 1.36's reasons of conditions that are not what the API server had of them, and once in an agent's life of the node's pressures,
+// whatever they are. A node that was never ready is not told not to be.
+func (r *Registry) tell(before, now []v1.NodeCondition) {
 	reasons := map[v1.NodeConditionType][2]string{
 		v1.NodeReady:          {"NodeReady", "NodeNotReady"},
 		v1.NodeMemoryPressure: {"NodeHasInsufficientMemory", "NodeHasSufficientMemory"},
 		v1.NodeDiskPressure:   {"NodeHasDiskPressure", "NodeHasNoDiskPressure"},
 		v1.NodePIDPressure:    {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
 	}
-	for _, c := range conditions {
-		r.mu.Lock()
-		same := r.told[c.Type] == c.Status
-		r.told[c.Type] = c.Status
-		r.mu.Unlock()
-		if same {
+	r.mu.Lock()
+	introduced := r.introduced
+	r.introduced = true
+	r.mu.Unlock()
+	for _, c := range now {
+		var old v1.ConditionStatus
+		for _, b := range before {
+			if b.Type == c.Type {
+				old = b.Status
+			}
+		}
+		known := introduced || c.Type == v1.NodeReady
+		if old == c.Status && known || old == "" && c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
 			continue
 		}
 		reason := reasons[c.Type][0]
 		if c.Status != v1.ConditionTrue {
 			reason = reasons[c.Type][1]
 		}
-		r.deps.Event(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", r.cfg.Name, reason))
+		r.event(reason)
 	}
+}
+
+// tellSchedulable tells where the node may be given pods again, or may not any more.
+func (r *Registry) tellSchedulable(node *v1.Node) {
+	r.mu.Lock()
+	same := r.unschedulable == node.Spec.Unschedulable
+	r.unschedulable = node.Spec.Unschedulable
+	r.mu.Unlock()
+	switch {
+	case same:
+	case node.Spec.Unschedulable:
+		r.event("NodeNotSchedulable")
+	default:
+		r.event("NodeSchedulable")
+	}
+}
+
+func (r *Registry) event(reason string) {
+	r.deps.Event(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", r.cfg.Name, reason))
 }

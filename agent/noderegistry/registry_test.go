@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -165,9 +166,74 @@ func TestRegisters(t *testing.T) {
 				t.Errorf("%s: %q, want %q", kind, got, want)
 			}
 		}
-		if n.known == nil || n.known.UID != node.UID || strings.Join(n.events, ",") == "" {
-			t.Errorf("known %v, events %q", n.known, n.events)
+		if n.known == nil || n.known.UID != node.UID {
+			t.Errorf("known %v", n.known)
 		}
+		n.told(t, "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady")
+	})
+}
+
+// told fails unless these are the events since it was asked last.
+func (n *someNode) told(t *testing.T, want ...string) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	got := n.events
+	n.events = nil
+	for i := range want {
+		want[i] += ": Node node status is now: " + want[i]
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+}
+
+// TestTransitionsAreTold as a kubelet tells them: what the API server has is what a change is one of, so a new agent of a ready node says nothing of its being so.
+func TestTransitionsAreTold(t *testing.T) {
+	pressures := []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"}
+	synctest.Test(t, func(t *testing.T) {
+		n := &someNode{t: t, api: fake.New(), facts: someFacts()}
+		defer n.api.Close()
+		n.facts.Faults = []string{"not yet"}
+		n.start(config())
+		time.Sleep(time.Minute)
+		n.told(t, slices.Clone(pressures)...)
+		n.change(func(f *Facts) { f.Faults = nil })
+		time.Sleep(11 * time.Second)
+		n.told(t, "NodeReady")
+		time.Sleep(time.Hour)
+		n.told(t)
+		n.change(func(f *Facts) { f.Faults = []string{"broken"} })
+		time.Sleep(11 * time.Second)
+		n.told(t, "NodeNotReady")
+		n.change(func(f *Facts) { f.Faults = nil })
+		time.Sleep(11 * time.Second)
+		n.told(t, "NodeReady")
+		n.end()
+
+		n.start(config()) // again
+		time.Sleep(time.Hour)
+		n.told(t, slices.Clone(pressures)...)
+		lost := n.node(time.Second)
+		for i := range lost.Status.Conditions {
+			lost.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		n.api.Put(fake.Nodes, lost) // as the node controller does
+		time.Sleep(11 * time.Second)
+		n.told(t, append(slices.Clone(pressures), "NodeReady")...)
+		for _, step := range []struct {
+			cordoned bool
+			reason   string
+		}{{true, "NodeNotSchedulable"}, {false, "NodeSchedulable"}} {
+			node := n.node(time.Second)
+			node.Spec.Unschedulable = step.cordoned
+			n.api.Put(fake.Nodes, node)
+			time.Sleep(11 * time.Second)
+			n.told(t, step.reason)
+		}
+		n.end()
 	})
 }
 

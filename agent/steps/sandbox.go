@@ -29,7 +29,10 @@ type Sandbox struct {
 	Resources func(*v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources)
 	// Handler returns the runtime handler that the pod's RuntimeClass names, empty for the runtime's own choice.
 	Handler func(*v1.Pod) (string, error)
-	Events  EventSink
+	Events  interface {
+		EventSink
+		Node(kind, reason, message string)
+	}
 	// RootDir is the agent's root directory.
 	RootDir string
 	// Stopper stops what still runs in a sandbox that was lost.
@@ -165,6 +168,9 @@ func (s Sandbox) create(ctx context.Context, p *Pass) error {
 	p.Actions.SandboxID = id
 	_, warnings := generate.DNS(p.Pod, s.Node(p.Pod).DNS)
 	for _, w := range warnings { // once for each sandbox that was made, however often that was tried
+		if w.Node != "" {
+			s.Events.Node(v1.EventTypeWarning, w.Reason, w.Node)
+		}
 		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, w.Reason, w.Message)
 	}
 	return nil

@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,5 +83,49 @@ func TestSandboxEvents(t *testing.T) {
 				t.Errorf("returned %v, want %s", err, test.returned)
 			}
 		})
+	}
+}
+
+// sandboxed is a runtime that makes every sandbox.
+type sandboxed struct{ cri.Runtime }
+
+func (sandboxed) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (string, error) {
+	return "id", nil
+}
+
+func (sandboxed) PodSandboxStatus(context.Context, string) (*runtimeapi.PodSandboxStatus, error) {
+	return &runtimeapi.PodSandboxStatus{Id: "id"}, nil
+}
+
+func (sandboxed) Status(context.Context, bool) (*runtimeapi.StatusResponse, error) {
+	return nil, errors.New("no status")
+}
+
+// TestSandboxWarns: a pod that asks for the cluster's names and cannot have them hears of it, and so does the node, once for each sandbox.
+func TestSandboxWarns(t *testing.T) {
+	var events told
+	s := Sandbox{
+		Runtime: sandboxed{}, Events: &events,
+		Resources: func(*v1.Pod) (*runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources) {
+			return nil, nil
+		},
+		Handler: func(*v1.Pod) (string, error) { return "", nil },
+		Node:    func(*v1.Pod) generate.Node { return generate.Node{DNS: generate.NodeDNS{Cluster: true}} },
+	}
+	p := &Pass{
+		Pod:     &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"}, Spec: v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}},
+		Actions: plan.Actions{CreateSandbox: true},
+	}
+	if _, err := s.Ensure(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	p.Observed, p.Actions = plan.Observed{Sandboxes: []*runtimeapi.PodSandboxStatus{p.Sandbox}}, plan.Actions{SandboxID: "id"}
+	if _, err := s.Ensure(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	const missing = `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
+	want := []string{"node Warning MissingClusterDNS " + missing, `Warning MissingClusterDNS pod: "pod_ns(uid)". ` + missing}
+	if !slices.Equal(events, want) {
+		t.Errorf("events %q, want %q", events, want)
 	}
 }

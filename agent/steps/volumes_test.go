@@ -27,6 +27,10 @@ func (e *told) Pod(_ *v1.Pod, container, kind, reason, message string) {
 	*e = append(*e, strings.TrimSpace(strings.Join([]string{container, kind, reason, message}, " ")))
 }
 
+func (e *told) Node(kind, reason, message string) {
+	*e = append(*e, strings.Join([]string{"node", kind, reason, message}, " "))
+}
+
 // noObjects is a node without any object.
 type noObjects struct{}
 

@@ -127,6 +127,10 @@ func TestObjects(t *testing.T) {
 		c.Kubectl(t, "wait", "--for=condition=Ready", "pod/waiting", "--timeout=180s")
 	})
 	t.Run("events", func(t *testing.T) {
+		for _, reason := range []string{"Starting", "NodeAllocatableEnforced", "NodeHasSufficientMemory", "NodeReady"} {
+			c.Eventually(t, Contains("kubelet "+env.NodeName), "get", "events", "--field-selector", "involvedObject.kind=Node,reason="+reason,
+				"-o", "jsonpath={range .items[*]}{.source.component} {.source.host}{end}")
+		}
 		c.Eventually(t, Contains("kubelet "+env.NodeName+" spec.containers{main} Normal"), "get", "events", "--field-selector", "involvedObject.name=reader,reason=Started",
 			"-o", "jsonpath={.items[0].source.component} {.items[0].source.host} {.items[0].involvedObject.fieldPath} {.items[0].type}")
 		c.Eventually(t, Contains("Started", "Created", "kubelet"), "describe", "pod", "reader")
