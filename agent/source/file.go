@@ -179,7 +179,8 @@ func (f *File) beyondFiles(n notice) bool {
 }
 
 // incomplete reports whether a notice is of a file that was just created and will be written: another notice comes when it is closed. Links are complete
-// when they are created.
+// when they are created, and so may be a file that had no name while it was written (O_TMPFILE): its close gives no notice under its name. While that is open,
+// it is looked at again, as every file that is being written.
 func (f *File) incomplete(dir *directory, n notice) bool {
 	if n.mask&unix.IN_CREATE == 0 {
 		return false
@@ -189,7 +190,7 @@ func (f *File) incomplete(dir *directory, n notice) bool {
 		return false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Nlink == 1
+	return ok && st.Nlink == 1 && dir.unwritten(n.name)
 }
 
 // dir is the directory that is read.

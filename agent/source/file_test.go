@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -250,6 +251,54 @@ func TestFileHalfWritten(t *testing.T) {
 	r.pods("done=i:1", "late=i:1")
 	must(t, early.Close())
 	r.pods("done=i:1", "early=i:1", "late=i:1")
+}
+
+// A file that is written before it has a name gives no notice of its close under that name. It counts as soon as its writer has closed it all the same, also where
+// it was empty when it got its name, and not before.
+func TestFileNamedWhenWritten(t *testing.T) {
+	dir := privateDir(t)
+	nameless := func() *os.File {
+		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			t.Skip("this file system has no O_TMPFILE")
+		}
+		must(t, err)
+		return os.NewFile(uintptr(fd), "nameless")
+	}
+	name := func(f *os.File, name string) {
+		must(t, unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, filepath.Join(dir, name), unix.AT_SYMLINK_FOLLOW))
+	}
+	fill := func(f *os.File, text string) {
+		_, err := f.WriteString(text)
+		must(t, err)
+	}
+	r := start(t, dir)
+
+	whole := nameless()
+	fill(whole, podManifest("a", "i:1"))
+	reader, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", whole.Fd()))
+	must(t, err)
+	must(t, whole.Close()) // nobody has it open for writing any more
+	name(reader, "a.yaml")
+	must(t, reader.Close())
+	r.pods("a=i:1")
+
+	half := nameless()
+	fill(half, podManifest("b", "i:1"))
+	name(half, "b.yaml")
+	empty := nameless()
+	name(empty, "c.yaml")
+	r.write("d.yaml", podManifest("d", "i:1"))
+	for _, v := range r.pods("a=i:1", "d=i:1").Verdicts {
+		if !v.Accepted && v.Message != errBusy.Error() {
+			t.Errorf("%s", summary(v))
+		}
+	}
+	fill(half, "# more\n")
+	must(t, half.Close())
+	fill(empty, podManifest("c", "i:1"))
+	must(t, empty.Close())
+	r.pods("a=i:1", "b=i:1", "c=i:1", "d=i:1")
 }
 
 // A manifest that turns bad, in whichever way, takes nothing away; a good one after it counts at once.

@@ -144,7 +144,7 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 	if err := checkKind(info.Mode()); err != nil {
 		return nil, err
 	}
-	if !complete && openForWriting(f) {
+	if !complete && writers(f) == bySomebody {
 		return nil, errBusy
 	}
 	v := &version{id: identify(info), warnings: ownerWarnings(info), link: d.isLink(name)}
@@ -155,22 +155,52 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 	return v, nil
 }
 
-// openForWriting reports whether any process has the file open for writing, by asking for a read lease, which the kernel then refuses. Where leases do not
-// work the answer is no. A lease that was given is returned at once; a writer that comes between waits for microseconds.
-func openForWriting(f *os.File) bool {
+// writing is what the kernel says of who writes to a file.
+type writing int
+
+const (
+	byNobody   writing = iota // no process has it open for writing
+	bySomebody                // some process has
+	notKnown                  // leases do not work on this file
+)
+
+// writers asks whether any process has the file open for writing, by asking for a read lease, which the kernel then refuses. A lease that was given is
+// returned at once; a writer that comes between waits for microseconds.
+func writers(f *os.File) writing {
 	conn, err := f.SyscallConn()
 	if err != nil {
-		return false
+		return notKnown
 	}
-	busy := false
+	who := notKnown
 	_ = conn.Control(func(fd uintptr) {
 		_, err := unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK)
-		busy = errors.Is(err, unix.EAGAIN)
-		if err == nil {
+		switch {
+		case err == nil:
 			_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK)
+			who = byNobody
+		case errors.Is(err, unix.EAGAIN):
+			who = bySomebody
 		}
 	})
-	return busy
+	return who
+}
+
+// unwritten reports whether a file that has just been created cannot be told from one that its writer has not come to yet: it is empty, or nobody can say whether it
+// is open for writing.
+func (d *directory) unwritten(name string) bool {
+	f, err := d.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false // reading it tells what is wrong
+	}
+	defer f.Close()
+	switch writers(f) {
+	case bySomebody:
+		return false // reading it tells that it has to wait
+	case byNobody:
+		info, err := f.Stat()
+		return err == nil && info.Size() == 0
+	}
+	return true
 }
 
 // identify reads a file's identity.
