@@ -107,7 +107,7 @@ func (a *Agent) wantBound(pod *v1.Pod, e worker.Entry, known bool) {
 	case known && e.Waiting && ends && a.workers.Withdraw(pod.UID), !known && ends: // it does not have to wait for a predecessor any more
 		a.workers.Adopt(pod, worker.State{Phase: worker.Terminating})
 		return
-	case !known || e.Forget || !sameBound(e.Pod, pod):
+	case !known || e.Forget || !a.desired.compare(e.Pod, pod, sameBound):
 		a.workers.Set(pod)
 	}
 	if ends {

@@ -22,12 +22,15 @@ type desired struct {
 	// news says that the merged set is another one, strays that the runtime had pods of which no worker knew.
 	news, strays chan struct{}
 
+	// alike has, by pod, the version that its worker has and the one that is wanted which were last found to differ in nothing that matters: the main loop's own.
+	alike map[podUID][2]*v1.Pod
+
 	mu   sync.Mutex
 	last source.Update
 }
 
 func newDesired() *desired {
-	return &desired{changed: make(chan struct{}, 1), news: make(chan struct{}, 1), strays: make(chan struct{}, 1)}
+	return &desired{changed: make(chan struct{}, 1), news: make(chan struct{}, 1), strays: make(chan struct{}, 1), alike: map[podUID][2]*v1.Pod{}}
 }
 
 // put has the main loop look at the merged set, which it takes from the mux then: an older one must never come after a newer one.
@@ -132,7 +135,7 @@ func (a *Agent) apply(u source.Update) {
 			a.wantBound(pod, e, ok)
 			continue
 		}
-		if ok && !e.Forget && same(e.Pod, pod) {
+		if ok && !e.Forget && a.desired.compare(e.Pod, pod, same) {
 			continue
 		}
 		if ok && !e.Forget && !placeholder(e.Pod) && !a.onlyClassed(pod, e) && !a.resizes(e, pod) && !equality.Semantic.DeepEqual(e.Pod.Spec, pod.Spec) {
@@ -143,6 +146,7 @@ func (a *Agent) apply(u source.Update) {
 		}
 		a.workers.Set(pod)
 	}
+	maps.DeleteFunc(a.desired.alike, func(uid podUID, _ [2]*v1.Pod) bool { return u.Pods[uid] == nil })
 	a.staticChanged()
 	ring(a.desired.changed)
 }
@@ -167,6 +171,19 @@ func seenFirst(pod, known *v1.Pod) *v1.Pod {
 	out.Annotations = maps.Clone(pod.Annotations)
 	out.Annotations[source.AnnotationSeen] = seen
 	return &out
+}
+
+// compare reports whether the version of a pod that its worker has and the one that is wanted are the same to a comparison. Of the two that were last found to be, it is
+// not asked again: each news of one pod has all of them looked at.
+func (d *desired) compare(had, wanted *v1.Pod, same func(x, y *v1.Pod) bool) bool {
+	if d.alike[wanted.UID] == [2]*v1.Pod{had, wanted} {
+		return true
+	}
+	if !same(had, wanted) {
+		return false
+	}
+	d.alike[wanted.UID] = [2]*v1.Pod{had, wanted}
+	return true
 }
 
 // same reports whether two versions of a pod differ in nothing that matters to its worker.

@@ -18,7 +18,7 @@ func (a *Agent) writeEvents(ctx context.Context) error {
 	if qps := a.cfg.Kubelet.EventRecordQPS; qps != nil {
 		cfg.QPS = int(*qps)
 	}
-	w := writer.New(cfg, writer.Deps{Core: core, Logger: a.log})
+	w := writer.New(cfg, writer.Deps{Core: core, Busy: a.slots.Queued, Logger: a.log})
 	a.events.Tell(w.Take)
 	return w.Run(ctx)
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/cri"
 )
@@ -16,6 +17,8 @@ const (
 	// housekeepingPeriod is how often leftovers are looked for and the QoS cgroups brought up to date when nothing changed (FEATURES 2.2: on
 	// change, and every minute).
 	housekeepingPeriod = time.Minute
+	// housekeepingApart is the least time between two rounds: while many pods come or go at once, one round does for all of them.
+	housekeepingApart = time.Second
 	// leftoverDelay is after how long they are looked for after a start, a failed start of a sandbox, or the runtime's return: what was cut off in the
 	// middle has come to rest by then.
 	leftoverDelay = 10 * time.Second
@@ -31,7 +34,7 @@ type forgetful interface {
 
 // housekeeping prunes what nobody wants, on each change of the desired pods and every minute.
 func (a *Agent) housekeeping(ctx context.Context) error {
-	due, tidied := time.Now().Add(leftoverDelay), time.Now()
+	due, tidied, last := time.Now().Add(leftoverDelay), time.Now(), time.Time{}
 	tick := time.NewTimer(leftoverDelay)
 	defer tick.Stop()
 	for {
@@ -39,6 +42,9 @@ func (a *Agent) housekeeping(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.desired.changed:
+			if !tasks.Sleep(ctx, time.Until(last.Add(housekeepingApart))) {
+				return nil
+			}
 		case <-a.leftovers:
 			if soon := time.Now().Add(leftoverDelay); soon.Before(due) {
 				due = soon
@@ -54,6 +60,7 @@ func (a *Agent) housekeeping(ctx context.Context) error {
 				tidied = time.Now()
 			}
 		}
+		last = time.Now()
 		if err := a.deps.Cgroups.UpdateQoS(ctx, a.livePods()); err != nil && ctx.Err() == nil {
 			a.log.Warn("QoS cgroups not brought up to date", "err", err)
 		}

@@ -73,6 +73,12 @@ type written struct {
 	sent, taken []byte
 	// confirmed says that the deletion was confirmed.
 	confirmed bool
+	// compared is what a comparison found: it is the same until one of the two is another.
+	compared struct {
+		api    *v1.Pod
+		want   *v1.PodStatus
+		change Change
+	}
 }
 
 // NewWriter returns a writer of a store's statuses; it does nothing until Run.
@@ -311,7 +317,7 @@ func (w *Writer) job(uid types.UID, e *written) (job, bool) {
 		return job{}, false
 	}
 	j := job{pod: e.api, version: entry.Version}
-	change, err := Diff(e.api.UID, &e.api.Status, entry.Status)
+	change, err := e.compare(entry.Status)
 	if err != nil {
 		w.deps.Logger.Error("a pod's status cannot be written", "pod", e.api.Namespace+"/"+e.api.Name, "err", err)
 		return job{}, false
@@ -321,6 +327,18 @@ func (w *Writer) job(uid types.UID, e *written) (job, bool) {
 	}
 	j.confirm = entry.Ended && e.api.DeletionTimestamp != nil && !e.confirmed && !isMirror(e.api)
 	return j, j.change.Patch != nil || j.confirm
+}
+
+// compare returns what has to be written for the API server to say that of the pod. Neither what it says nor what is wanted is ever modified in its place.
+func (e *written) compare(want *v1.PodStatus) (Change, error) {
+	if c := &e.compared; c.api == e.api && c.want == want {
+		return c.change, nil
+	}
+	change, err := Diff(e.api.UID, &e.api.Status, want)
+	if err == nil {
+		e.compared.api, e.compared.want, e.compared.change = e.api, want, change
+	}
+	return change, err
 }
 
 // own is the part of a status that a patch was to change, to see whether it did.

@@ -26,6 +26,8 @@ const (
 	maxKnown   = 2000
 	// maxRefusals is how often an event is tried that the API server itself fails at, as client-go's recorder does, so that one event does not hold up all others.
 	maxRefusals = 12
+	// yieldMost is how long an event waits for what is more important.
+	yieldMost = 10 * time.Second
 	// requestTimeout is how long a request may last; flushTimeout, how long an agent that ends goes on writing.
 	requestTimeout = 30 * time.Second
 	flushTimeout   = 2 * time.Second
@@ -40,7 +42,10 @@ type Config struct {
 // Deps are a writer's surroundings.
 type Deps struct {
 	// Core is a client of the API group core/v1 that bounds no rates: this one's is apart from that of other requests.
-	Core   rest.Interface
+	Core rest.Interface
+	// Busy, where it is set, returns what is closed once the node has nothing to do that is more important than events, nil where it has nothing. Events wait for it for a few
+	// seconds at most, and warnings not at all.
+	Busy   func() <-chan struct{}
 	Logger *slog.Logger
 }
 
@@ -56,6 +61,8 @@ type Writer struct {
 	byName  map[types.NamespacedName]*list.Element
 	// known are the events that the API server has, the one that was written first in front.
 	known *known
+	// warnings counts those that wait.
+	warnings int
 	// dropped counts those that were given up since it was last told.
 	dropped int
 }
@@ -86,6 +93,7 @@ func (w *Writer) Take(e v1.Event) {
 		w.dropped++
 	}
 	w.byName[name] = w.waiting.PushBack(e)
+	w.count(&e, 1)
 	select {
 	case w.bell <- struct{}{}:
 	default:
@@ -96,7 +104,15 @@ func (w *Writer) Take(e v1.Event) {
 func (w *Writer) pop(at *list.Element) v1.Event {
 	e, _ := w.waiting.Remove(at).(v1.Event)
 	delete(w.byName, nameOf(&e))
+	w.count(&e, -1)
 	return e
+}
+
+// count keeps warnings true. The caller holds mu.
+func (w *Writer) count(e *v1.Event, n int) {
+	if e.Type == v1.EventTypeWarning {
+		w.warnings += n
+	}
 }
 
 // next takes the oldest event; ok is false where none waits.
@@ -119,6 +135,29 @@ func (w *Writer) again(e v1.Event) {
 	defer w.mu.Unlock()
 	if name := nameOf(&e); w.byName[name] == nil {
 		w.byName[name] = w.waiting.PushFront(e)
+		w.count(&e, 1)
+	}
+}
+
+// yield waits until the node has nothing more important to do than to tell of the oldest event, which has waited since then, or a warning waits.
+func (w *Writer) yield(ctx context.Context, e *v1.Event) {
+	timer := time.NewTimer(yieldMost - time.Since(e.LastTimestamp.Time))
+	defer timer.Stop()
+	for w.deps.Busy != nil && ctx.Err() == nil {
+		w.mu.Lock()
+		warnings := w.warnings
+		w.mu.Unlock()
+		calm := w.deps.Busy()
+		if calm == nil || warnings > 0 || e.Type == v1.EventTypeWarning {
+			return
+		}
+		select {
+		case <-calm:
+		case <-timer.C:
+			return
+		case <-w.bell:
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -135,6 +174,7 @@ func (w *Writer) Run(ctx context.Context) error {
 				continue
 			}
 		}
+		w.yield(ctx, &e)
 		err := w.write(ctx, &e)
 		if ctx.Err() != nil {
 			if err != nil {

@@ -269,3 +269,53 @@ func TestFlush(t *testing.T) {
 		}
 	})
 }
+
+func TestYields(t *testing.T) {
+	run(t, Config{}, func(b *bench) {
+		calm := make(chan struct{})
+		var busy atomic.Pointer[chan struct{}]
+		busy.Store(&calm)
+		b.writer.deps.Busy = func() <-chan struct{} {
+			if c := busy.Load(); c != nil {
+				return *c
+			}
+			return nil
+		}
+		b.Pod(pod("a"), "", v1.EventTypeNormal, "First", "while pods wait to start")
+		b.Pod(pod("a"), "", v1.EventTypeNormal, "Second", "while pods wait to start")
+		settle(yieldMost - time.Second)
+		if b.written("First") != nil {
+			t.Error("an event was written before what is more important")
+		}
+		settle(time.Second)
+		if b.written("First") == nil || b.written("Second") == nil {
+			t.Error("events waited for longer than they may")
+		}
+		b.Pod(pod("a"), "", v1.EventTypeNormal, "Third", "before a warning")
+		settle(time.Second)
+		b.Pod(pod("a"), "", v1.EventTypeWarning, "Fourth", "a warning")
+		settle(0)
+		if b.written("Third") == nil || b.written("Fourth") == nil {
+			t.Error("a warning, or what came before it, waited")
+		}
+		b.Pod(pod("a"), "", v1.EventTypeNormal, "Fifth", "until nothing is more important")
+		settle(time.Second)
+		if b.written("Fifth") != nil {
+			t.Error("a warning that was written lets others pass")
+		}
+		busy.Store(nil)
+		close(calm)
+		settle(0)
+		if b.written("Fifth") == nil {
+			t.Error("an event waits for nothing")
+		}
+		again := make(chan struct{})
+		busy.Store(&again)
+		b.Pod(pod("a"), "", v1.EventTypeNormal, "Sixth", "when the agent ends")
+		settle(time.Second)
+		b.stop()
+		if b.written("Sixth") == nil {
+			t.Error("an event was lost that waited when the agent ended")
+		}
+	})
+}
