@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -26,8 +28,9 @@ import (
 )
 
 const (
-	// singles is how many pods come and go one after the other; crowd, how many are created at once, crowds times; parallel, how many bare calls are made at a time.
-	singles, crowd, crowds, parallel = 20, 50, 3, 8
+	// rounds is how often the columns take turns: what else the machine does falls on all of them. singles is how many pods come and go one after the other
+	// in each round; crowd, how many are created at once in all rounds but the first; parallel, how many bare calls are made at a time.
+	rounds, singles, crowd, parallel = 4, 5, 50, 8
 	// idleTime is how long nothing happens while requests are counted, after calm.
 	idleTime, calm = time.Minute, 10 * time.Second
 	// beat is a pause in which an agent ends what it still has to do after a pod came or went.
@@ -132,15 +135,6 @@ func (l *lives) down(ctx context.Context, names ...string) error {
 	})
 }
 
-// take returns one stretch of the pods' lives.
-func (l *lives) take(names []string, stretch func(*life) time.Duration) []time.Duration {
-	out := make([]time.Duration, len(names))
-	for i, name := range names {
-		out[i] = stretch(l.of[name])
-	}
-	return out
-}
-
 // percentile is by nearest rank.
 func percentile(values []time.Duration, p float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(values))
@@ -155,9 +149,6 @@ func named(prefix string, n int) []string {
 	return out
 }
 
-// column has the values of one subject, by row.
-type column map[string]string
-
 var benchRows = []string{
 	"create → bound, one pod, p50", "create → running, one pod, p50", "create → running, one pod, p99", "bound → running, one pod, p50", "running → Ready in the API, one pod, p50",
 	"create → Ready in the API, one pod, p50", "create → Ready in the API, one pod, p99", "delete → gone from the API, one pod, p50", "50 pods at once, running", "50 pods at once, Ready in the API",
@@ -166,11 +157,19 @@ var benchRows = []string{
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d.Microseconds())/1000) }
 
-func rate(n int, d time.Duration) string     { return fmt.Sprintf("%.1f pods/s", float64(n)/d.Seconds()) }
-func last(t []time.Duration) time.Duration   { return slices.Max(t) }
-func median(d []time.Duration) time.Duration { return percentile(d, 50) }
+// subject is one column: what happened to its pods in all rounds so far, and what was counted.
+type subject struct {
+	name string
+	// start and stop are of a node's agent; bare calls have none.
+	start, stop func() error
 
-// BenchmarkNode measures pods of the API on a node of a real control plane beside bare CRI calls: "make bench-cluster" prints one table.
+	ones            []*life
+	run, told, away []time.Duration
+	counts          map[string]string
+}
+
+// BenchmarkNode measures pods of the API on a node of a real control plane, under berth and a kubelet by turns, beside bare CRI calls: "make bench-cluster"
+// prints one table.
 func BenchmarkNode(b *testing.B) {
 	c := Start(b, Options{})
 	a, err := c.NewAgent(b.Context(), c.NodeOptions(b, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env) + "clusterDNS: [10.96.0.10]\n"}))
@@ -180,35 +179,27 @@ func BenchmarkNode(b *testing.B) {
 	kubelet := c.NewKubelet(b, a)
 	l := &lives{c: c, w: c.Witness(b), of: map[string]*life{}}
 	l.w.Tell(l.note)
-	columns := map[string]column{}
-	if columns["bare"], err = benchBare(b.Context(), c); err != nil {
-		b.Fatal(err)
+	calls := bare.New(c.Env)
+	subjects := []*subject{
+		{name: "bare", counts: map[string]string{}},
+		{name: "berth", start: a.Start, stop: a.Stop, counts: map[string]string{}},
+		{name: "kubelet", start: kubelet.Start, stop: kubelet.Stop, counts: map[string]string{}},
 	}
-	for _, subject := range []struct {
-		name        string
-		start, stop func() error
-	}{{"berth", a.Start, a.Stop}, {"kubelet", kubelet.Start, kubelet.Stop}} {
-		if err := subject.start(); err != nil {
-			b.Fatal(err)
-		}
-		c.WaitNodeReady(b)
-		c.Eventually(b, Contains("default"), "get", "serviceaccounts", "-o", "name")
-		columns[subject.name] = benchAgent(b, l, subject.name)
-		b.Logf("%s: %v", subject.name, columns[subject.name]) // the rest takes minutes
-		if err := subject.stop(); err != nil {
-			b.Fatal(err)
+	for round := range rounds {
+		for i := range subjects {
+			s := subjects[(round+i)%len(subjects)]
+			if err := s.take(b, l, calls, round); err != nil {
+				b.Fatalf("%s, round %d: %v", s.name, round, err)
+			}
+			b.Logf("round %d: %s: %v", round, s.name, s.column()) // the rest takes minutes
 		}
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "| What | bare | berth | kubelet |\n|---|---|---|---|\n")
 	for _, row := range benchRows {
 		fmt.Fprintf(&out, "| %s |", row)
-		for _, name := range []string{"bare", "berth", "kubelet"} {
-			value := columns[name][row]
-			if value == "" {
-				value = "–"
-			}
-			fmt.Fprintf(&out, " %s |", value)
+		for _, s := range subjects {
+			fmt.Fprintf(&out, " %s |", cmp.Or(s.column()[row], "–"))
 		}
 		fmt.Fprintln(&out)
 	}
@@ -217,111 +208,160 @@ func BenchmarkNode(b *testing.B) {
 	fmt.Println(out.String())
 }
 
-// benchBare measures bare calls: pods in turn, then at once.
-func benchBare(ctx context.Context, c *Cluster) (column, error) {
-	r, out := bare.New(c.Env), column{}
-	var one, all []time.Duration
-	for _, name := range named("bare", singles) {
-		began := time.Now()
-		if _, err := r.Up(ctx, name); err != nil {
-			return nil, err
-		}
-		one = append(one, time.Since(began))
-		if err := r.Down(ctx, name); err != nil {
-			return nil, err
-		}
+// take is one turn of a column.
+func (s *subject) take(b *testing.B, l *lives, calls *bare.Runner, round int) error {
+	b.Helper()
+	if s.start == nil {
+		return s.call(b.Context(), calls, round)
 	}
-	for round := range crowds {
-		names := named(fmt.Sprintf("bares-%d", round), crowd)
-		each := func(do func(string) error) error {
-			var g errgroup.Group
-			g.SetLimit(parallel)
-			for _, name := range names {
-				g.Go(func() error { return do(name) })
-			}
-			return g.Wait()
-		}
-		began := time.Now()
-		if err := each(func(name string) error { _, err := r.Up(ctx, name); return err }); err != nil {
-			return nil, err
-		}
-		all = append(all, time.Since(began))
-		if err := each(func(name string) error { return r.Down(ctx, name) }); err != nil {
-			return nil, err
-		}
+	if err := s.start(); err != nil {
+		return err
 	}
-	out["create → running, one pod, p50"], out["create → running, one pod, p99"] = ms(median(one)), ms(percentile(one, 99))
-	out["50 pods at once, running"] = rate(crowd, median(all))
-	return out, nil
+	l.c.WaitNodeReady(b)
+	l.c.Eventually(b, Contains("default"), "get", "serviceaccounts", "-o", "name")
+	return errors.Join(s.measure(b, l, round), s.stop())
 }
 
-// benchAgent measures a node's agent.
-func benchAgent(b *testing.B, l *lives, agent string) column {
-	b.Helper()
-	ctx, out := b.Context(), column{}
-	must := func(err error) {
-		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	warm := agent + "-warm"
-	must(l.up(ctx, warm))
-	must(l.down(ctx, warm))
-	time.Sleep(calm)
-	names := named(agent, singles)
-	for _, name := range names {
-		must(l.up(ctx, name))
-		time.Sleep(beat)
-		must(l.down(ctx, name))
-		time.Sleep(beat)
-	}
-	// Requests are counted by themselves, also those that are sent late.
-	counted := named(agent+"-counted", 5)
-	count := func(what string, do func(string) error) string {
-		before := l.c.agentRequests(b)
-		for _, name := range counted {
-			must(do(name))
-			time.Sleep(4 * beat)
-		}
-		kinds := difference(before, l.c.agentRequests(b))
-		b.Logf("%s: the requests of %d %s: %v", agent, len(counted), what, kinds)
-		return fmt.Sprintf("%.1f", float64(sum(kinds))/float64(len(counted)))
-	}
-	out["API requests per pod start"] = count("starts", func(name string) error { return l.up(ctx, name) })
-	out["API requests per pod end"] = count("ends", func(name string) error { return l.down(ctx, name) })
-
-	out["create → bound, one pod, p50"] = ms(median(l.take(names, func(x *life) time.Duration { return x.bound.Sub(x.created) })))
-	running := l.take(names, func(x *life) time.Duration { return x.running.Sub(x.created) })
-	ready := l.take(names, func(x *life) time.Duration { return x.ready.Sub(x.created) })
-	out["create → running, one pod, p50"], out["create → running, one pod, p99"] = ms(median(running)), ms(percentile(running, 99))
-	out["bound → running, one pod, p50"] = ms(median(l.take(names, func(x *life) time.Duration { return x.running.Sub(x.bound) })))
-	out["running → Ready in the API, one pod, p50"] = ms(median(l.take(names, func(x *life) time.Duration { return x.ready.Sub(x.running) })))
-	out["create → Ready in the API, one pod, p50"], out["create → Ready in the API, one pod, p99"] = ms(median(ready)), ms(percentile(ready, 99))
-	out["delete → gone from the API, one pod, p50"] = ms(median(l.take(names, func(x *life) time.Duration { return x.gone.Sub(x.deleted) })))
-
-	var run, told, gone []time.Duration
-	for round := range crowds {
-		many := named(fmt.Sprintf("%s-crowd-%d", agent, round), crowd)
+// call makes bare calls: pods in turn, then at once.
+func (s *subject) call(ctx context.Context, r *bare.Runner, round int) error {
+	for _, name := range named(fmt.Sprintf("bare-%d", round), singles) {
 		began := time.Now()
-		must(l.up(ctx, many...))
-		run = append(run, last(l.take(many, func(x *life) time.Duration { return x.running.Sub(began) })))
-		told = append(told, last(l.take(many, func(x *life) time.Duration { return x.ready.Sub(began) })))
-		time.Sleep(calm)
-		if round == crowds-1 {
-			before := l.c.agentRequests(b)
-			lease := before[leaseRequest]
-			time.Sleep(idleTime)
-			after := l.c.agentRequests(b)
-			out["API requests in an idle minute, 50 pods"], out["of them Lease"] = fmt.Sprint(sum(difference(before, after))+after[leaseRequest]-lease), fmt.Sprint(after[leaseRequest]-lease)
-			b.Logf("%s: the requests of an idle minute: %v", agent, difference(before, after))
+		if _, err := r.Up(ctx, name); err != nil {
+			return err
 		}
-		began = time.Now()
-		must(l.down(ctx, many...))
-		gone = append(gone, last(l.take(many, func(x *life) time.Duration { return x.gone.Sub(began) })))
-		time.Sleep(calm)
+		s.ones = append(s.ones, &life{created: began, running: time.Now()})
+		if err := r.Down(ctx, name); err != nil {
+			return err
+		}
 	}
-	out["50 pods at once, running"], out["50 pods at once, Ready in the API"], out["50 pods at once, gone from the API"] = rate(crowd, median(run)), rate(crowd, median(told)), rate(crowd, median(gone))
+	if round == 0 {
+		return nil
+	}
+	names := named(fmt.Sprintf("bares-%d", round), crowd)
+	each := func(do func(string) error) error {
+		var g errgroup.Group
+		g.SetLimit(parallel)
+		for _, name := range names {
+			g.Go(func() error { return do(name) })
+		}
+		return g.Wait()
+	}
+	began := time.Now()
+	if err := each(func(name string) error { _, err := r.Up(ctx, name); return err }); err != nil {
+		return err
+	}
+	s.run = append(s.run, time.Since(began))
+	return each(func(name string) error { return r.Down(ctx, name) })
+}
+
+// measure has a node's agent bring pods up and down: in turn, then at once. The last round counts requests, too.
+func (s *subject) measure(b *testing.B, l *lives, round int) error {
+	b.Helper()
+	ctx, last := b.Context(), round == rounds-1
+	prefix := fmt.Sprintf("%s-%d", s.name, round)
+	if err := errors.Join(l.up(ctx, prefix+"-warm"), l.down(ctx, prefix+"-warm")); err != nil {
+		return err
+	}
+	time.Sleep(calm)
+	for _, name := range named(prefix, singles) {
+		if err := l.up(ctx, name); err != nil {
+			return err
+		}
+		time.Sleep(beat)
+		if err := l.down(ctx, name); err != nil {
+			return err
+		}
+		time.Sleep(beat)
+		s.ones = append(s.ones, l.of[name])
+	}
+	if last { // requests are counted by themselves, also those that are sent late
+		counted := named(prefix+"-counted", singles)
+		if err := errors.Join(s.count(b, l, "start", counted, l.up), s.count(b, l, "end", counted, l.down)); err != nil {
+			return err
+		}
+	}
+	if round == 0 {
+		return nil
+	}
+	many := named(prefix+"-crowd", crowd)
+	began := time.Now()
+	if err := l.up(ctx, many...); err != nil {
+		return err
+	}
+	s.run = append(s.run, latest(l.of, many, func(x *life) time.Time { return x.running }).Sub(began))
+	s.told = append(s.told, latest(l.of, many, func(x *life) time.Time { return x.ready }).Sub(began))
+	time.Sleep(calm)
+	if last {
+		before := l.c.agentRequests(b)
+		time.Sleep(idleTime)
+		after := l.c.agentRequests(b)
+		leases := after[leaseRequest] - before[leaseRequest]
+		s.counts["API requests in an idle minute, 50 pods"], s.counts["of them Lease"] = fmt.Sprint(sum(difference(before, after))+leases), fmt.Sprint(leases)
+		b.Logf("%s: the requests of an idle minute: %v", s.name, difference(before, after))
+	}
+	began = time.Now()
+	if err := l.down(ctx, many...); err != nil {
+		return err
+	}
+	s.away = append(s.away, latest(l.of, many, func(x *life) time.Time { return x.gone }).Sub(began))
+	time.Sleep(calm)
+	return nil
+}
+
+// count notes how many requests the start or end of a pod takes.
+func (s *subject) count(b *testing.B, l *lives, what string, names []string, do func(context.Context, ...string) error) error {
+	b.Helper()
+	before := l.c.agentRequests(b)
+	for _, name := range names {
+		if err := do(b.Context(), name); err != nil {
+			return err
+		}
+		time.Sleep(4 * beat)
+	}
+	kinds := difference(before, l.c.agentRequests(b))
+	b.Logf("%s: the requests of the %s of %d pods: %v", s.name, what, len(names), kinds)
+	s.counts["API requests per pod "+what] = fmt.Sprintf("%.1f", float64(sum(kinds))/float64(len(names)))
+	return nil
+}
+
+// latest returns when the last of pods got somewhere.
+func latest(of map[string]*life, names []string, where func(*life) time.Time) time.Time {
+	var at time.Time
+	for _, name := range names {
+		if t := where(of[name]); t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// column returns the values of a subject so far, by row.
+func (s *subject) column() map[string]string {
+	out := maps.Clone(s.counts)
+	for row, d := range map[string][]time.Duration{
+		"create → bound, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.created, x.bound }), "create → running, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.created, x.running }),
+		"bound → running, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.bound, x.running }), "running → Ready in the API, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.running, x.ready }),
+		"create → Ready in the API, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.created, x.ready }), "delete → gone from the API, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.deleted, x.gone }),
+	} {
+		if len(d) > 0 {
+			out[row+", p50"], out[row+", p99"] = ms(percentile(d, 50)), ms(percentile(d, 99))
+		}
+	}
+	for row, d := range map[string][]time.Duration{"running": s.run, "Ready in the API": s.told, "gone from the API": s.away} {
+		if len(d) > 0 {
+			out["50 pods at once, "+row] = fmt.Sprintf("%.1f pods/s", crowd/percentile(d, 50).Seconds())
+		}
+	}
+	return out
+}
+
+// stretches returns how long pods took from one point of their lives to another, of those that have both.
+func (s *subject) stretches(points func(*life) (from, to time.Time)) (out []time.Duration) {
+	for _, x := range s.ones {
+		if from, to := points(x); !from.IsZero() && !to.IsZero() {
+			out = append(out, to.Sub(from))
+		}
+	}
 	return out
 }
 
