@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -79,9 +81,9 @@ func (d *decision) sidecar(spec *v1.Container) bool {
 }
 
 // appContainers starts, keeps, stops and restarts the app containers. They start in order, and a postStart hook under way holds back those
-// behind it. With none that runs or is to run the pod is finished.
+// behind it. With none that runs or is to run the pod is finished; with none but such as end for good it ends with them.
 func (d *decision) appContainers() {
-	wanted, held := false, false
+	wanted, held, ending := false, false, true
 	for i := range d.Pod.Spec.Containers {
 		spec := &d.Pod.Spec.Containers[i]
 		c := d.Observed.Latest(spec.Name)
@@ -96,11 +98,36 @@ func (d *decision) appContainers() {
 		case !held:
 			d.start(spec, App)
 		}
-		wanted = true
+		wanted, ending = true, ending && d.endsForGood(spec, c)
 	}
-	if !wanted {
+	switch {
+	case !wanted:
 		d.finish()
+	case ending:
+		d.leaveSidecars()
 	}
+}
+
+// endsForGood reports whether an app container that has not ended is being stopped, or is to be, and will not run again whatever it ends with.
+func (d *decision) endsForGood(spec *v1.Container, c *Container) bool {
+	if c == nil || d.policy(spec) != v1.RestartPolicyNever || len(spec.RestartPolicyRules) > 0 || d.Condemned[c.Id] {
+		return false
+	}
+	killed := slices.ContainsFunc(d.Kill, func(k Kill) bool {
+		return k.Container == c && (k.Reason == KillLiveness || k.Reason == KillStartup)
+	})
+	return killed || d.begun(c)
+}
+
+// leaveSidecars leaves the sidecars as they are, those that run and those that do not: the pod ends, and they with it once the last app container has ended. Nor does
+// an ephemeral container start any more.
+func (d *decision) leaveSidecars() {
+	d.ending = true
+	d.Start = nil
+	d.Kill = slices.DeleteFunc(d.Kill, func(k Kill) bool {
+		_, kind := FindContainer(d.Pod, k.Container.Name())
+		return kind == Init && k.Reason != KillBegun && k.Reason != KillStray
+	})
 }
 
 // over reports whether an app container that does not run has ended for good.
@@ -111,7 +138,7 @@ func (d *decision) over(spec *v1.Container) bool {
 
 // ephemeralContainers starts each ephemeral container once, whatever the state of the others.
 func (d *decision) ephemeralContainers() {
-	if d.CreateSandbox || d.Finished {
+	if d.CreateSandbox || d.Finished || d.ending {
 		return
 	}
 	for i := range d.Pod.Spec.EphemeralContainers {

@@ -35,6 +35,8 @@ type decision struct {
 	Actions
 	// stray names the containers of which an instance runs that has to end before another may start.
 	stray map[string]bool
+	// ending says that the app containers which run are being stopped for good.
+	ending bool
 }
 
 func newDecision(in Input) *decision {
@@ -109,8 +111,10 @@ func (d *decision) kill(c *Container, reason KillReason, message string, grace *
 	spec, _ := FindContainer(d.Pod, c.Name())
 	k := Kill{Container: c, Spec: spec, Reason: reason, Message: message, Grace: grace}
 	switch reason {
-	case KillLiveness, KillStartup, KillChanged, KillResize:
+	case KillLiveness, KillStartup, KillResize:
 		k.Again = spec != nil && d.policy(spec) != v1.RestartPolicyNever
+	case KillChanged: // whatever the policy: the new one has never run
+		k.Again = spec != nil
 	}
 	d.Kill = append(d.Kill, k)
 }
@@ -121,13 +125,16 @@ func (d *decision) begun(c *Container) bool {
 	return ok
 }
 
+// restartTail is what the event says of an app container that starts again.
+const restartTail = ", will be restarted"
+
 // condemned looks for a reason to stop a running container and asks for it; it reports whether there was one.
 func (d *decision) condemned(spec *v1.Container, c *Container, kind Kind) bool {
 	who, tail := "Container "+spec.Name, ""
 	if kind == Init {
 		who = "Init container " + spec.Name
 	} else if d.policy(spec) != v1.RestartPolicyNever {
-		tail = ", will be restarted"
+		tail = restartTail
 	}
 	probe := d.Probes[spec.Name]
 	if probe.ContainerID != c.Id {
@@ -137,6 +144,9 @@ func (d *decision) condemned(spec *v1.Container, c *Container, kind Kind) bool {
 	case c.Unknown():
 		d.kill(c, KillUnknown, fmt.Sprintf("%s is in %q state, try killing it before restart", who, "unknown"), nil)
 	case c.Hash != "" && c.Hash != d.Hash(spec):
+		if kind == App {
+			tail = restartTail
+		}
 		d.kill(c, KillChanged, who+" definition changed"+tail, nil)
 	case d.Resize[c.Id]:
 		d.kill(c, KillResize, fmt.Sprintf("Container %s resize requires restart", spec.Name), nil)

@@ -162,6 +162,7 @@ func TestDecideApp(t *testing.T) {
 
 		{name: "spec changed", pod: "Always a:a a:b", saw: "S0 ready,a#0 running!,b#0 running", want: "kill[a#0:changed] initialized"},
 		{name: "spec changed, being stopped", pod: "Always a:a", saw: "S0 ready,a#0 running!", with: busy("a#0", Stopping), want: "initialized"},
+		{name: "spec changed, Never, killed for it", pod: "Never a:a", saw: "S0 ready,a#0 exited! 0", with: func(in *Input) { in.Condemned = map[string]bool{"a#0": true} }, want: "start[a#1] initialized"},
 		{name: "spec changed of what ended", pod: "Never a:a a:b", saw: "S0 ready,a#0 exited! 0,b#0 running", want: "initialized"},
 		{name: "a stop that has begun goes on", pod: "Always a:a a:b", saw: "S0 ready,a#0 running,b#0 running", with: begun("a#0"), want: "kill[a#0:begun] initialized"},
 		{name: "a stop that has begun is under way", pod: "Always a:a", saw: "S0 ready,a#0 running", with: all(begun("a#0"), busy("a#0", Stopping)), want: "initialized"},
@@ -288,6 +289,17 @@ func TestDecideSidecar(t *testing.T) {
 		{name: "is not restarted for a finished pod", pod: "Never s:s a:a", saw: "S0 ready,s#0 exited 1,a#0 exited 1", want: "finished"},
 		{name: "does not wait for a finished pod", pod: "Never s:s a:a", saw: "S0 ready,s#0 exited 1 4s,a#0 exited 1", with: backedOff("s", 10*time.Second, 20*time.Second), want: "finished"},
 		{name: "is not killed for a finished pod", pod: "Never s:s a:a", saw: "S0 ready,s#0 running!,a#0 exited 1", want: "finished"},
+		{name: "is not restarted beside the last app's end", pod: "Never s:s a:a a:b", saw: "S0 ready,s#0 exited 1,a#0 running,b#0 exited 1", with: begun("a#0"), want: "kill[a#0:begun] initialized"},
+		{name: "is not restarted beside the last app's end, under way", pod: "Never s:s a:a", saw: "S0 ready,s#0 exited 1,a#0 running", with: all(begun("a#0"), busy("a#0", Stopping)), want: "initialized"},
+		{name: "is not restarted when the last app is killed", pod: "Never s:s a:a", saw: "S0 ready,s#0 exited 1,a#0 running", with: probed("a", "a#0", "Liveness", true), want: "kill[a#0:liveness] initialized"},
+		{name: "is not killed beside the last app's end", pod: "Never s:s a:a", saw: "S0 ready,s#0 running,a#0 running", with: all(begun("a#0"), probed("s", "s#0", "Liveness", true)), want: "kill[a#0:begun] initialized"},
+		{name: "its own end goes on beside the last app's", pod: "Never s:s a:a", saw: "S0 ready,s#0 running,a#0 running", with: begun("s#0", "a#0"), want: "kill[s#0:begun a#0:begun] initialized"},
+		{name: "no debugging beside the last app's end", pod: "Never a:a e:e", saw: "S0 ready,a#0 running", with: begun("a#0"), want: "kill[a#0:begun] initialized"},
+		{name: "is restarted beside the end of an app that starts again", pod: "Always s:s a:a", saw: "S0 ready,s#0 exited 1,a#0 running", with: begun("a#0"), want: "kill[a#0:begun] start[s#1] initialized"},
+		{name: "is restarted beside the end of one app of two", pod: "Never s:s a:a a:b", saw: "S0 ready,s#0 exited 1,a#0 running,b#0 running", with: begun("a#0"), want: "kill[a#0:begun] start[s#1] initialized"},
+		{name: "is restarted beside the end of an app with rules", pod: "Never s:s a:a=Never", saw: "S0 ready,s#0 exited 1,a#0 running", with: all(begun("a#0"), func(in *Input) {
+			in.Pod.Spec.Containers[0].RestartPolicyRules = rules(v1.ContainerRestartRuleOnExitCodesOpIn, 137)
+		}), want: "kill[a#0:begun] start[s#1] initialized"},
 		{name: "goes with the pod that failed", pod: "Never s:s a:a a:b", saw: "S0 ready,s#0 running,a#0 exited 1,b#0 running", want: "initialized"},
 	})
 }
@@ -382,6 +394,7 @@ func TestKillDetails(t *testing.T) {
 		{example{pod: "Never a:a", saw: "S0 ready,a#0 running", with: probed("a", "a#0", "Liveness", true)}, "Container a failed liveness probe", 7},
 		{example{pod: "Never a:a=OnFailure", saw: "S0 ready,a#0 running", with: probed("a", "a#0", "Startup", true)}, "Container a failed startup probe, will be restarted", 0},
 		{example{pod: "Always a:a", saw: "S0 ready,a#0 running!"}, "Container a definition changed, will be restarted", 0},
+		{example{pod: "Never a:a", saw: "S0 ready,a#0 running!"}, "Container a definition changed, will be restarted", 0},
 		{example{pod: "Always a:a", saw: "S0 ready,a#0 unknown"}, `Container a is in "unknown" state, try killing it before restart`, 0},
 		{example{pod: "Always s:a", saw: "S0 ready,a#0 running!"}, "Init container a definition changed", 0},
 		{example{pod: "Always s:a", saw: "S0 ready,a#0 running", with: probed("a", "a#0", "Liveness", true)}, "Init container a failed liveness probe", 7},
@@ -395,6 +408,9 @@ func TestKillDetails(t *testing.T) {
 		k := a.Kill[0]
 		if k.Message != e.message || k.Spec == nil || k.Spec.Name != "a" {
 			t.Errorf("%s, %s: message %q, spec %v", e.pod, e.saw, k.Message, k.Spec)
+		}
+		if again := strings.HasSuffix(e.message, restartTail) || strings.HasPrefix(e.message, "Init"); k.Again != again {
+			t.Errorf("%s, %s: starts again: %v", e.pod, e.saw, k.Again)
 		}
 		if (k.Grace == nil) != (e.grace == 0) || k.Grace != nil && *k.Grace != e.grace {
 			t.Errorf("%s, %s: grace %v", e.pod, e.saw, k.Grace)
