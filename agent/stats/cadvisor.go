@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"context"
 	"runtime"
 	"time"
 
@@ -42,7 +43,6 @@ var ofCgroup = []struct {
 	{gauge("container_memory_cache", "Number of bytes of page cache memory."), func(u *cgroups.Usage) float64 { return float64(u.Cache) }},
 	{gauge("container_memory_swap", "Container swap usage in bytes."), func(u *cgroups.Usage) float64 { return float64(u.Swap) }},
 	{counter("container_oom_events_total", "Count of out of memory events observed for the container"), func(u *cgroups.Usage) float64 { return float64(u.OOMKills) }},
-	{gauge("container_processes", "Number of processes running inside the container."), func(u *cgroups.Usage) float64 { return float64(u.Processes) }},
 }
 
 // ofPressure are the metrics of each cgroup where the kernel tells of pressure.
@@ -74,9 +74,9 @@ var ofLink = []struct {
 }
 
 var (
+	processes     = gauge("container_processes", "Number of processes running inside the container.")
 	startTime     = gauge("container_start_time_seconds", "Start time of the container since unix epoch in seconds.")
 	lastSeen      = gauge("container_last_seen", "Last time a container was seen by the exporter")
-	memoryLimits  = gauge("container_spec_memory_limit_bytes", "Memory limit for the container.")
 	machineCores  = family{"machine_cpu_cores", "Number of logical CPU cores.", prometheus.GaugeValue, nil}
 	machineMemory = family{"machine_memory_bytes", "Amount of memory installed on the machine.", prometheus.GaugeValue, nil}
 )
@@ -91,12 +91,16 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 		e.add(machineMemory, time.Time{}, float64(r.node.memory["MemTotal"]))
 		if root, err := c.cgroups().Usage("/"); err == nil {
 			e.cgroup(&root, r.at, "", "/", "", "", "", "")
+			e.add(processes, r.at, float64(root.Processes), "", "/", "", "", "", "")
 		}
 		e.cgroup(&r.node.pods, r.node.at, "", c.cgroups().Layout().PodsPath(), "", "", "", "")
+		e.add(processes, r.node.at, float64(r.node.pods.Processes), "", c.cgroups().Layout().PodsPath(), "", "", "", "")
+		layers := c.layersOf(context.Background(), &r)
 		for i := range r.pods {
 			p := &r.pods[i]
 			labels := []string{"", p.path, "", "", p.pod.Namespace, p.pod.Name}
 			e.cgroup(&p.usage, p.at, labels...)
+			c.details(e, &p.usage, p.path, p.at, labels...)
 			for j := range p.network {
 				for _, m := range ofLink {
 					e.add(m.family, p.at, float64(m.value(&p.network[j])), append([]string{p.network[j].name}, labels...)...)
@@ -108,8 +112,10 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 				e.cgroup(&k.usage, k.at, labels...)
 				e.add(startTime, time.Time{}, seconds(k.started), labels...)
 				e.add(lastSeen, time.Time{}, float64(k.at.Unix()), labels...)
-				limit, _ := memoryLimit(p.pod, k.name)
-				e.add(memoryLimits, time.Time{}, float64(limit), labels...)
+				c.open(e, c.details(e, &k.usage, k.path, k.at, labels...), k.at, labels...)
+				if own, ok := layers[k.id]; ok {
+					e.add(layerUsage, time.Time{}, float64(own.bytes), append([]string{own.device}, labels...)...)
+				}
 			}
 		}
 	})

@@ -29,6 +29,7 @@ type Cgroups interface {
 	PodUsage(pod *v1.Pod) (cgroups.Usage, error)
 	ContainerUsage(pod *v1.Pod, containerID string) (u cgroups.Usage, path string, err error)
 	Usage(path string) (cgroups.Usage, error)
+	Details(path string) (cgroups.Details, error)
 	Process(path string) (pid int, ok bool)
 	Layout() cgroups.Layout
 }
@@ -61,6 +62,9 @@ type Collector struct {
 	mu    sync.Mutex
 	rates rates
 	sizes sizes
+	// known are the containers' layers as the runtime told of them at layersAt, see layersOf.
+	known    map[string]layer
+	layersAt time.Time
 	// answers are those of drivers; patience is until when they are waited for now.
 	answers  answers
 	patience time.Time
@@ -87,6 +91,7 @@ type noCgroups struct{}
 
 func (noCgroups) PodUsage(*v1.Pod) (cgroups.Usage, error) { return cgroups.Usage{}, fs.ErrNotExist }
 func (noCgroups) Usage(string) (cgroups.Usage, error)     { return cgroups.Usage{}, fs.ErrNotExist }
+func (noCgroups) Details(string) (cgroups.Details, error) { return cgroups.Details{}, fs.ErrNotExist }
 func (noCgroups) Process(string) (pid int, ok bool)       { return 0, false }
 func (noCgroups) Layout() cgroups.Layout                  { return cgroups.Layout{Driver: cgroups.Cgroupfs} }
 

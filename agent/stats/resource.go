@@ -71,7 +71,6 @@ var (
 	podMemory     = family{"pod_memory_working_set_bytes", "Current working set of the pod in bytes", prometheus.GaugeValue, ofPod}
 	podSwap       = family{"pod_swap_usage_bytes", "Current swap usage of the pod in bytes", prometheus.GaugeValue, ofPod}
 	scrapeError   = family{"resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", prometheus.GaugeValue, nil}
-	scrapeErrorV1 = family{"scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", prometheus.GaugeValue, nil}
 )
 
 // Resource reads the metrics of /metrics/resource, which metrics-server reads.
@@ -102,7 +101,6 @@ func (c *Collector) Resource() prometheus.Gatherer {
 			failed = 1
 		}
 		e.add(scrapeError, time.Time{}, failed)
-		e.add(scrapeErrorV1, time.Time{}, failed)
 	})
 }
 

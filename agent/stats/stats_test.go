@@ -52,6 +52,13 @@ func (m *machine) Usage(path string) (cgroups.Usage, error) {
 	}
 	return cgroups.Usage{CPU: m.used()}, nil
 }
+
+func (m *machine) Details(path string) (cgroups.Details, error) {
+	return cgroups.Details{
+		UserCPU: 2 * time.Second, CPUPeriod: 100 * time.Millisecond, CPUQuota: 20 * time.Millisecond, MemoryLimit: 15 << 20, PIDs: []int{7, 8},
+		Devices: []cgroups.DeviceIO{{Major: 254, Reads: 3, WriteBytes: 4096}},
+	}, nil
+}
 func (m *machine) Process(string) (pid int, ok bool) { return 7, true }
 func (m *machine) Layout() cgroups.Layout            { return cgroups.Layout{Driver: cgroups.Cgroupfs} }
 
@@ -97,6 +104,8 @@ func files(t *testing.T) Config {
 		"proc/meminfo":            "MemTotal:  1000 kB\nMemFree:   400 kB\nInactive(file): 100 kB\nAnonPages: 200 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n",
 		"proc/vmstat":             "pgfault 11\npgmajfault 2\nnr_free_pages 1\n",
 		"proc/sys/kernel/pid_max": "4194304\n",
+		"proc/partitions":         "major minor  #blocks  name\n\n 254        0  262144000 vda\n",
+		"proc/7/limits":           "Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 4096                 files\n",
 		"proc/loadavg":            "0.1 0.1 0.1 2/345 999\n",
 		"proc/self/stat":          "1 (a b) c) S 0 1 1 0 -1 0 0 0 0 0 20 10 0 0 20 0 1 0 500 0 25 0\n",
 		"proc/7/net/dev":          "Inter-|   Receive\n face |bytes\n    lo: 9 9 9 9 9 9 9 9 9 9 9 9\n  net1: 1 1 0 0 0 0 0 0 1 1 0 0\n  eth0: 100 2 3 4 0 0 0 0 200 5 6 7 0 0 0 0\n",
@@ -259,6 +268,9 @@ func TestMetrics(t *testing.T) {
 		if names[name] == "" {
 			t.Errorf("no metric %s", name)
 		}
+	}
+	if names["scrape_error"] != "" {
+		t.Error("scrape_error, which kubelets have ceased to tell")
 	}
 	c = New(files(t), Deps{Cgroups: func() Cgroups { return nil }, Runtime: m, Pods: func() []*v1.Pod { return pods(m) }, Logger: slog.New(slog.DiscardHandler)})
 	if s := c.Summary(t.Context(), true); len(s.Pods) != 0 || s.Node.CPU == nil {

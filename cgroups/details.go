@@ -1,0 +1,197 @@
+package cgroups
+
+import (
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Details is what a cgroup tells besides its [Usage]: what only those ask for who read everything, since it takes many more files. What its controllers do not
+// tell is zero.
+type Details struct {
+	// UserCPU and SystemCPU are the two parts of the cpu time used so far.
+	UserCPU, SystemCPU time.Duration
+	// CPUPeriod and CPUQuota are its CFS limit, the quota 0 where there is none; CPUShares its weight as cgroup v1 counts it.
+	CPUPeriod, CPUQuota time.Duration
+	CPUShares           uint64
+	// PeakMemory, in bytes, is the most that it has held; MemoryFailures is how often it ran into its limit (v1 only); MappedFile are file pages in somebody's
+	// address space.
+	PeakMemory, MemoryFailures, MappedFile uint64
+	// MemoryLimit, MemoryReservation and SwapLimit are in bytes, 0 where there is none. On v1 the last one is that of memory and swap together.
+	MemoryLimit, MemoryReservation, SwapLimit uint64
+	// Threads is how many there are, MaxThreads how many there may be, 0 for any number.
+	Threads, MaxThreads uint64
+	// Devices are the block devices that it has read or written.
+	Devices []DeviceIO
+	// PIDs are its processes and those of cgroups below it.
+	PIDs []int
+}
+
+// DeviceIO is what was read from a block device and written to it so far, in bytes and in operations.
+type DeviceIO struct {
+	Major, Minor          uint64
+	ReadBytes, WriteBytes uint64
+	Reads, Writes         uint64
+}
+
+const (
+	// userHZ is the unit of cpuacct.stat: a second has so many on every architecture that Linux containers run on (kernel: USER_HZ).
+	userHZ = 100
+	// noLimit is the least number that stands for no limit: v1 writes the greatest number of pages instead of a word.
+	noLimit = 1 << 62
+)
+
+// Details returns what a cgroup tells besides its usage, by its path, relative to the mount points; fs.ErrNotExist where it is not there.
+func (m *Manager) Details(path string) (Details, error) {
+	c := counters{host: m.host, path: path}
+	if !c.exists() {
+		return Details{}, fs.ErrNotExist
+	}
+	d := c.detailsV1
+	if m.host.version == V2 {
+		d = c.detailsV2
+	}
+	out := d()
+	out.Threads, out.MaxThreads = c.number("pids", "pids.current"), c.limit("pids", "pids.max")
+	out.PIDs = pidsBelow(m.host.dirs(path))
+	return out, nil
+}
+
+// limit returns the number that a file holds, 0 where it stands for none.
+func (c counters) limit(controller, file string) uint64 {
+	n := c.number(controller, file)
+	if n >= noLimit {
+		return 0
+	}
+	return n
+}
+
+// micro returns the time that a number of microseconds in a file stands for, 0 for a negative one.
+func micro(text string) time.Duration {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/int64(time.Microsecond) {
+		return 0
+	}
+	return time.Duration(n) * time.Microsecond
+}
+
+func (c counters) detailsV1() Details {
+	cpu, memory := c.table("cpuacct", "cpuacct.stat"), c.table("memory", "memory.stat")
+	d := Details{
+		UserCPU: time.Duration(cpu["user"]) * (time.Second / userHZ), SystemCPU: time.Duration(cpu["system"]) * (time.Second / userHZ),
+		CPUPeriod: micro(c.text("cpu", "cpu.cfs_period_us")), CPUQuota: micro(c.text("cpu", "cpu.cfs_quota_us")), CPUShares: c.number("cpu", "cpu.shares"),
+		PeakMemory: c.number("memory", "memory.max_usage_in_bytes"), MemoryFailures: c.number("memory", "memory.failcnt"), MappedFile: memory["total_mapped_file"],
+		MemoryLimit: c.limit("memory", "memory.limit_in_bytes"), MemoryReservation: c.limit("memory", "memory.soft_limit_in_bytes"),
+		SwapLimit: c.limit("memory", "memory.memsw.limit_in_bytes"),
+	}
+	devices := devices{}
+	for line := range strings.Lines(c.text("blkio", "blkio.throttle.io_service_bytes_recursive")) {
+		devices.v1(line, func(d *DeviceIO) (read, write *uint64) { return &d.ReadBytes, &d.WriteBytes })
+	}
+	for line := range strings.Lines(c.text("blkio", "blkio.throttle.io_serviced_recursive")) {
+		devices.v1(line, func(d *DeviceIO) (read, write *uint64) { return &d.Reads, &d.Writes })
+	}
+	d.Devices = devices.sorted()
+	return d
+}
+
+func (c counters) detailsV2() Details {
+	cpu, memory := c.table("cpu", "cpu.stat"), c.table("memory", "memory.stat")
+	quota, period, _ := strings.Cut(strings.TrimSpace(c.text("cpu", "cpu.max")), " ")
+	d := Details{
+		UserCPU: time.Duration(cpu["user_usec"]) * time.Microsecond, SystemCPU: time.Duration(cpu["system_usec"]) * time.Microsecond,
+		CPUPeriod: micro(period), CPUQuota: micro(quota), CPUShares: sharesOf(c.number("cpu", "cpu.weight")),
+		PeakMemory: c.number("memory", "memory.peak"), MappedFile: memory["file_mapped"],
+		MemoryLimit: c.limit("memory", "memory.max"), MemoryReservation: c.limit("memory", "memory.low"), SwapLimit: c.limit("memory", "memory.swap.max"),
+	}
+	devices := devices{}
+	for line := range strings.Lines(c.text("io", "io.stat")) {
+		devices.v2(line)
+	}
+	d.Devices = devices.sorted()
+	return d
+}
+
+// sharesOf turns a cgroup v2 weight into v1's shares: the two ranges, 1 to 10000 and 2 to 262144, on each other (KEP-2254). 0 is none.
+func sharesOf(weight uint64) uint64 {
+	if weight == 0 {
+		return 0
+	}
+	return 2 + (weight-1)*262142/9999
+}
+
+// devices gathers what files say of block devices, by their names: "MAJOR:MINOR".
+type devices map[string]*DeviceIO
+
+// of returns a device by its name, nil where that is none.
+func (all devices) of(name string) *DeviceIO {
+	if d, ok := all[name]; ok {
+		return d
+	}
+	major, minor, ok := strings.Cut(name, ":")
+	var d DeviceIO
+	var errMajor, errMinor error
+	d.Major, errMajor = strconv.ParseUint(major, 10, 64)
+	d.Minor, errMinor = strconv.ParseUint(minor, 10, 64)
+	if !ok || errMajor != nil || errMinor != nil {
+		return nil
+	}
+	all[name] = &d
+	return &d
+}
+
+// v1 reads a line such as "8:0 Read 4096".
+func (all devices) v1(line string, of func(*DeviceIO) (read, write *uint64)) {
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return // the sum of all
+	}
+	d := all.of(fields[0])
+	n, err := strconv.ParseUint(fields[2], 10, 64)
+	if d == nil || err != nil {
+		return
+	}
+	read, write := of(d)
+	switch fields[1] {
+	case "Read":
+		*read = n
+	case "Write":
+		*write = n
+	}
+}
+
+// v2 reads a line such as "8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0".
+func (all devices) v2(line string) {
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return
+	}
+	d := all.of(fields[0])
+	if d == nil {
+		return
+	}
+	for _, field := range fields[1:] {
+		name, value, _ := strings.Cut(field, "=")
+		into := map[string]*uint64{"rbytes": &d.ReadBytes, "wbytes": &d.WriteBytes, "rios": &d.Reads, "wios": &d.Writes}[name]
+		if n, err := strconv.ParseUint(value, 10, 64); into != nil && err == nil {
+			*into = n
+		}
+	}
+}
+
+func (all devices) sorted() []DeviceIO {
+	var out []DeviceIO
+	for _, d := range all {
+		out = append(out, *d)
+	}
+	slices.SortFunc(out, func(a, b DeviceIO) int {
+		if a.Major != b.Major {
+			return int(a.Major) - int(b.Major)
+		}
+		return int(a.Minor) - int(b.Minor)
+	})
+	return out
+}
