@@ -6,20 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http/httptest"
-	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	rest "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
-	"k8s.io/cri-streaming/pkg/streaming"
 	runtimestreams "k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/berthd/berth/test/streams"
 )
 
 // commands is a runtime that runs a few commands.
@@ -65,84 +61,8 @@ func (c *commands) PortForward(context.Context, string, int32, io.ReadWriteClose
 func withStreams(t *testing.T) (c *commands, base string) {
 	t.Helper()
 	c = &commands{ended: make(chan error, 1)}
-	ts := httptest.NewUnstartedServer(nil)
-	config := streaming.DefaultConfig
-	config.BaseURL = &url.URL{Scheme: "http", Host: ts.Listener.Addr().String(), Path: "/"}
-	s, err := streaming.NewServer(config, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts.Config.Handler = s
-	ts.Start()
-	t.Cleanup(func() {
-		ts.CloseClientConnections()
-		ts.Close()
-	})
-	r := start(t, &fixture{streaming: s})
-	return c, bridge(t, r.socket)
-}
-
-// bridge carries connections from a port to a unix socket: the client of WebSockets knows ports only.
-func bridge(t *testing.T, socket string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { join(t, in, socket) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		wg.Wait()
-	})
-	return "http://" + l.Addr().String()
-}
-
-// join copies between a connection and a new one to the socket until one of them ends.
-func join(t *testing.T, in net.Conn, socket string) {
-	defer in.Close()
-	out, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer out.Close()
-	var wg sync.WaitGroup
-	for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
-		wg.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1])
-			_ = pair[0].Close()
-			_ = pair[1].Close()
-		})
-	}
-	wg.Wait()
-}
-
-// websocket runs a command through a WebSocket as kubectl does.
-func websocket(ctx context.Context, t *testing.T, base, path string, opts remotecommand.StreamOptions, protocols ...string) error {
-	t.Helper()
-	if len(protocols) == 0 {
-		protocols = []string{"v5.channel.k8s.io"}
-	}
-	query := url.Values{}
-	for name, on := range map[string]bool{"input": opts.Stdin != nil, "output": opts.Stdout != nil, "error": opts.Stderr != nil, "tty": opts.Tty} {
-		if on {
-			query.Set(name, "1")
-		}
-	}
-	executor, err := remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{Host: base}, "GET", base+path+"&"+query.Encode(), protocols...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return executor.StreamWithContext(ctx, opts)
+	r := start(t, &fixture{streaming: streams.Serve(t, c)})
+	return c, streams.Bridge(t, r.socket)
 }
 
 const execPath = "/exec/default/web-node/main?command="
@@ -150,7 +70,7 @@ const execPath = "/exec/default/web-node/main?command="
 func TestWebSocketExec(t *testing.T) {
 	_, base := withStreams(t)
 	var out, errOut bytes.Buffer
-	if err := websocket(t.Context(), t, base, execPath+"both", remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"both", remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
 		t.Error(err)
 	}
 	if out.String() != "on stdout\n" || errOut.String() != "on stderr\n" {
@@ -159,22 +79,22 @@ func TestWebSocketExec(t *testing.T) {
 	// The end of the input is told: without it, cat would not end.
 	text := strings.Repeat("some input\n", 10_000)
 	out.Reset()
-	if err := websocket(t.Context(), t, base, execPath+"cat", remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out}); err != nil || out.String() != text {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"cat", remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out}); err != nil || out.String() != text {
 		t.Errorf("cat: %d bytes, want %d, %v", out.Len(), len(text), err)
 	}
 	var code exec.CodeExitError
-	if err := websocket(t.Context(), t, base, execPath+"exit", remotecommand.StreamOptions{Stdout: &out}); !errors.As(err, &code) || code.Code != 7 {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"exit", remotecommand.StreamOptions{Stdout: &out}); !errors.As(err, &code) || code.Code != 7 {
 		t.Errorf("exit code: %v", err)
 	}
-	if err := websocket(t.Context(), t, base, execPath+"nosuch", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), "no such program") {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"nosuch", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), "no such program") {
 		t.Errorf("no program: %v", err)
 	}
-	if err := websocket(t.Context(), t, base, "/exec/default/web-node/waits?command=cat", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), `container not found ("waits")`) {
+	if err := streams.WebSocket(t.Context(), t, base, "/exec/default/web-node/waits?command=cat", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), `container not found ("waits")`) {
 		t.Errorf("a container that does not run: %v", err)
 	}
 	// The older protocol is the runtime's own.
 	out.Reset()
-	if err := websocket(t.Context(), t, base, execPath+"both", remotecommand.StreamOptions{Stdout: &out}, "v4.channel.k8s.io"); err != nil || out.String() != "on stdout\n" {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"both", remotecommand.StreamOptions{Stdout: &out}, "v4.channel.k8s.io"); err != nil || out.String() != "on stdout\n" {
 		t.Errorf("v4: %q %v", out.String(), err)
 	}
 }
@@ -182,7 +102,7 @@ func TestWebSocketExec(t *testing.T) {
 func TestWebSocketAttach(t *testing.T) {
 	_, base := withStreams(t)
 	var out bytes.Buffer
-	err := websocket(t.Context(), t, base, "/attach/default/web-node/main?x=", remotecommand.StreamOptions{Stdin: strings.NewReader("hello\n"), Stdout: &out})
+	err := streams.WebSocket(t.Context(), t, base, "/attach/default/web-node/main?x=", remotecommand.StreamOptions{Stdin: strings.NewReader("hello\n"), Stdout: &out})
 	if err != nil || out.String() != "attached to id-main\nhello\n" {
 		t.Errorf("%q %v", out.String(), err)
 	}
@@ -203,7 +123,7 @@ func (q *queue) Next() *remotecommand.TerminalSize {
 func TestWebSocketTerminal(t *testing.T) {
 	_, base := withStreams(t)
 	var out bytes.Buffer
-	err := websocket(t.Context(), t, base, execPath+"size", remotecommand.StreamOptions{
+	err := streams.WebSocket(t.Context(), t, base, execPath+"size", remotecommand.StreamOptions{
 		Stdin: strings.NewReader(""), Stdout: &out, Tty: true, TerminalSizeQueue: &queue{{Width: 80, Height: 24}, {Width: 100, Height: 40}},
 	})
 	if err != nil || out.String() != "80x24\n100x40\n" {
@@ -218,7 +138,7 @@ func TestWebSocketCallerGone(t *testing.T) {
 	defer cancel()
 	in, w := io.Pipe()
 	defer w.Close()
-	err := websocket(ctx, t, base, execPath+"wait", remotecommand.StreamOptions{Stdin: in, Stdout: writerFunc(func([]byte) { cancel() })})
+	err := streams.WebSocket(ctx, t, base, execPath+"wait", remotecommand.StreamOptions{Stdin: in, Stdout: streams.WriterFunc(func([]byte) { cancel() })})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -232,22 +152,12 @@ func TestWebSocketCallerGone(t *testing.T) {
 // TestWebSocketServerEnds under a command that runs.
 func TestWebSocketServerEnds(t *testing.T) {
 	c := &commands{ended: make(chan error, 1)}
-	ts := httptest.NewUnstartedServer(nil)
-	config := streaming.DefaultConfig
-	config.BaseURL = &url.URL{Scheme: "http", Host: ts.Listener.Addr().String(), Path: "/"}
-	s, err := streaming.NewServer(config, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts.Config.Handler = s
-	ts.Start()
-	defer ts.Close()
-	r := start(t, &fixture{streaming: s})
+	r := start(t, &fixture{streaming: streams.Serve(t, c)})
 	in, w := io.Pipe()
 	defer w.Close()
 	stopped := make(chan error, 1)
-	err = websocket(t.Context(), t, bridge(t, r.socket), execPath+"wait", remotecommand.StreamOptions{
-		Stdin: in, Stdout: writerFunc(func([]byte) { go func() { stopped <- r.stop() }() }),
+	err := streams.WebSocket(t.Context(), t, streams.Bridge(t, r.socket), execPath+"wait", remotecommand.StreamOptions{
+		Stdin: in, Stdout: streams.WriterFunc(func([]byte) { go func() { stopped <- r.stop() }() }),
 	})
 	if err == nil {
 		t.Error("a command whose server ended has ended well")
@@ -256,12 +166,4 @@ func TestWebSocketServerEnds(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	<-c.ended
-}
-
-// writerFunc is told of what is written.
-type writerFunc func([]byte)
-
-func (f writerFunc) Write(p []byte) (int, error) {
-	f(p)
-	return len(p), nil
 }

@@ -16,9 +16,10 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-streaming/pkg/streaming"
 	runtimestreams "k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/berthd/berth/test/streams"
 )
 
 // runtime is a streaming server whose commands are a function.
@@ -36,20 +37,10 @@ func (r runtime) PortForward(context.Context, string, int32, io.ReadWriteCloser)
 	return errors.New("not here")
 }
 
-// serve starts the runtime and returns the server and a URL of one command.
-func serve(t *testing.T, r runtime) (*httptest.Server, *url.URL) {
+// serve starts the runtime and returns a URL of one command.
+func serve(t *testing.T, r runtime) *url.URL {
 	t.Helper()
-	ts := httptest.NewUnstartedServer(nil)
-	config := streaming.DefaultConfig
-	config.BaseURL = &url.URL{Scheme: "http", Host: ts.Listener.Addr().String(), Path: "/"}
-	s, err := streaming.NewServer(config, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts.Config.Handler = s
-	ts.Start()
-	t.Cleanup(ts.Close)
-	resp, err := s.GetExec(&runtimeapi.ExecRequest{ContainerId: "c", Cmd: []string{"x"}, Stdin: true, Stdout: true})
+	resp, err := streams.Serve(t, r).GetExec(&runtimeapi.ExecRequest{ContainerId: "c", Cmd: []string{"x"}, Stdin: true, Stdout: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +48,7 @@ func serve(t *testing.T, r runtime) (*httptest.Server, *url.URL) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ts, u
+	return u
 }
 
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -66,7 +57,7 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 }
 
 func TestRun(t *testing.T) {
-	_, u := serve(t, func(in io.Reader, out io.Writer) error {
+	u := serve(t, func(in io.Reader, out io.Writer) error {
 		_, err := io.Copy(out, in)
 		return err
 	})
@@ -74,7 +65,7 @@ func TestRun(t *testing.T) {
 	if err := Run(t.Context(), dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader("text"), Stdout: &out}); err != nil || out.String() != "text" {
 		t.Errorf("%q %v", out.String(), err)
 	}
-	_, u = serve(t, func(io.Reader, io.Writer) error { return utilexec.CodeExitError{Err: errors.New("7"), Code: 7} })
+	u = serve(t, func(io.Reader, io.Writer) error { return utilexec.CodeExitError{Err: errors.New("7"), Code: 7} })
 	var code exec.CodeExitError
 	if err := Run(t.Context(), dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); !errors.As(err, &code) || code.Code != 7 {
 		t.Errorf("exit code: %v", err)
@@ -94,24 +85,16 @@ func (c *conns) dial(ctx context.Context, network, address string) (net.Conn, er
 func TestLostConnection(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
-	_, u := serve(t, func(_ io.Reader, out io.Writer) error {
+	u := serve(t, func(_ io.Reader, out io.Writer) error {
 		fmt.Fprintln(out, "begun")
 		<-leave
 		return nil
 	})
 	var c conns
-	cut := writerFunc(func([]byte) { _ = c.all[0].Close() })
+	cut := streams.WriterFunc(func([]byte) { _ = c.all[0].Close() })
 	if err := Run(t.Context(), c.dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: cut}); !errors.Is(err, ErrLost) {
 		t.Errorf("got %v", err)
 	}
-}
-
-// writerFunc is told of what is written.
-type writerFunc func([]byte)
-
-func (f writerFunc) Write(p []byte) (int, error) {
-	f(p)
-	return len(p), nil
 }
 
 // TestNoAnswer: a server that does not answer the request keeps nobody whose context has ended.

@@ -7,34 +7,23 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
-	rest "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
 	"github.com/berthd/berth/test/env"
+	"github.com/berthd/berth/test/streams"
 )
 
 // cliWebSocket: exec and attach as kubectl does them, by WebSocket. The client knows ports only, so that a bridge leads to the socket.
 func cliWebSocket(t *testing.T, _ *env.Env, a *env.Agent) {
-	base := bridge(t, a.Socket)
+	base := streams.Bridge(t, a.Socket)
 	run := func(ctx context.Context, path string, query url.Values, opts remotecommand.StreamOptions) error {
-		for name, on := range map[string]bool{"input": opts.Stdin != nil, "output": opts.Stdout != nil, "error": opts.Stderr != nil} {
-			if on {
-				query.Set(name, "1")
-			}
-		}
-		executor, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: base}, "GET", base+path+"?"+query.Encode())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return executor.StreamWithContext(ctx, opts)
+		return streams.WebSocket(ctx, t, base, path+"?"+query.Encode(), opts)
 	}
 	command := func(words ...string) url.Values { return url.Values{"command": words} }
 	const shell = "/exec/default/server-node/shell"
@@ -79,45 +68,4 @@ func cliWebSocket(t *testing.T, _ *env.Env, a *env.Agent) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("attach ends with %v", err)
 	}
-}
-
-// bridge leads from a loopback port to a unix socket until the test ends, and returns the port's URL.
-func bridge(t *testing.T, socket string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer in.Close()
-				out, err := net.Dial("unix", socket)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer out.Close()
-				var both sync.WaitGroup
-				for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
-					both.Go(func() {
-						_, _ = io.Copy(pair[0], pair[1])
-						_ = pair[0].Close()
-						_ = pair[1].Close()
-					})
-				}
-				both.Wait()
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		wg.Wait()
-	})
-	return "http://" + l.Addr().String()
 }
