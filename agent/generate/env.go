@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -187,8 +188,12 @@ func (b *envBuilder) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 	}
 	value, ok, err := b.in.EnvFile(ref.VolumeName, ref.Path, ref.Key)
 	if err != nil {
+		message := fmt.Sprintf("couldn't parse env file %q of volume %q", ref.Path, ref.VolumeName)
+		if line, ok := errors.AsType[lineError](err); ok { // all others may name paths of the host
+			message += ": " + line.Error()
+		}
 		return "", false, &ConfigError{
-			Message: fmt.Sprintf("couldn't parse env file %q of volume %q", ref.Path, ref.VolumeName),
+			Message: message,
 			Err:     fmt.Errorf("read env file for pod %s: %w", podName(b.in.Pod), err),
 		}
 	}

@@ -58,6 +58,9 @@ func fileKey(path, key string, optional bool) *v1.EnvVarSource {
 }
 
 func envFile(_, path, key string) (string, bool, error) {
+	if path == "broken" {
+		return ParseEnvFile("# "+hidden+"\n"+hidden+"\n", key)
+	}
 	if path != "env" {
 		return "", false, errors.New("open /host/path: no such file: " + hidden)
 	}
@@ -188,6 +191,10 @@ func TestEnv(t *testing.T) {
 		"file unreadable": {
 			env:  []v1.EnvVar{{Name: "A", ValueFrom: fileKey("gone", "B", true)}},
 			file: envFile, err: `couldn't parse env file "gone" of volume "conf"`,
+		},
+		"file broken": {
+			env:  []v1.EnvVar{{Name: "A", ValueFrom: fileKey("broken", "B", true)}},
+			file: envFile, err: `couldn't parse env file "broken" of volume "conf": invalid environment variable format at line 2: missing '='`,
 		},
 		"equals sign in a name": {
 			from: []v1.EnvFromSource{fromConfigMap("odd", "", false)}, err: `environment variable name "BAD=NAME" is not valid`,

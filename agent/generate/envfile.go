@@ -5,6 +5,13 @@ import (
 	"strings"
 )
 
+// lineError says what is wrong with a line of an environment file, in the kubelet's words and without the line's content.
+type lineError string
+
+func (e lineError) Error() string { return string(e) }
+
+func badLine(format string, line int) error { return lineError(fmt.Sprintf(format, line)) }
+
 // ParseEnvFile returns the value of key in an environment file; ok is false where it is not there. Each variable is NAME='value',
 // the value literal and maybe over several lines; a comment starts with # on a line of its own or after the closing quote. A space
 // before = is an error, and a space after it makes the value empty, as in a shell. Only what stands before key is checked. Errors
@@ -41,11 +48,11 @@ func envFileName(text string, line int) (name string, err error) {
 	name, _, found := strings.Cut(text, "=")
 	switch {
 	case !found:
-		return "", fmt.Errorf("invalid environment variable format at line %d: missing '='", line)
+		return "", badLine("invalid environment variable format at line %d: missing '='", line)
 	case strings.Trim(name, " \t") == "":
-		return "", fmt.Errorf("invalid environment variable format at line %d: empty variable name", line)
+		return "", badLine("invalid environment variable format at line %d: empty variable name", line)
 	case strings.TrimRight(name, " \t") != name:
-		return "", fmt.Errorf("invalid environment variable format at line %d: whitespace before '=' is not allowed", line)
+		return "", badLine("invalid environment variable format at line %d: whitespace before '=' is not allowed", line)
 	}
 	return name, nil
 }
@@ -58,17 +65,17 @@ func envFileValue(text string, line int) (value, rest string, err error) {
 	}
 	quoted, ok := strings.CutPrefix(text, "'")
 	if !ok {
-		return "", "", fmt.Errorf("invalid environment variable format at line %d: value must be enclosed in single quotes", line)
+		return "", "", badLine("invalid environment variable format at line %d: value must be enclosed in single quotes", line)
 	}
 	value, after, closed := strings.Cut(quoted, "'")
 	if !closed {
-		return "", "", fmt.Errorf("invalid environment variable format starting at line %d: unclosed single quote", line)
+		return "", "", badLine("invalid environment variable format starting at line %d: unclosed single quote", line)
 	}
 	tail, rest, _ := strings.Cut(after, "\n")
 	tail = strings.TrimLeft(strings.TrimSuffix(tail, "\r"), " \t")
 	if tail != "" && tail[0] != '#' {
 		end := line + strings.Count(value, "\n")
-		return "", "", fmt.Errorf("invalid environment variable format at line %d: unexpected content after closing quote", end)
+		return "", "", badLine("invalid environment variable format at line %d: unexpected content after closing quote", end)
 	}
 	return strings.ReplaceAll(value, "\r\n", "\n"), rest, nil
 }

@@ -106,7 +106,7 @@ func environmentReaches(t *testing.T, e *env.Env, a *env.Agent) {
 			return fmt.Errorf("the good containers do not run: %+v", statusOf(p, "main").State)
 		}
 		for container, want := range map[string]string{
-			"bad": `couldn't parse env file "bad.env" of volume "v"`, "out": `couldn't parse env file "out.env" of volume "v"`, "pipe": `couldn't parse env file "pipe.env" of volume "v"`,
+			"bad": `couldn't parse env file "bad.env" of volume "v": invalid environment variable format at line 1: whitespace before '=' is not allowed`, "out": `couldn't parse env file "out.env" of volume "v"`, "pipe": `couldn't parse env file "pipe.env" of volume "v"`,
 			"absent": `environment variable key "ABSENT" not found in file "good.env" of volume "v"`, "key": "couldn't find key absent in ConfigMap default/env",
 		} {
 			if w := statusOf(p, container).State.Waiting; w == nil || w.Reason != "CreateContainerConfigError" || w.Message != want {
