@@ -188,7 +188,9 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 		return res, true
 	}
 	p, joined := m.join(a)
-	late := joined && p.state != Queued
+	if joined && p.state != Queued {
+		m.tellPulling(a)
+	}
 	last := "" // as it is before this pull, which may fail before this pass goes on
 	if b := m.backoffs[a.backoff()]; b != nil {
 		last = b.message(a.Image)
@@ -197,11 +199,13 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 	if joined {
 		m.tellSecrets(a)
 	}
-	if late {
-		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
-	}
 	m.dispatch()
 	return m.waiting(a, p, last), true
+}
+
+// tellPulling records that the image's pull is under way. The lock is held: its end must not be told of before.
+func (m *Manager) tellPulling(a ask) {
+	m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
 }
 
 // tellBackOff records that the pod holds off from the image, once for each failure.

@@ -94,7 +94,8 @@ type Deps struct {
 	Node NodeCredentials
 	// Records says who may use an image that is there; nil lets everybody.
 	Records *records.Store
-	// Events records an event about a pod's container. Nil drops them.
+	// Events records an event about a pod's container. It must neither block nor call the manager: those of pulls are recorded under its lock, in the order in which
+	// things happen. Nil drops them.
 	Events func(pod *v1.Pod, container, eventType, reason, message string)
 	// Wake asks for another pass of the pod. Nil does nothing.
 	Wake func(podUID types.UID)

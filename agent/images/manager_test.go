@@ -126,7 +126,11 @@ func start(t *testing.T, cfg Config, deps Deps) *bench {
 	}
 	deps.Runtime = b.runtime
 	deps.Wake = func(uid types.UID) { b.woken <- uid }
+	also := deps.Events
 	deps.Events = func(pod *v1.Pod, container, kind, reason, message string) {
+		if also != nil {
+			also(pod, container, kind, reason, message)
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.events = append(b.events, fmt.Sprintf("%s/%s %s %s: %s", pod.UID, container, kind, reason, message))
@@ -292,6 +296,36 @@ func TestOnePullServesAllWaiters(t *testing.T) {
 			`b/d Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`)
 		if got := b.Progress(context.Background()); len(got) != 0 {
 			t.Errorf("progress is %v, want none", got)
+		}
+	})
+}
+
+// TestEventsOfPullsAreInOrder: a pod hears first that its image is being pulled and then what came of it, also where it joins a pull that ends at that moment. So
+// nothing may happen to pulls while an event of one is recorded.
+func TestEventsOfPullsAreInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *bench
+		b = start(t, Config{}, Deps{Events: func(pod *v1.Pod, _, _, reason, _ string) {
+			if b.Manager.mu.TryLock() {
+				b.Manager.mu.Unlock()
+				t.Errorf("%s of %s is recorded while pulls go on", reason, pod.UID)
+			}
+		}})
+		for _, end := range []error{nil, errPull} {
+			var release func(error)
+			b.runtime.pull, release = held()
+			image := fmt.Sprintf("x:%t", end == nil)
+			b.want("a", image)
+			b.want("late", image)
+			release(end)
+			synctest.Wait()
+			for _, uid := range []string{"a/c", "late/c"} {
+				told := slices.DeleteFunc(slices.Clone(b.events), func(e string) bool { return !strings.HasPrefix(e, uid) })
+				if len(told) < 2 || !strings.Contains(told[0], " Pulling: ") || strings.Contains(told[1], "Pulling: ") {
+					t.Errorf("%s was told %q", uid, told)
+				}
+			}
+			b.takeEvents()
 		}
 	})
 }

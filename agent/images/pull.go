@@ -130,6 +130,7 @@ func (m *Manager) finish(p *pull) []ask {
 
 // pulled notes a pull that succeeded, tells and wakes those who waited, and wakes those who hold off from the image.
 func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) {
+	whole := time.Since(p.queued)
 	m.mu.Lock()
 	m.arrivals++
 	waiters := m.finish(p)
@@ -139,6 +140,9 @@ func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) 
 		w.pulled, w.reported = ref, true
 		delete(m.backoffs, a.backoff())
 		wake.add(a.Pod.UID)
+		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulled, // before anybody can go on with the image
+			fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+				a.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), bytes))
 	}
 	for key := range m.backoffs {
 		if key.name == p.name {
@@ -146,14 +150,8 @@ func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) 
 		}
 	}
 	m.mu.Unlock()
-	whole := time.Since(p.queued)
 	m.deps.Logger.Info("Pulled an image", "image", p.name, "took", took, "size", bytes)
 	m.deps.Pulled(whole, bytes)
-	for _, a := range waiters {
-		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulled,
-			fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-				a.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), bytes))
-	}
 	wake.call(m.deps.Wake)
 }
 
@@ -173,13 +171,11 @@ func (m *Manager) notPulled(p *pull, failed failure) {
 			m.failed(a, p.tried, now, failed)
 		}
 		m.wantOf(a.Request, p.name).told = ""
-	}
-	m.mu.Unlock()
-	m.deps.Logger.Warn("Could not pull an image", "image", p.name, "err", string(failed))
-	for _, a := range waiters {
 		reason, _ := failed.reasonOf(a.Image)
 		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed, fmt.Sprintf("Failed to pull image %q: %s", a.Image, failed))
 		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed, "Error: "+reason)
 	}
+	m.mu.Unlock()
+	m.deps.Logger.Warn("Could not pull an image", "image", p.name, "err", string(failed))
 	wake.call(m.deps.Wake)
 }

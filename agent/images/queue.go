@@ -2,8 +2,6 @@ package images
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -137,12 +135,11 @@ func (m *Manager) dispatch() {
 		ctx, stop := context.WithCancelCause(bounded)
 		p.state, p.started, p.stop = Pulling, time.Now(), stop
 		p.meter.moved = p.started
-		waiters := slices.Collect(maps.Values(p.waiters))
+		for _, a := range p.waiters {
+			m.tellPulling(a)
+		}
 		m.pullers.Go(func() {
 			defer cancel()
-			for _, a := range waiters {
-				m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
-			}
 			m.pull(ctx, p)
 		})
 		m.mu.Unlock()
