@@ -38,6 +38,8 @@ type Config struct {
 	MaxPods int
 	// Host returns the node's ids; see [HostRange]. It is asked when a pod needs some, until it has answered.
 	Host func() (Range, error)
+	// Used returns the ids that the runtime's sandboxes of a pod have, which is asked where the pod's file cannot be read. Nil knows of none, and makes that an error.
+	Used func(uid types.UID) ([]Range, error)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -107,14 +109,18 @@ type mappings struct {
 	GIDs []mapping `json:"gidMappings"`
 }
 
-// Ensure returns the pod's id mapping: the one that it has, else a new one, which is on disk before it is returned. The pod's directory must exist. The error's
-// text is for the pod.
+// Ensure returns the pod's id mapping: the one that it has, else a new one, which is on disk before it is returned. The pod's directory must exist. A file that cannot
+// be read is replaced by what the pod's sandboxes have. The error's text is for the pod.
 func (a *Allocator) Ensure(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	own, err := a.read(uid)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
 		own, err = a.allocate(uid)
+	default:
+		own, err = a.recover(uid, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
@@ -143,7 +149,34 @@ func (a *Allocator) allocate(uid types.UID) (Range, error) {
 	return Range{}, errors.New("could not find an empty slot to allocate a user namespace")
 }
 
-// taken returns the ranges of all pods that have a directory. A file that cannot be read takes nothing: its pod does not run, and the others need ids.
+// recover gives a pod whose file cannot be read the ids that its sandbox has, or new ones where it has none.
+func (a *Allocator) recover(uid types.UID, damage error) (Range, error) {
+	used, err := a.used(uid, damage)
+	if err != nil {
+		return Range{}, damage
+	}
+	for _, r := range used {
+		if r != used[0] {
+			return Range{}, damage // which of them the next sandbox is to have, nobody knows
+		}
+	}
+	a.cfg.Logger.Warn("ids of a pod could not be read; taking those of its sandbox", "uid", uid, "ids", used, "err", damage)
+	if len(used) == 0 {
+		return a.allocate(uid)
+	}
+	return used[0], a.write(uid, used[0])
+}
+
+// used asks for the ids of a pod's sandboxes, because its file has this damage.
+func (a *Allocator) used(uid types.UID, damage error) ([]Range, error) {
+	if a.cfg.Used == nil {
+		return nil, damage
+	}
+	return a.cfg.Used(uid)
+}
+
+// taken returns the ranges of all pods that have a directory. Of a pod whose file cannot be read they are those of its sandboxes; where these cannot be known
+// either, nobody gets ids: they might be this pod's.
 func (a *Allocator) taken() ([]Range, error) {
 	entries, err := os.ReadDir(a.cfg.PodsDir)
 	if err != nil {
@@ -151,12 +184,20 @@ func (a *Allocator) taken() ([]Range, error) {
 	}
 	var out []Range
 	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
 		r, err := a.read(types.UID(e.Name()))
 		switch {
 		case err == nil:
 			out = append(out, r)
 		case !errors.Is(err, fs.ErrNotExist):
-			a.cfg.Logger.Warn("ids of a pod not known: they may be given out again", "uid", e.Name(), "err", err)
+			used, usedErr := a.used(types.UID(e.Name()), err)
+			if usedErr != nil {
+				a.cfg.Logger.Warn("ids of a pod are not known", "uid", e.Name(), "err", errors.Join(err, usedErr))
+				return nil, fmt.Errorf("which ids the pod with UID %s has is not known, so that none can be given out until it is gone: %w", e.Name(), usedErr)
+			}
+			out = append(out, used...)
 		}
 	}
 	return out, nil

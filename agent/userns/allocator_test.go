@@ -138,10 +138,68 @@ func TestBadFiles(t *testing.T) {
 		if after, err := os.ReadFile(path); err != nil || string(after) != text {
 			t.Errorf("%s: the file was changed", name)
 		}
+		// What the pod has is not known, so another one gets nothing until it is gone.
 		addPod(t, a, "good")
+		if ns, err := a.Ensure("good"); err == nil || !strings.Contains(err.Error(), "the pod with UID bad has is not known") {
+			t.Errorf("%s: another pod got %v, %v", name, ns, err)
+		}
+		if err := os.RemoveAll(filepath.Join(a.cfg.PodsDir, "bad")); err != nil {
+			t.Fatal(err)
+		}
 		if got := first(t, a, "good"); got != 2*Unit {
 			t.Errorf("%s: another pod begins at %d", name, got)
 		}
+	}
+}
+
+// TestDamageIsMended: what a pod has whose file cannot be read, its sandboxes tell. Nobody else gets it, and the pod keeps it.
+func TestDamageIsMended(t *testing.T) {
+	away := errors.New("runtime away")
+	for name, test := range map[string]struct {
+		used        []Range
+		err         error
+		other, own  uint32 // where the other pod's ids and its own begin; 0 for none
+		otherBefore bool   // the other pod asks first
+	}{
+		"its sandbox has some":          {used: []Range{{2 * Unit, Unit}, {2 * Unit, Unit}}, other: 3 * Unit, own: 2 * Unit},
+		"the other one asks first":      {used: []Range{{2 * Unit, Unit}}, other: 3 * Unit, own: 2 * Unit, otherBefore: true},
+		"it has no sandbox":             {other: 3 * Unit, own: 2 * Unit},
+		"no sandbox, and it comes late": {other: 2 * Unit, own: 3 * Unit, otherBefore: true},
+		"nobody knows":                  {err: away},
+		"two sandboxes differ":          {used: []Range{{2 * Unit, Unit}, {3 * Unit, Unit}}, other: 4 * Unit},
+	} {
+		a := testAllocator(t, 3)
+		addPod(t, a, "bad")
+		if err := os.WriteFile(filepath.Join(a.cfg.PodsDir, "bad", "userns"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(a.cfg.PodsDir, "stray"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a.cfg.Used = func(uid types.UID) ([]Range, error) {
+			if uid != "bad" {
+				t.Errorf("%s: asked about %s", name, uid)
+			}
+			return test.used, test.err
+		}
+		addPod(t, a, "good")
+		check := func(uid types.UID, want uint32) {
+			ns, err := a.Ensure(uid)
+			switch {
+			case want == 0 && err == nil:
+				t.Errorf("%s: %s got %v", name, uid, ns)
+			case want != 0 && (err != nil || ns.Uids[0].HostId != want || ns.Uids[0].Length != Unit):
+				t.Errorf("%s: %s got %v, %v, want ids from %d", name, uid, ns, err, want)
+			}
+		}
+		if test.otherBefore {
+			check("good", test.other)
+		}
+		check("bad", test.own)
+		check("good", test.other)
+		a = New(a.cfg) // it is on the disk
+		check("bad", test.own)
+		check("good", test.other)
 	}
 }
 

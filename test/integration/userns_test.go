@@ -40,13 +40,19 @@ func TestUserNamespaces(t *testing.T) {
 		wantFile(t, a, name, first)
 	}
 	wholeInside(t, a)
-	// A restart of the agent, and of the container, keeps the ids.
+	// A restart of the agent, and of the container, keeps the ids, even where the file about them was damaged meanwhile: nobody else gets them.
 	before := mapped(t, a, "one")
+	file := filepath.Join(a.RootDir, "pods", string(podOf(t, a, "one").UID), "userns")
 	a.Kill9()
+	writeFile(t, file, "{", 0o600)
 	if err := a.Start(); err != nil {
 		t.Fatal(err)
 	}
-	a.WaitReady(t, "one", "two", "user")
+	put(t, a, "three", apart("runAsUser: 1000"))
+	a.WaitReady(t, "one", "two", "user", "three")
+	if other := taken[mapped(t, a, "three")]; other != "" {
+		t.Errorf("three has the ids of %s", other)
+	}
 	_, _, _ = a.CLI("exec", "-q", "one", "-c", "main", "--", "sh", "-c", "kill 1") // it ends while it answers
 	waitPod(t, a, "one", "restarted", func(p *corev1.Pod) error {
 		if s := statusOf(p, "main"); s.RestartCount != 1 || s.State.Running == nil {
@@ -57,7 +63,8 @@ func TestUserNamespaces(t *testing.T) {
 	if after := mapped(t, a, "one"); after != before {
 		t.Errorf("after restarts its ids begin at %d, before at %d", after, before)
 	}
-	for _, name := range []string{"one", "two", "user"} {
+	wantFile(t, a, "one", before)
+	for _, name := range []string{"one", "two", "user", "three"} {
 		removed(t, e, a, name)
 	}
 	a.RemoveManifest(t, "config.yaml")
