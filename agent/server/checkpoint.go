@@ -49,7 +49,7 @@ func (s *Server) checkpointOf(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id, err := s.running(r)
+	_, id, err := s.running(r)
 	if err == nil {
 		err = os.MkdirAll(s.cfg.CheckpointsDir, 0o700) // they hold what was in memory
 	}

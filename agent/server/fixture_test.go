@@ -59,6 +59,7 @@ type fixture struct {
 	// streaming, if not nil, is the runtime's streaming server.
 	streaming streaming.Server
 	execs     []*runtimeapi.ExecRequest
+	attached  []*runtimeapi.AttachRequest
 	exitCode  int32
 	// noCheckpoints is why the runtime makes no checkpoints.
 	noCheckpoints error
@@ -213,6 +214,9 @@ func (f *fixture) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string
 }
 
 func (f *fixture) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attached = append(f.attached, req)
 	if f.streaming != nil {
 		resp, err := f.streaming.GetAttach(req)
 		return resp.GetUrl(), err
@@ -229,7 +233,7 @@ func webPod() *v1.Pod {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-node", UID: "u1"},
-		Spec:       v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main"}, {Name: "waits"}, {Name: "again"}}},
+		Spec:       v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main"}, {Name: "waits"}, {Name: "again"}, {Name: "shell", TTY: true}}},
 		Status: v1.PodStatus{
 			Phase: v1.PodRunning,
 			ContainerStatuses: []v1.ContainerStatus{
@@ -239,6 +243,7 @@ func webPod() *v1.Pod {
 					Name: "again", ContainerID: "fake://id-again", State: running, RestartCount: 1,
 					LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "fake://id-before"}},
 				},
+				{Name: "shell", ContainerID: "fake://id-shell", State: running, Ready: true},
 			},
 		},
 	}

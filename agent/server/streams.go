@@ -16,12 +16,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/cri"
 )
 
 // exec opens a command's streams in a container: ?command=…&input=1&output=1&error=1&tty=1, by SPDY or WebSocket.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(ctx context.Context, id string, want wanted) (string, error) {
+	s.stream(w, r, func(ctx context.Context, _ *v1.Pod, id string, want wanted) (string, error) {
 		cmd := r.URL.Query()["command"]
 		if len(cmd) == 0 {
 			return "", failure(http.StatusBadRequest, "you must specify at least one command")
@@ -32,12 +33,16 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// attach opens the streams of a container's own process.
+// attach opens the streams of a container's own process. Whether that has a terminal is not the caller's to say: a runtime waits for the end of a standard error
+// that no terminal has.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(ctx context.Context, id string, want wanted) (string, error) {
-		return s.deps.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
-			ContainerId: id, Stdin: want.stdin, Stdout: want.stdout, Stderr: want.stderr, Tty: want.tty,
-		})
+	s.stream(w, r, func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error) {
+		name := r.PathValue("container")
+		tty := api.HasTerminal(pod, name)
+		if tty && want.stderr {
+			return "", failure(http.StatusBadRequest, "tty and stderr cannot both be true: container %q has a terminal, attach to it with one (-it)", name)
+		}
+		return s.deps.Runtime.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Stdin: want.stdin, Stdout: want.stdout, Stderr: want.stderr, Tty: tty})
 	})
 }
 
@@ -55,17 +60,18 @@ func wantedOf(query url.Values) (wanted, error) {
 }
 
 // stream finds the container, asks the runtime for a stream's URL, and connects the caller with it.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(ctx context.Context, id string, want wanted) (string, error)) {
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error)) {
 	want, err := wantedOf(r.URL.Query())
 	if err == nil {
 		err = upgrading(r)
 	}
+	var pod *v1.Pod
 	var id, target string
 	if err == nil {
-		id, err = s.running(r)
+		pod, id, err = s.running(r)
 	}
 	if err == nil {
-		target, err = open(r.Context(), id, want)
+		target, err = open(r.Context(), pod, id, want)
 	}
 	if err != nil {
 		failWith(w, err)
@@ -136,23 +142,23 @@ func (s *Server) sandbox(ctx context.Context, pod *v1.Pod) (string, error) {
 	return list[0].Id, nil
 }
 
-// running returns the id of the container that a request names, which must run.
-func (s *Server) running(r *http.Request) (string, error) {
+// running returns the pod and the id of the container that a request names, which must run.
+func (s *Server) running(r *http.Request) (*v1.Pod, string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"))
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	name := r.PathValue("container")
 	if err := hasContainer(pod, name); err != nil {
-		return "", err
+		return nil, "", err
 	}
 	status := containerStatus(pod, name)
 	if !started(status) {
 		// The first words are the kubelet's, which scripts look for.
-		return "", failure(http.StatusBadRequest, "container not found (%q): it does not run in pod %q (%s): see \"berth why %s/%s\"",
+		return nil, "", failure(http.StatusBadRequest, "container not found (%q): it does not run in pod %q (%s): see \"berth why %s/%s\"",
 			name, pod.Name, stateWord(status), pod.Namespace, pod.Name)
 	}
-	return rawID(status.ContainerID), nil
+	return pod, rawID(status.ContainerID), nil
 }
 
 // started reports whether a container may run: one whose postStart hook is under way waits, as far as the pod is concerned, and hooks that hang want looking at.
@@ -262,7 +268,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "you must specify a command: ?cmd=")
 		return
 	}
-	id, err := s.running(r)
+	_, id, err := s.running(r)
 	if err != nil {
 		failWith(w, err)
 		return

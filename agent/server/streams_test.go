@@ -86,6 +86,41 @@ func TestStreamsGoThrough(t *testing.T) {
 	}
 }
 
+// Whether a container has a terminal is its pod's to say: a runtime that is asked for a standard error which is none waits for its end for ever.
+func TestAttachGoesByTheContainersTerminal(t *testing.T) {
+	f := &fixture{execURL: streamServer(t, nil).URL + "/attach/token"}
+	r := start(t, f)
+	for _, tc := range []struct {
+		path string
+		code int
+		tty  bool
+	}{
+		{"/attach/default/web-node/shell?input=1&output=1&tty=1", 101, true},
+		{"/attach/default/web-node/shell?input=1&output=1&error=1&tty=1", 101, true},
+		{"/attach/default/web-node/shell?output=1", 101, true},
+		{"/attach/default/web-node/shell?input=1&output=1&error=1", 400, true},
+		{"/attach/default/web-node/main?output=1&error=1", 101, false},
+		{"/attach/default/web-node/main?output=1&tty=1", 101, false},
+	} {
+		_, resp, _ := r.upgrade(t, "POST", tc.path)
+		if resp.StatusCode != tc.code {
+			t.Errorf("%s: %s", tc.path, resp.Status)
+		}
+		f.mu.Lock()
+		asked := f.attached
+		f.attached = nil
+		f.mu.Unlock()
+		if tc.code != http.StatusSwitchingProtocols {
+			text, _ := io.ReadAll(resp.Body)
+			if len(asked) != 0 || !strings.Contains(string(text), "tty and stderr cannot both be true") {
+				t.Errorf("%s: %s; the runtime was asked for %v", tc.path, text, asked)
+			}
+		} else if len(asked) != 1 || asked[0].Tty != tc.tty || asked[0].Tty && asked[0].Stderr {
+			t.Errorf("%s: the runtime was asked for %v", tc.path, asked)
+		}
+	}
+}
+
 func TestStreamsThatAreRefused(t *testing.T) {
 	elsewhere := streamServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") })
 	redirect := streamServer(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) })

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/plan"
@@ -96,18 +97,18 @@ func (s Resize) feasible(p *Pass, state *resize.State, updates []resize.Update) 
 			errs = append(errs, fmt.Errorf("attempting to set %s memory limit (%d) below current usage (%d)", what, limit, used))
 		}
 	}
-	for _, u := range updates {
-		if limit, shrinks := u.ShrinksMemory(); shrinks && !u.Restart {
-			below(u.ID, limit, fmt.Sprintf("container %q", u.Name))
-		}
-	}
 	options := cgroups.Options{}
 	before, after := cgroups.PodLimits(state.Before(p.Pod, Instances(&p.Observed)), options).Memory, cgroups.PodLimits(p.Pod, options).Memory
 	if after > 0 && (before <= 0 || after < before) {
 		below("", after, "pod")
 	}
+	for _, u := range updates {
+		if limit, shrinks := u.ShrinksMemory(); shrinks && !u.Restart {
+			below(u.ID, limit, fmt.Sprintf("container %q", u.Name))
+		}
+	}
 	if len(errs) > 0 {
-		return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
+		return fmt.Errorf("cannot decrease memory limits: %w", utilerrors.NewAggregate(errs))
 	}
 	return nil
 }

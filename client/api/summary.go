@@ -98,6 +98,23 @@ func ContainerNames(pod *v1.Pod) []string {
 	return names
 }
 
+// HasTerminal says whether a container of the pod has a terminal, which has one stream for all that it prints.
+func HasTerminal(pod *v1.Pod, name string) bool {
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
+			return c.TTY
+		}
+	}
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].TTY
+			}
+		}
+	}
+	return false
+}
+
 // created is the creation time, else when a source first saw the pod, else when the agent took it on.
 func created(pod *v1.Pod) time.Time {
 	if !pod.CreationTimestamp.IsZero() {

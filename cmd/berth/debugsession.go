@@ -72,12 +72,12 @@ func (d *debugSession) connect(cmd *cobra.Command) error {
 }
 
 // attach is the connection; it counts what comes over it.
-func (d *debugSession) attach(ctx context.Context, c *client.Client, t client.Target, stdio client.Stdio) error {
+func (d *debugSession) attach(ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target, stdio client.Stdio) error {
 	stdio.Stdout = &countingWriter{stdio.Stdout, &d.streamed}
 	if stdio.Stderr != nil {
 		stdio.Stderr = &countingWriter{stdio.Stderr, &d.streamed}
 	}
-	return c.Attach(ctx, t, stdio)
+	return attach(ctx, c, pod, t, stdio)
 }
 
 // recall prints what the container's log has beyond what was shown of it and what came, after that, over the connection: its output has grown by more than that

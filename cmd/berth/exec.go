@@ -11,9 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
 )
 
 // streamOptions are the flags that exec and attach share.
@@ -53,7 +55,7 @@ at the end of its input then, and what it prints is dropped.`,
 			if len(args) < 2 {
 				return wrongly("no command given: berth exec POD -- COMMAND [ARG...]")
 			}
-			err := o.run(cmd, args[0], func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error {
+			err := o.run(cmd, args[0], func(ctx context.Context, c *client.Client, _ *v1.Pod, t client.Target, io client.Stdio) error {
 				return c.Exec(ctx, t, args[1:], io)
 			})
 			if exit := (*exitError)(nil); cmd.Context().Err() != nil && errors.As(err, &exit) && exit.code == interrupted && !o.quiet {
@@ -80,16 +82,22 @@ func newAttach() *cobra.Command {
 			if !o.quiet && o.tty {
 				fmt.Fprintln(cmd.ErrOrStderr(), "If you don't see a command prompt, try pressing enter.")
 			}
-			return o.run(cmd, args[0], func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error {
-				return c.Attach(ctx, t, io)
-			})
+			return o.run(cmd, args[0], attach)
 		},
 	}
 	o.flags(cmd)
 	return cmd
 }
 
-type streamCall func(ctx context.Context, c *client.Client, t client.Target, io client.Stdio) error
+// attach connects with a container's own process. One with a terminal has no standard error to ask for.
+func attach(ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target, stdio client.Stdio) error {
+	if api.HasTerminal(pod, t.Container) {
+		stdio.Stderr = nil
+	}
+	return c.Attach(ctx, t, stdio)
+}
+
+type streamCall func(ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target, io client.Stdio) error
 
 // run finds the container, makes the terminal ready and connects.
 func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) error {
@@ -114,7 +122,7 @@ func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) err
 	if err != nil {
 		return err
 	}
-	err = call(ctx, c, client.Target{Namespace: pod.Namespace, Pod: pod.Name, Container: container}, stdio)
+	err = call(ctx, c, pod, client.Target{Namespace: pod.Namespace, Pod: pod.Name, Container: container}, stdio)
 	restore()
 	if exit := (*client.ExitError)(nil); errors.As(err, &exit) {
 		if !o.quiet {

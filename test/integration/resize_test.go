@@ -127,7 +127,7 @@ containers:
 	})
 	p := podOf(t, a, "greedy")
 	put(t, a, "greedy", spec("32Mi"))
-	waitEvent(t, a, "ResizeError", `cannot decrease memory limits: attempting to set container \"main\" memory limit (33554432) below current usage`)
+	waitEvent(t, a, "ResizeError", `cannot decrease memory limits: [attempting to set pod memory limit (33554432) below current usage`)
 	now := waitPod(t, a, "greedy", "told", func(p *corev1.Pod) error {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError {
