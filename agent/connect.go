@@ -92,6 +92,9 @@ func (c *connector) client(rotators *Rotators) (*rest.Config, error) {
 	store := certs.NewStore(c.cfg.CertDir, certs.ClientName)
 	config, err := clientcmd.BuildConfigFromFlags("", c.cfg.Kubeconfig)
 	bootstrap := c.cfg.BootstrapKubeconfig != "" && (err != nil || !usable(config))
+	if err := c.mend(store, config, bootstrap); err != nil {
+		return nil, err
+	}
 	if bootstrap {
 		if config, err = c.begin(store); err != nil {
 			return nil, fmt.Errorf("--bootstrap-kubeconfig: %w", err)
@@ -124,6 +127,28 @@ func (c *connector) client(rotators *Rotators) (*rest.Config, error) {
 	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return waiting{c.open, next} })
 	return config, nil
+}
+
+// mend sets a certificate of the store aside that cannot be read, where there is another way in: the bootstrap's, or the kubeconfig's own certificate. Where there is none, it
+// says what to do. config is the kubeconfig's, nil where that cannot be read.
+func (c *connector) mend(store *certs.Store, config *rest.Config, bootstrap bool) error {
+	_, damage := store.Current()
+	rotate := config != nil && c.cfg.Kubelet.RotateCertificates && certs.HasPair(config)
+	switch {
+	case bootstrap, rotate && damage == nil, config == nil, !certs.HasPair(config):
+	default:
+		if err := certs.Readable(config); err != nil {
+			return fmt.Errorf("--kubeconfig: %s: %w; put a good one there, or give --bootstrap-kubeconfig to have a new one issued", c.cfg.Kubeconfig, err)
+		}
+	}
+	if !bootstrap && !rotate {
+		return nil
+	}
+	kept, err := store.SetAside()
+	if kept != "" {
+		c.log.Warn("the client certificate cannot be read; going on without it", "file", store.Path(), "kept", kept, "err", damage)
+	}
+	return err
 }
 
 // reloadPeriod is how long client-go may use what it has read of a certificate's file (a second), and a little.

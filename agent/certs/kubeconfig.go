@@ -26,6 +26,21 @@ func Valid(config *rest.Config) bool {
 	return err == nil && !over(c.Leaf, time.Now())
 }
 
+// Readable says why a client's certificate or key cannot be read; it may be over.
+func Readable(config *rest.Config) error {
+	certPEM, keyPEM, err := pairOf(config)
+	if err == nil {
+		_, err = tls.X509KeyPair(certPEM, keyPEM)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case len(config.CertData) > 0:
+		return fmt.Errorf("its client certificate cannot be used: %w", err)
+	}
+	return fmt.Errorf("its client certificate in %s cannot be used: %w", config.CertFile, err)
+}
+
 // pairOf returns a client's certificate and key as PEM.
 func pairOf(config *rest.Config) (certPEM, keyPEM []byte, err error) {
 	certPEM, keyPEM = config.CertData, config.KeyData

@@ -47,6 +47,26 @@ func (s *Store) Current() (*tls.Certificate, error) {
 	return &cert, nil
 }
 
+// damagedSuffix ends the name of a file that was set aside.
+const damagedSuffix = ".damaged"
+
+// SetAside takes a file in use that cannot be read out of use, and returns under which name it is kept. It does nothing, and returns no name, where the file is good or
+// there is none.
+func (s *Store) SetAside() (kept string, err error) {
+	if _, err := s.Current(); err == nil || errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	file, err := filepath.EvalSymlinks(s.Path())
+	if err != nil {
+		return "", fmt.Errorf("setting the damaged %s aside: %w", s.Path(), err)
+	}
+	kept = file + damagedSuffix
+	if err := os.Rename(file, kept); err != nil {
+		return "", fmt.Errorf("setting the damaged %s aside: %w", s.Path(), err)
+	}
+	return kept, nil
+}
+
 // Update puts a certificate, with those that signed it after it, and its key in use. Older files of the store whose certificates are over are removed.
 func (s *Store) Update(certPEM, keyPEM []byte) error {
 	both := append(append(bytes.Clone(certPEM), '\n'), keyPEM...)
