@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -109,6 +111,51 @@ func TestAddEphemeral(t *testing.T) {
 	a.ephemerals.set(pod.UID, rec.Ephemeral)
 	if got := names(a.ephemerals.with(pod)); len(got) != 2 {
 		t.Errorf("restored: %v", got)
+	}
+}
+
+// TestAddEphemeralInAResize: the record that an ephemeral container is saved with has the resize that begins in the same pass, so that an agent that is killed right
+// after that save is followed by one that resizes the pod.
+func TestAddEphemeralInAResize(t *testing.T) {
+	const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: m, resources: {requests: {cpu: %s}}}]}\n"
+	before, wanted := decoded(t, fmt.Sprintf(text, "100m")), decoded(t, fmt.Sprintf(text, "200m"))
+	wanted.UID = before.UID
+	cpu := func(p *v1.Pod) string { return p.Spec.Containers[0].Resources.Requests.Cpu().String() }
+	names := func(list []v1.EphemeralContainer) (out string) {
+		for _, c := range list {
+			out += c.Name + " "
+		}
+		return out
+	}
+	a := holdingTo(t, configs.PodSecurityPrivileged)
+	rec := &checkpoint.Record{Pod: before, Admitted: true}
+	var saved []byte
+	p := &steps.Pass{Pod: wanted, Record: rec, Log: slog.New(slog.DiscardHandler)}
+	p.Save = func() (err error) {
+		saved, err = json.Marshal(p.Record)
+		return err
+	}
+	r := ephemeralRequest{container: tools("shell"), done: make(chan error, 1)}
+	a.ephemerals.ask(wanted.UID, r)
+	work := worker.Work{UID: wanted.UID, Pod: wanted, Phase: worker.Running}
+	a.takeNotice(p, work)
+	if err := <-r.done; err != nil {
+		t.Fatal(err)
+	}
+	if cpu(p.Pod) != "100m" || names(p.Pod.Spec.EphemeralContainers) != "shell " {
+		t.Errorf("the pass is about cpu %s and %s", cpu(p.Pod), names(p.Pod.Spec.EphemeralContainers))
+	}
+
+	next := holdingTo(t, configs.PodSecurityPrivileged)
+	rec = &checkpoint.Record{}
+	if err := json.Unmarshal(saved, rec); err != nil {
+		t.Fatal(err)
+	}
+	next.ephemerals.set(wanted.UID, rec.Ephemeral)
+	p = &steps.Pass{Pod: next.ephemerals.with(wanted), Record: rec, Log: p.Log, Save: func() error { return nil }}
+	next.takeNotice(p, work)
+	if rec.Resize == nil || cpu(p.Pod) != "100m" || cpu(rec.Pod) != "200m" || names(p.Pod.Spec.EphemeralContainers) != "shell " {
+		t.Errorf("after a kill: resize %+v, allocated %s, wanted %s, with %s", rec.Resize, cpu(p.Pod), cpu(rec.Pod), names(p.Pod.Spec.EphemeralContainers))
 	}
 }
 

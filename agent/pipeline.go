@@ -46,15 +46,7 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) (res worker.Result) 
 	began := time.Now()
 	st := a.pods.state(work.UID)
 	p := a.newPass(work, st)
-	before := st.record.Pod
-	if !placeholder(work.Pod) && st.record.Pod != work.Pod {
-		st.record.Pod = work.Pod
-	}
-	if files := a.files.Load(); files != nil && (*files)[work.UID] != "" {
-		st.record.File = (*files)[work.UID]
-	}
-	a.addEphemeral(p, work)
-	asked(p, before)
+	a.takeNotice(p, work)
 	steps.Collect(p)
 	if work.Phase != worker.Running {
 		a.noteEnd(p, work)
@@ -112,6 +104,21 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) (res worker.Result) 
 	}
 	a.metrics.Pass(operation(work.Phase), time.Since(began))
 	return res
+}
+
+// takeNotice takes notice of what is wanted of the pod now: by its source, and by those who add ephemeral containers to it. What is saved here must be whole: a pod that is
+// wanted with other resources has its resize on record from the moment that it is on record itself, or the next agent takes them for what it has.
+func (a *Agent) takeNotice(p *steps.Pass, work worker.Work) {
+	before := p.Record.Pod
+	if !placeholder(work.Pod) {
+		p.Record.Pod = work.Pod
+	}
+	if files := a.files.Load(); files != nil && (*files)[work.UID] != "" {
+		p.Record.File = (*files)[work.UID]
+	}
+	beginResize(p, before)
+	a.addEphemeral(p, work)
+	withAllocated(p)
 }
 
 func (a *Agent) newPass(work worker.Work, st *podState) *steps.Pass {

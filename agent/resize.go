@@ -83,15 +83,18 @@ func (a *Agent) roomLeft() {
 	}
 }
 
-// asked takes notice of what is wanted of the pod: one that was admitted, and whose resources are others now, begins to be resized. From here on the pass is about the
-// pod with what it was allocated; what is wanted is in the record.
-func asked(p *steps.Pass, before *v1.Pod) {
+// beginResize takes notice of what is wanted of the pod: one that was admitted, and whose resources are others now, begins to be resized.
+func beginResize(p *steps.Pass, before *v1.Pod) {
 	rec := p.Record
 	if rec.Resize == nil && rec.Admitted && before != nil && before != rec.Pod && !placeholder(before) && !placeholder(p.Pod) && !resize.Same(before, rec.Pod) {
 		rec.Resize = resize.Begin(before, nil)
 	}
-	if rec.Resize != nil && !placeholder(p.Pod) {
-		p.Pod = rec.Resize.Allocated.On(p.Pod)
+}
+
+// withAllocated makes the pass be about the pod with what it was allocated; what is wanted is in the record.
+func withAllocated(p *steps.Pass) {
+	if p.Record.Resize != nil && !placeholder(p.Pod) {
+		p.Pod = p.Record.Resize.Allocated.On(p.Pod)
 	}
 }
 
