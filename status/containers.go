@@ -195,10 +195,17 @@ func (v *containerView) defaultReason() string {
 	return ReasonContainerCreating
 }
 
-// wait turns the state of a container that is to be started or restarted to Waiting, with what its step last said.
+// wait turns the state of a container that is to be started or restarted to Waiting, with what its step last said. One that has ended and starts again only because
+// it was killed for that waits whatever its step said: the API server lets no container come back from an end after which its policy does not restart it.
 func (v *containerView) wait(c *v1.Container, s *v1.ContainerStatus) {
 	why, ok := v.in.Waiting[c.Name]
-	if !ok || v.in.leaving() || !v.toBeStarted(c, s) {
+	if v.in.leaving() || !v.toBeStarted(c, s) {
+		return
+	}
+	if end := s.State.Terminated; !ok && end != nil && v.in.condemned(end) && !restartsAfter(c, v.in.Pod.Spec.RestartPolicy, end.ExitCode) {
+		why, ok = Reason{Reason: v.defaultReason()}, true
+	}
+	if !ok {
 		return
 	}
 	if s.State.Terminated != nil {

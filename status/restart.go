@@ -14,8 +14,13 @@ func isSidecar(c *v1.Container) bool {
 
 // startsAgain reports whether a container that ended so is started again: all are, it was killed for that, or restartsAfter says so.
 func (in *Input) startsAgain(c *v1.Container, end *v1.ContainerStateTerminated) bool {
+	return in.RestartingAll || in.condemned(end) || restartsAfter(c, in.Pod.Spec.RestartPolicy, end.ExitCode)
+}
+
+// condemned reports whether a container that ended so was killed to be started again.
+func (in *Input) condemned(end *v1.ContainerStateTerminated) bool {
 	_, id, _ := strings.Cut(end.ContainerID, "://")
-	return in.RestartingAll || in.Condemned[id] || restartsAfter(c, in.Pod.Spec.RestartPolicy, end.ExitCode)
+	return in.Condemned[id]
 }
 
 // restartsAfter reports whether a container that ended with exitCode is started again: the container's first matching rule decides, then the

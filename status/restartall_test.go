@@ -105,6 +105,42 @@ func TestCondemnedContainerDoesNotEndThePod(t *testing.T) {
 	}
 }
 
+// TestCondemnedContainerNeverLooksEnded follows a container that is killed to be started again. The API server refuses a status in which it has come back from an end after
+// which its policy does not restart it, and every status after that one: it must not have been told of that end but as the last one.
+func TestCondemnedContainerNeverLooksEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy v1.RestartPolicy
+		code   int32
+		ends   bool
+	}{
+		"OnFailure, well":  {v1.RestartPolicyOnFailure, 0, false},
+		"OnFailure, badly": {v1.RestartPolicyOnFailure, 143, true},
+		"Never":            {v1.RestartPolicyNever, 143, false},
+		"Always":           {v1.RestartPolicyAlways, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := Input{Pod: newPod(policy(c.policy)), Sandbox: sandbox(0), Now: at(5), Containers: facts(exited("main", 0, 2, c.code))}
+			in.Condemned = map[string]bool{containerRuntimeID("main", 0): true}
+			s := Derive(in)
+			main := s.ContainerStatuses[0]
+			if (main.State.Terminated != nil) != c.ends || s.Phase != v1.PodRunning {
+				t.Errorf("phase %s, state %+v", s.Phase, main.State)
+			}
+			if !c.ends && (main.State.Waiting.Reason != "ContainerCreating" || main.LastTerminationState.Terminated == nil || main.LastTerminationState.Terminated.ExitCode != c.code) {
+				t.Errorf("waits with %+v, last %+v", main.State.Waiting, main.LastTerminationState)
+			}
+			in.Previous, in.Containers = &s, facts(exited("main", 0, 2, c.code), running("main", 1, 7))
+			if main := Derive(in).ContainerStatuses[0]; main.State.Running == nil || main.RestartCount != 1 || main.LastTerminationState.Terminated.ExitCode != c.code {
+				t.Errorf("runs again as %+v", main)
+			}
+			in.Terminating, in.Containers = true, facts(exited("main", 0, 2, c.code))
+			if main := Derive(in).ContainerStatuses[0]; main.State.Terminated == nil {
+				t.Errorf("of a pod that ends: %+v", main.State)
+			}
+		})
+	}
+}
+
 func TestStopSignal(t *testing.T) {
 	for signal, want := range map[runtimeapi.Signal]v1.Signal{
 		runtimeapi.Signal_RUNTIME_DEFAULT: "", runtimeapi.Signal_SIGUSR1: v1.SIGUSR1, runtimeapi.Signal_SIGRTMINPLUS3: v1.SIGRTMINPLUS3,
