@@ -57,10 +57,10 @@ test-cluster: ## berth as a node of a real control plane, with kubectl and kube-
 	@go build -o .cache/runner ./test/runner
 	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner cluster
 
-test-conformance: ## Kubernetes' own end-to-end tests of a node (FOCUS=, SKIP=: which), on a real control plane; needs root (the first time builds them)
+test-conformance: ## Kubernetes' own tests of a cluster and of a node (SUITE=TestConformance or TestNodeConformance, FOCUS=, SKIP=: which); needs root (the first time builds them)
 	@scripts/deps host containerd cluster conformance
 	@$(MAKE) --no-print-directory build
-	@BERTH_BIN=$(CURDIR)/bin/berth go test -tags conformance -count=1 -timeout 2h -run TestConformance ./test/cluster -v $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)')
+	@BERTH_BIN=$(CURDIR)/bin/berth go test -tags conformance -count=1 -timeout 4h -run '$(or $(SUITE),Conformance)$$' ./test/cluster -v $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)')
 
 bench: ## measure berth beside bare CRI calls (KUBELET=/path/to/kubelet: and beside a kubelet); needs root
 	@scripts/deps host containerd

@@ -8,51 +8,88 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/test/env"
-	"github.com/berthd/berth/test/images"
 )
 
 var (
-	focus = flag.String("focus", `\[NodeConformance\]`, "which of upstream's tests are run, as ginkgo has it")
-	skip  = flag.String("skip", `\[Slow\]|\[Flaky\]|\[LinuxOnly\] .*Windows|\[Disruptive\]|\[Serial\]`, "which are not")
-	nodes = flag.String("procs", "6", "how many run at once")
+	focus = flag.String("focus", "", "which of upstream's tests are run, as ginkgo has it, instead of those that each test here names")
+	skip  = flag.String("skip", "", "which are not")
+	procs = flag.String("procs", "4", "how many run at once")
 )
 
-// TestConformance runs Kubernetes' own end-to-end tests of a node, those of its module that test/upstream pins, against berth. Images that are pulled from the internet are
-// made here: upstream's programs on busybox.
+// unfit are tests that need quiet, a node of their own, or an hour.
+const unfit = `\[Slow\]|\[Flaky\]|\[LinuxOnly\] .*Windows|\[Disruptive\]|\[Serial\]`
+
+// TestConformance runs Kubernetes' own end-to-end tests, those of its module that test/upstream pins, against berth: all of a node, and of a conformant cluster what has pods.
+// Images that are pulled from the internet are made here: upstream's programs on busybox. There is no cluster DNS.
 func TestConformance(t *testing.T) {
 	c := Start(t, Options{})
-	bin := filepath.Join(c.Checkout, ".cache", "bin", "conformance")
-	archives, err := images.Upstream(t.Context(), c.Checkout, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, archive := range archives {
-		if err := c.Import(t.Context(), archive); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.ServeUpstream(t)
 	a := c.StartNode(t, env.AgentOptions{Kubelet: `{clusterDNS: ["10.96.0.10"]}`}) // which nobody answers at
 	c.WaitNodeReady(t)
 	c.StartProxy(t)
-	skipped := *skip
+	skipped := []string{unfit, `\] DNS |ExternalName|session affinity|a functioning NodePort service|NodePort service listening on same port`}
 	if err := c.In(exec.CommandContext(t.Context(), "ip", "link", "add", "dummy0", "type", "dummy").Run); err != nil {
 		t.Logf("PrivilegedPod is left out: it makes a dummy interface, and this kernel has none: %v", err)
-		skipped += "|PrivilegedPod"
+		skipped = append(skipped, "PrivilegedPod")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	c.upstream(t, a, "e2e.test", `\[NodeConformance\]|\[Conformance\]`, skipped, "--kubeconfig", c.Admin, "--provider", "skeleton", "--num-nodes", "1", "--allowed-not-ready-nodes", "0")
+}
+
+// token is whom the tests of a kubelet are: they know no certificates.
+const token = "upstream"
+
+// TestNodeConformance runs Kubernetes' own tests of a kubelet (test/e2e_node in its source) against berth, those that do not restart it, configure it anew, or look at
+// fixed places of the machine: the root of its cgroups, its directories.
+func TestNodeConformance(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	system := filepath.Join(t.TempDir(), "system.yaml") // what it asks of the machine: nothing
+	if err := os.WriteFile(system, []byte("os: Linux\nkernelSpec: {versions: ['.*']}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Start(t, Options{APIServer: []string{"--token-auth-file", tokens}})
+	c.ServeUpstream(t)
+	a := c.StartNode(t, env.AgentOptions{Kubelet: `{clusterDNS: ["10.96.0.10"], readOnlyPort: 10255, healthzPort: 10248}`})
+	c.WaitNodeReady(t)
+	// Of the tests that are in both programs, e2e.test has them. ContainerMetrics wants reads and writes of block devices, of which not every machine's kernel tells.
+	c.upstream(t, a, "e2e_node.test", `Containers Lifecycle|DefaultProcMount|Deleted pods|Hostname of Pod|PodOverhead|Volume Manager|MirrorPod|Mount recursive|Pod SIGKILL|`+
+		`Pod conditions|ResourceMetrics|Summary API|Terminate Pods|Pod Host IPs|Pod IPs|ImageVolume \[F`, []string{unfit},
+		"--host", Server, "--bearer-token", token, "--node-name", env.NodeName, "--dns-domain", "cluster.local", "--start-services=false", "--prepull-images=false",
+		"--system-spec-file", system)
+}
+
+// upstream runs one of upstream's programs of tests, with those of its tests that the flags do not choose otherwise.
+func (c *Cluster) upstream(t *testing.T, a *env.Agent, program, focused string, skipped []string, flags ...string) {
+	t.Helper()
+	if *focus != "" {
+		focused = *focus
+	}
+	if *skip != "" {
+		skipped = []string{*skip}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Minute)
 	defer cancel()
-	report := filepath.Join(c.Checkout, ".cache", "conformance")
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "ginkgo"), "--procs", *nodes, "--focus", *focus, "--skip", skipped, "--no-color", "--succinct",
-		"--keep-going", "--json-report", "report.json", "--output-dir", report, filepath.Join(bin, "e2e.test"), "--",
-		"--kubeconfig", c.Admin, "--provider", "skeleton", "--num-nodes", "1", "--report-dir", report, "--allowed-not-ready-nodes", "0",
-		"--container-runtime-endpoint", c.Endpoint, "--dump-logs-on-failure=false", "--kubectl-path", c.programs["kubectl"])
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + c.Folder}
+	bin := filepath.Join(c.Checkout, ".cache", "bin", "conformance")
+	report := filepath.Join(c.Checkout, ".cache", "conformance", strings.TrimSuffix(program, ".test"))
+	if err := os.MkdirAll(report, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "ginkgo"), append([]string{
+		"--procs", *procs, "--focus", focused, "--skip", strings.Join(skipped, "|"), "--no-color", "--succinct", "--keep-going", "--timeout", "2h",
+		"--json-report", "report.json", "--output-dir", report, filepath.Join(bin, program), "--", "--report-dir", report,
+		"--container-runtime-endpoint", c.Endpoint, "--dump-logs-on-failure=false", "--kubectl-path", c.programs["kubectl"],
+	}, flags...)...)
+	cmd.Env, cmd.Dir = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + c.Folder}, report
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err = c.In(cmd.Start); err == nil {
+	err := c.In(cmd.Start)
+	if err == nil {
 		err = cmd.Wait()
 	}
 	if err != nil {

@@ -20,12 +20,24 @@ const e2eRegistry = "registry.k8s.io/e2e-test-images/"
 // netcat is Debian's netcat-openbsd. Busybox' has no UDP.
 const netcat = "/usr/bin/nc.openbsd"
 
-// Upstream writes archives of images that stand in for those of Kubernetes' own end-to-end tests (test/utils/image in its source) into dir, and returns their paths: upstream's
+// nmeter is the one thing that upstream wants of busybox' program of that name, which Debian's lacks: the time with its milliseconds.
+const nmeter = "#!/bin/bash\nt=$EPOCHREALTIME\nTZ=UTC printf '%(%T)T.%s\\n' ${t:0:10} ${t:11:3}\n"
+
+// ash is a shell with the messages of upstream's busybox' and its way with the environment: Debian's drops variables from it that no shell could name, bash does not.
+const ash = `#!/bin/bash
+mapfile -d '' -t all </proc/self/environ
+for v in "${all[@]}"; do
+  [[ ${v%%=*} =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || exec -a /bin/sh /bin/bash "$@"
+done
+exec -a /bin/sh ` + busyboxPath + ` "$@"
+`
+
+// Upstream makes images that stand in for those of Kubernetes' own end-to-end tests (test/utils/image in its source), and serves them as registry.k8s.io: upstream's
 // programs, which "scripts/deps conformance" has built in the checkout at root, on the host's busybox.
-func Upstream(ctx context.Context, root, dir string) ([]string, error) {
+func Upstream(ctx context.Context, root string) (*Mirror, error) {
 	bin := filepath.Join(root, ".cache", "bin", "conformance")
 	built := map[string][]byte{}
-	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key", "nonewprivs"} {
+	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key", "nonewprivs", "kitten.jpg", "kitten.json", "nautilus.jpg", "nautilus.json"} {
 		text, err := os.ReadFile(filepath.Join(bin, name))
 		if err != nil {
 			return nil, fmt.Errorf("read upstream's programs (run \"scripts/deps conformance\"): %w", err)
@@ -52,11 +64,13 @@ func Upstream(ctx context.Context, root, dir string) ([]string, error) {
 		for _, f := range slices.Concat(base.Files, files) {
 			all[f.Path] = f
 		}
+		config.Labels = map[string]string{"name": name} // two that hold the same are two all the same
 		return Image{Name: name, Config: config, Files: slices.Collect(maps.Values(all))}
 	}
 	account := []File{
 		{Path: "/etc/passwd", Mode: 0o644, Body: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
 		{Path: "/etc/group", Mode: 0o644, Body: []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
+		{Path: "/etc/os-release", Mode: 0o644, Body: []byte("NAME=\"Alpine Linux\"\n")},
 		{Path: "/agnhost", Mode: 0o755, Body: built["agnhost"]},
 		{Path: "/agnhost-2", Link: "/agnhost"},
 		{Path: "/localhost.crt", Mode: 0o644, Body: built["localhost.crt"]},
@@ -69,14 +83,25 @@ func Upstream(ctx context.Context, root, dir string) ([]string, error) {
 		return nil, err
 	}
 	// Debian's busybox as a shell takes its own applets for commands, whatever there is, and drops variables from the environment that no shell could name.
-	tools = append(tools, File{Path: "/usr/bin/nc", Link: netcat}, File{Path: "/bin/nc", Link: netcat}, File{Path: "/bin/sh", Link: "/bin/bash"})
+	tools = append(tools, File{Path: "/usr/bin/nc", Link: netcat}, File{Path: "/bin/nc", Link: netcat}, File{Path: "/bin/sh", Link: "/bin/bash"},
+		File{Path: "/bin/nmeter", Mode: 0o755, Body: []byte(nmeter)})
+	ipc, err := hostPrograms(ctx, "/usr/bin/ipcmk", "/usr/bin/ipcs")
+	if err != nil {
+		return nil, err
+	}
+	picture := func(name string) Image { // a web server of one picture, and which one it is
+		return with(e2eRegistry+name+":1.8", ocispec.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, append(account,
+			File{Path: "/" + name + ".jpg", Mode: 0o644, Body: built[name+".jpg"]}, File{Path: "/data.json", Mode: 0o644, Body: built[name+".json"]})...)
+	}
 	web := ocispec.ImageConfig{Cmd: []string{"httpd", "-f", "-p", "80", "-h", "/tmp"}}
 	tool := ocispec.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	list := []Image{
 		with(e2eRegistry+"agnhost:2.63.0", tool, append(account, tools...)...),
 		with(e2eRegistry+"agnhost:2.55", tool, append(account, tools...)...),
-		with(e2eRegistry+"busybox:1.37.0-1", ocispec.ImageConfig{Cmd: []string{"sh"}}, tools...),
+		with(e2eRegistry+"busybox:1.37.0-1", ocispec.ImageConfig{Cmd: []string{"sh"}}, append(tools, File{Path: "/bin/sh", Mode: 0o755, Body: []byte(ash)})...),
 		with(e2eRegistry+"glibc-dns-testing:2.0.0", ocispec.ImageConfig{Cmd: []string{"sh"}}),
+		with(e2eRegistry+"ipc-utils:1.4", ocispec.ImageConfig{Cmd: []string{"sh"}}, ipc...),
+		picture("kitten"), picture("nautilus"),
 		with(e2eRegistry+"nginx:1.15-4", web),
 		with(e2eRegistry+"nginx:1.27-0", web),
 		with(e2eRegistry+"nonroot:1.5", ocispec.ImageConfig{User: "1234"}),
@@ -84,15 +109,7 @@ func Upstream(ctx context.Context, root, dir string) ([]string, error) {
 			File{Path: "/usr/local", Mode: os.ModeDir | 0o755}, File{Path: "/usr/local/bin", Mode: os.ModeDir | 0o755}),
 		{Name: "registry.k8s.io/pause:3.10.2", Config: pause.Config, Files: pause.Files},
 	}
-	var paths []string
-	for i, image := range list {
-		file := filepath.Join(dir, fmt.Sprintf("%d.tar", i))
-		if err := Write(file, image); err != nil {
-			return nil, err
-		}
-		paths = append(paths, file)
-	}
-	return paths, nil
+	return newMirror(list)
 }
 
 // hostPrograms returns programs of the host and the libraries that they want, at their own places.
