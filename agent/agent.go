@@ -126,6 +126,7 @@ type Agent struct {
 	leftovers  chan struct{} // asks housekeeping to look soon
 	foreign    uidSet
 	admitted   uidSet
+	pruning    uidSet // of which leftovers are being removed
 	ephemerals ephemerals
 	// allocations are the resources of the pods that are being resized.
 	allocations allocations

@@ -24,6 +24,8 @@ const (
 	leftoverDelay = 10 * time.Second
 	// imageTidyPeriod is how often it is looked whether images are gone whose pulls are on record.
 	imageTidyPeriod = time.Hour
+	// pruneWait is when a pass that met the pruning of its pod is made again, should nobody wake it.
+	pruneWait = time.Second
 )
 
 // forgetful is a runtime that may lose track of processes, network namespaces and folders of its own, and can be rid of those.
@@ -120,16 +122,30 @@ func (a *Agent) prune(ctx context.Context) {
 		if hadWorker || hasWorker || inRuntime {
 			continue
 		}
-		if err := a.deps.Cgroups.RemovePod(ctx, uid); err != nil {
-			a.pruned(uid, "cgroup", err)
-			continue // the directory shows whose the cgroup is
-		}
-		a.pruned(uid, "directory", a.volumes.Remove(ctx, uid))
-		a.pruneLogs(ctx, uid)
+		a.prunePod(ctx, uid)
 	}
 	if err := a.volumes.CSI().PruneStaged(ctx); err != nil && ctx.Err() == nil {
 		a.log.Warn("volumes that no pod has not unstaged; it is tried again in a minute", "err", err)
 	}
+}
+
+// prunePod removes what is left of a pod, unless it is wanted again: a static pod that comes back has the UID that it had. Passes over one that comes while this is
+// under way do nothing until it is done.
+func (a *Agent) prunePod(ctx context.Context, uid podUID) {
+	a.pruning.add(uid)
+	defer func() {
+		a.pruning.remove(uid)
+		a.workers.Wake(uid)
+	}()
+	if _, came := a.workers.Get(uid); came { // one that comes from here on sees that the pod is being pruned
+		return
+	}
+	if err := a.deps.Cgroups.RemovePod(ctx, uid); err != nil {
+		a.pruned(uid, "cgroup", err)
+		return // the directory shows whose the cgroup is
+	}
+	a.pruned(uid, "directory", a.volumes.Remove(ctx, uid))
+	a.pruneLogs(ctx, uid)
 }
 
 // pruneLogs removes the log directories of a pod whose own directory was a leftover. Others' logs are left alone: agents may share the place.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/cri/fake"
 )
 
@@ -31,6 +34,60 @@ func TestPruneLeavesOthersPodsAlone(t *testing.T) {
 		}
 		if _, err := os.Stat(own); !os.IsNotExist(err) {
 			t.Errorf("the directory of the pod is still there: %v", err)
+		}
+	})
+}
+
+// late is a source that has nothing until its manifest comes.
+type late struct {
+	manifest
+	comes <-chan struct{}
+}
+
+func (l late) Run(ctx context.Context, out func(source.Snapshot)) error {
+	out(source.Snapshot{Source: source.NameFile, Ready: true})
+	select {
+	case <-l.comes:
+	case <-ctx.Done():
+		return nil
+	}
+	return l.manifest.Run(ctx, out)
+}
+
+// A static pod that comes back has the UID that it had. Where that happens while what was left of it is being removed, the pod is made afterwards, and nothing of it goes.
+func TestPruneMeetsThePodThatComesBack(t *testing.T) {
+	const web = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, image: app}]}}`)
+	uid := (source.Decoder{NodeName: "node"}).Decode("pod.yaml", []byte(web))[0].Pod.UID
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		home := filepath.Join(dir, "root", "pods", string(uid))
+		leftover := filepath.Join(home, "volumes", "leftover")
+		if err := os.MkdirAll(leftover, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		comes := make(chan struct{})
+		times := 0
+		cgroups := noCgroups{removed: func(types.UID) {
+			if times++; times == 1 {
+				close(comes)
+				time.Sleep(20 * time.Second) // long enough for the pod to come up
+			}
+		}}
+		a, end := liveWith(t, dir, fake.New(fake.Config{WriteLogs: true}), late{web, comes}, Deps{Cgroups: cgroups}, nil)
+		defer end()
+		time.Sleep(2 * housekeepingPeriod)
+		pods := a.Pods()
+		if len(pods) != 1 || pods[0].UID != uid || pods[0].Status.Phase != v1.PodRunning {
+			t.Fatalf("pods %+v", pods)
+		}
+		if times != 1 {
+			t.Errorf("its cgroup was removed %d times", times)
+		}
+		if _, err := os.Stat(filepath.Join(home, "etc-hosts")); err != nil {
+			t.Errorf("the pod that runs has lost its directory: %v", err)
+		}
+		if _, err := os.Stat(leftover); !os.IsNotExist(err) {
+			t.Errorf("what was left is still there: %v", err)
 		}
 	})
 }

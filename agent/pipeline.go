@@ -40,6 +40,9 @@ func (a *Agent) ladder() []steps.Step {
 
 // pass makes one pass over one pod: observe, decide, walk the ladder, derive the status, write the checkpoint. It runs on the pod's worker.
 func (a *Agent) pass(ctx context.Context, work worker.Work) (res worker.Result) {
+	if a.pruning.has(work.UID) {
+		return worker.Result{RetryAt: time.Now().Add(pruneWait)} // the pod would be made where something is being removed
+	}
 	name, updateType := traced(work.Phase)
 	ctx, end := a.deps.Tracing.Pass(ctx, name, updateType, work.Pod)
 	defer func() { end(res.Err) }()
