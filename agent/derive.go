@@ -33,6 +33,7 @@ func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) error
 		Previous:    p.Record.Status,
 		RuntimeName: a.runtimeName(),
 		Sandbox:     p.Observed.Sandbox(),
+		Earlier:     map[string]bool{},
 		Waiting:     p.Waiting,
 		Probes:      map[string]status.Probe{},
 		Hooked:      p.Record.PostStart,
@@ -50,6 +51,7 @@ func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) error
 	}
 	for _, c := range p.Observed.Containers {
 		in.Containers = append(in.Containers, c.ContainerStatus)
+		in.Earlier[c.Id] = c.SandboxID != in.Sandbox.GetId()
 	}
 	for name, r := range a.probes.Results(p.Pod.UID) {
 		in.Probes[name] = status.Probe{ContainerID: r.ContainerID, Started: ptr.To(r.Started), Ready: ptr.To(r.Ready)}

@@ -75,7 +75,7 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) (res worker.Result) 
 		if p.Record.Status == nil || died(p) {
 			_ = a.derive(p, work, res) // a new pod and an ended container are told of at once; the one below tells the error
 		}
-		res = a.up(ctx, p)
+		res = a.up(ctx, p, &st.active)
 	default:
 		res = a.down(ctx, p, work)
 	}
@@ -169,7 +169,7 @@ func (a *Agent) decide(p *steps.Pass) plan.Input {
 }
 
 // up brings up everything that the pod needs, or keeps it up, unless the pod is over.
-func (a *Agent) up(ctx context.Context, p *steps.Pass) worker.Result {
+func (a *Agent) up(ctx context.Context, p *steps.Pass, active *plan.Active) worker.Result {
 	if p.Record.Ended {
 		return worker.Result{Finished: true} // it ran to its end in an earlier life of the agent
 	}
@@ -186,7 +186,7 @@ func (a *Agent) up(ctx context.Context, p *steps.Pass) worker.Result {
 	if p.Actions.Finished {
 		return worker.Result{Finished: true}
 	}
-	deadline, passed := plan.ActiveDeadline(p.Pod, p.Record.Status, time.Now())
+	deadline, passed := active.Deadline(p.Pod, p.Record.Status, time.Now())
 	if passed {
 		return a.deadlineExceeded(p)
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/checkpoint"
+	"github.com/berthd/berth/agent/plan"
 	"github.com/berthd/berth/agent/tasks"
 )
 
@@ -22,6 +23,8 @@ type podState struct {
 	messages map[string]string
 	// inherited says that it was looked whether the API server knows more of the pod than the record.
 	inherited bool
+	// active is since when the pod has been active.
+	active plan.Active
 	// trouble is what the pod's passes fail with.
 	trouble trouble
 }

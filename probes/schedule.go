@@ -48,8 +48,8 @@ func firstDue(spec *v1.Probe, b birth) time.Time {
 		if start.IsZero() || start.After(b.now) {
 			start = b.now
 		}
-		if at := start.Add(delay); at.After(due) {
-			due = at
+		if left := delay - b.now.Sub(start); left > 0 {
+			due = b.now.Add(left) // by the monotonic clock, which the start has no reading of: the wall clock may be set while the probe waits, and ever after
 		}
 	}
 	period := periodOf(spec)

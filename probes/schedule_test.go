@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,10 @@ func TestRunsMeetOnTheGrid(t *testing.T) {
 		if got := onGrid(base.Add(late)); !got.Equal(base.Add(want)) {
 			t.Errorf("%s after a moment of the grid: %s", late, got.Sub(base))
 		}
+	}
+	due := firstDue(&v1.Probe{InitialDelaySeconds: 5}, birth{now: time.Now(), containerStart: time.Now().Add(-time.Second).Round(0), jitter: func(time.Duration) time.Duration { return 0 }})
+	if !strings.Contains(due.String(), " m=") {
+		t.Errorf("a probe that begins later is due at %s, a time that changes when the clock is set", due)
 	}
 	now := time.Now() // with a monotonic reading, which a change of the clock must not disturb
 	next := onGrid(nextDue(now, now, time.Second))

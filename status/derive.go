@@ -51,7 +51,7 @@ func rejected(in *Input) *v1.PodStatus {
 // settlePhase sets phase, reason and message: from the containers, unless the phase was final already or the pod must fail.
 func settlePhase(in *Input, s *v1.PodStatus, seen incarnations) {
 	previous, api := in.previous(), &in.Pod.Status
-	s.Phase = podPhase(in, s, seen.initializedIn(in.Pod, in.Sandbox), in.Terminated && !isStatic(in.Pod))
+	s.Phase = podPhase(in, s, seen.initializedIn(in), in.Terminated && !isStatic(in.Pod))
 	if in.Terminated {
 		if hasInitialized(in.Pod, s) {
 			endAll(s.ContainerStatuses)

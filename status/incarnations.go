@@ -26,8 +26,8 @@ func group(containers []*runtimeapi.ContainerStatus) incarnations {
 	for _, list := range byName {
 		slices.SortStableFunc(list, func(a, b *runtimeapi.ContainerStatus) int {
 			return cmp.Or(
-				cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()),
 				cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+				cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), // by a clock that may have been put back
 			)
 		})
 	}
@@ -64,16 +64,15 @@ func (i incarnations) anyRegularCreated(pod *v1.Pod) bool {
 	return false
 }
 
-// initializedIn reports whether one of the pod's regular containers was created in the given sandbox, as long as that is ready: then the init
-// containers completed in it. The CRI does not say which sandbox a container belongs to, but a container is never older than its sandbox and the
-// given one is the latest.
-func (i incarnations) initializedIn(pod *v1.Pod, sandbox *runtimeapi.PodSandboxStatus) bool {
-	if sandbox == nil || sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+// initializedIn reports whether one of the pod's regular containers was made in the sandbox of now, as long as that is ready: then the init
+// containers completed in it.
+func (i incarnations) initializedIn(in *Input) bool {
+	if in.Sandbox == nil || in.Sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return false
 	}
-	for _, c := range pod.Spec.Containers {
+	for _, c := range in.Pod.Spec.Containers {
 		for _, s := range i[c.Name] {
-			if s.GetCreatedAt() >= sandbox.GetCreatedAt() {
+			if !in.Earlier[s.GetId()] {
 				return true
 			}
 		}

@@ -24,6 +24,8 @@ type Input struct {
 	Sandbox *runtimeapi.PodSandboxStatus
 	// Containers are all known incarnations of all containers, in any order. Metadata.Name is the container's name, Metadata.Attempt its restart count.
 	Containers []*runtimeapi.ContainerStatus
+	// Earlier holds the runtime ids of those that were made in an earlier sandbox than Sandbox.
+	Earlier map[string]bool
 	// RecursiveReadOnly says whether the pod's runtime handler can mount recursively read-only.
 	RecursiveReadOnly bool
 

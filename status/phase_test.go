@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -87,12 +88,31 @@ func TestPhase(t *testing.T) {
 func TestPhaseSidecarPendingOnlyBeforeInitialized(t *testing.T) {
 	pod := newPod(sidecar("s"))
 	pod.Spec.InitContainers[0].StartupProbe = &v1.Probe{}
-	in := Input{Pod: pod, Sandbox: sandbox(10), Now: at(100), Containers: facts(running("s", 1, 11), exited("main", 0, 2, 1))}
+	in := Input{Pod: pod, Sandbox: sandbox(10), Now: at(100), Containers: facts(running("s", 1, 11), exited("main", 0, 2, 1)), Earlier: map[string]bool{"main-0": true}}
 	if got := Derive(in).Phase; got != v1.PodPending {
 		t.Errorf("main is of the old sandbox: phase %q, want Pending", got)
 	}
 	in.Containers = facts(running("s", 1, 20), running("main", 1, 12))
 	if got := Derive(in).Phase; got != v1.PodRunning {
 		t.Errorf("main is of this sandbox: phase %q, want Running", got)
+	}
+}
+
+// The clock was put back while the pod ran: what is of now seems older than what was before.
+func TestStatusWhenTheClockWasPutBack(t *testing.T) {
+	pod := newPod(sidecar("s"))
+	pod.Spec.InitContainers[0].StartupProbe = &v1.Probe{}
+	in := Input{Pod: pod, Sandbox: sandbox(3600), Now: at(100), Containers: facts(running("s", 1, 90), exited("main", 1, 3700, 1), running("main", 2, 95))}
+	got := Derive(in)
+	if main := got.ContainerStatuses[0]; main.State.Running == nil || main.RestartCount != 2 || !strings.HasSuffix(main.ContainerID, "main-2") {
+		t.Errorf("the container that runs is %+v", main)
+	}
+	if got.Phase != v1.PodRunning {
+		t.Errorf("main was started in this sandbox: phase %q, want Running", got.Phase)
+	}
+	in.Containers, in.Earlier = facts(running("s", 1, 90), exited("main", 1, 3700, 1)), map[string]bool{"main-1": true}
+	in.Sandbox = sandbox(80)
+	if got := Derive(in).Phase; got != v1.PodPending {
+		t.Errorf("main is of the old sandbox: phase %q, want Pending", got)
 	}
 }

@@ -31,6 +31,7 @@ func (r *Registry) renew(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		one, cancel := context.WithTimeout(ctx, r.cfg.LeaseDuration/2)
+		r.recall(one)
 		next, err := r.renewOnce(one, lease)
 		cancel()
 		wait := every - rand.N(every/25+1)
@@ -42,6 +43,7 @@ func (r *Registry) renew(ctx context.Context) {
 				r.deps.Logger.Warn("the node's lease is not renewed; it is tried again", "node", r.cfg.Name, "err", err)
 			}
 			lease = nil // somebody may have changed it
+			r.recalled = r.recalled && !apierrors.IsConflict(err)
 			failures++
 			wait = min(wait, retry.Delay(failures, err))
 		default:
@@ -51,6 +53,31 @@ func (r *Registry) renew(ctx context.Context) {
 			lease, failures = next, 0
 		}
 		r.sleep(ctx, wait, false)
+	}
+}
+
+// recall reads when the Lease was renewed last, where somebody else did that: the agent's predecessor, or who made a renewal conflict. It may be later than now: the clock may have been
+// put back meanwhile. Where it cannot be read soon, the Lease is renewed all the same.
+func (r *Registry) recall(ctx context.Context) {
+	if r.recalled {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.LeaseDuration/8)
+	defer cancel()
+	lease, err := r.deps.Leases.Get(ctx, v1.NamespaceNodeLease, r.cfg.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.recalled = true
+	case err == nil:
+		r.recalled = true
+		r.renewedAt(lease)
+	}
+}
+
+// renewedAt takes note of when a Lease was renewed.
+func (r *Registry) renewedAt(lease *coordinationv1.Lease) {
+	if at := lease.Spec.RenewTime; at != nil && at.After(r.renewed) {
+		r.renewed = at.Time
 	}
 }
 
@@ -82,13 +109,16 @@ func (r *Registry) overwrite(ctx context.Context) (*coordinationv1.Lease, error)
 	return r.deps.Leases.Patch(ctx, want.Namespace, want.Name, patch)
 }
 
-// lease returns the Lease as it is to be written now. It belongs to the Node, where there is one.
+// lease returns the Lease as it is to be written now. It belongs to the Node, where there is one. Its time is always later than it was, be it by as little as there is, also where
+// the clock was put back: whoever watches Leases takes one whose time does not grow for that of a node that is dead.
 func (r *Registry) lease(last *coordinationv1.Lease) *coordinationv1.Lease {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Name, Namespace: v1.NamespaceNodeLease}}
 	if last != nil {
 		out = last.DeepCopy()
+		r.renewedAt(last)
 	}
-	now := metav1.NewMicroTime(time.Now())
+	r.renewed = later(time.Now(), r.renewed)
+	now := metav1.NewMicroTime(r.renewed)
 	out.Spec.HolderIdentity = &r.cfg.Name
 	out.Spec.LeaseDurationSeconds = ptr.To(int32(r.cfg.LeaseDuration / time.Second))
 	out.Spec.RenewTime = &now
@@ -96,4 +126,13 @@ func (r *Registry) lease(last *coordinationv1.Lease) *coordinationv1.Lease {
 		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
 	}
 	return out
+}
+
+// later returns now, in microseconds by the wall clock, or what comes after last where now does not.
+func later(now, last time.Time) time.Time {
+	now = now.Round(0).Truncate(time.Microsecond)
+	if !now.After(last) {
+		now = last.Truncate(time.Microsecond).Add(time.Microsecond)
+	}
+	return now
 }

@@ -55,6 +55,10 @@ type Registry struct {
 	reported                  time.Time
 	introduced, unschedulable bool
 	adjusted                  bool
+
+	// renewed is the time in the Lease that was written last, and recalled says that it was read what it was before: the renewals' own.
+	renewed  time.Time
+	recalled bool
 }
 
 // New returns a registry; it does nothing until Run.

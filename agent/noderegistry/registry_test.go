@@ -363,6 +363,45 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
+// The clock was put back by an hour, while the agent runs or before it began: the Lease's time grows with each renewal all the same, since a controller takes none for a renewal that is
+// older than the last it knows. It is that of now again once that has come.
+func TestLeaseGrowsWhenTheClockWasPutBack(t *testing.T) {
+	for name, restarts := range map[string]bool{"while it runs": false, "before it began": true} {
+		t.Run(name, func(t *testing.T) {
+			registered(t, config(), func(t *testing.T, n *someNode) {
+				read := func() *coordinationv1.Lease {
+					return n.api.Get(fake.Leases, v1.NamespaceNodeLease, "node").(*coordinationv1.Lease)
+				}
+				time.Sleep(time.Minute)
+				if restarts {
+					n.end()
+				}
+				lease := read()
+				ahead := metav1.NewMicroTime(lease.Spec.RenewTime.Add(time.Hour))
+				lease.Spec.RenewTime = &ahead
+				n.api.Put(fake.Leases, lease)
+				if restarts {
+					n.start(config())
+				}
+				time.Sleep(15 * time.Second)
+				for last := ahead; time.Until(ahead.Time) > 0; {
+					time.Sleep(11 * time.Second)
+					synctest.Wait()
+					now := read().Spec.RenewTime
+					if !now.After(last.Time) || now.Sub(ahead.Time) > time.Second && now.After(time.Now()) {
+						t.Fatalf("the lease was renewed at %s, and before that at %s; it is %s", now, last, time.Now())
+					}
+					last = *now
+				}
+				time.Sleep(time.Minute)
+				if age := time.Since(read().Spec.RenewTime.Time); age < 0 || age > 11*time.Second {
+					t.Errorf("the lease was renewed %s ago", age)
+				}
+			})
+		})
+	}
+}
+
 func TestStatusIsWrittenWhereItDiffersAndFromTimeToTime(t *testing.T) {
 	registered(t, config(), func(t *testing.T, n *someNode) {
 		before := n.node(time.Minute)

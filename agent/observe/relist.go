@@ -29,7 +29,7 @@ type Listed struct {
 	// Changed says that the pod differs from what its last pass observed, or was never observed.
 	Changed bool
 
-	created    int64 // the newest sandbox's time
+	attempt    uint32 // the newest sandbox's
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
 }
@@ -68,8 +68,8 @@ func (all *listing) sandbox(s *runtimeapi.PodSandbox) {
 	if l == nil {
 		return
 	}
-	if len(l.sandboxes) == 0 || s.CreatedAt > l.created {
-		l.Labels, l.Annotations, l.created = s.Labels, s.Annotations, s.CreatedAt
+	if len(l.sandboxes) == 0 || s.GetMetadata().GetAttempt() >= l.attempt {
+		l.Labels, l.Annotations, l.attempt = s.Labels, s.Annotations, s.GetMetadata().GetAttempt()
 	}
 	l.Ready = l.Ready || s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 	l.sandboxes = append(l.sandboxes, s)

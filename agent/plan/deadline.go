@@ -6,12 +6,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ActiveDeadline returns when the pod has been active for as long as it may be (activeDeadlineSeconds), counted from its start, and whether that time has
-// come; the zero time for a pod that may be active for ever, or has not started.
-func ActiveDeadline(pod *v1.Pod, status *v1.PodStatus, now time.Time) (at time.Time, passed bool) {
+// Active is since when a pod has been active. Its status has that as a time of the wall clock, which may be set while the pod runs; from the first look at it on, the time that
+// passes is what counts. The zero value has not looked.
+type Active struct {
+	told, since time.Time
+}
+
+// Deadline returns when the pod has been active for as long as it may be (activeDeadlineSeconds), counted from its start, and whether that time has
+// come; the zero time for a pod that may be active for ever, or has not started. A pod that seems to start later than now starts now.
+func (a *Active) Deadline(pod *v1.Pod, status *v1.PodStatus, now time.Time) (at time.Time, passed bool) {
 	if pod.Spec.ActiveDeadlineSeconds == nil || status == nil || status.StartTime.IsZero() {
 		return time.Time{}, false
 	}
-	at = status.StartTime.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
+	if started := status.StartTime.Time; !a.told.Equal(started) {
+		a.told, a.since = started, now.Add(-max(now.Sub(started), 0))
+	}
+	at = a.since.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
 	return at, !now.Before(at)
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,11 +26,36 @@ func TestActiveDeadline(t *testing.T) {
 		{"still to come", seconds(11), started, now.Add(time.Second), false},
 		{"now", seconds(10), started, now, true},
 		{"long ago", seconds(1), started, now.Add(-9 * time.Second), true},
+		{"started by a clock that was put back since", seconds(5), &v1.PodStatus{StartTime: &metav1.Time{Time: now.Add(time.Hour)}}, now.Add(5 * time.Second), false},
 		{"the longest that the API takes", seconds(math.MaxInt32), started, now.Add((math.MaxInt32 - 10) * time.Second), false},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{ActiveDeadlineSeconds: e.seconds}}
-		if at, passed := ActiveDeadline(pod, e.status, now); !at.Equal(e.at) || passed != e.passed {
+		if at, passed := new(Active).Deadline(pod, e.status, now); !at.Equal(e.at) || passed != e.passed {
 			t.Errorf("%s: %v %v, want %v %v", e.name, at, passed, e.at, e.passed)
 		}
+	}
+}
+
+// Whoever sets the clock of a node while a pod runs neither ends it nor gives it more time: the deadline is one of the monotonic clock, for as long as the pod's start is the same.
+func TestActiveDeadlineWhenTheClockIsSet(t *testing.T) {
+	var active Active
+	seconds := int64(60)
+	pod := &v1.Pod{Spec: v1.PodSpec{ActiveDeadlineSeconds: &seconds}}
+	began := time.Now()
+	start := func(at time.Time) *v1.PodStatus { return &v1.PodStatus{StartTime: &metav1.Time{Time: at.Round(0)}} }
+	first, _ := active.Deadline(pod, start(began.Add(-10*time.Second)), began)
+	if !strings.Contains(first.String(), " m=") || !first.Equal(began.Add(50*time.Second)) {
+		t.Errorf("it is %s, 50 s after %s", first, began)
+	}
+	set := began.Add(time.Second).Round(0).Add(time.Hour) // what a clock says that was set; it has no monotonic reading, as none can be made up
+	if at, _ := active.Deadline(pod, start(began.Add(-10*time.Second)), set); !at.Equal(first) {
+		t.Errorf("after the clock was set it is %s, and was %s", at, first)
+	}
+	seconds = 20
+	if at, passed := active.Deadline(pod, start(began.Add(-10*time.Second)), began.Add(time.Second)); passed || !at.Equal(began.Add(10*time.Second)) {
+		t.Errorf("of a shorter time it is %s, and has passed: %t", at, passed)
+	}
+	if at, _ := active.Deadline(pod, start(began), began.Add(time.Second)); !at.Equal(began.Add(20 * time.Second)) {
+		t.Errorf("of another start it is %s", at)
 	}
 }

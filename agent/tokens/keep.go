@@ -25,9 +25,9 @@ const (
 const (
 	// refreshDelay is how long a pod that has a token may wait after failures to get another.
 	refreshDelay = time.Minute
-	// nap is the longest time after which the clock is looked at again: it may have been set meanwhile.
+	// nap is the longest time after which the clock is looked at again: the machine may have been suspended.
 	nap = 5 * time.Minute
-	// leastLife is how long a token is kept whatever the clock says. The API server issues none for less than ten minutes.
+	// leastLife is how long a token is kept at least. The API server issues none for less than ten minutes.
 	leastLife = time.Minute
 )
 
@@ -35,8 +35,15 @@ const (
 type token struct {
 	text    string
 	expires time.Time
-	// refresh is when to ask for the next.
-	refresh time.Time
+	// got is when it came, life how long the API server has made it good for from then on, refresh after how long to ask for the next: whatever that server's clock is, and
+	// this node's is set to.
+	got           time.Time
+	life, refresh time.Duration
+}
+
+// age returns how long ago the token came: by the clock that nobody sets, or by the wall clock where that has counted more, as it does over a suspension.
+func (t *token) age(now time.Time) time.Duration {
+	return max(now.Sub(t.got), now.Round(0).Sub(t.got.Round(0)))
 }
 
 // String keeps the token out of logs and messages.
@@ -65,18 +72,18 @@ func (m *Manager) keep(ctx context.Context, e *entry) {
 		e.token, e.err = next, nil
 		m.mu.Unlock()
 		m.deps.Wake(e.pod.UID)
-		if !await(ctx, next.refresh) {
+		if !await(ctx, next) {
 			return
 		}
 	}
 }
 
-// await waits until a token is old, by a clock that may be set meanwhile, and reports whether ctx let it. A clock that is wrong does not make it ask all the time.
-func await(ctx context.Context, refresh time.Time) bool {
+// await waits until a token is old, and reports whether ctx let it.
+func await(ctx context.Context, t *token) bool {
 	if !tasks.Sleep(ctx, leastLife) {
 		return false
 	}
-	for left := time.Until(refresh); left > 0; left = time.Until(refresh) {
+	for left := t.refresh - t.age(time.Now()); left > 0; left = t.refresh - t.age(time.Now()) {
 		if !tasks.Sleep(ctx, min(left, nap)) {
 			return false
 		}
@@ -102,18 +109,18 @@ func (m *Manager) ask(ctx context.Context, e *entry) (*token, error) {
 	if got.Status.Token == "" {
 		return nil, errors.New("the API server's answer holds no token")
 	}
-	t := &token{text: got.Status.Token, expires: got.Status.ExpirationTimestamp.Time}
-	life := time.Until(t.expires)
+	t := &token{text: got.Status.Token, expires: got.Status.ExpirationTimestamp.Time, got: time.Now()}
+	t.life = t.expires.Sub(t.got)
 	if got.Spec.ExpirationSeconds != nil {
-		life = time.Duration(*got.Spec.ExpirationSeconds) * time.Second
+		t.life = time.Duration(*got.Spec.ExpirationSeconds) * time.Second
 	}
-	t.refresh = refreshAt(t.expires, life).Add(-rand.N(jitter))
+	t.refresh = refreshAfter(t.life) - rand.N(jitter)
 	return t, nil
 }
 
-// refreshAt returns when a token is old. life is how long the API server has made it good for.
-func refreshAt(expires time.Time, life time.Duration) time.Time {
-	return expires.Add(-life).Add(min(time.Duration(float64(life)*oldAt), longest))
+// refreshAfter returns after how long a token is old that is good for a time.
+func refreshAfter(life time.Duration) time.Duration {
+	return min(time.Duration(float64(life)*oldAt), longest)
 }
 
 // failed takes note of an error, and tells the pod of the first. The very first refusal is not told: the server may learn a moment later than the node that the
@@ -140,7 +147,7 @@ func (m *Manager) delay(e *entry, failures int) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := cluster.Retry
-	if e.token != nil && time.Until(e.token.expires) > 2*refreshDelay {
+	if e.token != nil && e.token.life-e.token.age(time.Now()) > 2*refreshDelay {
 		b.Most = refreshDelay
 	}
 	return b.Delay(failures, e.err)

@@ -183,7 +183,7 @@ func (m *Manager) Token(pod *v1.Pod, projection *v1.ServiceAccountTokenProjectio
 	switch {
 	case e == nil:
 		return nil, errors.New("failed to fetch token: nobody has asked for it")
-	case e.token != nil && (e.err == nil || !time.Now().After(e.token.expires)): // of two clocks that differ, the API server's counts
+	case e.token != nil && (e.err == nil || e.token.age(time.Now()) <= e.token.life):
 		return []byte(e.token.text), nil
 	case e.token != nil:
 		return nil, fmt.Errorf("token of service account %s expired and refresh failed: %w", e.account(), e.cause())

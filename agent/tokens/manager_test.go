@@ -159,8 +159,7 @@ func TestOneTokenForPodAudienceAndTime(t *testing.T) {
 	})
 }
 
-func TestRefreshAt(t *testing.T) {
-	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+func TestRefreshAfter(t *testing.T) {
 	for _, c := range []struct{ life, want time.Duration }{
 		{10 * time.Minute, 8 * time.Minute},
 		{time.Hour, 48 * time.Minute},
@@ -168,7 +167,7 @@ func TestRefreshAt(t *testing.T) {
 		{48 * time.Hour, 24 * time.Hour},
 		{365 * 24 * time.Hour, 24 * time.Hour},
 	} {
-		if got := refreshAt(begin.Add(c.life), c.life).Sub(begin); got != c.want {
+		if got := refreshAfter(c.life); got != c.want {
 			t.Errorf("a token of %s is replaced after %s, want %s", c.life, got, c.want)
 		}
 	}
@@ -296,25 +295,54 @@ func TestPendingHasAnEnd(t *testing.T) {
 	})
 }
 
-// A node whose clock is ahead has tokens that seem to have ended: it uses them, and does not ask for others all the time.
-func TestClockAhead(t *testing.T) {
-	run(t, func(t *testing.T, b *bench) {
-		issue := b.issue
-		b.issue = func(ctx context.Context, namespace, account string, ask *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-			out, err := issue(ctx, namespace, account, ask)
-			if err == nil {
-				out.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
-			}
-			return out, err
-		}
-		p := projection("", 3600)
-		pod := podWith("u1", p)
-		b.Use(pod)
-		time.Sleep(10 * time.Minute)
-		if asked, _ := b.took(); len(asked) > 11 || !strings.HasPrefix(b.read(pod, p), ".") {
-			t.Errorf("asked %d times in ten minutes; has %q", len(asked), b.read(pod, p))
-		}
-	})
+// A node whose clock is ahead of the API server's has tokens that seem to have ended, and one whose clock is behind, tokens that seem to last: both renew them when they are old, and
+// use them while they are good, also while the API server is away.
+func TestClocksDiffer(t *testing.T) {
+	for name, differ := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour, "far ahead": 24 * 366 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, b *bench) {
+				issue := b.issue
+				b.issue = func(ctx context.Context, namespace, account string, ask *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+					out, err := issue(ctx, namespace, account, ask)
+					if err == nil {
+						out.Status.ExpirationTimestamp = metav1.NewTime(out.Status.ExpirationTimestamp.Add(-differ))
+					}
+					return out, err
+				}
+				p := projection("", 3600)
+				pod := podWith("u1", p)
+				b.Use(pod)
+				time.Sleep(47 * time.Minute)
+				if asked, _ := b.took(); len(asked) != 1 || b.read(pod, p) != ".1" {
+					t.Errorf("asked %d times in 47 minutes; has %q", len(asked), b.read(pod, p))
+				}
+				time.Sleep(time.Minute)
+				if asked, _ := b.took(); len(asked) != 1 || b.read(pod, p) != ".2" {
+					t.Errorf("asked %d times in the next minute; has %q", len(asked), b.read(pod, p))
+				}
+				b.failing(errAway)
+				time.Sleep(59 * time.Minute)
+				if asked, _ := b.took(); len(asked) == 0 || b.read(pod, p) != ".2" {
+					t.Errorf("asked %d times in an hour; has %q", len(asked), b.read(pod, p))
+				}
+				time.Sleep(2 * time.Minute)
+				if text := b.read(pod, p); !strings.Contains(text, "expired") {
+					t.Errorf("a token that is over is %q", text)
+				}
+			})
+		})
+	}
+}
+
+// The age of a token is what has passed, and where the machine was suspended, which the monotonic clock does not count, what the wall clock says.
+func TestAgeOverASuspension(t *testing.T) {
+	now := time.Now()
+	if tok := (&token{got: now.Add(-time.Minute)}); tok.age(now) != time.Minute {
+		t.Errorf("it is %s old", tok.age(now))
+	}
+	if tok := (&token{got: now.Add(-time.Hour).Round(0)}); tok.age(now) != time.Hour { // without a monotonic reading
+		t.Errorf("it is %s old", tok.age(now))
+	}
 }
 
 func TestTokensStayOutOfMessages(t *testing.T) {

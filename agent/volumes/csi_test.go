@@ -568,5 +568,15 @@ func TestCSIRepublish(t *testing.T) {
 		t.Errorf("again at %s", mounts["v"].Again)
 	}
 	r.called("NodePublishVolume", "NodePublishVolume")
+	later := time.Now().Add(time.Hour) // the clock was put back since
+	must(t, os.Chtimes(m.PodDir("pod")+"/plugins/kubernetes.io~csi/v/ready", later, later))
+	for who, m := range map[string]*Manager{"the same agent": m, "another agent": r.manager()} {
+		mounts, err = m.Ensure(t.Context(), pod, Dynamic{})
+		must(t, err)
+		if left := time.Until(mounts["v"].Again); left <= 0 || left > time.Minute {
+			t.Errorf("%s publishes it again in %s", who, left)
+		}
+	}
+	r.called()
 	r.gone(m, pod)
 }

@@ -29,7 +29,7 @@
 //	c.StartAPIServer(t)             // and again; it waits until the API is ready
 //
 // [Cluster.FaultProxy] stands between a node and the API server, for errors, late answers and streams that break. [Cluster.NewKubelet] is a kubelet that changes places
-// with an agent. [Cluster.Witness] follows all pods and tells what disturbs them. $BERTH_OUTAGE is how long TestOutage has the API server away (45s).
+// with an agent. env.Env.Clock moves the node's wall clock. [Cluster.Witness] follows all pods and tells what disturbs them. $BERTH_OUTAGE is how long TestOutage has the API server away (45s).
 //
 // Users are made by certificates that the cluster's CA signs: [Cluster.Kubeconfig] for anyone, [Cluster.NodeKubeconfig] for a node. [Cluster.PKI] signs more.
 //

@@ -19,6 +19,9 @@ import (
 // lifetime of a certificate, unless its owner says otherwise.
 const lifetime = 24 * time.Hour
 
+// age is how old certificates are when they are made: a node whose clock is an hour behind takes them, too.
+const age = 2 * time.Hour
+
 // Authority signs certificates.
 type Authority struct {
 	// File is the authority's certificate; KeyFile its key.
@@ -50,7 +53,7 @@ func NewAuthority(dir, name string) (*Authority, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
+		NotBefore: time.Now().Add(-age), NotAfter: time.Now().Add(lifetime),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -80,7 +83,7 @@ func (a *Authority) Issue(dir, name string, subject Subject) (Pair, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: subject.User, Organization: subject.Groups},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(subject.Lifetime),
+		NotBefore: time.Now().Add(-age), NotAfter: time.Now().Add(subject.Lifetime),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if len(subject.Hosts) > 0 {

@@ -67,6 +67,7 @@ func (n *Node) downUnknown(uid types.UID, k key) error {
 	if err := n.removeMountPoint(n.target(uid, k)); err != nil {
 		return err
 	}
+	n.forgetPublished(n.readyPath(uid, k))
 	return removeAll(n.readyPath(uid, k), filepath.Join(dir, dataFile), dir)
 }
 
@@ -116,6 +117,7 @@ func (n *Node) down(ctx context.Context, uid types.UID, k key, r *record) error 
 			}
 		}
 	}
+	n.forgetPublished(n.readyPath(uid, k))
 	return removeAll(n.readyPath(uid, k), filepath.Join(dir, dataFile), dir)
 }
 

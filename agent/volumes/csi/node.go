@@ -72,6 +72,8 @@ type Node struct {
 	mu sync.Mutex
 	// inUse are the volumes that need attaching and that pods want or have.
 	inUse map[types.UID]map[v1.UniqueVolumeName]bool
+	// published are when volumes were published last, by their ready files, for those that are published again from time to time.
+	published map[string]time.Time
 	// staged are the volumes that this process has had staged.
 	staged map[v1.UniqueVolumeName]bool
 }
@@ -87,7 +89,7 @@ func NewNode(cfg Config, deps Deps) *Node {
 	if abs, err := filepath.Abs(cfg.RootDir); err == nil {
 		cfg.RootDir = abs
 	}
-	n := &Node{cfg: cfg, deps: deps, boot: boot(), inUse: map[types.UID]map[v1.UniqueVolumeName]bool{}, staged: map[v1.UniqueVolumeName]bool{}}
+	n := &Node{cfg: cfg, deps: deps, boot: boot(), inUse: map[types.UID]map[v1.UniqueVolumeName]bool{}, published: map[string]time.Time{}, staged: map[v1.UniqueVolumeName]bool{}}
 	n.recall()
 	return n
 }
@@ -120,7 +122,8 @@ func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
 	return p.Up && p.Boot == n.boot && (mounted || !p.Mounted), published, nil
 }
 
-// Again returns when a volume that is up is to be published again; zero for never.
+// Again returns when a volume that is up is to be published again; zero for never. That is by the time of its file, or by the time that has passed since it was published, or first
+// looked at, where that is sooner: the clock that files have their times of may have been put back.
 func (n *Node) Again(v *Volume) time.Time {
 	ready := n.readyPath(v.Pod.UID, v.key())
 	p := readProgress(ready)
@@ -128,7 +131,22 @@ func (n *Node) Again(v *Volume) time.Time {
 	if p == nil || err != nil || !p.Republish {
 		return time.Time{}
 	}
-	return info.ModTime().Add(republishPeriod)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	at, known := n.published[ready]
+	if !known {
+		at = now
+		n.published[ready] = at
+	}
+	return now.Add(republishPeriod - max(now.Sub(at), now.Sub(info.ModTime())))
+}
+
+// forgetPublished drops what is known of a volume whose ready file is going.
+func (n *Node) forgetPublished(ready string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.published, ready)
 }
 
 // Prepare gathers from memory what a driver is told of the volume, and says why it cannot be brought up now.

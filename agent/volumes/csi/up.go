@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -97,7 +98,16 @@ func (n *Node) note(v *Volume, p progress) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(n.readyPath(v.Pod.UID, v.key()), data, unsettled)
+	ready := n.readyPath(v.Pod.UID, v.key())
+	if err := writeFile(ready, data, unsettled); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p.Up && p.Republish {
+		n.published[ready] = time.Now()
+	}
+	return nil
 }
 
 // publishContext is what the attacher has to tell the driver.
