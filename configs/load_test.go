@@ -246,6 +246,7 @@ func TestBadInput(t *testing.T) {
 		"parallel pulls":              {node{file: header + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n"}, "config.yaml:4: maxParallelImagePulls: "},
 		"log directory":               {node{file: header + "podLogsDir: /var/../log\n"}, "podLogsDir: "},
 		"taint":                       {node{args: []string{"--register-with-taints=a=b:Never"}}, `--register-with-taints: registerWithTaints[0].effect: "Never" is not supported`},
+		"a taint twice":               {node{args: []string{"--register-with-taints=a=b:NoSchedule,a=b:NoExecute,a=c:NoSchedule"}}, `registerWithTaints[2]: there is another taint with key "a" and effect "NoSchedule"`},
 		"runtime":                     {node{file: berthHeader + "runtime: docker\n"}, `config.yaml:3: runtime: "docker" is not supported`},
 		"pause":                       {node{file: berthHeader + "sandbox: {pause: maybe}\n"}, "config.yaml:3: sandbox.pause: "},
 		"socket too long":             {node{file: berthHeader + "socket: /" + strings.Repeat("a", 107) + "\n"}, "config.yaml:3: socket: "},

@@ -153,9 +153,7 @@ func (c checker) node(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	atLeast(c, "maxOpenFiles", &k.MaxOpenFiles, 0)
 	atLeast(c, "maxPods", &k.MaxPods, 0)
 	atLeast(c, "podsPerCore", &k.PodsPerCore, 0)
-	for i, t := range k.RegisterWithTaints {
-		c.taint(fmt.Sprintf("registerWithTaints[%d]", i), t)
-	}
+	c.taints("registerWithTaints", k.RegisterWithTaints)
 }
 
 func (c checker) images(k *kubeletconfigv1beta1.KubeletConfiguration) {

@@ -158,6 +158,15 @@ func (c checker) amountOrPercentage(field, value string) {
 	c.that(err == nil && p >= 0 && p <= 100, field, "%q is not a percentage between 0%% and 100%%", value)
 }
 
+// taints checks the taints of a Node. The API server takes none that has two of one key and effect.
+func (c checker) taints(field string, list []corev1.Taint) {
+	for i, t := range list {
+		c.taint(fmt.Sprintf("%s[%d]", field, i), t)
+		c.that(!slices.ContainsFunc(list[:i], func(before corev1.Taint) bool { return before.MatchTaint(&t) }), fmt.Sprintf("%s[%d]", field, i),
+			"there is another taint with key %q and effect %q", t.Key, t.Effect)
+	}
+}
+
 func (c checker) taint(field string, t corev1.Taint) {
 	c.that(len(validation.IsQualifiedName(t.Key)) == 0, field+".key", "%q is not a valid taint key", t.Key)
 	c.that(t.Value == "" || len(validation.IsValidLabelValue(t.Value)) == 0, field+".value", "%q is not a valid taint value", t.Value)

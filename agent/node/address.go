@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -40,6 +41,29 @@ func addresses(configured []netip.Addr) []string {
 		return []string{ip.String()}
 	}
 	return []string{loopback}
+}
+
+// Absent returns those of the addresses that the node was given (--node-ip) that no interface of the machine has.
+func (n *Node) Absent() ([]netip.Addr, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the machine's addresses: %w", err)
+	}
+	return absent(n.cfg.NodeIPs, addrs), nil
+}
+
+func absent(configured []netip.Addr, addrs []net.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range configured {
+		has := func(a net.Addr) bool {
+			p, err := netip.ParsePrefix(a.String())
+			return err == nil && p.Addr().Unmap() == ip.Unmap()
+		}
+		if !ip.IsUnspecified() && !slices.ContainsFunc(addrs, has) {
+			out = append(out, ip)
+		}
+	}
+	return out
 }
 
 // defaultRouteIP returns the address of the interface that the default route leaves by, IPv4 before IPv6.

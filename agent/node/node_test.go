@@ -105,6 +105,21 @@ func TestGlobal(t *testing.T) {
 	}
 }
 
+func TestAbsentAddresses(t *testing.T) {
+	addrs := []net.Addr{&net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: net.ParseIP("2001:db8::1"), Mask: net.CIDRMask(64, 128)}}
+	for configured, want := range map[string]string{
+		"192.0.2.1": "", "::ffff:192.0.2.1": "", "2001:db8::1": "", "0.0.0.0": "", "::": "", "192.0.2.2": "192.0.2.2", "2001:db8::2": "2001:db8::2",
+	} {
+		got := ""
+		for _, ip := range absent([]netip.Addr{netip.MustParseAddr(configured)}, addrs) {
+			got += ip.String()
+		}
+		if got != want {
+			t.Errorf("%s: %q are on no interface, want %q", configured, got, want)
+		}
+	}
+}
+
 func TestConfiguredAddressesWin(t *testing.T) {
 	configured := []netip.Addr{netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.2")}
 	if got := fmt.Sprint(addresses(configured)); got != "[192.0.2.1 192.0.2.2]" {
