@@ -195,7 +195,9 @@ func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 	if a.images, err = a.imageManager(); err != nil {
 		return nil, err
 	}
-	a.assemble()
+	if err := a.assemble(); err != nil {
+		return nil, err
+	}
 	if a.logs, err = a.logKeeper(); err != nil {
 		return nil, err
 	}
@@ -204,10 +206,14 @@ func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 }
 
 // assemble makes the managers that the steps work with.
-func (a *Agent) assemble() {
+func (a *Agent) assemble() error {
 	a.claims = a.binder()
+	growth, err := a.newGrowth()
+	if err != nil {
+		return err
+	}
 	a.volumes = volumes.New(volumes.Config{RootDir: a.cfg.RootDir, NodeName: a.node.Name, NodeAllocatable: a.node.Allocatable(), Templates: a.deps.Conn != nil}, volumes.Deps{
-		CSI: a.csiDeps(), Tokens: tokensOf(a.podObjects), Objects: a.podObjects, Claims: podClaims{local: a.claims, api: a.podObjects.api}, Events: a.events.Pod, FieldValue: fieldValue, ResourceValue: a.resourceValue, Logger: a.log,
+		CSI: a.csiDeps(), Growth: growth, Tokens: tokensOf(a.podObjects), Objects: a.podObjects, Claims: podClaims{local: a.claims, api: a.podObjects.api}, Events: a.events.Pod, FieldValue: fieldValue, ResourceValue: a.resourceValue, Logger: a.log,
 	})
 	a.probes = probes.New(probes.Config{}, probes.Deps{
 		Exec: a.exec, Alive: a.alive, OnChange: func(uid types.UID) { a.workers.Wake(uid) }, Events: a.events.Pod, Observe: a.metrics.Probe, Logger: a.log,
@@ -219,6 +225,7 @@ func (a *Agent) assemble() {
 		PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir,
 		Started: func(kind plan.Kind, err error) { a.metrics.ContainerStarted(string(kind), err) },
 	}
+	return nil
 }
 
 // loop is one of the agent's long-running parts.

@@ -19,7 +19,38 @@ import (
 	"github.com/berthd/berth/agent/tokens"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/agent/volumes/csi"
+	"github.com/berthd/berth/agent/volumes/expand"
 )
+
+// newGrowth returns what has volumes of a cluster's claims grow, nil without a cluster.
+func (a *Agent) newGrowth() (*expand.Expander, error) {
+	if a.deps.Conn == nil {
+		return nil, nil
+	}
+	claims, err := cluster.Claims(a.deps.Conn)
+	if err != nil {
+		return nil, err
+	}
+	return expand.New(expand.Deps{
+		Known: func(pod *v1.Pod, claim string) *v1.PersistentVolumeClaim {
+			if !source.Bound(pod) {
+				return nil
+			}
+			return a.podObjects.api.Claim(pod, claim)
+		},
+		Claim: claims.Get,
+		Patch: func(ctx context.Context, namespace, name string, patch []byte) (*v1.PersistentVolumeClaim, error) {
+			return claims.Patch(ctx, namespace, name, patch, "status")
+		},
+		Learn: a.podObjects.api.Learn, Events: a.events, Logger: a.log,
+	}), nil
+}
+
+// grows says whether a storage driver has volumes grow on this node.
+func (a *Agent) grows(driver string) bool {
+	d, err := a.drivers.Get(driver)
+	return err == nil && d.Expands
+}
 
 // watchPlugins has drivers registered that put a socket into the kubelet's directory for that.
 func (a *Agent) watchPlugins(ctx context.Context) error {

@@ -189,6 +189,7 @@ func (a *Agent) objectsOf(conn *cluster.Conn) (podObjects, error) {
 	ready := cluster.NewReady(core).After
 	out.api = watched.New(watched.Deps{
 		Ready: ready,
+		Grows: a.grows,
 		Core:  core, Node: classes, Storage: storage, NodeLabels: func() map[string]string { return a.node.Admission().Labels },
 		Wake: func(uid podUID) { a.workers.Wake(uid) }, Logger: a.log,
 	})

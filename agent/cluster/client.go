@@ -61,6 +61,11 @@ func Leases(c *Conn) (*Client[coordinationv1.Lease, *coordinationv1.Lease], erro
 	return NewClient[coordinationv1.Lease](c, coordinationv1.SchemeGroupVersion, "leases")
 }
 
+// Claims returns a client of PersistentVolumeClaims.
+func Claims(c *Conn) (*Client[v1.PersistentVolumeClaim, *v1.PersistentVolumeClaim], error) {
+	return NewClient[v1.PersistentVolumeClaim](c, v1.SchemeGroupVersion, "persistentvolumeclaims")
+}
+
 // CSINodes returns a client of CSINodes; their namespace is empty.
 func CSINodes(c *Conn) (*Client[storagev1.CSINode, *storagev1.CSINode], error) {
 	return NewClient[storagev1.CSINode](c, storagev1.SchemeGroupVersion, "csinodes")

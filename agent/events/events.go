@@ -53,6 +53,13 @@ func (r *Recorder) Pod(pod *v1.Pod, container, kind, reason, message string) {
 	r.add(ref, kind, reason, message)
 }
 
+// Claim records an event about a claim.
+func (r *Recorder) Claim(claim *v1.PersistentVolumeClaim, kind, reason, message string) {
+	r.add(v1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+	}, kind, reason, message)
+}
+
 // Node records an event about the node itself.
 func (r *Recorder) Node(kind, reason, message string) {
 	r.add(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.node, UID: types.UID(r.node)}, kind, reason, message)

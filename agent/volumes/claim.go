@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/berthd/berth/agent/volumes/csi"
+	"github.com/berthd/berth/agent/volumes/expand"
 )
 
 // Annotations of PersistentVolumes, as the API documents them.
@@ -29,14 +30,15 @@ func (b *bringUp) claim(volume string, ref *v1.PersistentVolumeClaimVolumeSource
 	had := b.recall(volume)
 	pv, err := b.behind(volume, ref.ClaimName)
 	if had != nil && (err != nil || pv.Name != had.Name) && b.isMounted(had) {
-		mount, up, upErr := b.persistent(had, ref.ReadOnly)
+		mount, up, upErr := b.persistent(had, ref.ReadOnly, nil)
 		return mount, up, errors.Join(err, upErr)
 	}
 	if err != nil {
 		return Mount{}, false, err
 	}
-	mount, up, err := b.persistent(pv, ref.ReadOnly)
-	if up && !equality.Semantic.DeepEqual(pv, had) {
+	use := &expand.Use{Pod: b.pod, Claim: ref.ClaimName, Volume: pv, Had: had, ReadOnly: ref.ReadOnly}
+	mount, up, err := b.persistent(pv, ref.ReadOnly, use)
+	if up && !equality.Semantic.DeepEqual(pv, had) && !b.grows(use) {
 		err = b.remember(volume, pv)
 	}
 	return mount, up && err == nil, err
@@ -160,9 +162,9 @@ func isBlock(pv *v1.PersistentVolume) bool {
 }
 
 // persistent brings up a PersistentVolume. Its directory has the volume's own name, as a kubelet has it: a pod that mounts one claim twice mounts one
-// directory.
-func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool) (Mount, bool, error) {
-	mount, up, err := b.source(pv, readOnly)
+// directory. use is nil where the volume is not to grow.
+func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool, use *expand.Use) (Mount, bool, error) {
+	mount, up, err := b.source(pv, readOnly, use)
 	err = of(pv, err)
 	if group, err := strconv.ParseInt(pv.Annotations[annotationGID], 10, 32); err == nil && group > 0 {
 		mount.Group = group
@@ -170,7 +172,7 @@ func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool) (Mount, boo
 	return mount, up, err
 }
 
-func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool) (Mount, bool, error) {
+func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool, use *expand.Use) (Mount, bool, error) {
 	if kind, why := RefusedVolume(&pv.Spec.PersistentVolumeSource); why != "" {
 		return Mount{}, false, unsupported("PersistentVolume %q: spec.%s: %s", pv.Name, kind, why)
 	}
@@ -189,7 +191,7 @@ func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool) (Mount, bool, e
 	case source.NFS != nil:
 		return b.nfs(nfsMount{name: pv.Name, server: source.NFS.Server, export: source.NFS.Path, readOnly: readOnly, options: mountOptions(pv)})
 	case source.CSI != nil:
-		return b.csi(csi.Persistent(b.pod, pv, readOnly, mountOptions(pv)))
+		return b.csi(csi.Persistent(b.pod, pv, readOnly, mountOptions(pv)), use)
 	default:
 		return b.local(&localVolume{
 			name: pv.Name, path: source.Local.Path, fsType: value(source.Local.FSType), readOnly: readOnly, options: mountOptions(pv),

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/volumes/csi"
+	"github.com/berthd/berth/agent/volumes/expand"
 )
 
 // againAfterError is when a volume is published again after that failed.
@@ -45,8 +46,8 @@ func isMounted(path string) (bool, error) {
 }
 
 // csi brings up a volume of a CSI driver. One that is up stays so whatever becomes of its driver; one whose driver wants that is published again from time to
-// time.
-func (b *bringUp) csi(v *csi.Volume) (Mount, bool, error) {
+// time, and one that is to grow does so while it is up. use is nil for one that never grows.
+func (b *bringUp) csi(v *csi.Volume, use *expand.Use) (Mount, bool, error) {
 	node := b.m.csi
 	mount := Mount{HostPath: node.Path(v), ReadOnly: v.ReadOnly, SELinuxRelabel: !v.ReadOnly && !v.Block, Device: v.Block}
 	isUp := func(*bringUp) (bool, error) {
@@ -60,21 +61,21 @@ func (b *bringUp) csi(v *csi.Volume) (Mount, bool, error) {
 	if up {
 		mount.Again = node.Again(v)
 		if mount.Again.IsZero() || time.Now().Before(mount.Again) {
-			return mount, true, nil
+			return b.grow(v, use, mount), true, nil
 		}
 	}
 	if err := node.Prepare(v); err != nil {
 		return mount, up, err
 	}
 	if !up {
-		err := b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is bringing up volume %s", v.Driver, v.Name), isUp, bringUpCSI(v))
+		err := b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is bringing up volume %s", v.Driver, v.Name), isUp, bringUpCSI(v, use))
 		return mount, err == nil, err
 	}
 	isFresh := func(*bringUp) (bool, error) {
 		again := node.Again(v)
 		return again.IsZero() || time.Now().Before(again), nil
 	}
-	err = b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is publishing volume %s again", v.Driver, v.Name), isFresh, bringUpCSI(v))
+	err = b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is publishing volume %s again", v.Driver, v.Name), isFresh, bringUpCSI(v, nil))
 	switch {
 	case errors.Is(err, ErrUnderWay):
 		mount.Again, err = time.Time{}, nil // it is up meanwhile, and the end of the task wakes the pod
@@ -93,8 +94,8 @@ const csiKey = "volumes/" + pluginCSI + "/"
 // mount a volume after it was asked to take it down.
 func Interruptible(key string) bool { return !strings.HasPrefix(key, csiKey) }
 
-// bringUpCSI has the driver bring up a volume, and gives its files to the pod's group where that is left to the node.
-func bringUpCSI(v *csi.Volume) func(context.Context, *bringUp) error {
+// bringUpCSI has the driver bring up a volume, gives its files to the pod's group where that is left to the node, and has it grow where that waits for it to be up.
+func bringUpCSI(v *csi.Volume, use *expand.Use) func(context.Context, *bringUp) error {
 	return func(ctx context.Context, b *bringUp) error {
 		own, err := b.m.csi.Up(ctx, v)
 		if err != nil {
@@ -104,6 +105,9 @@ func bringUpCSI(v *csi.Volume) func(context.Context, *bringUp) error {
 			if err := b.m.changeOwner(ctx, b.pod, ownership{dir: b.m.csi.Path(v), group: *b.fsGroup(), policy: b.changePolicy()}); err != nil {
 				return err
 			}
+		}
+		if err := b.growFirst(ctx, v, use); err != nil {
+			return err
 		}
 		return b.m.csi.Done(v)
 	}

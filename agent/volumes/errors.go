@@ -33,14 +33,17 @@ func (e *VolumeError) Error() string {
 	if errors.Is(e.Err, ErrUnprocessed) {
 		return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %v", e.Volume, e.Volume, e.Err)
 	}
-	operation, name := "MountVolume.SetUp", e.Volume
+	operation, name := "MountVolume.SetUp failed", e.Volume
 	if failed, ok := errors.AsType[*csi.Failed](e.Err); ok {
-		operation = failed.Operation
+		operation = failed.Operation + " failed"
+		if failed.While != "" {
+			operation += " while " + failed.While
+		}
 	}
 	if of, ok := errors.AsType[*ofVolume](e.Err); ok {
 		name = of.name
 	}
-	return fmt.Sprintf("%s failed for volume %q : %v", operation, name, e.Err)
+	return fmt.Sprintf("%s for volume %q : %v", operation, name, e.Err)
 }
 
 // ofVolume is an error of a PersistentVolume, whose name events tell rather than that in the pod.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/agent/volumes/csi"
+	"github.com/berthd/berth/agent/volumes/expand"
 )
 
 // Config is what a [Manager] is told once.
@@ -75,6 +76,8 @@ type Deps struct {
 	Tokens Tokens
 	// CSI is what volumes of CSI drivers need; its IsMounted, Unmount and Logger are the manager's to set. Without Drivers there are none.
 	CSI csi.Deps
+	// Growth has volumes of claims grow that are CSI drivers'; nil for nobody.
+	Growth *expand.Expander
 	// Events takes events about pods; nil drops them. container is empty.
 	Events func(pod *v1.Pod, container, kind, reason, message string)
 	// FieldValue returns what a fieldRef selects.
@@ -209,7 +212,7 @@ func (b *bringUp) volume(i int, volume *v1.Volume) (mount Mount, ok bool, err er
 	case volume.NFS != nil:
 		return b.nfs(nfsMount{name: volume.Name, server: volume.NFS.Server, export: volume.NFS.Path, readOnly: volume.NFS.ReadOnly})
 	case volume.CSI != nil:
-		return b.csi(csi.Inline(b.pod, volume.Name, volume.CSI))
+		return b.csi(csi.Inline(b.pod, volume.Name, volume.CSI), nil)
 	case volume.ConfigMap != nil, volume.Secret != nil, volume.DownwardAPI != nil, volume.Projected != nil:
 		return b.files(i, volume)
 	}

@@ -28,6 +28,19 @@ const (
 	Late Fault = "late"
 )
 
+// Refuse has a call fail with a code of gRPC, and do nothing.
+func Refuse(code codes.Code) Fault { return Fault("refuse " + code.String()) }
+
+// refusal returns the error of a fault of [Refuse], nil for any other.
+func refusal(f Fault) error {
+	for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
+		if f == Refuse(code) {
+			return status.Error(code, "told to refuse")
+		}
+	}
+	return nil
+}
+
 // Call is a call that the driver got.
 type Call struct {
 	Method  string
@@ -79,6 +92,9 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	defer func() { d.write(method, req, err) }()
+	if err := refusal(Fault(text)); err != nil {
+		return nil, err
+	}
 	switch Fault(text) {
 	case Fail:
 		return nil, status.Error(codes.Internal, "told to fail")

@@ -116,8 +116,11 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csiapi.NodeGetVolumeSt
 	}}, nil
 }
 
-// NodeExpandVolume notes that a volume has grown.
+// NodeExpandVolume notes that a volume has grown, which has to be published.
 func (d *Driver) NodeExpandVolume(_ context.Context, r *csiapi.NodeExpandVolumeRequest) (*csiapi.NodeExpandVolumeResponse, error) {
+	if mounted, err := mountinfo.Mounted(r.GetVolumePath()); err != nil || !mounted {
+		return nil, status.Error(codes.NotFound, "nothing is published there")
+	}
 	return &csiapi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
 }
 

@@ -22,14 +22,15 @@ var recording = map[string]struct{ kind, reason int }{
 // computed are the files in which a reason is no constant, with those that it can be. What a pod is refused with is the event's reason, too, and not listed; a
 // function that only passes a reason on adds none.
 var computed = map[string]map[string]string{
-	"agent/resize.go":          {"Resize" + v1.PodReasonDeferred: v1.EventTypeWarning, "Resize" + v1.PodReasonInfeasible: v1.EventTypeWarning},
-	"agent/pipeline.go":        {"DeadlineExceeded": v1.EventTypeNormal},
-	"agent/steps/sandbox.go":   {"DNSConfigForming": v1.EventTypeWarning, "MissingClusterDNS": v1.EventTypeWarning},
-	"agent/steps/admit.go":     {},
-	"agent/steps/volumes.go":   {"FailedMount": v1.EventTypeWarning, "FailedMapVolume": v1.EventTypeWarning},
-	"agent/volumes/manager.go": {},
-	"agent/images/ensure.go":   {},
-	"probes/worker.go":         {},
+	"agent/resize.go":                  {"Resize" + v1.PodReasonDeferred: v1.EventTypeWarning, "Resize" + v1.PodReasonInfeasible: v1.EventTypeWarning},
+	"agent/pipeline.go":                {"DeadlineExceeded": v1.EventTypeNormal},
+	"agent/steps/sandbox.go":           {"DNSConfigForming": v1.EventTypeWarning, "MissingClusterDNS": v1.EventTypeWarning},
+	"agent/steps/admit.go":             {},
+	"agent/steps/volumes.go":           {"FailedMount": v1.EventTypeWarning, "FailedMapVolume": v1.EventTypeWarning},
+	"agent/volumes/manager.go":         {},
+	"agent/images/ensure.go":           {},
+	"agent/volumes/expand/expander.go": {"FileSystemResizeFailed": v1.EventTypeWarning, "FileSystemResizeSuccessful": v1.EventTypeNormal},
+	"probes/worker.go":                 {},
 }
 
 // emitted returns the reasons of the events that the code records, each with its types. It fails for a reason that nothing here knows.

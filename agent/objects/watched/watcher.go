@@ -21,6 +21,8 @@ type Deps struct {
 	Core, Node, Storage rest.Interface
 	// NodeLabels returns the node's labels, for the volumes' node affinity.
 	NodeLabels func() map[string]string
+	// Grows says whether a storage driver of this node has volumes grow; nil means that none does.
+	Grows func(driver string) bool
 	// Wake is called for each pod that uses an object that changed, or that is known only now. It must not block.
 	Wake func(uid types.UID)
 	// Ready waits, after a request that failed with err, until the API server is ready again, and reports whether ctx let it; nil does not wait.
@@ -75,6 +77,9 @@ func newWatcher(server api, deps Deps) *Watcher {
 	if deps.Ready == nil {
 		deps.Ready = func(context.Context, error) bool { return true }
 	}
+	if deps.Grows == nil {
+		deps.Grows = func(string) bool { return false }
+	}
 	return &Watcher{api: server, deps: deps, entries: map[objects.Key]*entry{}, pods: map[types.UID]uses{}}
 }
 
@@ -88,7 +93,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	<-ctx.Done()
+	w.refresh(ctx)
 	w.mu.Lock()
 	w.ctx = nil
 	w.mu.Unlock()
@@ -187,20 +192,23 @@ func (w *Watcher) change(e *entry, do func() bool) {
 
 // replace makes list all that there is of an entry.
 func (w *Watcher) replace(e *entry, list []objects.Object) {
-	w.change(e, func() bool {
-		next := make(map[objects.Key]objects.Object, len(list))
-		changed := !e.known || len(list) != len(e.items)
-		for _, o := range list {
-			key := objects.KeyOf(o)
-			old := e.items[key]
-			changed = changed || old == nil || old.GetResourceVersion() != o.GetResourceVersion() || old.GetUID() != o.GetUID()
-			next[key] = trim(o)
-		}
-		tell := changed && (!e.known || wakes(e.key))
-		e.items, e.known, e.err = next, true, nil
-		e.settle()
-		return tell
-	})
+	w.change(e, func() bool { return e.take(list) })
+}
+
+// take makes list all that there is, and reports whether the users should know. The watcher's mutex is held.
+func (e *entry) take(list []objects.Object) bool {
+	next := make(map[objects.Key]objects.Object, len(list))
+	changed := !e.known || len(list) != len(e.items)
+	for _, o := range list {
+		key := objects.KeyOf(o)
+		old := e.items[key]
+		changed = changed || old == nil || old.GetResourceVersion() != o.GetResourceVersion() || old.GetUID() != o.GetUID()
+		next[key] = trim(o)
+	}
+	tell := changed && (!e.known || wakes(e.key))
+	e.items, e.known, e.err = next, true, nil
+	e.settle()
+	return tell
 }
 
 // put takes an object that is new or has changed.

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -598,5 +599,84 @@ func TestEphemeralClaims(t *testing.T) {
 		if _, err := b.Resolve(pod, c.Name); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// A claim whose volume may grow on this node is asked for once a minute, however many pods have it, and no other; its volume only where the claim has changed.
+func TestClaimsThatMayGrow(t *testing.T) {
+	run(t, func(b *bench) {
+		b.Watcher.deps.Grows = func(driver string) bool { return driver == "grows" }
+		put := func(name, driver, size string) {
+			c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+			c.Spec.VolumeName, c.Status.Phase = "v-"+name, v1.ClaimBound
+			c.Status.Capacity = v1.ResourceList{v1.ResourceStorage: quantity.MustParse(size)}
+			v := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v-" + name}}
+			v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: name, UID: c.UID}
+			v.Spec.Capacity = c.Status.Capacity
+			if driver != "" {
+				v.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver}
+			}
+			b.server.put(c)
+			b.server.put(v)
+		}
+		put("a", "grows", "1Gi")
+		put("b", "", "1Gi")
+		put("c", "other", "1Gi")
+		pods := []*v1.Pod{podWith("1"), podWith("2")}
+		for _, pod := range pods {
+			for _, claim := range []string{"a", "b", "c"} {
+				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+			}
+			b.Use(pod)
+			synctest.Wait() // the second has what is known asked for anew
+		}
+		b.wakes()
+		b.server.took()
+		time.Sleep(2*refreshPeriod + refreshPeriod/2)
+		b.server.took() // the first round began before there were any
+		time.Sleep(3 * refreshPeriod)
+		const again = "get persistentvolumeclaim ns/a"
+		b.expect(again, again, again)
+		if got := b.wakes(); got != "" {
+			t.Errorf("woke %q for nothing", got)
+		}
+		put("a", "grows", "2Gi")
+		time.Sleep(refreshPeriod)
+		b.expect(again, "get persistentvolume v-a")
+		if got := b.wakes(); got != "1 2" {
+			t.Errorf("woke %q", got)
+		}
+		for _, pod := range pods {
+			pv, err := b.Resolve(pod, "a")
+			if claim := b.Claim(pod, "a"); err != nil || pv.Spec.Capacity.Storage().String() != "2Gi" || claim.Status.Capacity.Storage().String() != "2Gi" {
+				t.Errorf("it is %v, %v, %v", pv, claim, err)
+			}
+		}
+		changed := b.Claim(pods[0], "a").DeepCopy()
+		changed.ResourceVersion, changed.Labels = "later", map[string]string{"k": "v"}
+		b.Learn(changed)
+		if b.Claim(pods[1], "a").Labels["k"] != "v" || b.wakes() != "1 2" {
+			t.Error("what was learnt is not known")
+		}
+		// One of that name that was made anew, or that is gone, is not the pods'.
+		c := changed.DeepCopy()
+		c.UID, c.Labels = "another", nil
+		b.server.put(c)
+		time.Sleep(refreshPeriod)
+		if b.Claim(pods[0], "a").UID != "a" {
+			t.Error("the pod has another claim")
+		}
+		b.server.failing(func(string, objects.Key) error { return errAway })
+		time.Sleep(refreshPeriod)
+		b.server.failing(nil)
+		if _, err := b.Resolve(pods[0], "a"); err != nil {
+			t.Error(err)
+		}
+		for _, pod := range pods {
+			b.Drop(pod.UID)
+		}
+		b.server.took()
+		time.Sleep(2 * refreshPeriod)
+		b.expect()
 	})
 }

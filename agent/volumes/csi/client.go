@@ -65,6 +65,7 @@ func (c *client) capabilities(ctx context.Context) (capabilities, error) {
 // Short names of the capabilities that matter here.
 const (
 	tellsStats      = csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS
+	expands         = csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME
 	stages          = csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
 	mountsWithGroup = csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
 	knowsWriters    = csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER

@@ -14,9 +14,9 @@ import (
 
 // Failed is an error of an operation that the kubelet's events name.
 type Failed struct {
-	// Operation is that name, such as MapVolume.MapPodDevice.
-	Operation string
-	Err       error
+	// Operation is that name, such as MapVolume.MapPodDevice, and While what it was about then, where that is said.
+	Operation, While string
+	Err              error
 }
 
 // Error returns the cause's text.

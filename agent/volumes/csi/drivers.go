@@ -32,6 +32,8 @@ type Driver struct {
 	Topology map[string]string
 	// MaxVolumes is how many of its volumes the node can have; 0 for no bound that is known.
 	MaxVolumes int64
+	// Expands says that the driver has volumes grow on the node, or did not say whether it does.
+	Expands bool
 
 	socket string
 }
@@ -84,6 +86,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 		return fmt.Errorf("CSI driver %s does not say what it calls this node", p.Name)
 	}
 	driver.NodeID, driver.Topology, driver.MaxVolumes = info.GetNodeId(), info.GetAccessibleTopology().GetSegments(), max(info.GetMaxVolumesPerNode(), 0)
+	driver.Expands = d.expands(ctx, driver)
 	d.mu.Lock()
 	d.byName[p.Name] = driver
 	delete(d.gone, p.Name)
@@ -101,6 +104,19 @@ func (d *Drivers) info(ctx context.Context, driver Driver) (*csiapi.NodeGetInfoR
 	}
 	defer c.close()
 	return c.node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})
+}
+
+// expands says whether a driver has volumes grow on the node, or does not say.
+func (d *Drivers) expands(ctx context.Context, driver Driver) bool {
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	c, err := d.connect(driver)
+	if err != nil {
+		return true
+	}
+	defer c.close()
+	can, err := c.capabilities(ctx)
+	return err != nil || can[expands]
 }
 
 // Deregister forgets a driver, unless it has registered on another socket meanwhile.

@@ -29,8 +29,8 @@ type Volume struct {
 	Modes    []v1.PersistentVolumeAccessMode
 	// Attributes are for the driver.
 	Attributes map[string]string
-	// StageSecret and PublishSecret name what the driver logs in with; nil for nothing.
-	StageSecret, PublishSecret *v1.SecretReference
+	// StageSecret, PublishSecret and ExpandSecret name what the driver logs in with; nil for nothing.
+	StageSecret, PublishSecret, ExpandSecret *v1.SecretReference
 
 	// object is the driver's CSIDriver; nil where there is none. tokens are those that it asks for, as the driver gets them. Prepare sets both.
 	object   *storagev1.CSIDriver
@@ -62,7 +62,8 @@ func Persistent(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool, options []s
 	return &Volume{
 		Pod: pod, Name: pv.Name, Driver: source.Driver, Handle: source.VolumeHandle, ReadOnly: readOnly, FSType: source.FSType, Options: options,
 		Modes: pv.Spec.AccessModes, Attributes: source.VolumeAttributes, StageSecret: source.NodeStageSecretRef, PublishSecret: source.NodePublishSecretRef,
-		Block: pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
+		ExpandSecret: source.NodeExpandSecretRef,
+		Block:        pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
 	}
 }
 

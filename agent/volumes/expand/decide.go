@@ -1,0 +1,48 @@
+package expand
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// notRequired is the annotation of a claim whose volume only the controllers have to have grow.
+const notRequired = "volume.kubernetes.io/node-expansion-not-required"
+
+// todo is what a claim asks of this node.
+type todo struct {
+	// size is what the driver is told.
+	size resource.Quantity
+	// mark says that the claim is marked as in progress first, update that its capacity is written afterwards.
+	mark, update bool
+	// lenient says that a driver that cannot is no failure.
+	lenient bool
+}
+
+// decide says what a claim that is bound to a volume asks of this node, if anything.
+func decide(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) (do todo, asked bool) {
+	has := claim.Status.Capacity[v1.ResourceStorage]
+	state := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
+	if state == "" && claim.Status.AllocatedResources == nil { // an older resizer does not say how far it is
+		size := pv.Spec.Capacity[v1.ResourceStorage]
+		return todo{size: size, update: has.Cmp(size) < 0, lenient: true}, true
+	}
+	size := claim.Status.AllocatedResources[v1.ResourceStorage]
+	switch {
+	case state == v1.PersistentVolumeClaimNodeResizePending, state == v1.PersistentVolumeClaimNodeResizeInProgress:
+		return todo{size: size, mark: state != v1.PersistentVolumeClaimNodeResizeInProgress, update: true}, true
+	case state == "" && has.Cmp(size) >= 0 && slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany):
+		_, no := claim.Annotations[notRequired]
+		return todo{size: size, lenient: true}, !no
+	}
+	return todo{}, false
+}
+
+// sizeOf returns the size that a volume has, which may be more than its claim says.
+func sizeOf(pv *v1.PersistentVolume) resource.Quantity {
+	if pv == nil {
+		return resource.Quantity{}
+	}
+	return pv.Spec.Capacity[v1.ResourceStorage]
+}
