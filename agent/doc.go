@@ -25,6 +25,7 @@
 //	the API server's objects in use               objects/watched (what it said last; the API server owns them)
 //	tokens of service accounts                    tokens, in memory alone
 //	which volume a claim has                      volumes/claims for local ones, the API server for its own
+//	how large a claim's volume was made here      volumes/expand, in memory; the API server owns the claim
 //	what a cluster knows of the node              the API server, kept true by noderegistry
 //	which mirrors of static pods a cluster has    the API server, kept right by mirror
 //	which sandboxes and containers exist          the runtime, read by observe
