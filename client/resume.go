@@ -15,6 +15,8 @@ const (
 	// overlap is how much of a log is read again after an interruption. Lines of the two streams may be in the log in another order than that of their
 	// times, by what a runtime takes from reading a line to writing it.
 	overlap = time.Second
+	// putBack is by how much a line's time has to be before another's to say that the clock was put back: more than any runtime takes.
+	putBack = 10 * time.Second
 )
 
 // lineKey tells lines apart: by the time before a line, and a hash of what follows.
@@ -44,7 +46,7 @@ type resumer struct {
 	gone    int    // bytes of that line's content that were written
 	fresh   bool   // no line of this stream has come yet
 
-	newest time.Time       // of all lines
+	newest time.Time       // of all lines since the clock was put back last
 	recent []datedLine     // the lines of the last overlap before newest, in the order in which they came
 	again  map[lineKey]int // the lines of earlier streams that come again; nil in the first stream
 	cut    string          // the time of the line that the last stream broke off
@@ -146,12 +148,16 @@ func splitStamp(line []byte) (stamp string, content []byte) {
 // note remembers a line, and forgets those that no stream will have again.
 func (r *resumer) note(key lineKey) {
 	at, _ := time.Parse(time.RFC3339Nano, key.stamp) // splitStamp has parsed it
-	if at.After(r.newest) {
+	switch {
+	case at.Before(r.newest.Add(-putBack)):
+		// The clock was put back, and a stream that began at a time of before would leave out what follows. One that begins now may have lines of before again.
+		r.newest, r.recent = at, nil
+	case at.After(r.newest):
 		r.newest = at
 	}
 	r.recent = append(r.recent, datedLine{at, key})
 	old := 0
-	for r.recent[old].at.Before(r.newest.Add(-overlap)) {
+	for old < len(r.recent) && r.recent[old].at.Before(r.newest.Add(-overlap)) {
 		old++
 	}
 	r.recent = r.recent[old:]

@@ -118,6 +118,37 @@ func differ(a, b string) int {
 	return min(len(a), len(b))
 }
 
+// The clock was put back while the log was followed: a stream that is resumed after that begins where the last one broke off, and not at a time that is still to come.
+func TestResumeAfterTheClockWasPutBack(t *testing.T) {
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	all := []logLine{{at, "one\n"}, {at.Add(-time.Hour), "two\n"}, {at.Add(-time.Hour + time.Minute), "three\n"}, {at.Add(-time.Hour + 2*time.Minute), "four\n"}}
+	var out bytes.Buffer
+	res := newResumer(&out, false, nil)
+	broken := func(text string) time.Time {
+		if _, err := res.copy(&chunks{text: text, rand: rand.New(rand.NewPCG(1, 1)), end: unix.ECONNRESET}); !brokenOff(err) {
+			t.Fatal(err)
+		}
+		return res.since()
+	}
+	if since := broken(render(all[:3], time.Time{})); !since.Equal(all[2].at.Add(-overlap)) {
+		t.Errorf("it is resumed at %s", since)
+	}
+	if len(res.recent) != 1 {
+		t.Errorf("of three lines a minute and more apart it remembers %v", res.recent)
+	}
+	if done, err := res.copy(strings.NewReader(render(all[2:], time.Time{}))); !done || err != nil || out.String() != "one\ntwo\nthree\nfour\n" {
+		t.Errorf("%v %v %q", done, err, out.String())
+	}
+
+	// The only line that is remembered is the one that broke off, and does not come again.
+	res = newResumer(&out, false, nil)
+	broken(strings.TrimSuffix(render(all[:1], time.Time{}), "e\n"))
+	broken("12:00:00Z no time")
+	if done, err := res.copy(strings.NewReader(render(all[1:2], time.Time{}))); !done || err != nil {
+		t.Errorf("%v %v", done, err)
+	}
+}
+
 // TestResumeLeavesOut: a limit, and the rest of a line that began before the stream did.
 func TestResumeLeavesOut(t *testing.T) {
 	const one, two = "2026-01-01T00:00:01.000000000Z one\n", "2026-01-01T00:00:02.000000000Z two\n"

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +17,7 @@ import (
 )
 
 // steady is how long a watch must have lasted to be begun again at once.
-const steady = time.Second
+const steady = time.Second / 2
 
 // Source is what [Follow] reads from. P is what its watch sends, a pointer to an API type or an interface of several.
 type Source[P metav1.Object] struct {
@@ -150,12 +152,27 @@ func (f *follower[P]) read(ctx context.Context, w watch.Interface) (n int, err e
 			if !ok {
 				return n, nil
 			}
+			if reset(e) {
+				return n, nil
+			}
 			if err := f.event(e); err != nil {
 				return n, err
 			}
 			n++
 		}
 	}
+}
+
+// reset reports whether an event says that somebody between us and the API server has broken off the stream (HTTP/2's RST_STREAM, as load balancers do after a time): the client
+// library, which takes other ends of streams for ends, makes an error of that. The API server has said nothing.
+func reset(e watch.Event) bool {
+	status, ok := e.Object.(*metav1.Status)
+	if e.Type != watch.Error || !ok || status.Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == "ClientWatchDecoding" && strings.Contains(c.Message, "stream error: stream ID ")
+	})
 }
 
 // event hands on one event.

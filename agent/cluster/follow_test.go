@@ -2,10 +2,12 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +15,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/cluster/fake"
@@ -128,6 +132,47 @@ func TestFollowResumesABrokenWatchWithoutAList(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Over HTTP/2, the client library makes an error of a stream that somebody on the way resets. It is a broken stream like any other; what the API server says itself is not.
+func TestFollowResumesAStreamThatWasReset(t *testing.T) {
+	for name, tc := range map[string]struct {
+		said string
+		want string
+	}{
+		"reset":  {"unable to decode an event from the watch stream: stream error: stream ID 7; INTERNAL_ERROR; received from peer", "replace [1], set 2, set 3, set 4"},
+		"broken": {"unable to decode an event from the watch stream: invalid character '<'", "replace [1], set 2, trouble, replace [1], set 2, trouble, replace [1], set 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &notes{}
+				source := cluster.Source[*v1.Pod]{
+					Name: "pods",
+					List: func(context.Context) ([]*v1.Pod, string, error) {
+						return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "1", ResourceVersion: "1"}}}, "1", nil
+					},
+					Watch: func(_ context.Context, revision string) (watch.Interface, error) {
+						at, _ := strconv.Atoi(revision)
+						w := watch.NewFakeWithChanSize(2, false)
+						w.Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(at + 1), ResourceVersion: fmt.Sprint(at + 1)}})
+						if at < 3 {
+							w.Error(apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "ClientWatchDecoding").AsObject(errors.New(tc.said)))
+						}
+						return w, nil
+					},
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var done sync.WaitGroup
+				done.Go(func() { cluster.Follow(ctx, source, n.handler()) })
+				time.Sleep(600 * time.Millisecond)
+				if got := n.take(); !strings.HasPrefix(got, tc.want) {
+					t.Errorf("told %q, want %q", got, tc.want)
+				}
+				cancel()
+				done.Wait()
+			})
+		})
+	}
 }
 
 func TestFollowListsAnewWhereTheRevisionIsForgotten(t *testing.T) {

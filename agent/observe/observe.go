@@ -135,7 +135,7 @@ func final(c *plan.Container, now time.Time) bool {
 	case c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN:
 		return false
 	case c.Exited() && c.ExitCode == killed && c.Reason != oomKilled:
-		return now.Sub(time.Unix(0, c.FinishedAt)) > oomLate
+		return now.Sub(time.Unix(0, c.FinishedAt)).Abs() > oomLate // an end in the future is a clock that was put back
 	}
 	return true
 }
