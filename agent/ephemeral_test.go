@@ -34,14 +34,18 @@ func tools(name string) *v1.EphemeralContainer {
 	return &v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name, Image: "tools"}}
 }
 
-// holdingTo returns an agent that holds pods to a Pod Security Standard, and has no more than that needs.
-func holdingTo(t *testing.T, level configs.PodSecurityLevel) *Agent {
+// holdingTo returns an agent that holds pods to a Pod Security Standard, and has no more than that needs; these feature gates are off.
+func holdingTo(t *testing.T, level configs.PodSecurityLevel, off ...string) *Agent {
 	t.Helper()
 	cfg, _, err := configs.Load(configs.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.RootDir, cfg.Berth.PodSecurity = t.TempDir(), level
+	cfg.Kubelet.FeatureGates = map[string]bool{}
+	for _, gate := range off {
+		cfg.Kubelet.FeatureGates[gate] = false
+	}
 	n, err := node.New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

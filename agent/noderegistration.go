@@ -48,7 +48,7 @@ func (a *Agent) newRegistry() (*noderegistry.Registry, error) {
 	if away, err := a.node.Absent(); err != nil || len(away) > 0 {
 		a.log.Warn("--node-ip: no interface of this machine has the address; the Node has it all the same, and the API server may not reach the node by it", "addresses", away, "err", err)
 	}
-	facts := &nodeFacts{a: a, declared: declaredFeatures(a.cfg)}
+	facts := &nodeFacts{a: a, declared: a.node.DeclaredFeatures()}
 	return noderegistry.New(cfg, noderegistry.Deps{
 		Nodes: nodes, Leases: leases, Facts: facts.now, Known: a.knownNode, Event: a.events.Node, Logger: a.log,
 	}), nil

@@ -10,7 +10,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	apifake "github.com/berthd/berth/agent/cluster/fake"
-	"github.com/berthd/berth/configs"
 )
 
 func TestNodeImages(t *testing.T) {
@@ -77,19 +76,6 @@ func TestAgentRegistersItsNode(t *testing.T) {
 			t.Error("there is no lease")
 		}
 	})
-}
-
-// What the config takes away is not declared.
-func TestDeclaredFeatures(t *testing.T) {
-	for gate, want := range map[string]int{"": 3, "NodeDeclaredFeatures": 0, "RestartAllContainersOnContainerExits": 2, "AllBeta": 0} {
-		cfg := &configs.Config{}
-		if gate != "" {
-			cfg.Kubelet.FeatureGates = map[string]bool{gate: false}
-		}
-		if got := declaredFeatures(cfg); len(got) != want {
-			t.Errorf("without %q: %v", gate, got)
-		}
-	}
 }
 
 // Pods choose the node by the labels that it has in the API, whoever set them.

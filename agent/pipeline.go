@@ -120,6 +120,7 @@ func (a *Agent) takeNotice(p *steps.Pass, work worker.Work) {
 		p.Record.File = (*files)[work.UID]
 	}
 	beginResize(p, before)
+	a.tellMissing(p, before)
 	a.addEphemeral(p, work)
 	withAllocated(p)
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/berthd/berth/agent/admit"
 	"github.com/berthd/berth/agent/resize"
 	"github.com/berthd/berth/agent/runtimeclass"
 	"github.com/berthd/berth/agent/source"
@@ -88,6 +89,26 @@ func beginResize(p *steps.Pass, before *v1.Pod) {
 	rec := p.Record
 	if rec.Resize == nil && rec.Admitted && before != nil && before != rec.Pod && !placeholder(before) && !placeholder(p.Pod) && !resize.Same(before, rec.Pod) {
 		rec.Resize = resize.Begin(before, nil)
+	}
+}
+
+// tellMissing tells the pod where a change of its resources needs a feature that the node does not declare, as a kubelet does; the change is made all the same, as far as
+// it can be.
+func (a *Agent) tellMissing(p *steps.Pass, before *v1.Pod) {
+	rec := p.Record
+	if before == nil || before == rec.Pod || placeholder(before) || placeholder(p.Pod) || len(before.Spec.InitContainers) != len(rec.Pod.Spec.InitContainers) || resize.Same(before, rec.Pod) {
+		return
+	}
+	declared := a.node.Declared()
+	if declared == nil {
+		return
+	}
+	missing, err := declared.MissingForChange(before, rec.Pod)
+	if err != nil {
+		p.Log.Error("features that a change needs not found out", "err", err)
+	}
+	if len(missing) > 0 {
+		a.events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", admit.Unavailable(missing))
 	}
 }
 

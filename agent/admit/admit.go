@@ -39,6 +39,8 @@ type Node struct {
 	Sysctls Sysctls
 	// PodSecurity is the Pod Security Standard that pods are held to: baseline, restricted, or for any pod privileged or empty.
 	PodSecurity string
+	// Declared are the features that the node declares; nil where pods need not ask for any.
+	Declared *Declared
 }
 
 // Rejection is why a pod may not run: the pod status's reason and message.
@@ -55,7 +57,7 @@ type predicate func(Input) *Rejection
 
 // predicates returns the rules in the order in which they are asked; the reasons are upstream's (FEATURES 1.2).
 func predicates() []predicate {
-	return []predicate{podSecurity, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom, nodeMatches, portsFree, appArmorEnforced, fieldsSupported}
+	return []predicate{podSecurity, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom, nodeMatches, portsFree, appArmorEnforced, fieldsSupported, featuresDeclared}
 }
 
 // Check asks every predicate in order and returns the first rejection, nil for a pod that may run.

@@ -9,6 +9,9 @@ import (
 	"github.com/berthd/berth/agent/generate"
 )
 
+// reasonFeature is why a pod is refused that asks for something that is not there.
+const reasonFeature = "PodFeatureUnsupported"
+
 // maxListed is how many bytes of fields one rejection names.
 const maxListed = 1024
 
@@ -32,7 +35,7 @@ func appArmorEnforced(in Input) *Rejection {
 // fieldsSupported refuses a pod that uses a field which the compatibility matrix says is refused.
 func fieldsSupported(in Input) *Rejection {
 	if found := fields.Refusals(in.Pod, in.Bound); len(found) > 0 {
-		return &Rejection{Reason: "PodFeatureUnsupported", Message: fields.Join(found, maxListed)}
+		return &Rejection{Reason: reasonFeature, Message: fields.Join(found, maxListed)}
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ type Node struct {
 	features generate.Features
 	masked   []string
 	sysctls  admit.Sysctls
+	declared *admit.Declared
 	log      *slog.Logger
 
 	mu sync.Mutex
@@ -74,7 +75,11 @@ func New(cfg *configs.Config, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	n := &Node{Name: name, sysctls: sysctls, cfg: cfg, capacity: capacity, log: log, masked: masked, podSecurity: string(cfg.Berth.PodSecurity)}
+	features, err := declared(cfg)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Name: name, sysctls: sysctls, declared: features, cfg: cfg, capacity: capacity, log: log, masked: masked, podSecurity: string(cfg.Berth.PodSecurity)}
 	n.features = generate.Features{AppArmor: enabled("/sys/module/apparmor/parameters/enabled"), SELinux: exists("/sys/fs/selinux/enforce")}
 	return n, nil
 }
@@ -114,6 +119,7 @@ func (n *Node) Admission() admit.Node {
 	defer n.mu.Unlock()
 	return admit.Node{
 		Name: n.Name, Labels: n.labels(), AppArmor: n.features.AppArmor, NoStrictGroups: n.met && !n.features.SupplementalGroupsPolicy, Sysctls: n.sysctls, PodSecurity: n.podSecurity,
+		Declared: n.declared,
 	}
 }
 
