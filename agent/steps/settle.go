@@ -58,12 +58,10 @@ func Settle(ctx context.Context, p *Pass) {
 	maps.DeleteFunc(p.Record.Condemned, func(id string, _ bool) bool { return !known[id] })
 	maps.DeleteFunc(p.Record.StartFailed, func(id string, _ bool) bool { return !known[id] })
 	for _, key := range p.Tasks.Active() {
-		id, hook := strings.CutPrefix(key, preStopTask)
-		if !hook {
-			id, hook = strings.CutPrefix(key, postStartTask)
-		}
-		if hook && !running[id] {
-			p.Tasks.Cancel(ctx, key)
+		for _, prefix := range []string{preStopTask, hookTask, postStartTask} {
+			if id, hook := strings.CutPrefix(key, prefix); hook && !running[id] {
+				p.Tasks.Cancel(ctx, key)
+			}
 		}
 	}
 }

@@ -18,15 +18,22 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// stopTask and preStopTask are the keys, before the container's id, of a container being stopped by the runtime and of its preStop hook.
+// stopTask and preStopTask are the keys, before the container's id, of a container being stopped by the runtime and of its preStop hook, which is waited for as long as
+// there is grace. hookTask is the hook itself.
 const (
 	stopTask    = "stop/"
 	preStopTask = "preStop/"
+	hookTask    = "preStopHook/"
 )
 
 // ofContainer reports whether a task of that key is about a container.
 func ofContainer(key string) bool {
-	return strings.HasPrefix(key, stopTask) || strings.HasPrefix(key, preStopTask) || strings.HasPrefix(key, postStartTask)
+	for _, prefix := range []string{stopTask, preStopTask, hookTask, postStartTask} {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -38,7 +45,12 @@ const (
 	// awayRetry and stopRetry are how long to wait at most before a runtime that is away, or that failed to stop a container, is asked again.
 	awayRetry = time.Second
 	stopRetry = 10 * time.Second
+	// hookOvertime is how long a hook may outlive the grace at most: it ends with its container, minGrace later, unless the runtime fails to stop that.
+	hookOvertime = minGrace + stopRetry
 )
+
+// errGraceOver is what came of a hook that needs more than the grace.
+var errGraceOver = errors.New("the grace period is over")
 
 // Stopper stops containers. A stop, once begun, is in the pod's record until the container has ended, so that whoever goes on with it, after a failure or as
 // another run of the agent, neither runs the hook again nor begins the grace anew:
@@ -115,13 +127,29 @@ func (p *Pass) condemn(k plan.Kill) {
 	}
 }
 
-// hook runs a container's preStop hook for no longer than the grace that is left. Its end is noted by [Collect].
+// hook runs a container's preStop hook and waits for it no longer than the grace that is left. Its end, or that of the grace, is noted by [Collect]. A hook that needs more
+// is not cut off: it has until the container's SIGKILL, as a kubelet's has.
 func (s *Stopper) hook(p *Pass, spec *v1.Container, id string, left time.Duration) {
-	pod, podIP, log := p.Pod, s.podIP(p), p.Log
+	pod, podIP, log, group := p.Pod, s.podIP(p), p.Log, p.Tasks
 	p.start(preStopTask+id, func(ctx context.Context) error {
-		bounded, cancel := context.WithTimeoutCause(ctx, left, errors.New("the grace period is over"))
-		defer cancel()
-		err := s.Hooks.Run(bounded, pod, podIP, spec, id, spec.Lifecycle.PreStop)
+		ended := make(chan error, 1)
+		group.Start(hookTask+id, func(ctx context.Context) error {
+			bounded, cancel := context.WithTimeout(ctx, left+hookOvertime)
+			defer cancel()
+			err := s.Hooks.Run(bounded, pod, podIP, spec, id, spec.Lifecycle.PreStop)
+			ended <- err
+			return err
+		})
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		var err error
+		select {
+		case err = <-ended:
+		case <-timer.C:
+			err = errGraceOver
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("preStop hook failed: the container is stopped all the same", "container", spec.Name, "err", err)
 			s.Events.Pod(pod, spec.Name, v1.EventTypeWarning, hooks.ReasonFailedPreStopHook, hooks.Message(hooks.ReasonFailedPreStopHook, err))
@@ -183,7 +211,7 @@ func (s *Stopper) hasten(ctx context.Context, p *Pass, c *plan.Container, grace 
 	if !begun || stop.Left(time.Now()) < max(grace, minGrace)+time.Second {
 		return
 	}
-	for _, key := range []string{preStopTask + c.Id, stopTask + c.Id} {
+	for _, key := range []string{preStopTask + c.Id, hookTask + c.Id, stopTask + c.Id} {
 		p.Tasks.Cancel(ctx, key)
 		delete(p.busy, key)
 	}

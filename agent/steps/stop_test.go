@@ -182,6 +182,46 @@ func TestHookThatEndsDuringAPassIsNotRunAgain(t *testing.T) {
 	})
 }
 
+// A hook that needs more than the grace is not waited for, and lives until its container has ended.
+func TestHookLivesUntilItsContainerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, "a")
+		ended := time.Duration(0)
+		s.hook = func(ctx context.Context) error { <-ctx.Done(); ended = time.Since(s.begin); return ctx.Err() }
+		s.stops = sleepFor(2 * time.Second)
+		s.kill(s.pass())
+		time.Sleep(31 * time.Second)
+		s.kill(s.pass())
+		s.want("0 hook a", "31 save", "31 stop a 2s")
+		if got := strings.Join(s.events, " "); got != "Killing FailedPreStopHook" || ended != 0 {
+			t.Errorf("events %s, the hook has ended after %s", got, ended)
+		}
+		time.Sleep(3 * time.Second)
+		if again := s.pass(); again.Busy("a") != "" {
+			t.Errorf("busy: %s", again.Busy("a"))
+		}
+		Settle(t.Context(), &Pass{Record: s.record, Tasks: s.tasks})
+		if ended != 34*time.Second {
+			t.Errorf("the hook ended after %s", ended)
+		}
+		s.tasks.Wait()
+	})
+}
+
+// A hook does not outlive a container that the runtime fails to stop for more than some seconds.
+func TestHookEndsWhereTheRuntimeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, "a")
+		s.hook = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		s.kill(s.pass())
+		time.Sleep(30*time.Second + hookOvertime + time.Second)
+		if s.tasks.Has(hookTask + "a") {
+			t.Error("the hook goes on")
+		}
+		s.tasks.Wait()
+	})
+}
+
 func TestHeldUntilItsTurnOrTheGraceIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, "a", "side")
