@@ -79,6 +79,7 @@ func (a *Agent) derive(p *steps.Pass, work worker.Work, res worker.Result) error
 		derived.Reason, derived.Message = work.Stop.Reason, work.Stop.Message
 	}
 	p.Record.Status = &derived
+	a.metrics.ContainersEnded(before, &derived)
 	a.trackLogs(p.Pod, &p.Observed)
 	p.Record.Probes = a.probes.Snapshot(p.Pod.UID)
 	err := p.Save()

@@ -38,6 +38,7 @@ type podMetrics struct {
 	rejections  *prometheus.CounterVec
 	start       prometheus.Histogram
 	started     *prometheus.CounterVec
+	ended       *prometheus.CounterVec
 	startErrors *prometheus.CounterVec
 	exitSeen    prometheus.Histogram
 	manifests   prometheus.Gauge
@@ -75,6 +76,7 @@ func New(node, version string) *Set {
 		rejections:  s.counters("kubelet_admission_rejections_total", "Pods refused by admission, by reason.", "reason"),
 		start:       s.histogram("kubelet_pod_start_duration_seconds", "Duration in seconds from seeing a pod to its containers running."),
 		started:     s.counters("kubelet_started_containers_total", "Containers of which a start was tried, by type.", "container_type"),
+		ended:       s.counters("kubelet_terminated_containers_total", "Containers that have ended, by type, exit code and reason.", "container_type", "exit_code", "reason"),
 		startErrors: s.counters("kubelet_started_containers_errors_total", "Containers that could not be started, by type and class of error.", "container_type", "code"),
 		exitSeen:    s.histogram("berth_container_exit_seen_seconds", "Duration in seconds from a container's end to the agent seeing it."),
 		manifests:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_manifests_rejected", Help: "Manifest documents that are refused now."}),
