@@ -127,7 +127,7 @@ func (a *Agent) takeNotice(p *steps.Pass, work worker.Work) {
 
 func (a *Agent) newPass(work worker.Work, st *podState) *steps.Pass {
 	p := &steps.Pass{
-		Pod: a.ephemerals.with(work.Pod), Record: st.record, Tasks: st.tasks, Stop: work.Stop,
+		Pod: a.ephemerals.with(work.Pod), Record: st.record, Unmounted: &st.unmounted, Tasks: st.tasks, Stop: work.Stop,
 		Log:     a.log.With("pod", work.Pod.Namespace+"/"+work.Pod.Name, "uid", work.UID),
 		Waiting: map[string]status.Reason{}, Started: map[string]string{},
 	}

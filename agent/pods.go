@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,8 @@ type podState struct {
 	inherited bool
 	// active is since when the pod has been active.
 	active plan.Active
+	// unmounted is since when the pod has waited for volumes, as the step says.
+	unmounted time.Time
 	// trouble is what the pod's passes fail with.
 	trouble trouble
 }

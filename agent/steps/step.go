@@ -91,6 +91,8 @@ type Pass struct {
 	// CgroupParent is what the runtime is given as the pod's cgroup.
 	CgroupParent string
 	Volumes      volumes.Mounts
+	// Unmounted is since when the pod has waited for volumes, or when that was told of last; zero where none is missing. It outlives the pass.
+	Unmounted *time.Time
 	// VolumeGroups are the groups that the pod's processes get for its volumes' sake.
 	VolumeGroups []int64
 	// Sandbox and SandboxConfig are the sandbox in use and the config it has or had.

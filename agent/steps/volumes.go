@@ -28,6 +28,9 @@ type Volumes struct {
 	HostIPs func() []string
 }
 
+// mountPatience is how long a pod waits for its volumes before an event tells of all that are missing: the kubelet's podAttachAndMountTimeout.
+const mountPatience = 2*time.Minute + 3*time.Second
+
 // EventSink takes a pod's events; container may be empty.
 type EventSink interface {
 	Pod(pod *v1.Pod, container, kind, reason, message string)
@@ -43,8 +46,12 @@ func (v Volumes) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 	p.Volumes = mounts
 	p.VolumeGroups = groupsOf(p.Pod, mounts)
 	again := againOf(mounts)
-	if err == nil || errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) {
 		return Outcome{RetryAt: again}, err
+	}
+	if err == nil {
+		*p.Unmounted = time.Time{}
+		return Outcome{RetryAt: again}, nil
 	}
 	var missing []*volumes.VolumeError
 	for _, f := range volumes.Failures(err) {
@@ -55,6 +62,7 @@ func (v Volumes) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 			missing = append(missing, f)
 		}
 	}
+	again = Earlier(again, v.tellMissing(p, missing))
 	if len(missing) == 0 {
 		return Outcome{Waiting: err.Error(), RetryAt: again}, nil
 	}
@@ -63,7 +71,25 @@ func (v Volumes) Ensure(ctx context.Context, p *Pass) (Outcome, error) {
 	}
 	// Another try alone changes nothing: the end of the task wakes the worker, or another manifest.
 	p.Problem = status.Reason{Reason: v.Name(), Message: err.Error()}
-	return Outcome{Waiting: err.Error(), Halt: true}, nil
+	return Outcome{Waiting: err.Error(), RetryAt: again, Halt: true}, nil
+}
+
+// tellMissing tells of the volumes that are missing once they have been for too long, and returns when that is, or is again; zero for never.
+func (v Volumes) tellMissing(p *Pass, missing []*volumes.VolumeError) time.Time {
+	text := volumes.Unmounted(missing)
+	if text == "" {
+		*p.Unmounted = time.Time{}
+		return time.Time{}
+	}
+	now := time.Now()
+	if p.Unmounted.IsZero() {
+		*p.Unmounted = now
+	}
+	if now.Sub(*p.Unmounted) >= mountPatience {
+		v.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedMount", text)
+		*p.Unmounted = now
+	}
+	return p.Unmounted.Add(mountPatience)
 }
 
 // mayHeal says whether bringing the volume up should be tried again.

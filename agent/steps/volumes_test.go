@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/berthd/berth/agent/plan"
 	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/agent/volumes/csi"
 	"github.com/berthd/berth/status"
 )
 
@@ -50,7 +54,7 @@ func passOver(t *testing.T, list ...v1.Volume) *Pass {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"},
 			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main"}}, Volumes: list},
 		},
-		Tasks: group, Waiting: map[string]status.Reason{},
+		Tasks: group, Waiting: map[string]status.Reason{}, Unmounted: new(time.Time),
 	}
 }
 
@@ -96,6 +100,88 @@ func TestVolumesEnsure(t *testing.T) {
 			if len(events) != test.events || slices.ContainsFunc(events, func(e string) bool { return !strings.HasPrefix(e, "Warning FailedMount ") }) {
 				t.Errorf("events %q", events)
 			}
+		})
+	}
+}
+
+// attaching is a node whose claim "attached" has a volume that is not attached to it, and that has no other claim.
+type attaching struct{ noObjects }
+
+func (attaching) Resolve(pod *v1.Pod, claim string) (*v1.PersistentVolume, error) {
+	if claim != "attached" {
+		return noObjects{}.Resolve(pod, claim)
+	}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+	return pv, nil
+}
+
+// Volumes that stay away are told of together every two minutes and three seconds, which asks for a pass; but not those that an event tells of whenever they are tried.
+func TestVolumesMissingForLong(t *testing.T) {
+	volume := func(claim string) v1.Volume {
+		return v1.Volume{Name: claim + "-v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+	}
+	nfs := v1.Volume{Name: "nfs", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}
+	git := v1.Volume{Name: "git", VolumeSource: v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{}}}
+	for _, test := range []struct {
+		name    string
+		volumes []v1.Volume
+		want    string
+	}{
+		{"waits", []v1.Volume{nfs, volume("attached")}, "unmounted volumes=[attached-v nfs], unattached volumes=[attached-v], failed to process volumes=[]"},
+		{"waits, and fails", []v1.Volume{volume("unbound"), nfs, git}, "unmounted volumes=[git nfs unbound-v], unattached volumes=[], failed to process volumes=[unbound-v]"},
+		{"only fails", []v1.Volume{volume("unbound"), git}, ""},
+		{"up", []v1.Volume{hostPath("up", v1.HostPathUnset, "/")}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("PATH", t.TempDir())
+			root := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				var events told
+				m := volumes.New(volumes.Config{RootDir: root}, volumes.Deps{Objects: noObjects{}, Claims: attaching{}, CSI: csi.Deps{
+					Object:   func(*v1.Pod, string) (*storagev1.CSIDriver, error) { return nil, nil },
+					Attached: func(*v1.Pod, v1.UniqueVolumeName) error { return fmt.Errorf("%w: not attached", volumes.ErrUnderWay) },
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				group := tasks.New(ctx, func() {})
+				defer func() { cancel(); group.Wait() }()
+				p := passOver(t, test.volumes...)
+				p.Tasks = group
+				if err := m.EnsureDirs(t.Context(), p.Pod); err != nil {
+					t.Fatal(err)
+				}
+				step := Volumes{Manager: m, Events: &events, HostIPs: func() []string { return nil }}
+				look := func() (summaries int) {
+					out, _ := step.Ensure(ctx, p)
+					if due := time.Until(out.RetryAt); (test.want == "") != out.RetryAt.IsZero() || test.want != "" && (due <= 0 || due > mountPatience) {
+						t.Errorf("the next pass is at %s", out.RetryAt)
+					}
+					for _, e := range events {
+						if strings.Contains(e, ": context deadline exceeded") {
+							summaries++
+							if want := "Warning FailedMount Unable to attach or mount volumes: " + test.want + ": context deadline exceeded"; e != want {
+								t.Errorf("told %s, want %s", e, want)
+							}
+						}
+					}
+					return summaries
+				}
+				told := 0
+				for range 3 {
+					time.Sleep(mountPatience - time.Second)
+					if n := look(); n != told {
+						t.Errorf("told of %d times, too early", n)
+					}
+					time.Sleep(time.Second)
+					if test.want != "" {
+						time.Sleep(mountPatience)
+						told++
+					}
+					if n := look(); n != told {
+						t.Errorf("told of %d times, want %d", n, told)
+					}
+				}
+			})
 		})
 	}
 }

@@ -1,8 +1,10 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -76,6 +78,34 @@ func (e *VolumeError) Reason() string {
 
 // Unwrap returns the cause.
 func (e *VolumeError) Unwrap() error { return e.Err }
+
+// Unmounted is the text of the event that tells of all volumes that a pod misses when it has waited for them in vain; empty where others tell of that: of a claim that
+// cannot be processed, and of what will never be, whenever it is tried. The kubelet logs the same words.
+func Unmounted(missing []*VolumeError) string {
+	var unmounted, unattached, unprocessed []string
+	silent := false
+	for _, f := range missing {
+		unmounted = append(unmounted, f.Volume)
+		_, waits := errors.AsType[*csi.NotAttached](f.Err)
+		switch {
+		case waits:
+			unattached = append(unattached, f.Volume)
+			silent = true
+		case errors.Is(f, ErrUnprocessed):
+			unprocessed = append(unprocessed, f.Volume)
+		case !errors.Is(f, ErrUnsupported):
+			silent = true
+		}
+	}
+	if !silent {
+		return ""
+	}
+	for _, names := range [][]string{unmounted, unattached, unprocessed} {
+		slices.Sort(names)
+	}
+	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=%v, failed to process volumes=%v: %v",
+		unmounted, unattached, unprocessed, context.DeadlineExceeded)
+}
 
 // Failures returns the volume errors in an error of [Manager.Ensure], one for each volume that failed, in the order of the pod's spec.
 func Failures(err error) []*VolumeError {

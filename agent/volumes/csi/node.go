@@ -51,6 +51,15 @@ type Deps struct {
 	Logger  *slog.Logger
 }
 
+// NotAttached is the error that a volume is not attached to this node, or that it is not known whether it is.
+type NotAttached struct{ Err error }
+
+// Error returns the cause's text.
+func (e *NotAttached) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *NotAttached) Unwrap() error { return e.Err }
+
 // Unknown returns the CSIDriver of a driver that nobody has told of: it has both kinds of volumes, and nothing is attached for it.
 func Unknown(driver string) *storagev1.CSIDriver {
 	no := false
@@ -165,7 +174,7 @@ func (n *Node) Prepare(v *Volume) error {
 	if v.needsAttaching() {
 		n.use(v.Pod.UID, v.UniqueName())
 		if err := n.deps.Attached(v.Pod, v.UniqueName()); err != nil {
-			return err
+			return &NotAttached{Err: err}
 		}
 		v.attached = true
 	}
