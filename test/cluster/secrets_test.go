@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/test/csidriver"
 	"github.com/berthd/berth/test/env"
 )
 
@@ -32,7 +33,92 @@ const (
 	secretBinary  = "hunter2-binary"
 	secretCaller  = "hunter2-callers-bearer"
 	secretHeader  = "hunter2-manifest-url-header"
+	secretStage   = "hunter2-csi-stage"
+	secretPublish = "hunter2-csi-publish"
+	secretExpand  = "hunter2-csi-expand"
+	secretInline  = "hunter2-csi-inline"
 )
+
+// drivenSecrets are a storage driver that asks for tokens, one that gets them among the secrets, and pods with volumes of them that log in whenever a driver is
+// called: a claim that grows, and the pod's own. The second driver does not publish.
+const drivenSecrets = `apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: tokens.berth.dev}
+spec: {attachRequired: false, volumeLifecycleModes: [Persistent, Ephemeral], podInfoOnMount: true, requiresRepublish: true, tokenRequests: [{audience: csi-vault}]}
+---
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: fails.berth.dev}
+spec: {attachRequired: false, volumeLifecycleModes: [Ephemeral], serviceAccountTokenInSecrets: true, tokenRequests: [{audience: csi-fails}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: stage, namespace: kube-system}
+stringData: {pass: ` + secretStage + `}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: publish, namespace: kube-system}
+stringData: {pass: ` + secretPublish + `}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: expand, namespace: kube-system}
+stringData: {pass: ` + secretExpand + `}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: inline}
+stringData: {pass: ` + secretInline + `}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: grows-0}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: grows
+  csi:
+    driver: tokens.berth.dev
+    volumeHandle: disk-0
+    nodeStageSecretRef: {name: stage, namespace: kube-system}
+    nodePublishSecretRef: {name: publish, namespace: kube-system}
+    nodeExpandSecretRef: {name: expand, namespace: kube-system}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: grows}
+provisioner: tokens.berth.dev
+allowVolumeExpansion: true
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], storageClassName: grows, resources: {requests: {storage: 1Gi}}}
+`
+
+// drivenPods have those volumes.
+const drivenPods = `apiVersion: v1
+kind: Pod
+metadata: {name: driven}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: berth.local/busybox:v1
+      command: [sleep, "3600"]
+      volumeMounts: [{name: v, mountPath: /v}, {name: own, mountPath: /own}]
+  volumes:
+    - {name: v, persistentVolumeClaim: {claimName: data}}
+    - {name: own, csi: {driver: tokens.berth.dev, nodePublishSecretRef: {name: inline}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: unpublished}
+spec:
+  containers: [{name: main, image: berth.local/busybox:v1, volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes: [{name: v, csi: {driver: fails.berth.dev, nodePublishSecretRef: {name: inline}}}]
+`
 
 // confidants are pods that use Secrets in every way, some of them wrongly, and the Secrets.
 const confidants = `apiVersion: v1
@@ -158,9 +244,11 @@ func TestSecretsStayIn(t *testing.T) {
 	node.WriteManifest(t, "wrong.yaml", localWrong)
 	binary := base64.StdEncoding.EncodeToString([]byte(secretBinary + "\x00\xff" + secretBinary))
 	c.Apply(t, fmt.Sprintf(confidants, binary))
+	tokens := driven(t, c, node)
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/good", "--timeout=180s")
 	node.WaitReady(t, "static-"+env.NodeName)
-	secrets := []string{secretEnv, secretFile, secretPath, secretPull, secretBroken, secretLocal, secretBadYAML, secretBinary, secretCaller, secretHeader}
+	secrets := []string{secretEnv, secretFile, secretPath, secretPull, secretBroken, secretLocal, secretBadYAML, secretBinary, secretCaller, secretHeader, secretStage, secretPublish, secretExpand, secretInline}
+	secrets = append(secrets, tokens...)
 	for _, path := range []string{"/tokens/vault", "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
 		secrets = append(secrets, c.Kubectl(t, "exec", "good", "--", "cat", path))
 	}
@@ -173,6 +261,7 @@ func TestSecretsStayIn(t *testing.T) {
 
 	faults := map[string]string{
 		"no-key": "couldn't find key nope", "no-file": "references non-existent secret key: nope", "bad-path": "Failed", "puller": "403 Forbidden", "binary": "Error",
+		"unpublished": "told to fail",
 	}
 	for pod, text := range faults {
 		c.Eventually(t, Contains(text), "get", "events", "--field-selector", "involvedObject.name="+pod)
@@ -187,7 +276,7 @@ func TestSecretsStayIn(t *testing.T) {
 	if err := node.Start(); err != nil {
 		t.Fatal(err)
 	}
-	node.WaitReady(t, "good", "static-"+env.NodeName)
+	node.WaitReady(t, "good", "driven", "static-"+env.NodeName)
 	c.WaitNodeReady(t)
 	c.Eventually(t, Contains("CreateContainerConfigError"), "get", "pods", "-o", "yaml")
 
@@ -212,6 +301,54 @@ func TestSecretsStayIn(t *testing.T) {
 	}
 }
 
+// driven starts storage drivers and pods with volumes of theirs, sees to it that each driver got what it logs in with, and returns the tokens that they got.
+func driven(t *testing.T, c *Cluster, node *env.Agent) []string {
+	t.Helper()
+	works, _ := startCSIDriver(t, c, node, "tokens.berth.dev", "-can", "STAGE_UNSTAGE_VOLUME,EXPAND_VOLUME")
+	fails, _ := startCSIDriver(t, c, node, "fails.berth.dev")
+	if err := csidriver.Set(fails, "NodePublishVolume", csidriver.Fail); err != nil {
+		t.Fatal(err)
+	}
+	c.Apply(t, drivenSecrets)
+	c.Eventually(t, Contains("Bound"), "get", "pvc", "data", "-o", "jsonpath={.status.phase}")
+	grow(t, c, "2Gi")
+	c.Apply(t, drivenPods)
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/driven", "--timeout=180s")
+	c.Eventually(t, Contains("told to fail"), "get", "events", "--field-selector", "involvedObject.name=unpublished")
+	told(t, works, secretStage, secretPublish, secretExpand, secretInline)
+	told(t, fails, secretInline)
+	var tokens []string
+	for _, dir := range []string{works, fails} {
+		calls, err := csidriver.Calls(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range calls {
+			var r struct{ VolumeContext, Secrets map[string]string }
+			if err := json.Unmarshal(call.Request, &r); err != nil {
+				t.Fatal(err)
+			}
+			text := r.VolumeContext["csi.storage.k8s.io/serviceAccount.tokens"]
+			if secret, err := base64.StdEncoding.DecodeString(r.Secrets["csi.storage.k8s.io/serviceAccount.tokens"]); err == nil && len(secret) > 0 {
+				text = string(secret)
+			} else if text == "" {
+				text = r.Secrets["csi.storage.k8s.io/serviceAccount.tokens"]
+			}
+			var list map[string]struct{ Token string }
+			if text != "" && json.Unmarshal([]byte(text), &list) != nil {
+				t.Errorf("%s got tokens that are none", call.Method)
+			}
+			for _, one := range list {
+				tokens = append(tokens, one.Token)
+			}
+		}
+	}
+	if len(tokens) < 3 {
+		t.Errorf("the drivers got %d tokens", len(tokens))
+	}
+	return tokens
+}
+
 // saidBy gathers everything that an agent says and keeps, but the volumes of its pods.
 func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
 	t.Helper()
@@ -221,7 +358,7 @@ func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
 		t.Fatal(err)
 	}
 	said["the log"] = string(log)
-	pods := []string{"good", "no-key", "no-file", "bad-path", "binary", "puller", "static-" + env.NodeName}
+	pods := []string{"good", "no-key", "no-file", "bad-path", "binary", "puller", "driven", "unpublished", "static-" + env.NodeName}
 	for _, args := range [][]string{{"events", "-o", "yaml"}, {"manifests", "-o", "yaml"}, {"ps", "-o", "yaml"}, {"images", "-o", "yaml"}} {
 		out, errOut, _ := node.CLI(args...)
 		said[strings.Join(args, " ")] = out + errOut
@@ -249,6 +386,7 @@ func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
 	}
 	said["events of the API"] = c.Kubectl(t, "get", "events", "-A", "-o", "yaml")
 	said["pods of the API"] = c.Kubectl(t, "get", "pods", "-o", "yaml")
+	said["claims of the API"] = c.Kubectl(t, "get", "pvc", "-o", "yaml")
 	said["the Node of the API"] = c.Kubectl(t, "get", "nodes", "-o", "yaml")
 	said["files"] = filesOf(t, node.RootDir)
 	return said
