@@ -53,7 +53,8 @@ func TestFaultyAPIServer(t *testing.T) {
 		f.during(t, func(*http.Request) Fault { return Fault{Code: http.StatusInternalServerError} }, 20)
 	})
 	t.Run("too many requests", func(t *testing.T) {
-		f.during(t, func(*http.Request) Fault { return Fault{Code: http.StatusTooManyRequests, RetryAfter: 2} }, 5)
+		// Ten who ask, seven of them for watches, each after two seconds: eight times at most in fifteen.
+		f.during(t, func(*http.Request) Fault { return Fault{Code: http.StatusTooManyRequests, RetryAfter: 2} }, 6)
 	})
 	t.Run("every other request is one too many", func(t *testing.T) {
 		var n atomic.Int64
@@ -74,7 +75,15 @@ func TestFaultyAPIServer(t *testing.T) {
 			return Fault{}
 		})
 		f.comesAndGoes(t)
-		f.rate(t, 12)
+		lists := 0
+		for _, r := range f.rate(t, 12) {
+			if strings.HasPrefix(r, http.MethodGet+" ") {
+				lists++
+			}
+		}
+		if lists > 5 {
+			t.Errorf("%d reads of what the watches that broke had told: they go on where they were", lists)
+		}
 		f.undisturbed(t)
 	})
 	t.Run("answers are 30 s late", func(t *testing.T) {
@@ -98,6 +107,7 @@ func (f *troubled) during(t *testing.T, fault func(*http.Request) Fault, n int) 
 	f.a.WaitReady(t, mirrorOf(name))
 	f.rate(t, n)
 	f.p.Set(nil)
+	defer f.noStampede(t)
 	took := f.w.shows(t, "afterwards", func(pods map[string]*v1.Pod) error {
 		if m := pods[mirrorOf(name)]; m == nil || !env.Ready(m) {
 			return errors.New("the mirror is not ready")
@@ -134,8 +144,8 @@ func (f *troubled) comesAndGoes(t *testing.T) {
 	t.Logf("a pod came in %s and went in %s", up.Round(10*time.Millisecond), down.Round(10*time.Millisecond))
 }
 
-// rate lets a fault last, and checks how many requests a second are sent meanwhile.
-func (f *troubled) rate(t *testing.T, most int) {
+// rate lets a fault last, and checks how many requests a second are sent meanwhile. It returns them.
+func (f *troubled) rate(t *testing.T, most int) []string {
 	t.Helper()
 	f.p.Asked()
 	began := time.Now()
@@ -150,6 +160,21 @@ func (f *troubled) rate(t *testing.T, most int) {
 	t.Logf("%.1f requests a second: %v", perSecond, counts)
 	if perSecond > float64(most) {
 		t.Errorf("%.1f requests a second, of which most are %v", perSecond, slices.Sorted(maps.Keys(counts)))
+	}
+	return asked
+}
+
+// noStampede checks how much was asked since the end of a fault, by a node of ten pods at most: reading once what is watched, what there is to tell, and the end of two pods.
+func (f *troubled) noStampede(t *testing.T) {
+	t.Helper()
+	counts := map[string]int{}
+	asked := f.p.Asked()
+	for _, r := range asked {
+		counts[r]++
+	}
+	t.Logf("%d requests since then", len(asked))
+	if len(asked) > 150 {
+		t.Errorf("%d requests since the API server answers again: %v", len(asked), counts)
 	}
 }
 

@@ -95,13 +95,14 @@ func TestOutage(t *testing.T) {
 		name := fmt.Sprintf("s-%d", i)
 		a.WriteManifest(t, name+".yaml", staticSleeper(name))
 	}
-	c.Apply(t, all)
-	w.shows(t, "all pods", func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound) })
+	c.Apply(t, all+watched)
+	w.shows(t, "all pods", func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound+1) })
 	before := identities(t, w)
 
 	if err := c.APIServer.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	asked := requests(t, c)
 	ends := time.Now().Add(length)
 	a.WriteManifest(t, "s-new.yaml", staticSleeper("s-new"))
 	a.WriteManifest(t, "s-0.yaml", strings.Replace(staticSleeper("s-0"), "3600", "3601", 1))
@@ -110,6 +111,14 @@ func TestOutage(t *testing.T) {
 		changed := env.Find(pods, "s-0")
 		return env.Find(pods, "s-1") == nil && env.Find(pods, "s-new") != nil && env.Ready(env.Find(pods, "s-new")) &&
 			changed != nil && changed.Spec.Containers[0].Command[1] == "3601" && env.Ready(changed)
+	})
+	// A probe fails meanwhile: the agent does what follows from that by itself.
+	if _, errOut, code := a.CLI("exec", "watched", "--", "rm", "/ok"); code != 0 {
+		t.Fatalf("end a pod's health: %d %s", code, errOut)
+	}
+	a.WaitPods(t, "the pod whose probe fails to be restarted", func(pods []v1.Pod) bool {
+		p := env.Find(pods, "watched")
+		return p != nil && env.Ready(p) && restartsOf(p) == 1
 	})
 	time.Sleep(time.Until(ends))
 	pods, err := a.Pods(t.Context())
@@ -130,17 +139,49 @@ func TestOutage(t *testing.T) {
 		if m := pods[mirrorOf("s-0")]; m == nil || m.Spec.Containers[0].Command[1] != "3601" {
 			return errors.New("the mirror of the changed pod is still that of before")
 		}
-		return allReady(pods, static+bound)
+		if p := pods["watched"]; p == nil || restartsOf(p) != 1 {
+			return errors.New("the pod that was restarted meanwhile is that of before")
+		}
+		return allReady(pods, static+bound+1)
 	})
 	t.Logf("after %s the API server had heard everything %s after its return", length, took.Round(10*time.Millisecond))
 	c.WaitNodeReady(t)
 	time.Sleep(calm) // and nothing follows
-	w.shows(t, "and later", func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound) })
+	w.shows(t, "and later", func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound+1) })
+	// What is watched is read once more, and what has changed is told: not all that there is of every pod.
+	now := requests(t, c)
+	n, what := since(asked, now)
+	t.Logf("%d requests after its return: %s", n, what)
+	if told := now["patch pods/status"] - asked["patch pods/status"]; told > 3*4 || n > 5*(static+bound) {
+		t.Errorf("%d requests after its return, %d of which told statuses of pods, of which four had changed: %s", n, told, what)
+	}
 	for name, now := range identities(t, w) {
-		if old := before[name]; old != now && name != mirrorOf("s-0") && name != mirrorOf("s-new") {
+		if old := before[name]; old != now && name != mirrorOf("s-0") && name != mirrorOf("s-new") && name != "watched" {
 			t.Errorf("%s was %s and is %s", name, old, now)
 		}
 	}
+}
+
+// watched is a pod that is restarted where its file is gone; it begins with another.
+const watched = `
+apiVersion: v1
+kind: Pod
+metadata: {name: watched}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: berth.local/busybox:v1
+      command: [sh, -c, "touch /ok; exec sleep 3600"]
+      livenessProbe: {exec: {command: [cat, /ok]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1, initialDelaySeconds: 1}
+`
+
+// restartsOf is how often a pod's first container has restarted.
+func restartsOf(p *v1.Pod) int32 {
+	if len(p.Status.ContainerStatuses) == 0 {
+		return -1
+	}
+	return p.Status.ContainerStatuses[0].RestartCount
 }
 
 // identities reads what must stay of each pod.

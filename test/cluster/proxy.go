@@ -40,7 +40,7 @@ type FaultProxy struct {
 
 	mu      sync.Mutex
 	fault   func(*http.Request) Fault
-	asked   []string        // method and path of the requests since Asked was called last
+	asked   []string        // of the requests since Asked was called last
 	streams context.Context //nolint:containedctx // of the watches that have begun since Set was called last
 	cut     context.CancelFunc
 }
@@ -113,7 +113,11 @@ type faultKey struct{}
 func (p *FaultProxy) handler(forward http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
-		p.asked = append(p.asked, r.Method+" "+r.URL.Path)
+		verb := r.Method
+		if watches(r) {
+			verb = watchVerb
+		}
+		p.asked = append(p.asked, verb+" "+r.URL.Path)
 		var f Fault
 		if p.fault != nil {
 			f = p.fault(r)
@@ -150,7 +154,7 @@ func (p *FaultProxy) Set(fault func(*http.Request) Fault) {
 	p.streams, p.cut = context.WithCancel(context.Background())
 }
 
-// Asked returns method and path of the requests since it was called last.
+// Asked returns method, or [watchVerb], and path of the requests since it was called last.
 func (p *FaultProxy) Asked() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,6 +162,9 @@ func (p *FaultProxy) Asked() []string {
 	p.asked = nil
 	return out
 }
+
+// watchVerb stands in a watch's place of a method.
+const watchVerb = "WATCH"
 
 // watches tells whether a request is a watch.
 func watches(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }

@@ -37,6 +37,13 @@ func (c *Cluster) startAPI(t *testing.T) {
 	}
 }
 
+// ending is a pod that ends when it is told to.
+const ending = `
+{apiVersion: v1, kind: Pod, metadata: {name: ends}, spec: {restartPolicy: Never, terminationGracePeriodSeconds: 1, containers: [
+  {name: main, image: "berth.local/busybox:v1", command: [sh, -c, "until [ -e /end ]; do sleep 0.2; done"]}]}}
+---
+`
+
 // etcd is restored to an older revision: the node does what that says. Pods that it knows run on or come back, those that it does not know end, and what happens from then on
 // is heard, though its revisions are those of other changes before.
 func TestEtcdRestored(t *testing.T) {
@@ -45,9 +52,9 @@ func TestEtcdRestored(t *testing.T) {
 	c.WaitNodeReady(t)
 	account(t, c)
 	w := c.Witness(t)
-	c.Apply(t, sleeper("stays")+sleeper("changed")+sleeper("deleted"))
+	c.Apply(t, sleeper("stays")+sleeper("changed")+sleeper("deleted")+ending)
 	a.WriteManifest(t, "static.yaml", staticSleeper("static"))
-	w.shows(t, "pods", func(pods map[string]*v1.Pod) error { return allReady(pods, 4) })
+	w.shows(t, "pods", func(pods map[string]*v1.Pod) error { return allReady(pods, 5) })
 	before := identities(t, w)
 	backup := filepath.Join(c.Folder, "backup")
 	c.stopAPI(t)
@@ -58,14 +65,17 @@ func TestEtcdRestored(t *testing.T) {
 
 	c.Kubectl(t, "delete", "pod", "deleted", "--timeout=180s")
 	c.Kubectl(t, "annotate", "pod", "changed", "since=later")
+	c.Kubectl(t, "exec", "ends", "--", "touch", "/end")
+	c.Eventually(t, Contains("Succeeded"), "get", "pod", "ends", "-o", "jsonpath={.status.phase}")
 	c.Apply(t, sleeper("later"))
 	a.WriteManifest(t, "static.yaml", strings.Replace(staticSleeper("static"), "3600", "3601", 1))
 	w.shows(t, "later changes", func(pods map[string]*v1.Pod) error {
 		if m := pods[mirrorOf("static")]; m == nil || m.Spec.Containers[0].Command[1] != "3601" {
 			return errors.New("the static pod is the old one")
 		}
-		return allReady(pods, 4)
+		return allReady(pods, 5)
 	})
+	ended := c.Kubectl(t, "get", "pod", "ends", "-o", "jsonpath={.status.containerStatuses}")
 	c.stopAPI(t)
 	if err := os.RemoveAll(c.EtcdData()); err != nil {
 		t.Fatal(err)
@@ -82,8 +92,14 @@ func TestEtcdRestored(t *testing.T) {
 		if d := pods["deleted"]; d == nil || Identity(d) == before["deleted"] {
 			return errors.New("the pod that was deleted runs no new container")
 		}
-		return allReady(pods, 4)
+		if p := pods["ends"]; p == nil || p.Status.Phase != v1.PodSucceeded { // the API server has read in its backup that it runs
+			return errors.New("the pod that has ended has not")
+		}
+		return allReady(pods, 5)
 	})
+	if now := c.Kubectl(t, "get", "pod", "ends", "-o", "jsonpath={.status.containerStatuses}"); now != ended {
+		t.Errorf("what has ended was %s and is %s", ended, now)
+	}
 	a.WaitGone(t, "later")
 	now := identities(t, w)
 	for _, name := range []string{"stays", "changed"} {
@@ -93,7 +109,7 @@ func TestEtcdRestored(t *testing.T) {
 	}
 	c.WaitNodeReady(t)
 	c.Apply(t, sleeper("newest"))
-	w.shows(t, "a new pod", func(pods map[string]*v1.Pod) error { return allReady(pods, 5) })
+	w.shows(t, "a new pod", func(pods map[string]*v1.Pod) error { return allReady(pods, 6) })
 	c.Kubectl(t, "delete", "pod", "changed", "newest", "--timeout=180s")
 }
 
