@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,5 +65,22 @@ func TestChangeOfAMissingFeature(t *testing.T) {
 		case want == "" && len(got) != 0, want != "" && (len(got) != 1 || got[0].Reason != "FailedNodeDeclaredFeaturesCheck" || got[0].Message != want || got[0].Count != 1 || got[0].Type != v1.EventTypeWarning):
 			t.Errorf("without %s: %+v", gate, got)
 		}
+	}
+}
+
+// What every pod meets is told of the node once.
+func TestNodeIsToldOnce(t *testing.T) {
+	o := &nodeOnce{Recorder: events.New("n")}
+	for range 3 {
+		o.Node(v1.EventTypeWarning, "MissingClusterDNS", "m")
+		o.Pod(&v1.Pod{}, "", v1.EventTypeWarning, "MissingClusterDNS", "m")
+	}
+	o.Node(v1.EventTypeWarning, "Other", "m")
+	var got []string
+	for _, e := range o.List() {
+		got = append(got, fmt.Sprintf("%s %s %d", e.InvolvedObject.Kind, e.Reason, e.Count))
+	}
+	if want := []string{"Node MissingClusterDNS 1", "Node Other 1", "Pod MissingClusterDNS 3"}; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

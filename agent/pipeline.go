@@ -28,7 +28,7 @@ func (a *Agent) ladder() []steps.Step {
 		steps.Dirs{Volumes: a.volumes, PodLogsDir: a.cfg.Kubelet.PodLogsDir, LinksDir: a.cfg.Berth.ContainerLogsDir},
 		steps.Cgroup{Cgroups: a.deps.Cgroups},
 		steps.Volumes{Manager: a.volumes, Events: a.events, HostIPs: a.node.HostIPs},
-		steps.Sandbox{Runtime: a.deps.Runtime, Node: a.generate, Resources: a.deps.Cgroups.SandboxResources, Handler: a.handler, Events: a.events, RootDir: a.cfg.RootDir, Stopper: a.stopper, UserNamespaces: a.userNamespaces()},
+		steps.Sandbox{Runtime: a.deps.Runtime, Node: a.generate, Resources: a.deps.Cgroups.SandboxResources, Handler: a.handler, Events: &nodeOnce{Recorder: a.events}, RootDir: a.cfg.RootDir, Stopper: a.stopper, UserNamespaces: a.userNamespaces()},
 		a.resizeStep(),
 		steps.Images{Manager: a.images},
 		steps.ImageVolumes{Images: a.images, Supported: a.imageVolumes},

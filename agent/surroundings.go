@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/events"
 	"github.com/berthd/berth/agent/generate"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/configs"
@@ -64,6 +66,20 @@ func (a *Agent) exec(ctx context.Context, id string, cmd []string, timeout time.
 func (a *Agent) alive(ctx context.Context) error {
 	_, err := a.deps.Runtime.Version(ctx)
 	return err
+}
+
+// nodeOnce records each kind of event about the node once, where what every pod meets would have it counted up with each: that takes a request of the API server, and
+// tells nothing new.
+type nodeOnce struct {
+	*events.Recorder
+	told sync.Map // the reasons
+}
+
+// Node records an event about the node, unless there was one with that reason.
+func (o *nodeOnce) Node(kind, reason, message string) {
+	if _, again := o.told.LoadOrStore(reason, true); !again {
+		o.Recorder.Node(kind, reason, message)
+	}
 }
 
 func containerHash(c *v1.Container) string { return cri.ContainerHash(c) }

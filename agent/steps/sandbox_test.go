@@ -101,7 +101,7 @@ func (sandboxed) Status(context.Context, bool) (*runtimeapi.StatusResponse, erro
 	return nil, errors.New("no status")
 }
 
-// TestSandboxWarns: a pod that asks for the cluster's names and cannot have them hears of it, and so does the node, once for each sandbox.
+// TestSandboxWarns: a pod that asks for the cluster's names and cannot have them hears of it once for each sandbox, and so does the node.
 func TestSandboxWarns(t *testing.T) {
 	var events told
 	s := Sandbox{

@@ -27,6 +27,7 @@ func (c *Cluster) auditLog() string    { return filepath.Join(c.Folder, "audit.l
 // asked is a request in the API server's audit log.
 type asked struct {
 	Verb, RequestURI string
+	UserAgent        string
 	ObjectRef        struct{ Resource, Subresource, APIGroup string }
 	ResponseStatus   struct {
 		Code    int
@@ -77,10 +78,11 @@ func (c *Cluster) nodeRequests(t testing.TB) []asked {
 // was asked again does not count. Of a token that need not be seen, since the pod may be gone before it is asked for again. Nor does it count to ask an API server that
 // starts, and has no roles yet, whether it is ready, or to tell of the end of pods whose namespace ends; nor to tell the status of a pod that was the node's, and is gone,
 // while another of its name waits for a node, as one of a StatefulSet does: NodeRestriction sees the name first, and nobody the UID that the patch is for.
+// What a kubelet asks that was the node's agent for a while is not looked at.
 func (c *Cluster) checkRefusals(t testing.TB) {
 	t.Helper()
 	early, told := map[string]asked{}, map[string]bool{}
-	requests := c.nodeRequests(t)
+	requests := slices.DeleteFunc(c.nodeRequests(t), func(r asked) bool { return strings.HasPrefix(r.UserAgent, "kubelet/") })
 	for _, r := range requests {
 		key := r.Verb + " " + r.RequestURI
 		if !mayKubelet(c.nodeRules, r) {

@@ -130,7 +130,7 @@ func TestObjectsAreThoseOfAKubelet(t *testing.T) {
 		c.Apply(t, likenesses)
 	}
 	written("first", kubelet.Start)
-	want := c.settled(t)
+	want, wantTold := c.settled(t), c.toldOfNode(t)
 	c.Kubectl(t, "delete", "pod", "--all", "--timeout=90s")
 	berth.RemoveManifest(t, "static.yaml")
 	c.Kubectl(t, "wait", "--for=delete", "pod", "static-"+env.NodeName, "--timeout=90s")
@@ -138,6 +138,7 @@ func TestObjectsAreThoseOfAKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Kubectl(t, "delete", "node", env.NodeName)
+	c.Kubectl(t, "delete", "events", "--field-selector", "involvedObject.kind=Node")
 
 	written("second", berth.Start)
 	var differ []string
@@ -148,6 +149,29 @@ func TestObjectsAreThoseOfAKubelet(t *testing.T) {
 		}
 		return nil
 	})
+	env.Eventually(t, "berth's events about the node to be a kubelet's", func() error {
+		if told := c.toldOfNode(t); !slices.Equal(told, wantTold) {
+			return fmt.Errorf("it has told\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(wantTold, "\n"))
+		}
+		return nil
+	})
+}
+
+// toldOfNode returns the agent's events about the node, each once, sorted: those that it must have, not those that depend on what else happens on the machine.
+func (c *Cluster) toldOfNode(t *testing.T) []string {
+	t.Helper()
+	lasting := regexp.MustCompile(`^(Starting|NodeAllocatableEnforced|CgroupV1|NodeReady|NodeNotReady|NodeHas.*|Node(Not)?Schedulable|MissingClusterDNS)$`)
+	var list v1.EventList
+	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "events", "--field-selector", "involvedObject.kind=Node", "-o", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, e := range list.Items {
+		if e.Source.Component == "kubelet" && lasting.MatchString(e.Reason) {
+			told[fmt.Sprintf("%s %s %s: %s", e.InvolvedObject.Name, e.Type, e.Reason, e.Message)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(told))
 }
 
 // settled returns the likeness of all objects once every pod is in the state that the test waits for and nothing changes any more.
