@@ -211,10 +211,10 @@ func TestCSIGrowsBeside(t *testing.T) {
 	if tasks[0](t.Context()) == nil {
 		t.Error("no error")
 	}
+	ended = true
 	if mount := look(); mount.Again.IsZero() { // before the next try is due, or at once
 		t.Errorf("%+v", mount)
 	}
-	ended = true
 	m.deps.Growth = g.manager().deps.Growth
 	if mount := look(); mount.Again.IsZero() || time.Until(mount.Again) > 0 {
 		t.Errorf("%+v", mount)
