@@ -33,6 +33,9 @@ type localVolume struct {
 	options  []string
 }
 
+// operationPrepare is what fails, in the kubelet's words, where there is nothing to mount.
+const operationPrepare = "MountVolume.NewMounter initialization"
+
 func (l *localVolume) dir() string { return "volumes/" + pluginLocal + "/" + l.name }
 func (l *localVolume) ready() string {
 	return "plugins/" + pluginLocal + "/" + l.name + "/" + readyFile
@@ -133,12 +136,12 @@ func (l *localVolume) bringUp(ctx context.Context, b *bringUp) error {
 	return touch(b.root, l.ready())
 }
 
-// mount mounts the directory, or the device. used says that another pod has it mounted.
+// mount mounts the directory, or the device. used says that another pod has it mounted. What is neither a kubelet finds while it prepares to mount.
 func (l *localVolume) mount(mounter Mounter, target string, used bool) error {
 	info, err := os.Stat(l.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("path %q does not exist", l.path)
+		return &csi.Failed{Operation: operationPrepare, Err: fmt.Errorf("path %q does not exist", l.path)}
 	case err != nil:
 		return err
 	case info.IsDir():
@@ -146,7 +149,7 @@ func (l *localVolume) mount(mounter Mounter, target string, used bool) error {
 	case info.Mode().Type() == fs.ModeDevice:
 		return l.mountDevice(mounter, target, used)
 	}
-	return errors.New("only directory and block device are supported")
+	return &csi.Failed{Operation: operationPrepare, Err: errors.New("only directory and block device are supported")}
 }
 
 func (l *localVolume) mountOptions() []string {

@@ -101,8 +101,8 @@ func TestLocalVolumeErrors(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/file", "x")
 	for path, want := range map[string]string{
-		dir + "/none":    `MountVolume.SetUp failed for volume "pv-1" : path "` + dir + `/none" does not exist`,
-		dir + "/file":    `MountVolume.SetUp failed for volume "pv-1" : only directory and block device are supported`,
+		dir + "/none":    `MountVolume.NewMounter initialization failed for volume "pv-1" : path "` + dir + `/none" does not exist`,
+		dir + "/file":    `MountVolume.NewMounter initialization failed for volume "pv-1" : only directory and block device are supported`,
 		dir + "/../file": `MountVolume.SetUp failed for volume "pv-1" : invalid path: ` + dir + `/../file must not contain '..'`,
 	} {
 		m, pod := claimant(t, localPV("pv-1", path), nil)

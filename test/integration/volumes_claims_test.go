@@ -122,7 +122,7 @@ func claimsWait(t *testing.T, e *env.Env, a *env.Agent) {
 	a.WriteManifest(t, "late-pv.yaml", persistent("late", "late", "volumeMode: Block\n  local: {path: /dev/null}"+onNode(env.NodeName)))
 	tells("1 incompatible volumeMode")
 	a.WriteManifest(t, "late-pv.yaml", persistent("late", "late", "local: {path: "+dir+"/none}"+onNode(env.NodeName)))
-	waitEvent(t, a, "FailedMount", `MountVolume.SetUp failed for volume "late" : path "`+dir+`/none" does not exist`)
+	waitEvent(t, a, "FailedMount", `MountVolume.NewMounter initialization failed for volume "late" : path "`+dir+`/none" does not exist`)
 	a.WriteManifest(t, "late-pv.yaml", persistent("late", "late", "local: {path: "+dir+"}"+onNode(env.NodeName)))
 	a.WaitReady(t, "waits")
 	seen(t, a, "waits", "main", "cat /v/data", "late")

@@ -33,7 +33,7 @@ func TestDriversRegister(t *testing.T) {
 	if err != nil || got.NodeID != "id" || got.MaxVolumes != 7 || got.Topology["zone"] != "z" || changes != 1 {
 		t.Errorf("%+v, %v, %d changes", got, err, changes)
 	}
-	if text := strings.Join(observed, ","); text != "d /csi.v1.Node/NodeGetInfo OK" {
+	if text := strings.Join(observed, ","); text != "d /csi.v1.Node/NodeGetInfo OK,d /csi.v1.Node/NodeGetCapabilities OK" {
 		t.Errorf("observed %s", text)
 	}
 	for want, bad := range map[string]plugins.Plugin{
