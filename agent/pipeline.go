@@ -217,6 +217,7 @@ func (a *Agent) walk(ctx context.Context, p *steps.Pass) worker.Result {
 		defer release()
 	}
 	var res worker.Result
+	private := p.Actions.CreateSandbox && p.Pod.Spec.HostUsers != nil && !*p.Pod.Spec.HostUsers
 	for _, step := range a.steps {
 		began := time.Now()
 		a.timeline.Begin(p.Pod.UID, step.Name(), began)
@@ -224,6 +225,9 @@ func (a *Agent) walk(ctx context.Context, p *steps.Pass) worker.Result {
 		out, err := step.Ensure(inside, p)
 		end(err)
 		a.note(p.Pod.UID, step.Name(), began, out, err)
+		if _, ok := step.(steps.Sandbox); ok && private {
+			a.metrics.UserNamespaced(err)
+		}
 		res.RetryAt = steps.Earlier(res.RetryAt, out.RetryAt)
 		if r := (*steps.Rejection)(nil); errors.As(err, &r) {
 			return a.rejected(p, r)

@@ -51,7 +51,9 @@ type runtimeMetrics struct {
 	durations  *prometheus.HistogramVec
 	pods       prometheus.Counter
 	podErrors  prometheus.Counter
-	pulls      *prometheus.HistogramVec
+	// private and privateErrors are those of pods with user ids of their own.
+	private, privateErrors prometheus.Counter
+	pulls                  *prometheus.HistogramVec
 }
 
 // probeMetrics are about probes; their series go with their pods.
@@ -87,6 +89,10 @@ func New(node, version string) *Set {
 		durations:  s.histograms("kubelet_runtime_operations_duration_seconds", "Duration in seconds of runtime operations, by type.", "operation_type"),
 		pods:       prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Pod sandboxes of which a start was tried."}),
 		podErrors:  prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Pod sandboxes that could not be started."}),
+		private:    prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total", Help: "Pod sandboxes with a user namespace of which a start was tried."}),
+		privateErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_started_user_namespaced_pods_errors_total", Help: "Pod sandboxes with a user namespace that could not be started.",
+		}),
 	}
 	s.runtime.pulls = s.pullHistogram()
 	s.probes = probeMetrics{
@@ -97,7 +103,7 @@ func New(node, version string) *Set {
 	s.hooks = s.hookMetrics()
 	s.csi = s.csiHistogram()
 	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.", "code", "method", "host")
-	s.Registry.MustRegister(s.pods.manifests, s.runtime.pods, s.runtime.podErrors,
+	s.Registry.MustRegister(s.pods.manifests, s.runtime.pods, s.runtime.podErrors, s.runtime.private, s.runtime.privateErrors,
 		constant("kubelet_node_name", "The node's name; always 1.", "node", node),
 		constant("berth_build_info", "berth's version; always 1.", "version", version),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
@@ -162,6 +168,14 @@ func (s *Set) Operation(operation string, d time.Duration, err error) {
 		if err != nil {
 			s.runtime.podErrors.Inc()
 		}
+	}
+}
+
+// UserNamespaced counts a sandbox with a user namespace of which a start was tried.
+func (s *Set) UserNamespaced(err error) {
+	s.runtime.private.Inc()
+	if err != nil {
+		s.runtime.privateErrors.Inc()
 	}
 }
 

@@ -48,6 +48,8 @@ func TestEveryMethodIsGathered(t *testing.T) {
 	s.Operation("run_podsandbox", time.Second, nil)
 	s.Operation("run_podsandbox", time.Second, errors.New("no"))
 	s.Operation("list_containers", time.Second, nil)
+	s.UserNamespaced(nil)
+	s.UserNamespaced(errors.New("no"))
 	s.PodStarted(time.Second)
 	for _, kind := range []string{"app", "init", "ephemeral", "other"} {
 		s.ContainerStarted(kind, nil)
@@ -75,6 +77,8 @@ func TestEveryMethodIsGathered(t *testing.T) {
 		"kubelet_runtime_operations_duration_seconds{operation_type=list_containers} 1",
 		"kubelet_started_pods_total{} 2",
 		"kubelet_started_pods_errors_total{} 1",
+		"kubelet_started_user_namespaced_pods_total{} 2",
+		"kubelet_started_user_namespaced_pods_errors_total{} 1",
 		"kubelet_pod_start_duration_seconds{} 1",
 		"kubelet_started_containers_total{container_type=container} 6",
 		"kubelet_started_containers_total{container_type=init_container} 1",
