@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,9 +22,8 @@ const (
 // reasonHTTPFallback is the reason of the event that this package records itself.
 const reasonHTTPFallback = "LifecycleHTTPFallback"
 
-// maxOutput is how much of a command's output an error keeps and how much of a response's body is read, in bytes; the kubelet's
-// value.
-const maxOutput = 10 << 10
+// maxBody is how much of a response's body is read, in bytes; the kubelet's value.
+const maxBody = 10 << 10
 
 // Config is what an administrator can choose. The zero value works.
 type Config struct {
@@ -119,10 +117,9 @@ func (r *Runner) run(ctx context.Context, h hook) (o Observation) {
 	switch {
 	case h.handler.Exec != nil:
 		o.Handler = "exec"
-		output, err := r.exec(ctx, h)
-		if err != nil {
-			o.Err = fmt.Errorf("Exec lifecycle hook (%v) for %s failed - error: %w, message: %q", //nolint:staticcheck // The kubelet's text.
-				h.handler.Exec.Command, h.where(), err, output)
+		if err := r.exec(ctx, h); err != nil {
+			o.Err = fmt.Errorf("Exec lifecycle hook (%v) for %s failed - error: %w", //nolint:staticcheck // The kubelet's text.
+				h.handler.Exec.Command, h.where(), err)
 		}
 	case h.handler.HTTPGet != nil:
 		o.Handler = "httpGet"
@@ -151,21 +148,17 @@ func (h hook) where() string {
 	return fmt.Sprintf("Container %q in Pod %q", h.container.Name, fmt.Sprintf("%s_%s(%s)", h.pod.Name, h.pod.Namespace, h.pod.UID))
 }
 
-// exec runs the command and returns its output, made fit for a message, when it failed.
-func (r *Runner) exec(ctx context.Context, h hook) (output string, err error) {
+// exec runs the command. What it writes is told nowhere: it may be a secret of the container's.
+func (r *Runner) exec(ctx context.Context, h hook) error {
 	if r.deps.Exec == nil {
-		return "", errors.New("exec is not available")
+		return errors.New("exec is not available")
 	}
 	command := h.handler.Exec.Command
-	exit, out, err := r.deps.Exec(ctx, h.containerID, command, 0)
-	output = strings.ToValidUTF8(string(out[:min(len(out), maxOutput)]), "\uFFFD")
-	switch {
-	case err != nil:
-		return output, err
-	case exit != 0:
-		return output, &exitError{command: command, code: exit, output: output}
+	exit, _, err := r.deps.Exec(ctx, h.containerID, command, 0)
+	if err == nil && exit != 0 {
+		err = &exitError{command: command, code: exit}
 	}
-	return "", nil
+	return err
 }
 
 // sleep waits that many seconds, or until ctx ends.

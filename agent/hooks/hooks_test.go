@@ -58,9 +58,8 @@ func TestExec(t *testing.T) {
 		want string
 	}{
 		{name: "succeeds", out: "fine"},
-		{name: "fails", exit: 3, out: "bad \xff", want: `Exec lifecycle hook ([sh -c x])` + inPod + `command 'sh -c x' exited with 3, message: "bad ` + "\uFFFD" + `"`},
-		{name: "cannot run", err: cause, want: `Exec lifecycle hook ([sh -c x])` + inPod + `no runtime, message: ""`},
-		{name: "says a lot", exit: 1, out: strings.Repeat("x", 1<<20), want: `Exec lifecycle hook ([sh -c x])` + inPod + `command 'sh -c x' exited with 1, message: "` + strings.Repeat("x", maxOutput) + `"`},
+		{name: "fails", exit: 3, out: "bad \xff", want: `Exec lifecycle hook ([sh -c x])` + inPod + `command 'sh -c x' exited with 3`},
+		{name: "cannot run", err: cause, want: `Exec lifecycle hook ([sh -c x])` + inPod + `no runtime`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -47,6 +47,6 @@ func (r *Runner) ask(req *http.Request) error {
 	}
 	defer resp.Body.Close()
 	// Reading a little lets a server that answers shortly finish in peace. That the body breaks off says nothing about the hook.
-	_, _ = io.CopyN(io.Discard, resp.Body, maxOutput)
+	_, _ = io.CopyN(io.Discard, resp.Body, maxBody)
 	return nil
 }

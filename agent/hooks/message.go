@@ -8,15 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxTold is how much of an error, or of a command's output, an event tells, in bytes: events are many, and kept in memory.
+// maxTold is how much of an error an event tells, in bytes: events are many, and kept in memory.
 const maxTold = 1024
 
 // exitError is the error of a command that ended with another code than 0.
 type exitError struct {
 	command []string
 	code    int
-	// output is what it wrote, made fit for a message.
-	output string
 }
 
 // Error is the kubelet's text.
@@ -25,19 +23,14 @@ func (e *exitError) Error() string {
 }
 
 // Message returns the message of the event about a hook that failed with err, reason being one of this package's: the kubelet's words, and behind them why. Of a
-// command that is its exit code and the end of what it wrote, as far as [maxTold] goes. The hook itself is not repeated: its command or URL may hold more
-// than an event's readers should see.
+// command that is its exit code. Neither the hook itself is repeated nor what it wrote: either may hold more than an event's readers should see.
 func Message(reason string, err error) string {
 	text := strings.TrimPrefix(reason, "Failed") + " failed"
 	var exit *exitError
 	var request *url.Error
 	switch {
 	case errors.As(err, &exit):
-		text += fmt.Sprintf(": the command exited with %d", exit.code)
-		if output := strings.TrimSpace(exit.output); output != "" {
-			text += ": " + end(output)
-		}
-		return text
+		return text + fmt.Sprintf(": the command exited with %d", exit.code)
 	case errors.As(err, &request):
 		err = request.Err
 	default:

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The event about a failed hook says why, but not what the hook is.
+// The event about a failed hook says why, but neither what the hook is nor what it wrote.
 func TestMessage(t *testing.T) {
 	command := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"login", "--password=hunter2"}}}
 	for name, tc := range map[string]struct {
@@ -22,10 +22,10 @@ func TestMessage(t *testing.T) {
 		err    error
 		want   string
 	}{
-		"exit code and output": {code: 3, output: "no such user\n", want: "PostStartHook failed: the command exited with 3: no such user"},
+		"exit code and output": {code: 3, output: "the token is hunter2\n", want: "PostStartHook failed: the command exited with 3"},
 		"no output":            {code: 1, want: "PostStartHook failed: the command exited with 1"},
-		"the end of much":      {code: 1, output: "begin" + strings.Repeat("ü", 2*maxTold) + "end", want: "PostStartHook failed: the command exited with 1: …" + strings.Repeat("ü", (maxTold-len("…end"))/2) + "end"},
 		"cannot run":           {err: errors.New("executable file not found in $PATH"), want: "PostStartHook failed: executable file not found in $PATH"},
+		"the end of much":      {err: errors.New("begin" + strings.Repeat("ü", 2*maxTold) + "end"), want: "PostStartHook failed: …" + strings.Repeat("ü", (maxTold-len("…end"))/2) + "end"},
 	} {
 		r := New(Config{}, Deps{Exec: func(context.Context, string, []string, time.Duration) (int, []byte, error) {
 			return tc.code, []byte(tc.output), tc.err
@@ -33,6 +33,9 @@ func TestMessage(t *testing.T) {
 		err := r.Run(t.Context(), testPod(), "", &v1.Container{Name: "c"}, "id", command)
 		if got := Message(ReasonFailedPostStartHook, err); got != tc.want {
 			t.Errorf("%s:\n got %q\nwant %q", name, got, tc.want)
+		}
+		if strings.Contains(err.Error(), "the token") {
+			t.Errorf("%s: the log tells what the command wrote: %v", name, err)
 		}
 	}
 }
