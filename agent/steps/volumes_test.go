@@ -49,10 +49,14 @@ func passOver(t *testing.T, list ...v1.Volume) *Pass {
 	t.Helper()
 	group := tasks.New(t.Context(), func() {})
 	t.Cleanup(group.Wait)
+	main := v1.Container{Name: "main"}
+	for i := range list {
+		main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: list[i].Name, MountPath: "/" + list[i].Name})
+	}
 	return &Pass{
 		Pod: &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"},
-			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main"}}, Volumes: list},
+			Spec:       v1.PodSpec{Containers: []v1.Container{main}, Volumes: list},
 		},
 		Tasks: group, Waiting: map[string]status.Reason{}, Unmounted: new(time.Time),
 	}

@@ -30,6 +30,7 @@ func loopDevice(t *testing.T, file string) string {
 // blockPod is a pod whose container gets the claim "c" as a device.
 func blockPod(uid string) *v1.Pod {
 	pod := podNamed(uid, claimVolume("v", "c"))
+	pod.Spec.Containers[0].VolumeMounts = nil
 	pod.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
 	return pod
 }

@@ -110,7 +110,7 @@ func TestShare(t *testing.T) {
 		return v1.VolumeMount{Name: volume, MountPath: "/" + volume, MountPropagation: &mode}
 	}
 	pod.Spec.InitContainers[0].VolumeMounts = []v1.VolumeMount{mount("disk", v1.MountPropagationHostToContainer), mount("private", v1.MountPropagationNone)}
-	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{mount("memory", v1.MountPropagationBidirectional), {Name: "private", MountPath: "/p"}}
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{mount("memory", v1.MountPropagationBidirectional), {Name: "private", MountPath: "/p"}, {Name: "none", MountPath: "/none"}}
 	must(t, m.EnsureDirs(t.Context(), pod))
 	var mounts Mounts
 	for range 2 {

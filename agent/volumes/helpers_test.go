@@ -145,12 +145,17 @@ func testManager(root string, objects Objects, mounter Mounter) *Manager {
 	})
 }
 
+// testPod has a container of each kind; the app container mounts all volumes.
 func testPod(volumes ...v1.Volume) *v1.Pod {
+	main := v1.Container{Name: "main"}
+	for i := range volumes {
+		main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: volumes[i].Name, MountPath: "/" + volumes[i].Name})
+	}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: types.UID("uid-1")},
 		Spec: v1.PodSpec{
 			InitContainers:      []v1.Container{{Name: "init"}},
-			Containers:          []v1.Container{{Name: "main"}},
+			Containers:          []v1.Container{main},
 			EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
 			Volumes:             volumes,
 		},

@@ -143,7 +143,7 @@ func New(cfg Config, deps Deps) *Manager {
 	return m
 }
 
-// Ensure brings up every volume of the pod, or brings it up to date, and returns those that are up. It needs the directories that
+// Ensure brings up every volume that a container of the pod uses, or brings it up to date, and returns those that are up. It needs the directories that
 // [Manager.EnsureDirs] makes.
 //
 // One broken volume does not stop the others: the result holds what is up even when there is an error, which joins a [VolumeError] for
@@ -158,15 +158,15 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 	}
 	defer closeHandle(root)
 	up := &bringUp{ctx: ctx, m: m, pod: pod, dynamic: dynamic, root: root, path: m.PodDir(pod.UID)}
-	mounts := make(Mounts, len(pod.Spec.Volumes))
+	mounts, used := make(Mounts, len(pod.Spec.Volumes)), usedBy(&pod.Spec)
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
 		if err := ctx.Err(); err != nil {
 			return mounts, errors.Join(append(errs, err)...)
 		}
-		if volume.Image != nil {
-			continue // the runtime's to mount
+		if volume.Image != nil || !used[volume.Name] {
+			continue // the runtime's to mount, or nobody's
 		}
 		mount, ok, err := up.volume(i, volume)
 		if ok && err == nil && !mount.Device {
@@ -181,6 +181,20 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 		}
 	}
 	return mounts, errors.Join(errs...)
+}
+
+// usedBy returns the names of the volumes that containers mount, or have as devices.
+func usedBy(spec *v1.PodSpec) map[string]bool {
+	used := map[string]bool{}
+	for c := range containers(spec) {
+		for i := range c.VolumeMounts {
+			used[c.VolumeMounts[i].Name] = true
+		}
+		for i := range c.VolumeDevices {
+			used[c.VolumeDevices[i].Name] = true
+		}
+	}
+	return used
 }
 
 // bringUp is one call of Ensure: a pod, and its directory held open.

@@ -507,3 +507,22 @@ func TestObjectsThatCannotBeKnownNow(t *testing.T) {
 		})
 	}
 }
+
+// A volume that no container uses is not brought up, as with a kubelet: what it needs may never come.
+func TestUnusedVolume(t *testing.T) {
+	m := testManager(t.TempDir(), newStore(), nil)
+	pod := testPod(configMapVolume("missing", "none"), emptyDirVolume("disk", ""))
+	main := &pod.Spec.Containers[0]
+	main.VolumeMounts = main.VolumeMounts[1:]
+	must(t, m.EnsureDirs(t.Context(), pod))
+	mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+	if len(mounts) != 1 || err != nil {
+		t.Errorf("mounts %v, %v", mounts, err)
+	}
+	debug := &pod.Spec.EphemeralContainers[0]
+	debug.VolumeMounts = []v1.VolumeMount{{Name: "missing", MountPath: "/m"}}
+	if _, err := m.Ensure(t.Context(), pod, Dynamic{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("used by an ephemeral container: %v", err)
+	}
+	must(t, m.Remove(t.Context(), pod.UID))
+}

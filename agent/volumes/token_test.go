@@ -56,7 +56,7 @@ func TestTokenModes(t *testing.T) {
 			pod := testPod(tokenVolume(c.bits))
 			pod.Spec = v1.PodSpec{Volumes: pod.Spec.Volumes, SecurityContext: c.pod}
 			for i, sc := range c.containers {
-				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprint(i), SecurityContext: sc})
+				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprint(i), SecurityContext: sc, VolumeMounts: []v1.VolumeMount{{Name: "access", MountPath: "/access"}}})
 			}
 			must(t, m.EnsureDirs(t.Context(), pod))
 			mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
