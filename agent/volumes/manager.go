@@ -183,7 +183,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 	return mounts, errors.Join(errs...)
 }
 
-// usedBy returns the names of the volumes that containers mount, or have as devices.
+// usedBy returns the names of the volumes that containers mount, have as devices, or read variables from.
 func usedBy(spec *v1.PodSpec) map[string]bool {
 	used := map[string]bool{}
 	for c := range containers(spec) {
@@ -192,6 +192,11 @@ func usedBy(spec *v1.PodSpec) map[string]bool {
 		}
 		for i := range c.VolumeDevices {
 			used[c.VolumeDevices[i].Name] = true
+		}
+		for i := range c.Env {
+			if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
+				used[from.FileKeyRef.VolumeName] = true
+			}
 		}
 	}
 	return used

@@ -173,9 +173,17 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
+metadata: {name: tattler}
+spec:
+  containers:
+    - {name: main, image: berth.local/busybox:v1, command: [sleep, "3600"], env: [{name: ENV, valueFrom: {secretKeyRef: {name: keys, key: env}}}],
+       lifecycle: {postStart: {exec: {command: [sh, -c, 'echo "$ENV"; echo "$ENV" >&2; exit 3']}}}}
+---
+apiVersion: v1
+kind: Pod
 metadata: {name: no-file}
 spec:
-  containers: [{name: main, image: berth.local/busybox:v1}]
+  containers: [{name: main, image: berth.local/busybox:v1, volumeMounts: [{name: keys, mountPath: /keys}]}]
   volumes: [{name: keys, secret: {secretName: keys, items: [{key: file, path: file}, {key: nope, path: nope}]}}]
 ---
 apiVersion: v1
@@ -260,7 +268,7 @@ func TestSecretsStayIn(t *testing.T) {
 	secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte("puller:"+secretPull)))
 
 	faults := map[string]string{
-		"no-key": "couldn't find key nope", "no-file": "references non-existent secret key: nope", "bad-path": "Failed", "puller": "403 Forbidden", "binary": "Error",
+		"no-key": "couldn't find key nope", "no-file": "references non-existent secret key: nope", "bad-path": "Failed", "puller": "403 Forbidden", "binary": "Error", "tattler": "PostStartHook failed: the command exited with 3",
 		"unpublished": "told to fail",
 	}
 	for pod, text := range faults {
@@ -358,7 +366,7 @@ func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
 		t.Fatal(err)
 	}
 	said["the log"] = string(log)
-	pods := []string{"good", "no-key", "no-file", "bad-path", "binary", "puller", "driven", "unpublished", "static-" + env.NodeName}
+	pods := []string{"good", "no-key", "no-file", "tattler", "bad-path", "binary", "puller", "driven", "unpublished", "static-" + env.NodeName}
 	for _, args := range [][]string{{"events", "-o", "yaml"}, {"manifests", "-o", "yaml"}, {"ps", "-o", "yaml"}, {"images", "-o", "yaml"}} {
 		out, errOut, _ := node.CLI(args...)
 		said[strings.Join(args, " ")] = out + errOut

@@ -141,8 +141,8 @@ func nfsMounts(t *testing.T, e *env.Env, a *env.Agent) {
 		shell("main", "volumeMounts: [{name: inline, mountPath: /inline}, {name: only, mountPath: /only}, {name: claimed, mountPath: /claimed}]")+
 		"volumes:\n  - {name: inline, nfs: {server: 192.0.2.1, path: "+dir+"}}\n  - {name: only, nfs: {server: 192.0.2.1, path: "+dir+", readOnly: true}}\n"+
 		"  - {name: claimed, persistentVolumeClaim: {claimName: nfs}}\n")
-	put(t, a, "nfs-denied", "containers:\n"+shell("main", "stdin: false")+"volumes: [{name: v, nfs: {server: 192.0.2.1, path: /denied}}]\n")
-	put(t, a, "nfs-hangs", "containers:\n"+shell("main", "stdin: false")+"volumes: [{name: v, nfs: {server: 192.0.2.1, path: /hang}}]\n")
+	put(t, a, "nfs-denied", "containers:\n"+shell("main", "volumeMounts: [{name: v, mountPath: /v}]")+"volumes: [{name: v, nfs: {server: 192.0.2.1, path: /denied}}]\n")
+	put(t, a, "nfs-hangs", "containers:\n"+shell("main", "volumeMounts: [{name: v, mountPath: /v}]")+"volumes: [{name: v, nfs: {server: 192.0.2.1, path: /hang}}]\n")
 	a.WaitReady(t, "nfs")
 	seen(t, a, "nfs", "main",
 		"cat /inline/data", "exported", "echo more >>/claimed/data; cat /inline/data", "exported\nmore", "echo x >>/only/data; echo $?", "sh: can't create /only/data: Read-only file system\n1",

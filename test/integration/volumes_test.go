@@ -141,12 +141,13 @@ func hostPaths(t *testing.T, e *env.Env, a *env.Agent) {
 		"CharDevice": dir + "/file is not a character device", "BlockDevice": "/dev/null is not a block device", "DirectoryOrCreate": dir + "/file is not a directory",
 		"FileOrCreate": dir + "/dir is not a file",
 	}
-	spec := "containers:\n" + shell("main", "stdin: false") + "volumes:\n"
+	mounts, list := "", ""
 	for _, kind := range slices.Sorted(maps.Keys(wrong)) {
 		path, _, _ := strings.Cut(wrong[kind], " is ")
-		spec += volume(strings.ToLower(kind), path, kind)
+		name := strings.ToLower(kind)
+		mounts, list = mounts+fmt.Sprintf("{name: %s, mountPath: /%s}, ", name, name), list+volume(name, path, kind)
 	}
-	put(t, a, "wrongpath", spec)
+	put(t, a, "wrongpath", "containers:\n"+shell("main", "volumeMounts: ["+mounts+"]")+"volumes:\n"+list)
 	for kind, message := range wrong {
 		waitEvent(t, a, "FailedMount", fmt.Sprintf("MountVolume.SetUp failed for volume %q : hostPath type check failed: %s", strings.ToLower(kind), message))
 	}
