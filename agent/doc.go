@@ -43,6 +43,7 @@
 //	the node's own certificates                   certs
 //	directories and mounts of a pod               volumes
 //	which storage drivers are registered          volumes/csi, found by plugins; what a cluster knows of them, kept true by csinode
+//	what size a claim's volume has been given     the claim in the API server; in memory, volumes/expand
 //	cgroups                                       cgroups
 //	a pod's last status                           status.Store; of it, what the API server says: cluster
 //	what happened, step by step                   timeline, events (tracing tells it to a collector, and keeps nothing)

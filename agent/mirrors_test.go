@@ -109,7 +109,7 @@ func TestMirrorsStandAnAPIServerThatFails(t *testing.T) {
 	joinFrom(t, s, func(t *testing.T, j *joined) {
 		var n atomic.Int64
 		j.api.Fail(func(r *http.Request) *apifake.Fault {
-			if i := n.Add(1); r.Method == http.MethodPost && i%4 != 0 {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") && n.Add(1)%4 != 0 {
 				return &apifake.Fault{Code: http.StatusForbidden}
 			}
 			return nil

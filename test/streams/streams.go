@@ -45,7 +45,7 @@ func Serve(t testing.TB, r streaming.Runtime) streaming.Server {
 // Bridge carries connections from a loopback port to a unix socket until the test ends, and returns the port's URL.
 func Bridge(t testing.TB, socket string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func Bridge(t testing.TB, socket string) string {
 		}
 	})
 	t.Cleanup(func() {
-		l.Close()
+		_ = l.Close()
 		wg.Wait()
 	})
 	return "http://" + l.Addr().String()
@@ -68,13 +68,13 @@ func Bridge(t testing.TB, socket string) string {
 
 // join copies between a connection and a new one to the socket until one of them ends.
 func join(t testing.TB, in net.Conn, socket string) {
-	defer in.Close()
-	out, err := net.Dial("unix", socket)
+	defer func() { _ = in.Close() }()
+	out, err := (&net.Dialer{}).DialContext(context.Background(), "unix", socket) // a test's context has ended when its cleanups run, which streams may outlast
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	var wg sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
 		wg.Go(func() {
