@@ -70,6 +70,10 @@ func (o *debugOptions) debug(cmd *cobra.Command, arg string, command []string) e
 	if !given {
 		o.container = newDebugName()
 	}
+	if _, ok := terminalOf(cmd.InOrStdin()); o.stdin && o.tty && !ok {
+		fmt.Fprintln(cmd.ErrOrStderr(), noTerminal)
+		o.tty = false // a container with a terminal would wait for input when this one's has ended
+	}
 	container, err := o.spec(command)
 	if err != nil {
 		return err

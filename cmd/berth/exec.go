@@ -133,21 +133,32 @@ func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) err
 	return ended(ctx, err)
 }
 
+// noTerminal says that -t asks for what there is not, in kubectl's words.
+const noTerminal = "Unable to use a TTY - input is not a terminal or the right kind of file"
+
+// terminalOf returns the descriptor of an input that is a terminal.
+func terminalOf(in io.Reader) (fd int, ok bool) {
+	file, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0, false
+	}
+	return int(file.Fd()), true
+}
+
 // terminal makes the local terminal raw where -t asks for it, and watches its size.
 func (o *streamOptions) terminal(stdio *client.Stdio, errOut io.Writer) (restore func(), err error) {
 	restore = func() {}
 	if !o.tty {
 		return restore, nil
 	}
-	in, ok := stdio.Stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	fd, ok := terminalOf(stdio.Stdin)
+	if !ok {
 		if o.stdin {
-			fmt.Fprintln(errOut, "Unable to use a TTY - input is not a terminal or the right kind of file")
+			fmt.Fprintln(errOut, noTerminal)
 		}
 		return restore, nil
 	}
 	stdio.TTY, stdio.Stderr = true, nil
-	fd := int(in.Fd())
 	before, err := term.MakeRaw(fd)
 	if err != nil {
 		return restore, fmt.Errorf("making the terminal raw: %w", err)
