@@ -34,6 +34,7 @@ func (a *Agent) restore(ctx context.Context) error {
 	}
 	a.restored, a.begun = map[string][]*v1.Pod{}, time.Now()
 	files := map[podUID]string{}
+	a.admission.Lock() // a restored pod's first pass may ask for room before the others are known
 	for uid, rec := range records {
 		if rec.File != "" {
 			a.restored[rec.File] = append(a.restored[rec.File], rec.Pod)
@@ -60,9 +61,13 @@ func (a *Agent) restore(ctx context.Context) error {
 			})
 		}
 		a.ephemerals.set(uid, rec.Ephemeral)
+		if rec.Resize != nil {
+			a.allocations.set(uid, rec.Resize.Allocated.On(a.ephemerals.with(rec.Pod)))
+		}
 		a.trackLogs(rec.Pod, &plan.Observed{}) // its pass tells more, but one that has ended has none
 		a.workers.Adopt(rec.Pod, rec.Resume(time.Now()))
 	}
+	a.admission.Unlock()
 	a.files.Store(&files)
 	found, foreign := 0, 0
 	for uid, l := range listed {
