@@ -8,6 +8,7 @@ import (
 // lineError says what is wrong with a line of an environment file, in the kubelet's words and without the line's content.
 type lineError string
 
+// Error returns those words.
 func (e lineError) Error() string { return string(e) }
 
 func badLine(format string, line int) error { return lineError(fmt.Sprintf(format, line)) }

@@ -285,16 +285,37 @@ func TestCSIReadWriteOncePod(t *testing.T) {
 	r.nothingStaged()
 }
 
-// Whatever goes wrong in a driver, the volume comes up once that is over, and goes down with nothing left, also under another agent.
 func TestCSIFaults(t *testing.T) {
-	for _, fault := range []csidriver.Fault{csidriver.Fail, csidriver.Late, csidriver.Crash} {
-		for method, words := range map[string]string{
+	faulty{
+		rig: func(t *testing.T) *csiRig { t.Helper(); return newCSIRig(t, stages) }, pod: func(uid string) *v1.Pod { return podNamed(uid, claimVolume("v", "c")) },
+		faults: []csidriver.Fault{csidriver.Fail, csidriver.Late, csidriver.Crash},
+		up: map[string]string{
 			"NodeGetCapabilities": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: ask CSI driver test.berth.dev what it can do: rpc error: code = `,
 			"NodeStageVolume":     `MountVolume.MountDevice failed for volume "pv" : rpc error: code = `, "NodePublishVolume": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: mounter.SetUpAt failed: rpc error: code = `,
-		} {
+		},
+		down: `UnmountVolume.TearDown failed for volume "pv" : kubernetes.io/csi: `,
+		left: (*csiRig).nothingStaged,
+	}.run(t)
+}
+
+// faulty is a volume whose driver has faults. Whatever goes wrong in it, the volume comes up once that is over, and goes down with nothing left, also under another agent.
+type faulty struct {
+	rig    func(t *testing.T) *csiRig
+	pod    func(uid string) *v1.Pod
+	faults []csidriver.Fault
+	// up has the methods that bring the volume up and the words when one fails, down the words when one fails that takes it down.
+	up   map[string]string
+	down string
+	// left fails the test where something of the volume is left.
+	left func(*csiRig)
+}
+
+func (f faulty) run(t *testing.T) {
+	for _, fault := range f.faults {
+		for method, words := range f.up {
 			t.Run(string(fault)+" in "+method, func(t *testing.T) {
-				r := newCSIRig(t, stages)
-				m, pod := r.manager(), podNamed("pod", claimVolume("v", "c"))
+				r := f.rig(t)
+				m, pod := r.manager(), f.pod("pod")
 				must(t, csidriver.Set(r.driver.Dir, method, fault))
 				_, err := r.ensure(m, pod)
 				if err == nil || !strings.Contains(err.Error(), words) {
@@ -302,7 +323,7 @@ func TestCSIFaults(t *testing.T) {
 				}
 				must(t, csidriver.Set(r.driver.Dir, method, ""))
 				r.gone(r.manager(), pod) // it never came up, and leaves nothing
-				r.nothingStaged()
+				f.left(r)
 				must(t, csidriver.Set(r.driver.Dir, method, fault))
 				if _, err = r.ensure(m, pod); err == nil {
 					t.Error("no error")
@@ -311,22 +332,22 @@ func TestCSIFaults(t *testing.T) {
 				_, err = r.ensure(m, pod)
 				must(t, err)
 				r.gone(m, pod)
-				r.nothingStaged()
+				f.left(r)
 			})
 		}
 		for _, method := range []string{"NodeUnpublishVolume", "NodeUnstageVolume"} {
 			t.Run(string(fault)+" in "+method, func(t *testing.T) {
-				r := newCSIRig(t, stages)
-				m, pod := r.manager(), podNamed("pod", claimVolume("v", "c"))
+				r := f.rig(t)
+				m, pod := r.manager(), f.pod("pod")
 				_, err := r.ensure(m, pod)
 				must(t, err)
 				must(t, csidriver.Set(r.driver.Dir, method, fault))
-				if err := m.Remove(t.Context(), pod.UID); err == nil || !strings.Contains(err.Error(), `UnmountVolume.TearDown failed for volume "pv" : kubernetes.io/csi: `) {
+				if err := m.Remove(t.Context(), pod.UID); err == nil || !strings.Contains(err.Error(), f.down) {
 					t.Errorf("error %v", err)
 				}
 				must(t, csidriver.Set(r.driver.Dir, method, ""))
 				r.gone(r.manager(), pod)
-				r.nothingStaged()
+				f.left(r)
 			})
 		}
 	}

@@ -18,13 +18,7 @@ import (
 func loopDevice(t *testing.T, file string) string {
 	t.Helper()
 	needRoot(t)
-	loop, err := csidriver.AttachLoop(file)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
-		t.Skipf("needs loop devices: %v", err)
-	}
-	must(t, err)
-	t.Cleanup(func() { _ = loop.Close() })
-	return loop.Name()
+	return csidriver.Loop(t, file).Name()
 }
 
 // blockPod is a pod whose container gets the claim "c" as a device.
@@ -131,12 +125,7 @@ func (r *csiRig) devices() []string {
 
 func newBlockRig(t *testing.T) *csiRig {
 	t.Helper()
-	loop, err := csidriver.AttachLoop(t.TempDir() + "/probe")
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
-		t.Skipf("needs loop devices: %v", err)
-	}
-	must(t, err)
-	must(t, loop.Close())
+	must(t, csidriver.Loop(t, t.TempDir()+"/probe").Close())
 	r := newCSIRig(t, stages)
 	block(r.pv)
 	return r
@@ -210,42 +199,18 @@ func TestCSIDeviceFromKubelet(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong in a driver, the device comes up once that is over, and goes down with nothing left, also under another agent.
+// As TestCSIFaults, for a device.
 func TestCSIDeviceFaults(t *testing.T) {
-	for _, fault := range []csidriver.Fault{csidriver.Fail, csidriver.Late} {
-		for method, words := range map[string]string{
+	faulty{
+		rig: newBlockRig, pod: blockPod, faults: []csidriver.Fault{csidriver.Fail, csidriver.Late},
+		up: map[string]string{
 			"NodeStageVolume": `MapVolume.SetUpDevice failed for volume "pv" : rpc error: code = `, "NodePublishVolume": `MapVolume.MapPodDevice failed for volume "pv" : rpc error: code = `,
-		} {
-			t.Run(string(fault)+" in "+method, func(t *testing.T) {
-				r := newBlockRig(t)
-				m, pod := r.manager(), blockPod("pod")
-				must(t, csidriver.Set(r.driver.Dir, method, fault))
-				if _, err := r.ensure(m, pod); err == nil || !strings.Contains(err.Error(), words) {
-					t.Errorf("error %v", err)
-				}
-				must(t, csidriver.Set(r.driver.Dir, method, ""))
-				r.gone(r.manager(), pod) // it never came up, and leaves nothing
-				if left := r.devices(); len(left) > 0 {
-					t.Errorf("left are %v", left)
-				}
-			})
-		}
-		for _, method := range []string{"NodeUnpublishVolume", "NodeUnstageVolume"} {
-			t.Run(string(fault)+" in "+method, func(t *testing.T) {
-				r := newBlockRig(t)
-				m, pod := r.manager(), blockPod("pod")
-				_, err := r.ensure(m, pod)
-				must(t, err)
-				must(t, csidriver.Set(r.driver.Dir, method, fault))
-				if err := m.Remove(t.Context(), pod.UID); err == nil || !strings.Contains(err.Error(), `UnmapVolume.UnmapPodDevice failed for volume "pv" : kubernetes.io/csi: `) {
-					t.Errorf("error %v", err)
-				}
-				must(t, csidriver.Set(r.driver.Dir, method, ""))
-				r.gone(r.manager(), pod)
-				if left := r.devices(); len(left) > 0 {
-					t.Errorf("left are %v", left)
-				}
-			})
-		}
-	}
+		},
+		down: `UnmapVolume.UnmapPodDevice failed for volume "pv" : kubernetes.io/csi: `,
+		left: func(r *csiRig) {
+			if left := r.devices(); len(left) > 0 {
+				r.t.Errorf("left are %v", left)
+			}
+		},
+	}.run(t)
 }

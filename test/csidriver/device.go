@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -114,4 +115,18 @@ func AttachLoop(path string) (*os.File, error) {
 		}
 	}
 	return nil, errors.New("no loop device is free")
+}
+
+// Loop attaches a loop device to a file until it is closed, at the test's end at the latest. A machine without loop devices skips the test.
+func Loop(t testing.TB, path string) *os.File {
+	t.Helper()
+	loop, err := AttachLoop(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		t.Skipf("needs loop devices: %v", err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = loop.Close() })
+	return loop
 }

@@ -35,14 +35,9 @@ exec -a /bin/sh ` + busyboxPath + ` "$@"
 // Upstream makes images that stand in for those of Kubernetes' own end-to-end tests (test/utils/image in its source), and serves them as registry.k8s.io: upstream's
 // programs, which "scripts/deps conformance" has built in the checkout at root, on the host's busybox.
 func Upstream(ctx context.Context, root string) (*Mirror, error) {
-	bin := filepath.Join(root, ".cache", "bin", "conformance")
-	built := map[string][]byte{}
-	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key", "nonewprivs", "kitten.jpg", "kitten.json", "nautilus.jpg", "nautilus.json"} {
-		text, err := os.ReadFile(filepath.Join(bin, name))
-		if err != nil {
-			return nil, fmt.Errorf("read upstream's programs (run \"scripts/deps conformance\"): %w", err)
-		}
-		built[name] = text
+	built, err := upstreamFiles(root)
+	if err != nil {
+		return nil, err
 	}
 	base, err := busyboxImage(ctx, root)
 	if err != nil {
@@ -110,6 +105,19 @@ func Upstream(ctx context.Context, root string) (*Mirror, error) {
 		{Name: "registry.k8s.io/pause:3.10.2", Config: pause.Config, Files: pause.Files},
 	}
 	return newMirror(list)
+}
+
+// upstreamFiles returns what "scripts/deps conformance" has built, by name.
+func upstreamFiles(root string) (map[string][]byte, error) {
+	built := map[string][]byte{}
+	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key", "nonewprivs", "kitten.jpg", "kitten.json", "nautilus.jpg", "nautilus.json"} {
+		text, err := os.ReadFile(filepath.Join(root, ".cache", "bin", "conformance", name))
+		if err != nil {
+			return nil, fmt.Errorf("read upstream's programs (run \"scripts/deps conformance\"): %w", err)
+		}
+		built[name] = text
+	}
+	return built, nil
 }
 
 // hostPrograms returns programs of the host and the libraries that they want, at their own places.

@@ -209,14 +209,7 @@ func csiStats(t *testing.T, a *env.Agent) {
 // csiBlock: containers get volumes as block devices, of a driver and local ones; a claim that is only read can only be read.
 func csiBlock(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	disk := filepath.Join(t.TempDir(), "disk")
-	loop, err := csidriver.AttachLoop(disk)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
-		t.Skipf("needs loop devices: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer loop.Close()
+	loop := csidriver.Loop(t, disk)
 	a.WriteManifest(t, "block-objects.yaml", persistent("local-raw", "local-raw", "volumeMode: Block\n  local: {path: "+loop.Name()+"}"+onNode(env.NodeName))+
 		claim("local-raw", "local-raw", "volumeMode: Block"))
 	pod := func(readOnly bool) string {
