@@ -6,14 +6,16 @@ import (
 	"github.com/berthd/berth/agent/checkpoint"
 	"github.com/berthd/berth/agent/steps"
 	"github.com/berthd/berth/agent/worker"
+	"github.com/berthd/berth/status"
 )
 
-// gone drops everything that was kept about a pod whose records are gone; it is the last thing that its worker does.
-func (a *Agent) gone(uid podUID) {
-	a.pods.drop(uid)
+// gone drops everything that was kept about a pod whose records are gone, but for what the one goes on from that comes next under its UID; it is the last thing that its
+// worker does.
+func (a *Agent) gone(uid podUID, next *v1.Pod) {
+	last := a.pods.drop(uid)
 	a.forgetLogs(uid)
 	a.forgetResize(uid)
-	if err := a.checkpoint.Remove(uid); err != nil {
+	if err := a.forget(uid, last, next); err != nil {
 		a.log.Error("checkpoint of a pod that is gone not removed", "uid", uid, "err", err)
 	}
 	a.admitted.remove(uid)
@@ -27,6 +29,18 @@ func (a *Agent) gone(uid podUID) {
 	a.status.Delete(uid)
 	a.timeline.Forget(uid)
 	a.staticChanged()
+}
+
+// forget removes a pod's checkpoint. The pod that comes next under its UID, as a static pod does whose manifest was taken away and put back while it ended, begins with what
+// is remembered of its containers: to a kubelet, they restart. One that was not wanted
+// yet when the agent was started meanwhile begins anew.
+func (a *Agent) forget(uid podUID, last *checkpoint.Record, next *v1.Pod) error {
+	if next == nil || last == nil || last.Status == nil {
+		return a.checkpoint.Remove(uid)
+	}
+	rec := a.pods.state(uid).record
+	rec.Pod, rec.Status = next, status.Again(last.Status)
+	return a.saveRecord(rec)
 }
 
 // noteEnd writes down why the pod ends, and since when nobody wants it, before anything of it does: after a restart of the agent it must neither come

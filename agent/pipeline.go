@@ -69,10 +69,11 @@ func (a *Agent) pass(ctx context.Context, work worker.Work) (res worker.Result) 
 	case work.Phase == worker.Running && a.toldEarly(p, work):
 		return worker.Result{RetryAt: time.Now().Add(earlyWait)} // should the second event, which wakes the worker, be lost
 	case work.Phase == worker.Running:
-		if p.Record.Status == nil {
+		begins := p.Record.Status == nil || p.Record.Status.StartTime == nil
+		if begins {
 			a.tellBackoff(p.Pod)
 		}
-		if p.Record.Status == nil || died(p) {
+		if begins || died(p) {
 			_ = a.derive(p, work, res) // a new pod and an ended container are told of at once; the one below tells the error
 		}
 		res = a.up(ctx, p, &st.active)

@@ -51,15 +51,17 @@ func (s *podStates) state(uid podUID) *podState {
 	return st
 }
 
-// drop forgets the pod's state after joining its tasks.
-func (s *podStates) drop(uid podUID) {
+// drop forgets the pod's state after joining its tasks, and returns its last record; nil for a pod that has no state.
+func (s *podStates) drop(uid podUID) *checkpoint.Record {
 	s.mu.Lock()
 	st := s.byUID[uid]
 	delete(s.byUID, uid)
 	s.mu.Unlock()
-	if st != nil {
-		st.tasks.Wait()
+	if st == nil {
+		return nil
 	}
+	st.tasks.Wait()
+	return st.record
 }
 
 // wait joins the tasks of all pods.

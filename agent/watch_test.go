@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -129,7 +130,7 @@ func TestPodsAreTakenInOnce(t *testing.T) {
 				}
 				return worker.Result{Done: w.Phase != worker.Running}
 			},
-			Gone: func(types.UID) { gone.Add(1) }, Logger: a.log,
+			Gone: func(types.UID, *v1.Pod) { gone.Add(1) }, Logger: a.log,
 		})
 		t.Cleanup(a.workers.Close)
 		go func() { // the main loop's part

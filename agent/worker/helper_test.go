@@ -24,6 +24,8 @@ type script struct {
 	mu sync.Mutex
 	// pass answers a pass; the default brings up, takes down and forgets at once.
 	pass func(context.Context, Work) Result
+	// gone is called when a pod is gone, if it is not nil.
+	gone func()
 	// notes are the passes and the ends, as "uid phase".
 	notes []string
 	at    []time.Duration
@@ -74,11 +76,18 @@ func (s *script) scripted(ctx context.Context, w Work) Result {
 	return pass(ctx, w)
 }
 
-func (s *script) noteGone(uid types.UID) {
+func (s *script) noteGone(uid types.UID, next *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.holder, func(_ string, h types.UID) bool { return h == uid })
-	s.notes = append(s.notes, fmt.Sprintf("%s gone", uid))
+	if next == nil {
+		s.notes = append(s.notes, fmt.Sprintf("%s gone", uid))
+	} else {
+		s.notes = append(s.notes, fmt.Sprintf("%s comes back", uid))
+	}
+	if s.gone != nil {
+		s.gone()
+	}
 	s.at = append(s.at, time.Since(s.begin))
 	s.works = append(s.works, Work{})
 }

@@ -21,8 +21,9 @@ type Config struct {
 type Deps struct {
 	// Pass makes one pass over a pod. Its context ends when the pass is overtaken by a stop, or the pool closes.
 	Pass func(context.Context, Work) Result
-	// Gone is called, on the worker's goroutine, after the last pass over a pod and before its successor may start.
-	Gone   func(types.UID)
+	// Gone is called, on the worker's goroutine, after the last pass over a pod and before its successor may start; with the pod that comes back under its name and UID, or
+	// nil. It is called again where such a one is not wanted any more after all.
+	Gone   func(uid types.UID, next *v1.Pod)
 	Logger *slog.Logger
 }
 
@@ -237,9 +238,17 @@ func (p *Pool) Wait() {
 
 // gone takes a worker off the books and lets in whoever waited for its name or its UID.
 func (p *Pool) gone(w *worker) {
-	p.deps.Gone(w.uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for {
+		next := p.next(w)
+		p.mu.Unlock()
+		p.deps.Gone(w.uid, next)
+		p.mu.Lock()
+		if next == nil || p.next(w) != nil {
+			break
+		}
+	}
 	delete(p.workers, w.uid)
 	if p.named[w.name]--; p.named[w.name] == 0 {
 		delete(p.named, w.name)
@@ -250,6 +259,14 @@ func (p *Pool) gone(w *worker) {
 			p.start(next, State{})
 		}
 	}
+}
+
+// next returns the pod that is to come back under a worker's name and UID; nil for none. p.mu is held.
+func (p *Pool) next(w *worker) *v1.Pod {
+	if next := p.queued[w.name]; next != nil && next.UID == w.uid {
+		return next
+	}
+	return nil
 }
 
 func fullName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

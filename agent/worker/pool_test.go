@@ -340,7 +340,7 @@ func TestSameUIDLeavesAndComesAgain(t *testing.T) {
 			t.Errorf("entry %+v", e)
 		}
 		close(down)
-		s.want("a Terminated", "a gone", "a Running")
+		s.want("a Terminated", "a comes back", "a Running")
 		if w := s.last(); w.Pod != again || w.Stop != nil || w.Forget {
 			t.Errorf("work %+v", w)
 		}
@@ -363,6 +363,25 @@ func TestSameUIDLeavesComesAgainAndLeaves(t *testing.T) {
 		s.Remove("a")
 		close(down)
 		s.want("a Terminating", "a Terminated", "a gone")
+	})
+}
+
+func TestSameUIDIsNotWantedAtTheLastMoment(t *testing.T) {
+	run(t, func(t *testing.T, s *script) {
+		s.as(func(_ context.Context, w Work) Result {
+			if w.Phase == Terminating {
+				s.Set(pod("a", "x"))
+			}
+			return Result{Done: w.Phase != Running}
+		})
+		s.gone = func() { s.Remove("a") }
+		s.Set(pod("a", "x"))
+		s.take()
+		s.Remove("a")
+		s.want("a Terminating", "a Terminated", "a comes back", "a gone")
+		if len(s.List()) != 0 {
+			t.Errorf("left: %v", s.List())
+		}
 	})
 }
 

@@ -2,9 +2,12 @@ package fake
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/cri"
 )
@@ -55,6 +58,27 @@ func (r *Runtime) Leftovers() []string {
 		}
 	}
 	return left
+}
+
+// Forget lets the counts of a pod begin anew, as they do when it was let go of and is wanted again later, and reports true. While the node holds
+// something of it, it does nothing.
+func (r *Runtime) Forget(uid types.UID) bool {
+	n := r.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.sandboxes {
+		if s.pod().UID == uid {
+			return false
+		}
+	}
+	for _, c := range n.containers {
+		if c.pod.UID == uid {
+			return false
+		}
+	}
+	maps.DeleteFunc(n.attempts, func(k containerKey, _ uint32) bool { return k.pod.UID == uid })
+	maps.DeleteFunc(n.restarts, func(k containerKey, _ int) bool { return k.pod.UID == uid })
+	return true
 }
 
 func (h *history) violate(format string, args ...any) {

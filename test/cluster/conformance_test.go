@@ -62,9 +62,9 @@ func TestNodeConformance(t *testing.T) {
 	a := c.StartNode(t, env.AgentOptions{Kubelet: `{clusterDNS: ["10.96.0.10"], readOnlyPort: 10255, healthzPort: 10248}`})
 	c.WaitNodeReady(t)
 	// Of the tests that are in both programs, e2e.test has them. Those of metrics and summaries want what cgroup v1, and this kernel's accounting of block devices, do not
-	// tell. A kubelet counts the second life of a static pod that comes back at once as a restart; berth begins anew.
+	// tell.
 	c.upstream(t, a, "e2e_node.test", `Containers Lifecycle|DefaultProcMount|Deleted pods|Hostname of Pod|Volume Manager|MirrorPod|Mount recursive|Pod SIGKILL|Pod conditions|`+
-		`ResourceMetrics|Terminate Pods|Pod Host IPs|Pod IPs|ImageVolume \[F`, []string{unfit, "recreate when file is removed and recreated"},
+		`ResourceMetrics|Terminate Pods|Pod Host IPs|Pod IPs|ImageVolume \[F`, []string{unfit},
 		"--host", Server, "--bearer-token", token, "--node-name", env.NodeName, "--dns-domain", "cluster.local", "--start-services=false", "--prepull-images=false",
 		"--system-spec-file", system)
 }

@@ -74,7 +74,6 @@ func (s *script) expect(args []string) error {
 		if left := s.m.leftovers(); len(left) > 0 {
 			return fmt.Errorf("left over:\n%s", strings.Join(left, "\n"))
 		}
-		s.m.watch.forget()
 		return nil
 	case what == "dump" && len(args) == 1:
 		return s.golden(args[0], s.m.runtime.Dump())

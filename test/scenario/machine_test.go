@@ -69,9 +69,10 @@ type life struct {
 // newMachine makes a machine; documents are added to its agents' config file.
 func newMachine(t *testing.T, cfg fake.Config, documents ...[]byte) *machine {
 	t.Helper()
+	runtime := fake.New(cfg)
 	m := &machine{
-		t: t, dir: filepath.Join(t.TempDir(), "node"), runtime: fake.New(cfg), cgroups: &hierarchy{pods: map[types.UID]bool{}},
-		manifests: newManifests(), watch: newWatch(), log: &logBuffer{},
+		t: t, dir: filepath.Join(t.TempDir(), "node"), runtime: runtime, cgroups: &hierarchy{pods: map[types.UID]bool{}},
+		manifests: newManifests(), watch: newWatch(runtime), log: &logBuffer{},
 	}
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -335,15 +336,21 @@ func (b *logBuffer) tail(n int) string {
 
 // watch follows every pod's status over the lives of all agents.
 type watch struct {
-	mu       sync.Mutex
-	restarts map[string]int32
-	terminal map[types.UID]v1.PodPhase
-	leaving  map[types.UID]time.Time // the deletion times of pods that are listed with one
-	bad      []string
+	runtime *fake.Runtime
+	mu      sync.Mutex
+	seen    map[types.UID]*seen
+	bad     []string
 }
 
-func newWatch() *watch {
-	return &watch{restarts: map[string]int32{}, terminal: map[types.UID]v1.PodPhase{}, leaving: map[types.UID]time.Time{}}
+// seen is what was seen of a pod.
+type seen struct {
+	restarts map[string]int32
+	terminal v1.PodPhase
+	leaves   time.Time // its deletion time, if it was last listed with one
+}
+
+func newWatch(runtime *fake.Runtime) *watch {
+	return &watch{runtime: runtime, seen: map[types.UID]*seen{}}
 }
 
 func (w *watch) run(ctx context.Context, l *life) {
@@ -364,43 +371,48 @@ func (w *watch) run(ctx context.Context, l *life) {
 func (w *watch) see(pods []*v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	listed := map[types.UID]bool{}
 	for _, p := range pods {
-		if was := w.terminal[p.UID]; was != "" && p.Status.Phase != was && p.DeletionTimestamp == nil {
-			w.bad = append(w.bad, fmt.Sprintf("%s: phase of pod %s went from %s to %s", time.Now().Format(time.TimeOnly), p.Name, was, p.Status.Phase))
+		listed[p.UID] = true
+		was := w.seen[p.UID]
+		if was == nil {
+			was = &seen{restarts: map[string]int32{}}
+			w.seen[p.UID] = was
+		}
+		if was.terminal != "" && p.Status.Phase != was.terminal && p.DeletionTimestamp == nil {
+			w.violate("phase of pod %s went from %s to %s", p.Name, was.terminal, p.Status.Phase)
 		}
 		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
-			w.terminal[p.UID] = p.Status.Phase
+			was.terminal = p.Status.Phase
 		}
-		was, left := w.leaving[p.UID]
-		delete(w.leaving, p.UID)
+		left := was.leaves
+		was.leaves = time.Time{}
 		if at := p.DeletionTimestamp; at != nil {
-			if left && !was.Equal(at.Time) {
-				w.bad = append(w.bad, fmt.Sprintf("deletion time of pod %s moved from %s to %s", p.Name, was, at))
+			if !left.IsZero() && !left.Equal(at.Time) {
+				w.violate("deletion time of pod %s moved from %s to %s", p.Name, left, at)
 			}
-			w.leaving[p.UID] = at.Time
+			was.leaves = at.Time
 		}
 		for _, c := range statuses(p) {
-			key := string(p.UID) + "/" + c.Name
-			if c.RestartCount < w.restarts[key] {
-				w.bad = append(w.bad, fmt.Sprintf("%s: restart count of container %s of pod %s fell from %d to %d",
-					time.Now().Format(time.TimeOnly), c.Name, p.Name, w.restarts[key], c.RestartCount))
+			if c.RestartCount < was.restarts[c.Name] {
+				w.violate("restart count of container %s of pod %s fell from %d to %d", c.Name, p.Name, was.restarts[c.Name], c.RestartCount)
 			}
-			w.restarts[key] = c.RestartCount
+			was.restarts[c.Name] = c.RestartCount
 		}
 	}
+	for uid := range w.seen {
+		if !listed[uid] && w.runtime.Forget(uid) { // a manifest that comes back has the UID that it had
+			delete(w.seen, uid)
+		}
+	}
+}
+
+func (w *watch) violate(format string, args ...any) {
+	w.bad = append(w.bad, time.Now().Format(time.TimeOnly)+": "+fmt.Sprintf(format, args...))
 }
 
 func (w *watch) broken() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.bad)
-}
-
-// forget drops what is known of pods that were let go, since a manifest that comes back has the UID it had.
-func (w *watch) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.restarts)
-	clear(w.terminal)
-	clear(w.leaving)
 }
