@@ -66,9 +66,16 @@ A command that cannot do what it is asked to ends with 1, one that is called wro
 	root.SetCompletionCommandGroupID("node")
 	root.SetHelpCommandGroupID("node")
 	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
-		if cmd.Name() == "help" {
+		switch cmd.Name() {
+		case "help":
 			cmd.Args = someCommand
+		case "completion":
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				return someCommand(cmd, append([]string{"completion"}, args...))
+			}
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
 	return root
