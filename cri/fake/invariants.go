@@ -17,6 +17,7 @@ type history struct {
 	violations []string
 	attempts   map[containerKey]uint32
 	restarts   map[containerKey]int
+	ended      map[types.UID]bool
 }
 
 // containerKey is a container of a pod, whatever its attempt.
@@ -26,14 +27,14 @@ type containerKey struct {
 }
 
 func newHistory() history {
-	return history{attempts: map[containerKey]uint32{}, restarts: map[containerKey]int{}}
+	return history{attempts: map[containerKey]uint32{}, restarts: map[containerKey]int{}, ended: map[types.UID]bool{}}
 }
 
 // CheckInvariants returns every violation that ever happened, in their order, each with its time:
 //
 //   - two running instances of one container of one pod, or two ready sandboxes of one pod;
 //   - a pod's sandbox started while another pod of the same name and namespace still had a ready sandbox or a running container;
-//   - an attempt or a restart count of a container lower than one before.
+//   - an attempt or a restart count of a container lower than one before, but once after its pod has come to its end ([Runtime.Forget]).
 func (r *Runtime) CheckInvariants() []string {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
@@ -60,24 +61,21 @@ func (r *Runtime) Leftovers() []string {
 	return left
 }
 
-// Forget lets the counts of a pod begin anew, as they do when it was let go of and is wanted again later, and reports true. While the node holds
-// something of it, it does nothing.
-func (r *Runtime) Forget(uid types.UID) bool {
-	n := r.node
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, s := range n.sandboxes {
-		if s.pod().UID == uid {
-			return false
-		}
+// Forget says that a pod has come to its end: if it comes back, its counts may begin anew, once.
+func (r *Runtime) Forget(uid types.UID) {
+	r.node.mu.Lock()
+	defer r.node.mu.Unlock()
+	r.node.ended[uid] = true
+}
+
+// begins drops the counts of a pod that has come to its end since they were noted, and reports whether it has.
+func (h *history) begins(uid types.UID) bool {
+	if !h.ended[uid] {
+		return false
 	}
-	for _, c := range n.containers {
-		if c.pod.UID == uid {
-			return false
-		}
-	}
-	maps.DeleteFunc(n.attempts, func(k containerKey, _ uint32) bool { return k.pod.UID == uid })
-	maps.DeleteFunc(n.restarts, func(k containerKey, _ int) bool { return k.pod.UID == uid })
+	delete(h.ended, uid)
+	maps.DeleteFunc(h.attempts, func(k containerKey, _ uint32) bool { return k.pod.UID == uid })
+	maps.DeleteFunc(h.restarts, func(k containerKey, _ int) bool { return k.pod.UID == uid })
 	return true
 }
 
@@ -121,7 +119,7 @@ func (h *history) sawStart(c *container, in store) {
 func (h *history) sawCreate(c *container) {
 	m := c.config.GetMetadata()
 	key := containerKey{pod: c.pod, name: m.GetName()}
-	if last := h.attempts[key]; m.GetAttempt() < last {
+	if last := h.attempts[key]; m.GetAttempt() < last && !h.begins(c.pod.UID) {
 		h.violate("attempt of container %s of pod %s fell from %d to %d", key.name, key.pod, last, m.GetAttempt())
 	}
 	h.attempts[key] = max(h.attempts[key], m.GetAttempt())

@@ -25,6 +25,8 @@ type hierarchy struct {
 	// limits are what each pod's cgroup is held to, changes every change of that, in order.
 	limits  map[types.UID]cgroups.Limits
 	changes []limited
+	// removed is told of each pod whose cgroup is removed: it has come to its end.
+	removed func(types.UID)
 }
 
 // limited is a change of a pod's limits.
@@ -100,6 +102,7 @@ func (c *memoryCgroups) RemovePod(_ context.Context, uid types.UID) error {
 	return c.change(func(pods map[types.UID]bool) {
 		delete(pods, uid)
 		delete(c.of.limits, uid)
+		c.of.removed(uid)
 	})
 }
 

@@ -72,7 +72,11 @@ func newMachine(t *testing.T, cfg fake.Config, documents ...[]byte) *machine {
 	runtime := fake.New(cfg)
 	m := &machine{
 		t: t, dir: filepath.Join(t.TempDir(), "node"), runtime: runtime, cgroups: &hierarchy{pods: map[types.UID]bool{}},
-		manifests: newManifests(), watch: newWatch(runtime), log: &logBuffer{},
+		manifests: newManifests(), watch: newWatch(), log: &logBuffer{},
+	}
+	m.cgroups.removed = func(uid types.UID) {
+		runtime.Forget(uid)
+		m.watch.forget(uid)
 	}
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -336,10 +340,9 @@ func (b *logBuffer) tail(n int) string {
 
 // watch follows every pod's status over the lives of all agents.
 type watch struct {
-	runtime *fake.Runtime
-	mu      sync.Mutex
-	seen    map[types.UID]*seen
-	bad     []string
+	mu   sync.Mutex
+	seen map[types.UID]*seen
+	bad  []string
 }
 
 // seen is what was seen of a pod.
@@ -347,10 +350,11 @@ type seen struct {
 	restarts map[string]int32
 	terminal v1.PodPhase
 	leaves   time.Time // its deletion time, if it was last listed with one
+	ended    bool      // it has come to its end since its restarts were seen
 }
 
-func newWatch(runtime *fake.Runtime) *watch {
-	return &watch{runtime: runtime, seen: map[types.UID]*seen{}}
+func newWatch() *watch {
+	return &watch{seen: map[types.UID]*seen{}}
 }
 
 func (w *watch) run(ctx context.Context, l *life) {
@@ -394,6 +398,9 @@ func (w *watch) see(pods []*v1.Pod) {
 			was.leaves = at.Time
 		}
 		for _, c := range statuses(p) {
+			if c.RestartCount < was.restarts[c.Name] && was.ended {
+				was.restarts, was.ended = map[string]int32{}, false // it came back when it was gone, and begins anew
+			}
 			if c.RestartCount < was.restarts[c.Name] {
 				w.violate("restart count of container %s of pod %s fell from %d to %d", c.Name, p.Name, was.restarts[c.Name], c.RestartCount)
 			}
@@ -401,9 +408,18 @@ func (w *watch) see(pods []*v1.Pod) {
 		}
 	}
 	for uid := range w.seen {
-		if !listed[uid] && w.runtime.Forget(uid) { // a manifest that comes back has the UID that it had
+		if !listed[uid] && w.seen[uid].ended { // a manifest that comes back has the UID that it had
 			delete(w.seen, uid)
 		}
+	}
+}
+
+// forget says that a pod has come to its end.
+func (w *watch) forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if was := w.seen[uid]; was != nil {
+		was.ended = true
 	}
 }
 
