@@ -350,7 +350,7 @@ type seen struct {
 	restarts map[string]int32
 	terminal v1.PodPhase
 	leaves   time.Time // its deletion time, if it was last listed with one
-	ended    bool      // it has come to its end since its restarts were seen
+	ended    bool      // it has come to its end: if it comes back, it begins anew
 }
 
 func newWatch() *watch {
@@ -380,37 +380,55 @@ func (w *watch) see(pods []*v1.Pod) {
 		listed[p.UID] = true
 		was := w.seen[p.UID]
 		if was == nil {
-			was = &seen{restarts: map[string]int32{}}
+			was = &seen{}
 			w.seen[p.UID] = was
 		}
-		if was.terminal != "" && p.Status.Phase != was.terminal && p.DeletionTimestamp == nil {
-			w.violate("phase of pod %s went from %s to %s", p.Name, was.terminal, p.Status.Phase)
+		wrong := was.against(p)
+		if wrong != "" && was.ended { // it came back when it was gone, and begins anew; but what ended by itself stays so
+			*was = seen{terminal: was.terminal}
+			wrong = was.against(p)
 		}
-		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
-			was.terminal = p.Status.Phase
+		if wrong != "" {
+			w.bad = append(w.bad, time.Now().Format(time.TimeOnly)+": "+wrong)
 		}
-		left := was.leaves
-		was.leaves = time.Time{}
-		if at := p.DeletionTimestamp; at != nil {
-			if !left.IsZero() && !left.Equal(at.Time) {
-				w.violate("deletion time of pod %s moved from %s to %s", p.Name, left, at)
-			}
-			was.leaves = at.Time
-		}
-		for _, c := range statuses(p) {
-			if c.RestartCount < was.restarts[c.Name] && was.ended {
-				was.restarts, was.ended = map[string]int32{}, false // it came back when it was gone, and begins anew
-			}
-			if c.RestartCount < was.restarts[c.Name] {
-				w.violate("restart count of container %s of pod %s fell from %d to %d", c.Name, p.Name, was.restarts[c.Name], c.RestartCount)
-			}
-			was.restarts[c.Name] = c.RestartCount
-		}
+		was.note(p)
 	}
 	for uid := range w.seen {
-		if !listed[uid] && w.seen[uid].ended { // a manifest that comes back has the UID that it had
+		if !listed[uid] && w.seen[uid].ended {
 			delete(w.seen, uid)
 		}
+	}
+}
+
+// against says what the pod cannot be after what was seen of it; nothing is "".
+func (s *seen) against(p *v1.Pod) string {
+	if s.terminal != "" && p.Status.Phase != s.terminal && p.DeletionTimestamp == nil {
+		return fmt.Sprintf("phase of pod %s went from %s to %s", p.Name, s.terminal, p.Status.Phase)
+	}
+	if at := p.DeletionTimestamp; at != nil && !s.leaves.IsZero() && !s.leaves.Equal(at.Time) {
+		return fmt.Sprintf("deletion time of pod %s moved from %s to %s", p.Name, s.leaves, at)
+	}
+	for _, c := range statuses(p) {
+		if c.RestartCount < s.restarts[c.Name] {
+			return fmt.Sprintf("restart count of container %s of pod %s fell from %d to %d", c.Name, p.Name, s.restarts[c.Name], c.RestartCount)
+		}
+	}
+	return ""
+}
+
+func (s *seen) note(p *v1.Pod) {
+	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+		s.terminal = p.Status.Phase
+	}
+	s.leaves = time.Time{}
+	if at := p.DeletionTimestamp; at != nil {
+		s.leaves = at.Time
+	}
+	if s.restarts == nil {
+		s.restarts = map[string]int32{}
+	}
+	for _, c := range statuses(p) {
+		s.restarts[c.Name] = c.RestartCount
 	}
 }
 
@@ -421,10 +439,6 @@ func (w *watch) forget(uid types.UID) {
 	if was := w.seen[uid]; was != nil {
 		was.ended = true
 	}
-}
-
-func (w *watch) violate(format string, args ...any) {
-	w.bad = append(w.bad, time.Now().Format(time.TimeOnly)+": "+fmt.Sprintf(format, args...))
 }
 
 func (w *watch) broken() []string {
