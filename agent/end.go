@@ -32,8 +32,7 @@ func (a *Agent) gone(uid podUID, next *v1.Pod) {
 }
 
 // forget removes a pod's checkpoint. The pod that comes next under its UID, as a static pod does whose manifest was taken away and put back while it ended, begins with what
-// is remembered of its containers: to a kubelet, they restart. One that was not wanted
-// yet when the agent was started meanwhile begins anew.
+// is remembered of its containers: to a kubelet, they restart. If the agent was started meanwhile, and nobody wanted it yet, it begins anew.
 func (a *Agent) forget(uid podUID, last *checkpoint.Record, next *v1.Pod) error {
 	if next == nil || last == nil || last.Status == nil {
 		return a.checkpoint.Remove(uid)
