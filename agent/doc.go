@@ -53,7 +53,7 @@
 //
 // A source hands the mux what it has. The mux's merged set is reconciled with the workers: a new pod gets a worker, a changed static pod is removed
 // and queued behind its predecessor of the same full name (but one that changed in cpu and memory alone keeps its UID, and is resized), a pod that no source wants any more is removed, but only once the source that it
-// came from has reported.
+// came from has reported. One that is wanted again under its UID while it leaves is queued, too, and its containers' restart counts go on.
 //
 // A pod of a cluster's API server (package cluster) comes the same way. It is stopped when it is deleted there, and its record and status stay until the API server, to
 // which the status writer confirms that nothing of it is left, has it no more.
@@ -68,7 +68,7 @@
 // # A restart
 //
 // The checkpoint and the runtime's labels say which pods there were; each gets a worker in the phase it was left in, and passes go on from what is
-// observed. Where other containers run than the record knows, another agent was here: the first pass goes on from what the API server says of the pod, and
+// observed. None may ask for room before all are known. Where other containers run than the record knows, another agent was here: the first pass goes on from what the API server says of the pod, and
 // what the record says of its status is not told. Nothing is removed before the pod's source has reported. What nobody wants (cgroups, directories) is pruned after all sources
 // have.
 //
