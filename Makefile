@@ -6,6 +6,8 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # What "make run" and "make fuzz" take from the command line.
 ONCE     ?=
 FUZZTIME ?= 10s
+# One way to build our programs, so that none of their packages is compiled twice.
+GOBUILD  := CGO_ENABLED=0 go build -trimpath
 
 .DEFAULT_GOAL := help
 .PHONY: help build package run test test-unit test-integration test-service test-vm test-cluster test-conformance bench bench-cluster lint fuzz deps clean
@@ -17,30 +19,31 @@ help: ## list the targets
 
 build: ## build bin/berth
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
+	@scripts/step 'make: building bin/berth' env $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
 
 package: ## build dist/*.deb and dist/*.rpm, for amd64 and arm64
 	@scripts/deps packager
 	packaging/build
 
 run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are ready); needs root
-	@scripts/deps host containerd
+	@scripts/deps run
 	@$(MAKE) --no-print-directory build
-	@go build -o .cache/run ./test/run
+	@scripts/step 'make: building what runs the samples' env $(GOBUILD) -o .cache/run ./test/run
 	@BERTH_BIN=bin/berth .cache/run $(if $(filter-out 0,$(ONCE)),--once)
 
 test: deps build ## lint, unit, scenario and integration tests; needs root
-	@go build -o .cache/runner ./test/runner
+	@$(GOBUILD) -o .cache/runner ./test/runner
 	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner lint unit integration
 
 test-unit: ## unit and scenario tests only
-	@go build -o .cache/runner ./test/runner
+	@scripts/deps gotestsum
+	@$(GOBUILD) -o .cache/runner ./test/runner
 	@.cache/runner unit
 
 test-integration: ## the tests on a real containerd only; needs root
-	@scripts/deps host containerd
+	@scripts/deps host containerd gotestsum
 	@$(MAKE) --no-print-directory build
-	@go build -o .cache/runner ./test/runner
+	@$(GOBUILD) -o .cache/runner ./test/runner
 	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner integration
 
 test-service: ## install, kill, hang, upgrade, reboot and purge the packages on a Debian with systemd (systemd-nspawn); needs root
@@ -52,9 +55,9 @@ test-vm: ## pods' slices and limits under cgroup v2 with the systemd driver, in 
 	@test/service/run-vm
 
 test-cluster: ## berth as a node of a real control plane, with kubectl and kube-proxy; needs root (the first time builds Kubernetes: five minutes)
-	@scripts/deps host containerd cluster
+	@scripts/deps host containerd cluster gotestsum
 	@$(MAKE) --no-print-directory build
-	@go build -o .cache/runner ./test/runner
+	@$(GOBUILD) -o .cache/runner ./test/runner
 	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner cluster
 
 test-conformance: ## Kubernetes' own tests of a cluster and of a node (SUITE=TestConformance or TestNodeConformance, FOCUS=, SKIP=: which); needs root (the first time builds them)
@@ -72,16 +75,17 @@ bench-cluster: ## measure pods of a real control plane under berth and a kubelet
 	@$(MAKE) --no-print-directory build
 	@BERTH_BIN=$(CURDIR)/bin/berth go test -tags cluster -count 1 -run '^$$' -bench BenchmarkNode -benchtime 1x -timeout 60m -v ./test/cluster
 
-lint: ## gofumpt, go vet and golangci-lint
+lint: ## gofumpt, golangci-lint (with go vet in it), and figures of the structure
 	@scripts/deps tools
-	@go build -o .cache/runner ./test/runner
+	@$(GOBUILD) -o .cache/runner ./test/runner
+	@go run ./test/structure
 	@.cache/runner lint
 
 fuzz: ## run every fuzz target for FUZZTIME
-	@go build -o .cache/runner ./test/runner
+	@$(GOBUILD) -o .cache/runner ./test/runner
 	@FUZZTIME=$(FUZZTIME) .cache/runner fuzz
 
-deps: ## install what is missing: packages, containerd, linters
+deps: ## install what is missing: packages, containerd, gotestsum, linters
 	@scripts/deps
 
 clean: ## remove what was built

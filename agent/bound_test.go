@@ -13,11 +13,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/cluster"
-	apifake "github.com/berthd/berth/agent/cluster/fake"
+	"github.com/berthd/berth/agent/cluster/kube"
+	apifake "github.com/berthd/berth/agent/cluster/kube/fake"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/fake"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // joined is an agent of a cluster whose API server, runtime and time are fake.
@@ -32,7 +34,8 @@ type joined struct {
 	options func(*configs.Config)
 }
 
-// join gives fn an agent in a cluster, whose static pods are from a manifest, and takes it down afterwards.
+// join gives fn an agent in a cluster, whose static pods are from a manifest. It takes the agent
+// down afterwards.
 func join(t *testing.T, from manifest, fn func(t *testing.T, j *joined)) {
 	t.Helper()
 	joinFrom(t, from, fn)
@@ -50,10 +53,10 @@ func joinFrom(t *testing.T, from source.Source, fn func(t *testing.T, j *joined)
 	})
 }
 
-// start starts an agent, again with the same folders.
+// start starts an agent. Further agents use the same folders.
 func (j *joined) start() {
-	conn := j.api.Conn(cluster.Config{ContentType: "application/vnd.kubernetes.protobuf", QPS: 50, Burst: 100})
-	a, end := liveWith(j.t, j.dir, j.rt, j.from, Deps{Conn: conn}, j.options)
+	conn := j.api.Conn(kube.Config{ContentType: "application/vnd.kubernetes.protobuf", QPS: 50, Burst: 100})
+	a, end := liveWith(j.t, j.dir, j.rt, j.from, Deps{Cluster: &cluster.Connection{Conn: conn}}, j.options)
 	j.Agent, j.end = a, func() {
 		end()
 		conn.CloseConnections()
@@ -61,13 +64,21 @@ func (j *joined) start() {
 	}
 }
 
-// bind makes a pod in the API that is bound to the node, as the API server defaults it.
+// bind makes a pod in the API that is bound to the node, with the API server's defaults.
 func (j *joined) bind(name string, change ...func(*v1.Pod)) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1.PodSpec{
-		NodeName: "node", RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: ptr.To[int64](30), DNSPolicy: v1.DNSDefault,
-		SecurityContext: &v1.PodSecurityContext{}, EnableServiceLinks: ptr.To(true),
+		NodeName:                      "node",
+		RestartPolicy:                 v1.RestartPolicyAlways,
+		TerminationGracePeriodSeconds: ptr.To[int64](30),
+		DNSPolicy:                     v1.DNSDefault,
+		SecurityContext:               &v1.PodSecurityContext{},
+		EnableServiceLinks:            ptr.To(true),
 		Containers: []v1.Container{{
-			Name: "app", Image: "app", ImagePullPolicy: v1.PullIfNotPresent, TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
+			Name:                     "app",
+			Image:                    "app",
+			ImagePullPolicy:          v1.PullIfNotPresent,
+			TerminationMessagePath:   "/dev/termination-log",
+			TerminationMessagePolicy: v1.TerminationMessageReadFile,
 		}},
 	}, Status: v1.PodStatus{Phase: v1.PodPending, QOSClass: v1.PodQOSBestEffort}}
 	for _, c := range change {
@@ -85,7 +96,7 @@ func (j *joined) change(name string, change func(*v1.Pod)) {
 	j.api.Put(apifake.Pods, pod)
 }
 
-// runs says which pods there are, as "name phase".
+// runs returns the pods as "name phase".
 func (j *joined) runs() string {
 	synctest.Wait()
 	var out []string
@@ -105,7 +116,8 @@ func (j *joined) wantRuns(what, want string) {
 // calls counts the calls of one kind to the runtime.
 func (j *joined) calls(method string) int { return len(j.rt.Calls(method)) }
 
-const staticWeb = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, image: app}]}}`)
+const staticWeb = manifest(
+	`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, image: app}]}}`)
 
 func TestPodsOfTheAPIRunBesideStaticOnes(t *testing.T) {
 	join(t, staticWeb, func(t *testing.T, j *joined) {
@@ -114,7 +126,7 @@ func TestPodsOfTheAPIRunBesideStaticOnes(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		j.wantRuns("bound", "web-node Running, a Running")
 		for _, p := range j.Pods() {
-			if p.Name == "a" && (p.UID != pod.UID || p.Annotations[source.AnnotationSource] != source.NameAPI) {
+			if p.Name == "a" && (p.UID != pod.UID || p.Annotations[pods.AnnotationSource] != pods.SourceAPI) {
 				t.Errorf("uid %s, annotations %v", p.UID, p.Annotations)
 			}
 		}
@@ -149,7 +161,7 @@ func TestForcedDeletionEndsAPod(t *testing.T) {
 	})
 }
 
-// What runs goes on running whatever becomes of the API server, and static pods start without it.
+// Running pods go on running whatever happens to the API server, and static pods start without it.
 func TestAPIServerAway(t *testing.T) {
 	join(t, staticWeb, func(t *testing.T, j *joined) {
 		j.bind("a")
@@ -173,7 +185,8 @@ func TestAPIServerAway(t *testing.T) {
 	})
 }
 
-// A node that starts without its API server makes no pod anew that may have been made elsewhere, unless it is told to; once it can read, it does.
+// A node that starts without its API server makes no pod anew that may have been made elsewhere,
+// unless it is asked to. Once it can read, it makes the pods.
 func TestLastKnownPods(t *testing.T) {
 	for _, run := range []bool{false, true} {
 		join(t, staticWeb, func(t *testing.T, j *joined) {
@@ -205,8 +218,8 @@ func TestLastKnownPods(t *testing.T) {
 	}
 }
 
-// A shutdown is told: the node is not ready, and its pods have ended.
-func TestShutdownIsTold(t *testing.T) {
+// A shutdown is reported: the node is not ready, and its pods have ended.
+func TestShutdownIsReported(t *testing.T) {
 	join(t, "", func(t *testing.T, j *joined) {
 		j.bind("a")
 		time.Sleep(5 * time.Second)
@@ -227,7 +240,7 @@ func TestShutdownIsTold(t *testing.T) {
 	})
 }
 
-// wantDisrupted wants a status to say that the node stopped the pod for its own sake.
+// wantDisrupted checks that a status says that the node stopped the pod for the node's own sake.
 func wantDisrupted(t *testing.T, s *v1.PodStatus, message string) {
 	t.Helper()
 	for _, c := range s.Conditions {
@@ -241,11 +254,16 @@ func wantDisrupted(t *testing.T, s *v1.PodStatus, message string) {
 	t.Errorf("no DisruptionTarget among %+v", s.Conditions)
 }
 
-// A pod that is bound after one was deleted by force waits for what that one still has; it does not fail.
+// A pod that is bound after another was deleted by force waits for what the other one still has. It
+// does not fail.
 func TestRoomOfPodsDeletedByForceIsWaitedFor(t *testing.T) {
 	join(t, "", func(t *testing.T, j *joined) {
 		port := func(p *v1.Pod) {
-			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolTCP}}
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{
+				ContainerPort: 80,
+				HostPort:      8080,
+				Protocol:      v1.ProtocolTCP,
+			}}
 		}
 		j.rt.Script("app", fake.Behavior{Term: fake.Term{After: 20 * time.Second}})
 		j.bind("a", port)
@@ -261,7 +279,8 @@ func TestRoomOfPodsDeletedByForceIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Deletions of pods are confirmed while the node is drained, also of those that came meanwhile and have never run.
+// Deletions of pods are confirmed while the node is drained, also of pods that came meanwhile and
+// have never run.
 func TestDeletedWhileDrained(t *testing.T) {
 	join(t, "", func(t *testing.T, j *joined) {
 		j.bind("a")
@@ -289,7 +308,13 @@ func TestDeletedWhileDrained(t *testing.T) {
 
 func TestNodeStartsWithoutAnAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := &joined{t: t, dir: t.TempDir(), rt: fake.New(fake.Config{WriteLogs: true}), api: apifake.New(), from: staticWeb}
+		j := &joined{
+			t:    t,
+			dir:  t.TempDir(),
+			rt:   fake.New(fake.Config{WriteLogs: true}),
+			api:  apifake.New(),
+			from: staticWeb,
+		}
 		j.api.Stop()
 		j.start()
 		defer j.api.Close()
@@ -299,20 +324,26 @@ func TestNodeStartsWithoutAnAPIServer(t *testing.T) {
 	})
 }
 
-// An image, a resize and an ephemeral container change a pod as it runs; it is not replaced.
+// A new image, a resize and an ephemeral container change a pod while it runs. The pod is not
+// replaced.
 func TestSpecsChangeInPlace(t *testing.T) {
 	join(t, "", func(t *testing.T, j *joined) {
 		j.bind("a", func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
 		})
 		time.Sleep(5 * time.Second)
-		j.change("a", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("200m") })
+		j.change("a", func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("200m")
+		})
 		time.Sleep(5 * time.Second)
 		if n, updates := j.calls("StartContainer"), j.calls("UpdateContainerResources"); n != 1 || updates == 0 {
 			t.Errorf("resized: %d starts, %d updates", n, updates)
 		}
 		j.change("a", func(p *v1.Pod) {
-			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "app"}})
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
+				v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+					Name: "debug", Image: "app",
+				}})
 		})
 		time.Sleep(5 * time.Second)
 		if n := j.calls("StartContainer"); n != 2 {
@@ -334,7 +365,13 @@ func TestSpecsChangeInPlace(t *testing.T) {
 // Pods that ended, or are deleted, before this node ever saw them do not run.
 func TestWhatIsOverDoesNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := &joined{t: t, dir: t.TempDir(), rt: fake.New(fake.Config{WriteLogs: true}), api: apifake.New(), from: manifest("")}
+		j := &joined{
+			t:    t,
+			dir:  t.TempDir(),
+			rt:   fake.New(fake.Config{WriteLogs: true}),
+			api:  apifake.New(),
+			from: manifest(""),
+		}
 		j.bind("ended", func(p *v1.Pod) { p.Status.Phase = v1.PodFailed })
 		j.bind("deleted")
 		j.api.Delete(apifake.Pods, "ns", "deleted", nil)
@@ -365,7 +402,8 @@ func TestPodRecreatedUnderItsNameWaitsForItsPredecessor(t *testing.T) {
 		j.bind("a")
 		time.Sleep(5 * time.Second)
 		pods := j.Pods()
-		if n := j.calls("RunPodSandbox"); n != 1 || !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID == first.UID }) {
+		if n := j.calls("RunPodSandbox"); n != 1 ||
+			!slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID == first.UID }) {
 			t.Errorf("%d sandboxes were made while the first pod was ending", n)
 		}
 		time.Sleep(40 * time.Second)

@@ -13,13 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	apifake "github.com/berthd/berth/agent/cluster/fake"
+	apifake "github.com/berthd/berth/agent/cluster/kube/fake"
 	"github.com/berthd/berth/cri/fake"
 )
 
 var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// putForward moves all times that the agent has written down, here and in the API server, which is as if the clock were put the other way: a test cannot set that.
+// putForward moves all times that the agent has written, here and in the API server. That has the
+// effect of a clock put back, which a test cannot do. A negative d has the effect of a clock put
+// forward.
 func (j *joined) putForward(d time.Duration) {
 	j.t.Helper()
 	files, _ := filepath.Glob(filepath.Join(j.records(), "*.json"))
@@ -56,7 +58,9 @@ func (j *joined) putForward(d time.Duration) {
 	}
 }
 
-// The clock is put by an hour, either way, while the agent does not run: what runs goes on, a crash back-off and a grace take no longer, and the time of the Lease grows: to that of now, where it was not later.
+// The clock is put by an hour, in either direction, while the agent does not run. What runs goes
+// on. A crash back-off and a grace take no longer. The time of the Lease grows: to the present
+// time, if it was not later.
 func TestClockPutByAnHour(t *testing.T) {
 	for name, moved := range map[string]time.Duration{"back": time.Hour, "forward": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +92,8 @@ func TestClockPutByAnHour(t *testing.T) {
 					t.Errorf("the pod that was deleted is still there: %+v", p.Status)
 				}
 				renewed := func() time.Time {
-					return j.api.Get(apifake.Leases, v1.NamespaceNodeLease, "node").(*coordinationv1.Lease).Spec.RenewTime.Time
+					return j.api.Get(apifake.Leases, v1.NamespaceNodeLease,
+						"node").(*coordinationv1.Lease).Spec.RenewTime.Time
 				}
 				last := renewed()
 				if age := time.Since(last); age > 11*time.Second {
@@ -106,7 +111,9 @@ func TestClockPutByAnHour(t *testing.T) {
 						t.Errorf("%s restarted %d times", name, now[name]-starts[name])
 					}
 				}
-				if n := now["crashes"] - starts["crashes"]; n < 1 || n > 6 { // six times where the back-off begins anew, which it does when the container seems to have run for an hour
+				// six times if the back-off begins anew: the container seems to have run for an
+				// hour
+				if n := now["crashes"] - starts["crashes"]; n < 1 || n > 6 {
 					t.Errorf("the pod that crashes restarted %d times in seven minutes", n)
 				}
 				if p := j.api.Pod("ns", "runs"); readiness(p) != v1.ConditionTrue {

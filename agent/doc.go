@@ -1,83 +1,116 @@
-// Package agent is the node agent: it makes what the pods' sources want true on one machine, and says what is.
+// Package agent is the node agent: it makes what the sources of pods want true on one machine, and
+// reports what is true.
 //
-// # The parts, and who owns which truth
+// # The floors
 //
-//	  manifests, ConfigMaps, Secrets                     container runtime (CRI)
-//	            │                                          │ events     ▲ calls
-//	            ▼                                          ▼            │
-//	  source ─ Mux ─▶ desired ─▶ worker.Pool ◀─ wakes ─ observe         │
-//	  (what is wanted)  │          │ one worker per UID: phase          │
-//	            objects ┘          ▼                                    │
-//	                         pass: observe ─▶ plan.Decide ─▶ steps ─────┘
-//	                               │                           │ asks
-//	                               ▼                           ▼
-//	                         status.Derive            volumes images hooks probes cgroups
-//	                               │
-//	                               ▼
-//	                    status.Store, checkpoint, timeline, events ─▶ server ─▶ CLI
-//	                           │
-//	                           ▼  on a node of a cluster
-//	                    status.Writer ─▶ API server
+// A package imports packages of the floors below it, and none of a floor above it.
+// test/arch/floors.go states the rule.
 //
-//	truth                                         owner
-//	what should run                               source (a manifest that went bad keeps its last good pod)
-//	local ConfigMaps, Secrets, volumes, claims, RuntimeClasses  objects
-//	the API server's objects in use               objects/watched (what it said last; the API server owns them)
-//	tokens of service accounts                    tokens, in memory alone
-//	which volume a claim has                      volumes/claims for local ones, the API server for its own
-//	how large a claim's volume was made here      volumes/expand, in memory; the API server owns the claim
-//	what a cluster knows of the node              the API server, kept true by noderegistry
-//	which mirrors of static pods a cluster has    the API server, kept right by mirror
-//	which sandboxes and containers exist          the runtime, read by observe
-//	a pod's phase: Running, Terminating, Terminated  worker
-//	what a pod needs next                         plan (pure)
-//	admission's verdict, hooks done, why a pod ends  checkpoint
-//	ephemeral containers added to a pod           checkpoint
-//	probe verdicts                                probes
-//	resources allocated by a resize that is not done  checkpoint, decided by resize (pure)
-//	what pods and the node use                    the kernel, read by stats when somebody asks
-//	what container logs take                      logs, read from the disk
-//	images and pulls                              images, over the runtime's store
-//	who pulled which image with what              images/records
-//	registry logins of the node                   credentials
-//	the node's own certificates                   certs
-//	directories and mounts of a pod               volumes
-//	which storage drivers are registered          volumes/csi, found by plugins; what a cluster knows of them, kept true by csinode
-//	what size a claim's volume has been given     the claim in the API server; in memory, volumes/expand
-//	cgroups                                       cgroups
-//	a pod's last status                           status.Store; of it, what the API server says: cluster
-//	what happened, step by step                   timeline, events (tracing tells it to a collector, and keeps nothing)
-//	which events the API server is to be told of  events/writer
+//	agent                 composition: New, Run, the ordered list of loops
+//	agent/server          the face: the HTTP API, with auth and hostlogs
+//	agent/desired         from what sources want to workers: adoption, drain, removal
+//	agent/cluster         the side of a cluster, present or absent as one thing
+//	agent/pod             the engine: pipeline.go is THE list of a pod's life
+//	agent/pod/steps       the steps of that list, a file each; origin: whose objects a pod gets
+//	agent/source          what is wanted: manifests, a URL, local objects
+//	agent/node            this machine: room, admission, stats, garbage, logs, doctor
+//	agent/volumes         every kind of volume; images: pulls and credentials
+//	agent/pod/...         what knows one pod and no part: worker, plan, checkpoint, generate
+//	agent/telemetry       events, metrics, traces, the journal
+//	cri cgroups probes status configs    the leaves, and below them internal
+//
+// # The parts
+//
+//	manifests, ConfigMaps, Secrets                   container runtime (CRI)
+//	          │                                        │ events     ▲ calls
+//	          ▼                                        ▼            │
+//	source ─ Mux ─▶ desired.Reconciler ─▶ worker.Pool ◀─ observe.PLEG
+//	          │                             │ one worker per UID    │
+//	       objects                          ▼                       │
+//	                      pod.Engine: look ─▶ decide ─▶ steps ──────┘
+//	                                                     │ ask
+//	                                                     ▼
+//	                              report    room volumes images hooks probes cgroups
+//	                                │
+//	                                ▼
+//	             status.Store, checkpoint, timeline, events ─▶ server ─▶ command line
+//	                    │
+//	                    ▼ on a node of a cluster
+//	             cluster.Member ─▶ API server
+//
+// # Who owns which truth
+//
+//	which pods and local objects are wanted            source, source/objects
+//	which sources have said what they want             desired.State
+//	whether pods may run on the node                   desired/drain.Gate
+//	a pod's phase, and why it ends                     pod/worker
+//	what a pod needs next                              pod/plan (pure)
+//	the facts of a pod that only the disk can keep     pod/checkpoint
+//	which sandboxes and containers exist               the runtime, read by pod/observe
+//	which pods are admitted, what they were allocated  node/room
+//	what the node has for pods                         node, read at each decision
+//	what pods and the node use                         the kernel, read by node/stats
+//	container logs and what they take                  node/logs
+//	results of probes                                  probes
+//	directories, mounts and cgroups of pods            volumes, cgroups
+//	which claim has which volume                       volumes/claims; the API server for its own
+//	which storage drivers are registered               volumes/csi, found by node/plugins
+//	images, pulls, who pulled with which login         images, images/records
+//	a pod's last status                                status.Store
+//	what happened, step by step                        pod/timeline, telemetry/events
+//	the API server's objects that pods use             the API server, read by cluster/watched
+//	tokens of service accounts                         cluster/tokens, in memory alone
+//	the Node, its Lease, mirror pods                   the API server, kept by cluster/noderegistry
+//	                                                   and cluster/mirror
+//	the certificates of the node                       cluster/certs
 //
 // # A pod's way
 //
-// A source hands the mux what it has. The mux's merged set is reconciled with the workers: a new pod gets a worker, a changed static pod is removed
-// and queued behind its predecessor of the same full name (but one that changed in cpu and memory alone keeps its UID, and is resized), a pod that no source wants any more is removed, but only once the source that it
-// came from has reported. One that is wanted again under its UID while it leaves is queued, too, and its containers' restart counts go on.
+// A source gives the mux what it has. The reconciler gives the merged set to the workers. A new pod
+// gets a worker. A changed static pod waits for the end of its predecessor of the same full name;
+// if only cpu and memory changed, the pod is resized instead. A pod that no source wants any more
+// is removed, but only after the pod's source has said which pods it wants.
 //
-// A pod of a cluster's API server (package cluster) comes the same way. It is stopped when it is deleted there, and its record and status stay until the API server, to
-// which the status writer confirms that nothing of it is left, has it no more.
+// The worker makes syncs, at most one at a time. A sync carries out the pipeline: it looks (what is
+// wanted, what the runtime has) and decides (may the pod run, what is next). Then the sync walks
+// the steps downwards to bring the pod up, or upwards to take the pod down, and reports (status,
+// checkpoint, timeline). Everything is level-triggered: events, probe results, ended tasks, changed
+// objects and timers only wake the worker. A sync never waits for a grace period, a hook or a pull:
+// those are tasks beside the worker, and the end of a task wakes the worker.
 //
-// The worker makes passes. A pass observes the pod in the runtime, has plan decide, walks the ladder of steps (pipeline.go) downwards to bring up and
-// keep up, or upwards to take down, derives the status, and writes the checkpoint. Everything is level-triggered: events, probe results,
-// finished tasks, changed objects and timers only ring the worker's bell. A pass never blocks on a grace period, a hook or a pull: those are tasks
-// beside the worker, whose end rings the bell.
+// A pod of the API server comes the same way. The pod stops when it is deleted there, and the
+// status writer confirms to the API server that nothing is left of the pod. The pod's record and
+// status stay until the API server has the pod no more. A pod's objects come from the pod's own
+// source: a manifest's pod reads only local objects, and a pod of the API server reads only objects
+// of the API server.
 //
-// A pod's objects come from where it came from itself: a manifest's pod reads local ones only, a pod of the API server the API server's only.
+// # A restart of the agent
 //
-// # A restart
+// The checkpoint and the runtime's labels say which pods the last agent had. Each of these pods
+// gets a worker in the phase in which the last agent left the pod, and syncs go on from what they
+// observe. No pod may ask for room before all pods are known. If containers run that the record
+// does not know, another agent was here: the first sync goes on from the status that the API server
+// has. A pod that nobody wants is removed only after all sources have said which pods they want.
 //
-// The checkpoint and the runtime's labels say which pods there were; each gets a worker in the phase it was left in, and passes go on from what is
-// observed. None may ask for room before all are known. Where other containers run than the record knows, another agent was here: the first pass goes on from what the API server says of the pod, and
-// what the record says of its status is not told. Nothing is removed before the pod's source has reported. What nobody wants (cgroups, directories) is pruned after all sources
-// have.
+// # Where to look
+//
+//	an exit is noticed                               agent/pod/observe/pleg.go
+//	the CrashLoopBackOff delay is computed           agent/pod/plan/crashloop.go
+//	a subPath is opened                              agent/volumes/subpath.go
+//	a status patch is made                           status/patch.go, sent by status/write.go
+//	preStop's grace is taken                         agent/pod/steps/grace.go, prestop.go
+//	a pod is refused                                 agent/node/admit/admit.go, asked by node/room
+//	a probe's result restarts a container            agent/pod/plan/decide.go
+//	a manifest's line number comes from              agent/source/locate.go
 //
 // # Glossary
 //
-//	pass        one walk over one pod, at most one at a time for each
-//	ladder      the ordered list of steps
-//	record      a pod's checkpoint
-//	placeholder a pod found in the runtime without a checkpoint: it can be stopped, and waits for a source to claim it
-//	incarnation one attempt of a container; its number is the restart count it was made with
-//	foreign     a pod in the runtime that is of another root directory: left alone
+//	sync              one run of the pipeline for one pod
+//	step              an entry of the pipeline with a way up (Ensure) and a way down (Remove)
+//	record            a pod's checkpoint
+//	runtime-only pod  a pod found in the runtime without a checkpoint: the agent can stop it, and
+//	                  waits for a source to claim it
+//	attempt           one instance of a container; its number is the restart count it was made with
+//	unmanaged pod     a pod in the runtime of another root directory: the agent leaves it alone
+//	PLEG, pod cache   the kubelet's pod lifecycle event generator and cache: package observe
 package agent

@@ -14,9 +14,11 @@ import (
 
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/cri/fake"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// Of pods that nobody knows, those go that have a directory here. Others may be another agent's, which has made their cgroup and not yet their sandbox.
+// Pods that nobody knows are removed only if they have a directory here. Others may be another
+// agent's, which has made their cgroup and not yet their sandbox.
 func TestPruneLeavesOthersPodsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -27,7 +29,7 @@ func TestPruneLeavesOthersPodsAlone(t *testing.T) {
 		var removed []types.UID
 		cgroups := noCgroups{removed: func(uid types.UID) { removed = append(removed, uid) }}
 		_, end := liveWith(t, dir, fake.New(fake.Config{}), manifest(""), Deps{Cgroups: cgroups}, nil)
-		time.Sleep(2 * housekeepingPeriod)
+		time.Sleep(2 * time.Minute)
 		end()
 		if !slices.Equal(slices.Compact(removed), []types.UID{"own"}) {
 			t.Errorf("removed the cgroups of %v, want that of the pod with a directory", removed)
@@ -45,7 +47,7 @@ type late struct {
 }
 
 func (l late) Run(ctx context.Context, out func(source.Snapshot)) error {
-	out(source.Snapshot{Source: source.NameFile, Ready: true})
+	out(source.Snapshot{Source: pods.SourceFile, Ready: true})
 	select {
 	case <-l.comes:
 	case <-ctx.Done():
@@ -54,9 +56,11 @@ func (l late) Run(ctx context.Context, out func(source.Snapshot)) error {
 	return l.manifest.Run(ctx, out)
 }
 
-// A static pod that comes back has the UID that it had. Where that happens while what was left of it is being removed, the pod is made afterwards, and nothing of it goes.
+// A static pod that comes back has the same UID. If it comes back while what was left of it is
+// being removed, the pod is made afterwards, and nothing of it is removed.
 func TestPruneMeetsThePodThatComesBack(t *testing.T) {
-	const web = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, image: app}]}}`)
+	const web = manifest(
+		`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, image: app}]}}`)
 	uid := (source.Decoder{NodeName: "node"}).Decode("pod.yaml", []byte(web))[0].Pod.UID
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -73,9 +77,10 @@ func TestPruneMeetsThePodThatComesBack(t *testing.T) {
 				time.Sleep(20 * time.Second) // long enough for the pod to come up
 			}
 		}}
-		a, end := liveWith(t, dir, fake.New(fake.Config{WriteLogs: true}), late{web, comes}, Deps{Cgroups: cgroups}, nil)
+		a, end := liveWith(t, dir, fake.New(fake.Config{WriteLogs: true}), late{web, comes},
+			Deps{Cgroups: cgroups}, nil)
 		defer end()
-		time.Sleep(2 * housekeepingPeriod)
+		time.Sleep(2 * time.Minute)
 		pods := a.Pods()
 		if len(pods) != 1 || pods[0].UID != uid || pods[0].Status.Phase != v1.PodRunning {
 			t.Fatalf("pods %+v", pods)

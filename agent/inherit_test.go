@@ -10,20 +10,25 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// probed has its readiness asked for once in a while.
+// probed gives the pod a readiness probe that runs now and then.
 func probed(p *v1.Pod) {
 	p.Spec.Containers[0].ReadinessProbe = &v1.Probe{
-		ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 60, TimeoutSeconds: 1, SuccessThreshold: 1, FailureThreshold: 1,
+		ProbeHandler:     v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}},
+		PeriodSeconds:    60,
+		TimeoutSeconds:   1,
+		SuccessThreshold: 1,
+		FailureThreshold: 1,
 	}
 }
 
-const probedStatic = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main, image: app,
+const probedStatic = manifest(
+	`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main, image: app,
   readinessProbe: {exec: {command: ["true"]}, periodSeconds: 60}}]}}`)
 
 // records is the folder of an agent's checkpoints.
 func (j *joined) records() string { return filepath.Join(j.dir, "root", "berth", "pods") }
 
-// writtenOf returns the statuses that the API server was sent for a pod since it was last asked.
+// writtenOf returns the statuses of a pod that were sent to the API server since the last call.
 func (j *joined) writtenOf(name string) []string {
 	var out []string
 	for _, r := range j.api.Requests() {
@@ -34,8 +39,9 @@ func (j *joined) writtenOf(name string) []string {
 	return out
 }
 
-// Pods that ran under another agent, which has left no record, go on as the API server knows them: ready, and since when.
-func TestTakeoverTellsNothing(t *testing.T) {
+// Pods that ran under another agent, which has left no record, go on as the API server knows them:
+// ready, and since the same time.
+func TestTakeoverWritesNoStatus(t *testing.T) {
 	join(t, probedStatic, func(t *testing.T, j *joined) {
 		j.bind("a", probed)
 		time.Sleep(2 * time.Minute)
@@ -53,8 +59,8 @@ func TestTakeoverTellsNothing(t *testing.T) {
 		j.start()
 		time.Sleep(3 * time.Minute)
 		for name, p := range before {
-			if told := j.writtenOf(p.Name); len(told) > 0 {
-				t.Errorf("the API server was told of %s: %s", name, told)
+			if written := j.writtenOf(p.Name); len(written) > 0 {
+				t.Errorf("the API server was sent statuses of %s: %s", name, written)
 			}
 		}
 		if n := j.calls("StartContainer"); n != 2 {
@@ -63,7 +69,7 @@ func TestTakeoverTellsNothing(t *testing.T) {
 	})
 }
 
-// Without the API server a static pod that was taken over is looked after all the same.
+// A static pod that was taken over is kept running without the API server, too.
 func TestTakeoverWithoutTheAPIServer(t *testing.T) {
 	join(t, probedStatic, func(t *testing.T, j *joined) {
 		time.Sleep(2 * time.Minute)
@@ -85,8 +91,8 @@ func TestTakeoverWithoutTheAPIServer(t *testing.T) {
 	})
 }
 
-// What an agent knew before another one was there is not told over what that one said.
-func TestOldRecordsAreNotTold(t *testing.T) {
+// A record from before another agent ran does not overwrite what the other agent reported.
+func TestOldRecordsAreNotWritten(t *testing.T) {
 	join(t, probedStatic, func(t *testing.T, j *joined) {
 		j.bind("a")
 		time.Sleep(2 * time.Minute)
@@ -111,8 +117,8 @@ func TestOldRecordsAreNotTold(t *testing.T) {
 		j.start()
 		time.Sleep(3 * time.Minute)
 		for _, name := range []string{"a", "web-node"} {
-			if told := j.writtenOf(name); len(told) > 0 {
-				t.Errorf("the API server was told of %s: %s", name, told)
+			if written := j.writtenOf(name); len(written) > 0 {
+				t.Errorf("the API server was sent statuses of %s: %s", name, written)
 			}
 		}
 	})

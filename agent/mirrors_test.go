@@ -12,8 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	apifake "github.com/berthd/berth/agent/cluster/fake"
+	apifake "github.com/berthd/berth/agent/cluster/kube/fake"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // shelf is a source of manifests that a test changes.
@@ -23,7 +24,7 @@ type shelf struct {
 	text string
 }
 
-func (*shelf) Name() string { return source.NameFile }
+func (*shelf) Name() string { return pods.SourceFile }
 
 func (s *shelf) Run(ctx context.Context, out func(source.Snapshot)) error {
 	s.mu.Lock()
@@ -34,9 +35,9 @@ func (s *shelf) Run(ctx context.Context, out func(source.Snapshot)) error {
 	return nil
 }
 
-// put makes the manifest another one; empty for none.
+// put replaces the manifest; an empty text removes it.
 func (s *shelf) put(text string) {
-	snapshot := source.Snapshot{Source: source.NameFile, Ready: true}
+	snapshot := source.Snapshot{Source: pods.SourceFile, Ready: true}
 	for _, i := range (source.Decoder{NodeName: "node"}).Decode("pod.yaml", []byte(text)) {
 		if i.Pod != nil {
 			snapshot.Pods = append(snapshot.Pods, i.Pod)
@@ -61,7 +62,8 @@ func TestStaticPodsAreShown(t *testing.T) {
 		if m == nil {
 			t.Fatal("there is no mirror")
 		}
-		if m.Annotations[v1.MirrorPodAnnotationKey] == "" || m.Annotations[source.AnnotationSource] != source.NameFile || m.OwnerReferences[0].Kind != "Node" || !readyIn(m) {
+		if m.Annotations[v1.MirrorPodAnnotationKey] == "" || m.Annotations[pods.AnnotationSource] != pods.SourceFile ||
+			m.OwnerReferences[0].Kind != "Node" || !readyIn(m) {
 			t.Errorf("%+v", m)
 		}
 		j.sent()
@@ -72,7 +74,8 @@ func TestStaticPodsAreShown(t *testing.T) {
 
 		j.api.Delete(apifake.Pods, "default", "web-node", ptr.To[int64](0))
 		time.Sleep(5 * time.Second)
-		if again := j.mirror(); again == nil || again.UID == m.UID || !readyIn(again) || j.calls("StartContainer") != 1 {
+		if again := j.mirror(); again == nil || again.UID == m.UID || !readyIn(again) ||
+			j.calls("StartContainer") != 1 {
 			t.Errorf("after its deletion: %+v, %d starts", again, j.calls("StartContainer"))
 		}
 
@@ -89,7 +92,8 @@ func TestStaticPodsAreShown(t *testing.T) {
 	})
 }
 
-// The mirror of a pod that went while the agent did not run goes once the manifests have been read.
+// The mirror of a pod that was removed while the agent did not run is removed once the manifests
+// have been read.
 func TestMirrorOfWhatIsGoneGoes(t *testing.T) {
 	s := &shelf{text: string(staticWeb)}
 	joinFrom(t, s, func(t *testing.T, j *joined) {
@@ -124,16 +128,19 @@ func TestMirrorsStandAnAPIServerThatFails(t *testing.T) {
 	})
 }
 
-// A static pod that is resized in place keeps its UID, and its mirror shows the new version with its status.
+// A static pod that is resized in place keeps its UID, and its mirror shows the new version with
+// its status.
 func TestMirrorOfAResizedPod(t *testing.T) {
-	const sized = `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, image: app, resources: {requests: {cpu: 100m}}}]}}`
+	const sized = `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: app, image: app, ` +
+		`resources: {requests: {cpu: 100m}}}]}}`
 	s := &shelf{text: sized}
 	joinFrom(t, s, func(t *testing.T, j *joined) {
 		time.Sleep(5 * time.Second)
 		s.put(strings.Replace(sized, "100m", "200m", 1))
 		time.Sleep(10 * time.Second)
 		m := j.mirror()
-		if m == nil || m.Spec.Containers[0].Resources.Requests.Cpu().String() != "200m" || !readyIn(m) || j.calls("StartContainer") != 1 {
+		if m == nil || m.Spec.Containers[0].Resources.Requests.Cpu().String() != "200m" || !readyIn(m) ||
+			j.calls("StartContainer") != 1 {
 			t.Errorf("%+v, %d starts", m, j.calls("StartContainer"))
 		}
 		if err := j.rt.Exit("app", 1); err != nil {
@@ -141,12 +148,13 @@ func TestMirrorOfAResizedPod(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		if m := j.mirror(); m.Status.ContainerStatuses[0].RestartCount != 1 {
-			t.Errorf("its status is not told: %+v", m.Status)
+			t.Errorf("its status is not reported: %+v", m.Status)
 		}
 	})
 }
 
-// What the API server says of a mirror counts, whatever was thought of it: one that it has against expectation goes all the same.
+// The API server's answer about a mirror counts, whatever the agent expected: a mirror that still
+// exists there is removed all the same.
 func TestMirrorThatWasTakenForGone(t *testing.T) {
 	s := &shelf{text: string(staticWeb)}
 	joinFrom(t, s, func(t *testing.T, j *joined) {
@@ -160,7 +168,8 @@ func TestMirrorThatWasTakenForGone(t *testing.T) {
 		})
 		s.put(strings.Replace(string(staticWeb), "image: app", "image: other", 1))
 		time.Sleep(50 * time.Second)
-		if now := j.mirror(); !refused.Load() || now == nil || now.Spec.Containers[0].Image != "other" || !readyIn(now) {
+		if now := j.mirror(); !refused.Load() || now == nil || now.Spec.Containers[0].Image != "other" ||
+			!readyIn(now) {
 			t.Errorf("another version: %+v", now)
 		}
 	})

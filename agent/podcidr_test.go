@@ -11,12 +11,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	apifake "github.com/berthd/berth/agent/cluster/fake"
+	apifake "github.com/berthd/berth/agent/cluster/kube/fake"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/fake"
 )
 
-// cidrs are the ranges that the runtime was told of, in order.
+// cidrs returns the ranges that the runtime was given, in order.
 func cidrs(rt *fake.Runtime) string {
 	var out []string
 	for _, call := range rt.Calls("UpdateRuntimeConfig") {
@@ -27,9 +27,15 @@ func cidrs(rt *fake.Runtime) string {
 	return strings.Join(out, " ")
 }
 
-func TestRuntimeIsToldOfThePodCIDR(t *testing.T) {
+func TestRuntimeGetsThePodCIDR(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := &joined{t: t, dir: t.TempDir(), rt: fake.New(fake.Config{WriteLogs: true}), api: apifake.New(), from: manifest("")}
+		j := &joined{
+			t:    t,
+			dir:  t.TempDir(),
+			rt:   fake.New(fake.Config{WriteLogs: true}),
+			api:  apifake.New(),
+			from: manifest(""),
+		}
 		defer j.api.Close()
 		j.options = func(cfg *configs.Config) { cfg.Kubelet.PodCIDR = "10.1.0.0/24" }
 		j.start()
@@ -38,7 +44,7 @@ func TestRuntimeIsToldOfThePodCIDR(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Minute)
 			if got := cidrs(j.rt); got != want {
-				t.Errorf("%s: told of %q, want %q", what, got, want)
+				t.Errorf("%s: it got %q, want %q", what, got, want)
 			}
 		}
 		want("of the config", "10.1.0.0/24")
@@ -56,23 +62,27 @@ func TestRuntimeIsToldOfThePodCIDR(t *testing.T) {
 		time.Sleep(time.Minute)
 		fail()
 		time.Sleep(time.Minute)
-		if got := cidrs(j.rt); !strings.HasSuffix(got, " 10.3.0.0/24") || strings.Count(got, "10.3.0.0/24") < 3 || strings.Count(got, "10.3.0.0/24") > 20 {
-			t.Errorf("a runtime that failed: told of %q", got)
+		if got := cidrs(j.rt); !strings.HasSuffix(got, " 10.3.0.0/24") || strings.Count(got, "10.3.0.0/24") < 3 ||
+			strings.Count(got, "10.3.0.0/24") > 20 {
+			t.Errorf("a runtime that failed: it got %q", got)
 		}
 	})
 }
 
-// A runtime that cannot be told is asked once, and one of a node without a range never.
+// A runtime that takes no range is asked once. The runtime of a node without a range is never
+// asked.
 func TestRuntimeThatTakesNoPodCIDR(t *testing.T) {
 	for configured, want := range map[string]string{"": "", "10.1.0.0/24": "10.1.0.0/24"} {
 		synctest.Test(t, func(t *testing.T) {
 			rt := fake.New(fake.Config{WriteLogs: true})
 			rt.Inject(fake.Fault{Method: "UpdateRuntimeConfig", Err: errdefs.ErrNotImplemented})
-			_, end := liveWith(t, t.TempDir(), rt, staticWeb, Deps{}, func(cfg *configs.Config) { cfg.Kubelet.PodCIDR = configured })
+			_, end := liveWith(t, t.TempDir(), rt, staticWeb, Deps{}, func(cfg *configs.Config) {
+				cfg.Kubelet.PodCIDR = configured
+			})
 			defer end()
 			time.Sleep(time.Hour)
 			if got := cidrs(rt); got != want {
-				t.Errorf("configured %q: told of %q", configured, got)
+				t.Errorf("configured %q: it got %q", configured, got)
 			}
 		})
 	}

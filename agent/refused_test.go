@@ -12,21 +12,22 @@ import (
 	"github.com/berthd/berth/cri/fake"
 )
 
-// Who has what a refused pod wanted is told by the agent that refused it, and by the next one.
+// The agent that refused a pod says who has what the pod wanted, and so does the next agent.
 func TestWhoHasThePort(t *testing.T) {
-	const pods = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: first}, spec: {containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8080}]}]}}
+	const pods = manifest(
+		`{apiVersion: v1, kind: Pod, metadata: {name: first}, spec: {containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8080}]}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8080}]}]}}
 `)
 	synctest.Test(t, func(t *testing.T) {
 		dir, rt := t.TempDir(), fake.New(fake.Config{WriteLogs: true})
-		told := func(a *Agent) string {
+		explained := func(a *Agent) string {
 			t.Helper()
 			refused, runs := "", ""
 			for _, p := range a.Pods() {
-				story, _ := a.Story(p.UID)
+				timeline, _ := a.Timeline(p.UID)
 				if p.Status.Phase == v1.PodFailed {
-					refused = server.Explain(p, story).Ended
+					refused = server.Explain(p, timeline).Ended
 				} else {
 					runs = p.Name
 				}
@@ -38,12 +39,12 @@ func TestWhoHasThePort(t *testing.T) {
 		}
 		a, end := live(t, dir, rt, pods)
 		time.Sleep(5 * time.Second)
-		before := told(a)
+		before := explained(a)
 		end()
 		a, end = live(t, dir, rt, pods)
 		defer end()
 		time.Sleep(5 * time.Second)
-		if after := told(a); after != before {
+		if after := explained(a); after != before {
 			t.Errorf("before %q, after %q", before, after)
 		}
 	})

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/agent/images"
-	"github.com/berthd/berth/agent/logs"
 	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/configs"
 )
 
@@ -17,7 +17,8 @@ import (
 func configOf(t *testing.T, kubelet, berth string) *configs.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + kubelet + "---\napiVersion: berth.dev/v1alpha1\nkind: BerthConfiguration\n" + berth
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + kubelet +
+		"---\napiVersion: berth.dev/v1alpha1\nkind: BerthConfiguration\n" + berth
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,7 @@ func configOf(t *testing.T, kubelet, berth string) *configs.Config {
 	return cfg
 }
 
-// What can be taken over counts at once, the rest is named.
+// What can be reloaded takes effect at once. The rest is named.
 func TestReload(t *testing.T) {
 	before := configOf(t, "", "")
 	after := configOf(t, `registryPullQPS: 9
@@ -50,7 +51,8 @@ maxParallelPodStarts: 3
 	}{
 		"with rotation": {true, []string{"berth:maxParallelPodStarts", "maxPods"}},
 		"without": {false, []string{
-			"berth:logs.maxContainerSize", "berth:logs.maxNodeSize", "berth:maxParallelPodStarts", "containerLogMaxFiles", "containerLogMaxSize",
+			"berth:logs.maxContainerSize", "berth:logs.maxNodeSize", "berth:maxParallelPodStarts",
+			"containerLogMaxFiles", "containerLogMaxSize",
 			"containerLogMaxWorkers", "containerLogMonitorInterval", "maxPods",
 		}},
 	} {
@@ -58,7 +60,11 @@ maxParallelPodStarts: 3
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Agent{cfg: before, node: n, images: images.New(images.Config{}, images.Deps{})}
+		a := &Agent{
+			cfg:   before,
+			deps:  Deps{Node: n},
+			parts: &parts{images: images.New(images.Config{}, images.Deps{}), logs: logs.Unmanaged{}},
+		}
 		if tc.rotates {
 			a.logs = logs.New(logs.Config{}, logs.Deps{})
 		}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,15 +15,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/berthd/berth/agent/metrics"
 	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/node/stats"
+	"github.com/berthd/berth/agent/pod/checkpoint"
+	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/worker"
+	"github.com/berthd/berth/agent/telemetry/events"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/fake"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// noCgroups is a machine without cgroups. removed, where it is set, is told whose it was to remove.
+// noCgroups is a machine without cgroups. removed, if it is set, is called with the pod of each
+// cgroup to remove.
 type noCgroups struct{ removed func(types.UID) }
 
 func (noCgroups) Setup(context.Context) error                        { return nil }
@@ -35,6 +41,10 @@ func (c noCgroups) RemovePod(_ context.Context, uid types.UID) error {
 	return nil
 }
 
+func (noCgroups) Teardown(context.Context) error             { return nil }
+func (noCgroups) Stats() stats.Cgroups                       { return nil }
+func (noCgroups) MemoryUsage(*v1.Pod, string) (int64, error) { return 0, fs.ErrNotExist }
+
 func (noCgroups) SandboxResources(*v1.Pod) (resources, overhead *runtimeapi.LinuxContainerResources) {
 	return nil, nil
 }
@@ -46,10 +56,10 @@ func (noCgroups) ContainerResources(*v1.Pod, *v1.Container) *runtimeapi.LinuxCon
 // manifest is a source of one manifest, which may be empty.
 type manifest string
 
-func (manifest) Name() string { return source.NameFile }
+func (manifest) Name() string { return pods.SourceFile }
 
 func (m manifest) Run(ctx context.Context, out func(source.Snapshot)) error {
-	s := source.Snapshot{Source: source.NameFile, Ready: true}
+	s := source.Snapshot{Source: pods.SourceFile, Ready: true}
 	for _, i := range (source.Decoder{NodeName: "node"}).Decode("pod.yaml", []byte(m)) {
 		if i.Pod != nil {
 			s.Pods = append(s.Pods, i.Pod)
@@ -60,25 +70,30 @@ func (m manifest) Run(ctx context.Context, out func(source.Snapshot)) error {
 	return nil
 }
 
-// live runs an agent in dir on a connection of its own to the runtime, until end is called. At its end it is cut off first, as if it were killed.
+// live runs an agent in dir on a connection of its own to the runtime, until end is called. end
+// first cuts off the connection, as if the agent were killed.
 func live(t *testing.T, dir string, rt *fake.Runtime, from source.Source) (a *Agent, end func()) {
 	t.Helper()
 	return liveWith(t, dir, rt, from, Deps{}, nil)
 }
 
-// liveWith is live with some of the surroundings: a cluster, where it has a Conn, and cgroups.
-func liveWith(t *testing.T, dir string, rt *fake.Runtime, from source.Source, with Deps, options func(*configs.Config)) (a *Agent, end func()) {
+// liveWith is live with some of the dependencies: a cluster, if there is a Conn, and cgroups.
+func liveWith(
+	t *testing.T, dir string, rt *fake.Runtime, from source.Source, with Deps, options func(*configs.Config),
+) (a *Agent, end func()) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	file := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg, _, err := configs.Load(configs.Options{File: file})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.RootDir, cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir = filepath.Join(dir, "root"), filepath.Join(dir, "logs"), filepath.Join(dir, "links")
+	cfg.RootDir, cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir = filepath.Join(dir, "root"),
+		filepath.Join(dir, "logs"), filepath.Join(dir, "links")
 	cfg.HostnameOverride = "node"
 	cfg.Berth.ImagesDir, cfg.Kubelet.ResolverConfig = "", ptr.To("")
 	if options != nil {
@@ -93,7 +108,9 @@ func liveWith(t *testing.T, dir string, rt *fake.Runtime, from source.Source, wi
 	if with.Cgroups == nil {
 		with.Cgroups = noCgroups{}
 	}
-	with.Runtime, with.Node, with.Metrics, with.Logger, with.Sources = own, n, metrics.New("node", "test"), log, []source.Source{from}
+	with.Runtime, with.Node, with.Metrics, with.Logger, with.Sources = own, n, metrics.New("node", "test"), log,
+		[]source.Source{from}
+	with.Events = events.New("node")
 	a, err = New(ctx, cfg, with)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +126,8 @@ func liveWith(t *testing.T, dir string, rt *fake.Runtime, from source.Source, wi
 
 // A pod that was being evicted when the agent was killed ends as evicted, and does not come back.
 func TestReasonOfAnEndSurvivesTheAgent(t *testing.T) {
-	const pod = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {terminationGracePeriodSeconds: 20, containers: [{name: app, image: app}]}}`)
+	const pod = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {terminationGracePeriodSeconds: ` +
+		`20, containers: [{name: app, image: app}]}}`)
 	synctest.Test(t, func(t *testing.T) {
 		dir, rt := t.TempDir(), fake.New(fake.Config{WriteLogs: true})
 		rt.Script("app", fake.Behavior{Term: fake.Term{Ignore: true}})
@@ -129,10 +147,12 @@ func TestReasonOfAnEndSurvivesTheAgent(t *testing.T) {
 		if got := a.Pods()[0].Status; got.Phase != v1.PodRunning {
 			t.Errorf("phase %s while its container runs", got.Phase)
 		}
-		time.Sleep(6 * time.Second) // 21 s after its end began
+		time.Sleep(6 * time.Second) // 21 s after the pod began to end
 		got := a.Pods()[0]
-		if got.Status.Phase != v1.PodFailed || got.Status.Reason != "Evicted" || got.Status.Message != "The node was low on resource: memory." || got.DeletionTimestamp != nil {
-			t.Errorf("%s %s %q, deleted at %v", got.Status.Phase, got.Status.Reason, got.Status.Message, got.DeletionTimestamp)
+		if got.Status.Phase != v1.PodFailed || got.Status.Reason != "Evicted" ||
+			got.Status.Message != "The node was low on resource: memory." || got.DeletionTimestamp != nil {
+			t.Errorf("%s %s %q, deleted at %v", got.Status.Phase, got.Status.Reason, got.Status.Message,
+				got.DeletionTimestamp)
 		}
 		time.Sleep(time.Hour)
 		end()
@@ -147,9 +167,11 @@ func TestReasonOfAnEndSurvivesTheAgent(t *testing.T) {
 	})
 }
 
-// Since when a pod is leaving is told once, and never otherwise, whatever becomes of the agent; and one that was leaving leaves.
+// The time since when a pod is being removed is reported once and never changes, whatever happens
+// to the agent. A pod that was being removed is removed.
 func TestLeavingSinceNeverMoves(t *testing.T) {
-	const pod = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {terminationGracePeriodSeconds: 600, containers: [{name: app, image: app}]}}`)
+	const pod = manifest(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {terminationGracePeriodSeconds: ` +
+		`600, containers: [{name: app, image: app}]}}`)
 	synctest.Test(t, func(t *testing.T) {
 		dir, rt := t.TempDir(), fake.New(fake.Config{WriteLogs: true})
 		rt.Script("app", fake.Behavior{Term: fake.Term{Ignore: true}})
@@ -157,8 +179,13 @@ func TestLeavingSinceNeverMoves(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		uid := a.Pods()[0].UID
 		a.workers.Remove(uid)
-		if p := a.Pods()[0]; p.DeletionTimestamp != nil { // a kill here would have another agent say another time
-			if records, err := a.checkpoint.Load(); err != nil || records[uid].Leaving.IsZero() {
+		// after a kill here another agent would report another time
+		if p := a.Pods()[0]; p.DeletionTimestamp != nil {
+			store, err := checkpoint.Open(filepath.Join(dir, "root", "berth", "pods"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if records, err := store.Load(); err != nil || records[uid].Leaving.IsZero() {
 				t.Errorf("leaving since %s, which is not on record, %v", p.DeletionTimestamp, err)
 			}
 		}
@@ -167,7 +194,7 @@ func TestLeavingSinceNeverMoves(t *testing.T) {
 		if since == nil || time.Since(since.Time) != 5*time.Second {
 			t.Fatalf("leaving since %v", since)
 		}
-		for range 300 { // of which each writes to its story
+		for range 300 { // each agent writes to the pod's timeline
 			a.workers.Wake(a.Pods()[0].UID)
 			time.Sleep(time.Second)
 		}

@@ -7,12 +7,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerResources returns what the runtime is told about a container's resources. memoryCapacity is the node's memory
-// in bytes, by which a Burstable container's OOM score is computed.
+// ContainerResources returns the resources of a container for the runtime. memoryCapacity is the
+// node's memory in bytes; the OOM score of a Burstable container is computed from memoryCapacity.
 //
-// Shares follow the request, or the limit where there is no request. A container without a limit of its own has the
-// pod's, where spec.resources gives one. Containers get no swap.
-func ContainerResources(pod *corev1.Pod, container *corev1.Container, memoryCapacity int64, o Options) *runtimeapi.LinuxContainerResources {
+// CPU shares follow the request, or the limit if there is no request. A container without a limit
+// of its own gets the pod's limit, if spec.resources has one. Containers get no swap.
+func ContainerResources(
+	pod *corev1.Pod, container *corev1.Container, memoryCapacity int64, o Options,
+) *runtimeapi.LinuxContainerResources {
 	r := linuxResources(cpuRequest(container.Resources.Requests), containerLimit(pod, container, corev1.ResourceCPU),
 		containerLimit(pod, container, corev1.ResourceMemory), o)
 	r.OomScoreAdj = OOMScoreAdj(pod, container, memoryCapacity)
@@ -21,8 +23,9 @@ func ContainerResources(pod *corev1.Pod, container *corev1.Container, memoryCapa
 	return r
 }
 
-// SandboxResources returns what the runtime is told about a pod's resources as a whole: those of its containers, and the
-// overhead of the sandbox itself. Neither sets a limit; runtimes that run a pod in a virtual machine size it by them.
+// SandboxResources returns the resources of a whole pod for the runtime: those of its containers,
+// and the overhead of the sandbox itself. Neither of them sets a limit. Runtimes that run a pod in
+// a virtual machine use them for its size.
 func SandboxResources(pod *corev1.Pod, o Options) (resources, overhead *runtimeapi.LinuxContainerResources) {
 	ro := resource.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := resource.PodRequests(pod, ro), resource.PodLimits(pod, ro)
@@ -34,8 +37,10 @@ func SandboxResources(pod *corev1.Pod, o Options) (resources, overhead *runtimea
 	return resources, overhead
 }
 
-// linuxResources converts amounts to the kernel's units. request is nil where there is none.
-func linuxResources(request *apiresource.Quantity, cpuLimit, memoryLimit apiresource.Quantity, o Options) *runtimeapi.LinuxContainerResources {
+// linuxResources converts amounts to the kernel's units. request is nil if there is no request.
+func linuxResources(
+	request *apiresource.Quantity, cpuLimit, memoryLimit apiresource.Quantity, o Options,
+) *runtimeapi.LinuxContainerResources {
 	if request == nil {
 		request = &cpuLimit
 	}
@@ -53,8 +58,8 @@ func linuxResources(request *apiresource.Quantity, cpuLimit, memoryLimit apireso
 	return r
 }
 
-// withoutSwap forbids swap where the host counts it. On cgroup v1 the bound is on memory and swap together, and counts
-// only beside a memory limit.
+// withoutSwap forbids swap if the host counts swap. On cgroup v1 the limit is for memory and swap
+// together, and has an effect only beside a memory limit.
 func withoutSwap(r *runtimeapi.LinuxContainerResources, o Options) {
 	switch {
 	case !o.SwapAccounting:
@@ -75,7 +80,7 @@ func cpuRequest(list corev1.ResourceList) *apiresource.Quantity {
 	return nil
 }
 
-// containerLimit returns the container's limit, else the pod's.
+// containerLimit returns the container's limit, or the pod's limit if the container has none.
 func containerLimit(pod *corev1.Pod, container *corev1.Container, name corev1.ResourceName) apiresource.Quantity {
 	limit := container.Resources.Limits[name]
 	if limit.IsZero() && resource.IsPodLevelResourcesSet(pod) {
@@ -84,7 +89,8 @@ func containerLimit(pod *corev1.Pod, container *corev1.Container, name corev1.Re
 	return limit
 }
 
-// hugePageLimits returns a limit for each of the host's page sizes: the container's, else the pod's, else none at all.
+// hugePageLimits returns a limit for each page size of the host: the container's limit, or the
+// pod's, or 0.
 func hugePageLimits(pod *corev1.Pod, container *corev1.Container, sizes []string) []*runtimeapi.HugepageLimit {
 	amounts := map[string]uint64{}
 	collect := func(list corev1.ResourceList) {

@@ -9,28 +9,32 @@ import (
 	"time"
 )
 
-// Details is what a cgroup tells besides its [Usage]: what only those ask for who read everything, since it takes many more files. What its controllers do not
-// tell is zero.
+// Details has the values of a cgroup that [Usage] does not have. They take many more files to read,
+// so only callers that need everything ask for them. A value that no controller counts is zero.
 type Details struct {
-	// UserCPU and SystemCPU are the two parts of the cpu time used so far.
+	// UserCPU and SystemCPU are the two parts of the CPU time used so far.
 	UserCPU, SystemCPU time.Duration
-	// CPUPeriod and CPUQuota are its CFS limit, the quota 0 where there is none; CPUShares its weight as cgroup v1 counts it.
+	// CPUPeriod and CPUQuota are the CFS limit; the quota is 0 if there is no limit. CPUShares is
+	// the weight in the unit of cgroup v1.
 	CPUPeriod, CPUQuota time.Duration
 	CPUShares           uint64
-	// PeakMemory, in bytes, is the most that it has held; MemoryFailures is how often it ran into its limit (v1 only); MappedFile are file pages in somebody's
-	// address space.
+	// PeakMemory is the most memory, in bytes, that the cgroup ever held. MemoryFailures counts how
+	// often the cgroup reached its limit (v1 only). MappedFile is the file pages, in bytes, that
+	// are mapped into some process.
 	PeakMemory, MemoryFailures, MappedFile uint64
-	// MemoryLimit, MemoryReservation and SwapLimit are in bytes, 0 where there is none. On v1 the last one is that of memory and swap together.
+	// MemoryLimit, MemoryReservation and SwapLimit are in bytes; 0 means no limit. On v1 SwapLimit
+	// is the limit of memory and swap together.
 	MemoryLimit, MemoryReservation, SwapLimit uint64
-	// Threads is how many there are, MaxThreads how many there may be, 0 for any number.
+	// Threads is the number of threads. MaxThreads is the limit of that number; 0 means no limit.
 	Threads, MaxThreads uint64
-	// Devices are the block devices that it has read or written.
+	// Devices are the block devices that the cgroup has read or written.
 	Devices []DeviceIO
-	// PIDs are its processes and those of cgroups below it.
+	// PIDs are the processes of the cgroup and of all cgroups below it.
 	PIDs []int
 }
 
-// DeviceIO is what was read from a block device and written to it so far, in bytes and in operations.
+// DeviceIO is what was read from a block device and written to it so far, in bytes and in
+// operations.
 type DeviceIO struct {
 	Major, Minor          uint64
 	ReadBytes, WriteBytes uint64
@@ -38,13 +42,16 @@ type DeviceIO struct {
 }
 
 const (
-	// userHZ is the unit of cpuacct.stat: a second has so many on every architecture that Linux containers run on (kernel: USER_HZ).
+	// userHZ is the unit of cpuacct.stat: the ticks of one second. It is 100 on every architecture
+	// that runs Linux containers (kernel: USER_HZ).
 	userHZ = 100
-	// noLimit is the least number that stands for no limit: v1 writes the greatest number of pages instead of a word.
+	// noLimit is the least number that means "no limit". v1 has no word for it and writes the
+	// greatest number of pages.
 	noLimit = 1 << 62
 )
 
-// Details returns what a cgroup tells besides its usage, by its path, relative to the mount points; fs.ErrNotExist where it is not there.
+// Details returns the details of a cgroup. path is relative to the mount points. The error is
+// fs.ErrNotExist if the cgroup does not exist.
 func (m *Manager) Details(path string) (Details, error) {
 	c := counters{host: m.host, path: path}
 	if !c.exists() {
@@ -60,7 +67,7 @@ func (m *Manager) Details(path string) (Details, error) {
 	return out, nil
 }
 
-// limit returns the number that a file holds, 0 where it stands for none.
+// limit returns the number in a file, or 0 if the number means "no limit".
 func (c counters) limit(controller, file string) uint64 {
 	n := c.number(controller, file)
 	if n >= noLimit {
@@ -69,7 +76,7 @@ func (c counters) limit(controller, file string) uint64 {
 	return n
 }
 
-// micro returns the time that a number of microseconds in a file stands for, 0 for a negative one.
+// micro parses a number of microseconds. A negative number gives 0.
 func micro(text string) time.Duration {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/int64(time.Microsecond) {
@@ -81,11 +88,17 @@ func micro(text string) time.Duration {
 func (c counters) detailsV1() Details {
 	cpu, memory := c.table("cpuacct", "cpuacct.stat"), c.table("memory", "memory.stat")
 	d := Details{
-		UserCPU: time.Duration(cpu["user"]) * (time.Second / userHZ), SystemCPU: time.Duration(cpu["system"]) * (time.Second / userHZ),
-		CPUPeriod: micro(c.text("cpu", "cpu.cfs_period_us")), CPUQuota: micro(c.text("cpu", "cpu.cfs_quota_us")), CPUShares: c.number("cpu", "cpu.shares"),
-		PeakMemory: c.number("memory", "memory.max_usage_in_bytes"), MemoryFailures: c.number("memory", "memory.failcnt"), MappedFile: memory["total_mapped_file"],
-		MemoryLimit: c.limit("memory", "memory.limit_in_bytes"), MemoryReservation: c.limit("memory", "memory.soft_limit_in_bytes"),
-		SwapLimit: c.limit("memory", "memory.memsw.limit_in_bytes"),
+		UserCPU:           time.Duration(cpu["user"]) * (time.Second / userHZ),
+		SystemCPU:         time.Duration(cpu["system"]) * (time.Second / userHZ),
+		CPUPeriod:         micro(c.text("cpu", "cpu.cfs_period_us")),
+		CPUQuota:          micro(c.text("cpu", "cpu.cfs_quota_us")),
+		CPUShares:         c.number("cpu", "cpu.shares"),
+		PeakMemory:        c.number("memory", "memory.max_usage_in_bytes"),
+		MemoryFailures:    c.number("memory", "memory.failcnt"),
+		MappedFile:        memory["total_mapped_file"],
+		MemoryLimit:       c.limit("memory", "memory.limit_in_bytes"),
+		MemoryReservation: c.limit("memory", "memory.soft_limit_in_bytes"),
+		SwapLimit:         c.limit("memory", "memory.memsw.limit_in_bytes"),
 	}
 	devices := devices{}
 	for line := range strings.Lines(c.text("blkio", "blkio.throttle.io_service_bytes_recursive")) {
@@ -102,10 +115,16 @@ func (c counters) detailsV2() Details {
 	cpu, memory := c.table("cpu", "cpu.stat"), c.table("memory", "memory.stat")
 	quota, period, _ := strings.Cut(strings.TrimSpace(c.text("cpu", "cpu.max")), " ")
 	d := Details{
-		UserCPU: time.Duration(cpu["user_usec"]) * time.Microsecond, SystemCPU: time.Duration(cpu["system_usec"]) * time.Microsecond,
-		CPUPeriod: micro(period), CPUQuota: micro(quota), CPUShares: sharesOf(c.number("cpu", "cpu.weight")),
-		PeakMemory: c.number("memory", "memory.peak"), MappedFile: memory["file_mapped"],
-		MemoryLimit: c.limit("memory", "memory.max"), MemoryReservation: c.limit("memory", "memory.low"), SwapLimit: c.limit("memory", "memory.swap.max"),
+		UserCPU:           time.Duration(cpu["user_usec"]) * time.Microsecond,
+		SystemCPU:         time.Duration(cpu["system_usec"]) * time.Microsecond,
+		CPUPeriod:         micro(period),
+		CPUQuota:          micro(quota),
+		CPUShares:         sharesOf(c.number("cpu", "cpu.weight")),
+		PeakMemory:        c.number("memory", "memory.peak"),
+		MappedFile:        memory["file_mapped"],
+		MemoryLimit:       c.limit("memory", "memory.max"),
+		MemoryReservation: c.limit("memory", "memory.low"),
+		SwapLimit:         c.limit("memory", "memory.swap.max"),
 	}
 	devices := devices{}
 	for line := range strings.Lines(c.text("io", "io.stat")) {
@@ -115,7 +134,8 @@ func (c counters) detailsV2() Details {
 	return d
 }
 
-// sharesOf turns a cgroup v2 weight into v1's shares: the two ranges, 1 to 10000 and 2 to 262144, on each other (KEP-2254). 0 is none.
+// sharesOf converts a cgroup v2 weight (1 to 10000) to v1's shares (2 to 262144), linearly
+// (KEP-2254). 0 stays 0.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
@@ -123,10 +143,10 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (weight-1)*262142/9999
 }
 
-// devices gathers what files say of block devices, by their names: "MAJOR:MINOR".
+// devices collects the values of block devices by device name ("MAJOR:MINOR").
 type devices map[string]*DeviceIO
 
-// of returns a device by its name, nil where that is none.
+// of returns the device with this name, or nil if the name is not valid.
 func (all devices) of(name string) *DeviceIO {
 	if d, ok := all[name]; ok {
 		return d
@@ -147,7 +167,7 @@ func (all devices) of(name string) *DeviceIO {
 func (all devices) v1(line string, of func(*DeviceIO) (read, write *uint64)) {
 	fields := strings.Fields(line)
 	if len(fields) != 3 {
-		return // the sum of all
+		return // the sum of all devices
 	}
 	d := all.of(fields[0])
 	n, err := strconv.ParseUint(fields[2], 10, 64)
@@ -175,7 +195,12 @@ func (all devices) v2(line string) {
 	}
 	for _, field := range fields[1:] {
 		name, value, _ := strings.Cut(field, "=")
-		into := map[string]*uint64{"rbytes": &d.ReadBytes, "wbytes": &d.WriteBytes, "rios": &d.Reads, "wios": &d.Writes}[name]
+		into := map[string]*uint64{
+			"rbytes": &d.ReadBytes,
+			"wbytes": &d.WriteBytes,
+			"rios":   &d.Reads,
+			"wios":   &d.Writes,
+		}[name]
 		if n, err := strconv.ParseUint(value, 10, 64); into != nil && err == nil {
 			*into = n
 		}

@@ -10,21 +10,21 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// Version is what a host's cgroup file systems are.
+// Version is the version of a host's cgroup file systems.
 type Version string
 
-// The versions.
+// The versions of cgroups.
 const (
 	// V1 has a hierarchy for every controller.
 	V1 Version = "v1"
 	// V2 has one hierarchy with all controllers.
 	V2 Version = "v2"
-	// Hybrid is V1 with a second, unified tree beside it, which limits nothing that berth sets. Everything but the layout
-	// is as with V1.
+	// Hybrid is V1 with a second, unified tree beside it. That tree has no limit that berth sets,
+	// so only the layout differs from V1.
 	Hybrid Version = "hybrid"
 )
 
-// Where the unified tree is mounted.
+// The mount points of the unified tree.
 const (
 	unifiedMount = "/sys/fs/cgroup"
 	hybridMount  = "/sys/fs/cgroup/unified"
@@ -41,23 +41,24 @@ func HostVersion() Version {
 	return V1
 }
 
-// SwapAccounting tells whether this host counts swap per cgroup, so that swap can be forbidden to containers.
+// SwapAccounting reports whether this host counts swap per cgroup. Only then can berth forbid swap
+// to containers.
 func SwapAccounting() bool {
 	if HostVersion() != V2 {
 		_, err := os.Stat(filepath.Join(unifiedMount, "memory", "memory.memsw.limit_in_bytes"))
 		return err == nil
 	}
-	// The top has no memory.swap.max, but every cgroup below it has one where swap is counted.
+	// The top cgroup has no memory.swap.max. Every cgroup below it has the file if swap is counted.
 	found, _ := filepath.Glob(filepath.Join(unifiedMount, "*", "memory.swap.max"))
 	return len(found) > 0
 }
 
-// hierarchies are the cgroup file systems in which every cgroup of berth has a directory.
+// hierarchies are the cgroup file systems. Every cgroup of berth has a directory in each of them.
 type hierarchies struct {
 	version Version
 	// mounts are their mount points.
 	mounts []string
-	// controllers are the mount points by controller.
+	// controllers has the mount point of each controller.
 	controllers map[string]string
 }
 
@@ -81,7 +82,7 @@ func detect() (hierarchies, error) {
 	}
 	for _, m := range mounts {
 		for _, name := range m.Subsystems {
-			// A hierarchy mounted in several places is used where its path is shortest.
+			// If a hierarchy is mounted in several places, the shortest path is used.
 			if old, ok := h.controllers[name]; !ok || len(m.Mountpoint) < len(old) {
 				h.controllers[name] = m.Mountpoint
 			}
@@ -102,7 +103,7 @@ func detect() (hierarchies, error) {
 	return h, nil
 }
 
-// dirs returns the directories of a cgroup, one in each hierarchy, whether or not they exist.
+// dirs returns the directories of a cgroup, one in each hierarchy. They need not exist.
 func (h hierarchies) dirs(path string) []string {
 	out := make([]string, len(h.mounts))
 	for i, mount := range h.mounts {
@@ -111,16 +112,16 @@ func (h hierarchies) dirs(path string) []string {
 	return out
 }
 
-// has tells whether the host has a controller.
+// has reports whether the host has a controller.
 func (h hierarchies) has(controller string) bool {
 	_, ok := h.controllers[controller]
 	return ok
 }
 
-// resources turns limits into what the library writes.
+// resources converts limits to the type that the library writes.
 func (h hierarchies) resources(l Limits, pageSizes []string) *cgroups.Resources {
 	r := &cgroups.Resources{
-		SkipDevices:     true, // the runtime's business
+		SkipDevices:     true, // the runtime sets them
 		SkipFreezeOnSet: true,
 		CpuQuota:        l.CPUQuota,
 		CpuPeriod:       l.CPUPeriod,
@@ -144,14 +145,14 @@ func (h hierarchies) resources(l Limits, pageSizes []string) *cgroups.Resources 
 	for _, size := range pageSizes {
 		limit := amounts[size]
 		if l.AnyHugePages {
-			limit = 1 << 62 // the controller takes no word for "no limit" on v1
+			limit = 1 << 62 // on v1 the controller has no word for "no limit"
 		}
 		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: limit})
 	}
 	return r
 }
 
-// cgroup names a cgroup for the library. Systemd is told a slice and the slice above it.
+// cgroup names a cgroup for the library. For systemd the name is a slice and its parent slice.
 func (l Layout) cgroup(path string, r *cgroups.Resources) *cgroups.Cgroup {
 	if l.Driver != Systemd {
 		return &cgroups.Cgroup{Path: path, Resources: r}

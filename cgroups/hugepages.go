@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// HugePageSizes returns the sizes of huge pages this host has, as "2MB", "1GB".
+// HugePageSizes returns the sizes of huge pages that this host has, such as "2MB" and "1GB".
 func HugePageSizes() []string { return cgroups.HugePageSizes() }
 
-// hugePages returns the bytes for each page size in bytes.
+// hugePages returns the bytes for each page size (in bytes).
 func hugePages(list corev1.ResourceList) map[int64]int64 {
 	pages := map[int64]int64{}
 	for name, amount := range list {
@@ -36,7 +36,8 @@ func hugePageSize(name corev1.ResourceName) (int64, bool) {
 	return size.Value(), true
 }
 
-// hugePageName writes a page size as the hugetlb controller's files do: the largest unit that divides it.
+// hugePageName writes a page size as the files of the hugetlb controller do, with the largest unit
+// that divides it.
 func hugePageName(size int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0

@@ -13,14 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killAll kills every process in the given cgroups and below them. It does not wait for them to end.
+// killAll kills every process in the given cgroups and below them. It does not wait for them to
+// end.
 func killAll(dirs []string) error {
 	pids := pidsBelow(dirs)
 	if slices.Contains(pids, os.Getpid()) || slices.Contains(pids, 1) {
 		return fmt.Errorf("refusing to kill the agent itself, or init, in %s", strings.Join(dirs, ", "))
 	}
 	for _, dir := range dirs {
-		// The unified tree, since Linux 5.14, kills all at once, with what is forked meanwhile and what is in threaded cgroups.
+		// Since Linux 5.14 the unified tree kills all processes at once. This includes processes
+		// forked at the same time, and processes in threaded cgroups.
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 	}
 	if len(pids) == 0 {
@@ -30,7 +32,7 @@ func killAll(dirs []string) error {
 	return killPids(pids, func() []int { return pidsBelow(dirs) })
 }
 
-// thaw lets frozen processes of cgroup v1 go on, so that they can die.
+// thaw lets frozen processes of cgroup v1 continue, so that they can die.
 func thaw(dirs []string) {
 	for _, dir := range dirs {
 		for _, sub := range treeOf(dir) {
@@ -39,8 +41,8 @@ func thaw(dirs []string) {
 	}
 }
 
-// killPids kills processes through handles that cannot come to mean another process: a handle is opened, and used only if
-// the process is found in the cgroup once more.
+// killPids kills processes through pidfds, because a PID can be reused for another process. It
+// opens a pidfd for each process, and uses the pidfd only if again still lists the process.
 func killPids(pids []int, again func() []int) error {
 	handles := map[int]int{}
 	defer func() {
@@ -66,8 +68,8 @@ func killPids(pids []int, again func() []int) error {
 	return errors.Join(errs...)
 }
 
-// pidsBelow lists the processes in cgroups and below them, sorted. Processes of another PID namespace, which read as 0,
-// are left out.
+// pidsBelow returns the sorted processes of cgroups and of all cgroups below them. It leaves out
+// processes of another PID namespace, which the kernel shows as 0.
 func pidsBelow(dirs []string) []int {
 	pids := map[int]bool{}
 	for _, dir := range dirs {

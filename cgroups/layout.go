@@ -13,7 +13,7 @@ import (
 // Driver says who makes cgroups.
 type Driver string
 
-// The drivers, spelt as in KubeletConfiguration.cgroupDriver.
+// The drivers, spelled as in KubeletConfiguration.cgroupDriver.
 const (
 	// Cgroupfs makes directories in the cgroup file systems.
 	Cgroupfs Driver = "cgroupfs"
@@ -27,19 +27,22 @@ const (
 	sliceSuffix = ".slice"
 )
 
-// QOSClasses are all quality-of-service classes, in the order in which a pod's cgroup is looked for.
+// QOSClasses returns all quality-of-service classes. RemovePod looks for a pod's cgroup in this
+// order.
 func QOSClasses() []corev1.PodQOSClass {
 	return []corev1.PodQOSClass{corev1.PodQOSBurstable, corev1.PodQOSBestEffort, corev1.PodQOSGuaranteed}
 }
 
-// QOSClass returns a pod's quality-of-service class: the one in its status, else the one its requests and limits give.
+// QOSClass returns a pod's quality-of-service class: from the pod's status, or else from its
+// requests and limits.
 func QOSClass(pod *corev1.Pod) corev1.PodQOSClass { return qos.GetPodQOS(pod) }
 
-// Layout names cgroups. All paths begin with "/" and are relative to the mount point of a cgroup file system.
+// Layout names cgroups. All paths begin with "/" and are relative to the mount point of a cgroup
+// file system.
 type Layout struct {
 	Driver Driver
-	// Root is the cgroup below which all pods live, as a cgroupfs path: "", "/" or "/a/b". With the systemd driver "/a/b"
-	// is the slice a-b.slice; it may also be written "/a.slice/a-b.slice".
+	// Root is the cgroup that holds all pods, as a cgroupfs path: "", "/" or "/a/b". With the
+	// systemd driver "/a/b" is the slice a-b.slice; "/a.slice/a-b.slice" means the same.
 	Root string
 }
 
@@ -53,28 +56,31 @@ func (l Layout) Validate() error {
 			return fmt.Errorf("cgroup root %q must not contain %q", l.Root, part)
 		}
 		if l.Driver == Systemd && strings.Contains(part, "_") {
-			return fmt.Errorf("cgroup root %q must not contain \"_\" with the systemd driver, which writes \"-\" that way", l.Root)
+			return fmt.Errorf(
+				"cgroup root %q must not contain \"_\" with the systemd driver, which writes \"-\" that way", l.Root)
 		}
 	}
 	return nil
 }
 
-// RootPath returns the path of the cgroup below which all pods live, "/" for the top.
+// RootPath returns the path of the cgroup that holds all pods, "/" for the top.
 func (l Layout) RootPath() string { return l.path(l.rootParts()) }
 
 // PodsPath returns the path of the cgroup of all pods.
 func (l Layout) PodsPath() string { return l.path(l.classParts(corev1.PodQOSGuaranteed)) }
 
-// ClassPath returns the path of the cgroup that holds the pods of a class. Guaranteed pods are held by [Layout.PodsPath].
+// ClassPath returns the path of the cgroup that holds the pods of a class. [Layout.PodsPath] holds
+// Guaranteed pods.
 func (l Layout) ClassPath(class corev1.PodQOSClass) string { return l.path(l.classParts(class)) }
 
-// PodPath returns the path of a pod's cgroup. It is also what the runtime is told as the sandbox's cgroup parent, with
-// both drivers.
+// PodPath returns the path of a pod's cgroup. With both drivers this is also the cgroup parent that
+// the runtime gets for the sandbox.
 func (l Layout) PodPath(uid types.UID, class corev1.PodQOSClass) string {
 	return l.path(append(l.classParts(class), podPrefix+string(uid)))
 }
 
-// PodUID returns the pod whose cgroup has this name in the cgroup of a class, and false where it is no pod's.
+// PodUID returns the UID of the pod whose cgroup has this name in the cgroup of a class. It returns
+// false if the name is not that of a pod's cgroup.
 func (l Layout) PodUID(class corev1.PodQOSClass, name string) (types.UID, bool) {
 	rest := name
 	if l.Driver == Systemd {
@@ -92,15 +98,16 @@ func (l Layout) PodUID(class corev1.PodQOSClass, name string) (types.UID, bool) 
 	return types.UID(uid), ok && validUID(types.UID(uid)) == nil
 }
 
-// validUID refuses what would name another directory than the pod's own.
+// validUID refuses a UID that would name a directory other than the pod's own.
 func validUID(uid types.UID) error {
-	if uid == "" || len(uid) > 200 || strings.ContainsAny(string(uid), "/_\x00\n") || strings.Contains(string(uid), "..") {
+	if uid == "" || len(uid) > 200 || strings.ContainsAny(string(uid), "/_\x00\n") ||
+		strings.Contains(string(uid), "..") {
 		return fmt.Errorf("pod UID %q cannot name a cgroup", uid)
 	}
 	return nil
 }
 
-// rootParts splits the root into the names a systemd slice is made of, or into directories.
+// rootParts splits the root into directories, or into the names that make up a systemd slice.
 func (l Layout) rootParts() []string {
 	clean := strings.Trim(l.Root, "/")
 	if clean == "" {
@@ -124,8 +131,9 @@ func (l Layout) classParts(class corev1.PodQOSClass) []string {
 	return append(parts, strings.ToLower(string(class)))
 }
 
-// path joins the names. A systemd slice carries the names of all slices above it, joined with "-", so a "-" within a name
-// is written "_": a, b-c is /a.slice/a-b_c.slice.
+// path joins the names. The name of a systemd slice contains the names of all slices above it,
+// joined with "-". A "-" within a name is therefore written as "_": a, b-c becomes
+// /a.slice/a-b_c.slice.
 func (l Layout) path(parts []string) string {
 	if l.Driver != Systemd {
 		return "/" + path.Join(parts...)

@@ -16,9 +16,21 @@ func TestLayout(t *testing.T) {
 		root, burstable  string
 		guaranteed, best string
 	}{
-		{Layout{Cgroupfs, ""}, "/", "/kubepods/burstable", "/kubepods/pod1234-abcd-56", "/kubepods/besteffort/pod1234-abcd-56"},
-		{Layout{Cgroupfs, "/"}, "/", "/kubepods/burstable", "/kubepods/pod1234-abcd-56", "/kubepods/besteffort/pod1234-abcd-56"},
-		{Layout{Cgroupfs, "/a_b/c"}, "/a_b/c", "/a_b/c/kubepods/burstable", "/a_b/c/kubepods/pod1234-abcd-56", "/a_b/c/kubepods/besteffort/pod1234-abcd-56"},
+		{
+			Layout{Cgroupfs, ""},
+			"/", "/kubepods/burstable", "/kubepods/pod1234-abcd-56",
+			"/kubepods/besteffort/pod1234-abcd-56",
+		},
+		{
+			Layout{Cgroupfs, "/"},
+			"/", "/kubepods/burstable", "/kubepods/pod1234-abcd-56",
+			"/kubepods/besteffort/pod1234-abcd-56",
+		},
+		{
+			Layout{Cgroupfs, "/a_b/c"},
+			"/a_b/c", "/a_b/c/kubepods/burstable", "/a_b/c/kubepods/pod1234-abcd-56",
+			"/a_b/c/kubepods/besteffort/pod1234-abcd-56",
+		},
 		{
 			Layout{Systemd, "/"},
 			"/", "/kubepods.slice/kubepods-burstable.slice",
@@ -27,15 +39,18 @@ func TestLayout(t *testing.T) {
 		},
 		{
 			Layout{Systemd, "/berth-1/x"},
-			"/berth_1.slice/berth_1-x.slice", "/berth_1.slice/berth_1-x.slice/berth_1-x-kubepods.slice/berth_1-x-kubepods-burstable.slice",
+			"/berth_1.slice/berth_1-x.slice",
+			"/berth_1.slice/berth_1-x.slice/berth_1-x-kubepods.slice/berth_1-x-kubepods-burstable.slice",
 			"/berth_1.slice/berth_1-x.slice/berth_1-x-kubepods.slice/berth_1-x-kubepods-pod1234_abcd_56.slice",
-			"/berth_1.slice/berth_1-x.slice/berth_1-x-kubepods.slice/berth_1-x-kubepods-besteffort.slice/berth_1-x-kubepods-besteffort-pod1234_abcd_56.slice",
+			"/berth_1.slice/berth_1-x.slice/berth_1-x-kubepods.slice/berth_1-x-kubepods-besteffort.slice/" +
+				"berth_1-x-kubepods-besteffort-pod1234_abcd_56.slice",
 		},
 		{
 			Layout{Systemd, "/a.slice/a-b_c.slice"},
 			"/a.slice/a-b_c.slice", "/a.slice/a-b_c.slice/a-b_c-kubepods.slice/a-b_c-kubepods-burstable.slice",
 			"/a.slice/a-b_c.slice/a-b_c-kubepods.slice/a-b_c-kubepods-pod1234_abcd_56.slice",
-			"/a.slice/a-b_c.slice/a-b_c-kubepods.slice/a-b_c-kubepods-besteffort.slice/a-b_c-kubepods-besteffort-pod1234_abcd_56.slice",
+			"/a.slice/a-b_c.slice/a-b_c-kubepods.slice/a-b_c-kubepods-besteffort.slice/" +
+				"a-b_c-kubepods-besteffort-pod1234_abcd_56.slice",
 		},
 	} {
 		l := test.layout
@@ -59,11 +74,14 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestSlicesAreSystemds compares the paths of slices with what the runtime's library makes of their names.
+// TestSlicesAreSystemds compares the paths of slices with what the runtime's library makes of their
+// names.
 func TestSlicesAreSystemds(t *testing.T) {
 	for _, root := range []string{"/", "/a", "/a/b-c", "/x.slice"} {
 		l := Layout{Driver: Systemd, Root: root}
-		for _, p := range []string{l.PodsPath(), l.ClassPath(corev1.PodQOSBestEffort), l.PodPath("1-2", corev1.PodQOSBurstable)} {
+		for _, p := range []string{
+			l.PodsPath(), l.ClassPath(corev1.PodQOSBestEffort), l.PodPath("1-2", corev1.PodQOSBurstable),
+		} {
 			if want, err := systemd.ExpandSlice(path.Base(p)); err != nil || p != want {
 				t.Errorf("%s, want %s, %v", p, want, err)
 			}
@@ -93,7 +111,9 @@ func TestNamesThatAreNoPods(t *testing.T) {
 }
 
 func TestLayoutsThatAreRefused(t *testing.T) {
-	for _, l := range []Layout{{"", "/"}, {"docker", "/"}, {Cgroupfs, "/a/../b"}, {Cgroupfs, "./x"}, {Systemd, "/a_b"}, {Cgroupfs, "/a\nb"}} {
+	for _, l := range []Layout{
+		{"", "/"}, {"docker", "/"}, {Cgroupfs, "/a/../b"}, {Cgroupfs, "./x"}, {Systemd, "/a_b"}, {Cgroupfs, "/a\nb"},
+	} {
 		if err := l.Validate(); err == nil {
 			t.Errorf("%+v is accepted", l)
 		}

@@ -7,14 +7,14 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// Units and bounds of the kernel's CPU controller, as the kubelet uses them.
+// Units and limits of the kernel's CPU controller, as the kubelet uses them.
 const (
 	minShares     = 2
 	maxShares     = 262144
 	sharesPerCPU  = 1024
 	milliPerCPU   = 1000
 	defaultPeriod = 100 * time.Millisecond
-	// minQuota is the least quota the kernel takes: 1 ms, in microseconds.
+	// minQuota is the kernel's least quota: 1 ms, in microseconds.
 	minQuota = 1000
 )
 
@@ -28,12 +28,14 @@ type Options struct {
 	CPUPeriod time.Duration
 	// PodPids is the most processes a pod may have (podPidsLimit); 0 or less sets no limit.
 	PodPids int64
-	// SingleProcessOOMKill, where true, lets the kernel kill one process of a container that is out of memory, and else, on
-	// cgroup v2, all of them (singleProcessOOMKill). nil means all of them.
+	// SingleProcessOOMKill (singleProcessOOMKill), if true, lets the kernel kill one process of a
+	// container that is out of memory. If it is false or nil, the kernel kills all processes of the
+	// container (cgroup v2 only).
 	SingleProcessOOMKill *bool
-	// SwapAccounting says that the host counts swap per cgroup; see [SwapAccounting].
+	// SwapAccounting says whether the host counts swap per cgroup; see [SwapAccounting].
 	SwapAccounting bool
-	// HugePageSizes are the host's sizes of huge pages, "2MB", "1GB"; see [HugePageSizes].
+	// HugePageSizes are the host's sizes of huge pages, such as "2MB" and "1GB"; see
+	// [HugePageSizes].
 	HugePageSizes []string
 }
 
@@ -45,27 +47,32 @@ func (o Options) period() int64 {
 	return o.CPUPeriod.Microseconds()
 }
 
-// Limits are what a cgroup above the containers is held to. Zero values leave a setting as the kernel made it.
+// Limits are the limits of a cgroup above the containers. A zero value leaves the kernel's setting
+// unchanged.
 type Limits struct {
-	// CPUShares is the relative weight, 2 to 262144; on cgroup v2 it is turned into a weight of 1 to 10000.
+	// CPUShares is the relative weight, 2 to 262144. On cgroup v2 it is converted to a weight of 1
+	// to 10000.
 	CPUShares uint64
 	// CPUQuota is the CPU time per CPUPeriod, both in microseconds; -1 means no limit.
 	CPUQuota  int64
 	CPUPeriod uint64
 	// Memory is in bytes.
 	Memory int64
-	// Pids is the most processes.
+	// Pids is the largest number of processes.
 	Pids int64
-	// HugePages is the most bytes for each page size in bytes. A size that is not listed gets none, unless
-	// AnyHugePages is true.
+	// HugePages is the largest number of bytes for each page size (in bytes). A size that is not
+	// listed gets none, unless AnyHugePages is true.
 	HugePages map[int64]int64
-	// AnyHugePages leaves huge pages without limit.
+	// AnyHugePages sets no limit on huge pages.
 	AnyHugePages bool
 }
 
-// PodLimits returns the limits of a pod's cgroup: shares by its requests; CPU quota and memory only where every container
-// has a limit or the pod itself has one; huge pages by requests, which equal limits; processes by the node's setting. The
-// pod's overhead is included.
+// PodLimits returns the limits of a pod's cgroup, with the pod's overhead included:
+//
+//   - CPU shares follow the requests;
+//   - CPU quota and memory are set only if every container or the pod itself has a limit;
+//   - huge pages follow the requests, which equal the limits;
+//   - processes follow the node's setting.
 func PodLimits(pod *corev1.Pod, o Options) Limits {
 	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	cpuLimited, memoryLimited := true, true
@@ -100,8 +107,9 @@ func PodLimits(pod *corev1.Pod, o Options) Limits {
 	return out
 }
 
-// nodeLimits returns the limits of the cgroup of all pods. Without allocatable it is the weight of all cores alone,
-// because the kernel's default would let any process outside compete with all pods together.
+// nodeLimits returns the limits of the cgroup of all pods. Without allocatable it has only the
+// weight of all cores. The kernel's default weight would let any process outside compete with all
+// pods together.
 func nodeLimits(allocatable corev1.ResourceList, cores int) Limits {
 	l := Limits{CPUShares: cpuShares(int64(cores) * milliPerCPU), AnyHugePages: true}
 	if allocatable == nil {
@@ -120,7 +128,7 @@ func nodeLimits(allocatable corev1.ResourceList, cores int) Limits {
 	return l
 }
 
-// burstableShares returns the weight of the Burstable pods together.
+// burstableShares returns the weight of all Burstable pods together.
 func burstableShares(pods []*corev1.Pod) uint64 {
 	var milli int64
 	for _, pod := range pods {
@@ -132,12 +140,13 @@ func burstableShares(pods []*corev1.Pod) uint64 {
 	return cpuShares(milli)
 }
 
-// cpuShares converts thousandths of a core to a weight, within the kernel's bounds.
+// cpuShares converts thousandths of a core to a weight, within the kernel's limits.
 func cpuShares(milli int64) uint64 {
 	return uint64(min(max(milli*sharesPerCPU/milliPerCPU, minShares), maxShares))
 }
 
-// cpuWeight converts shares to the weight of cgroup v2: 2 … 262144 to 1 … 10000, linearly, as the kubelet does.
+// cpuWeight converts shares (2 to 262144) to the weight of cgroup v2 (1 to 10000), linearly, as the
+// kubelet does.
 func cpuWeight(shares uint64) uint64 {
 	switch {
 	case shares == 0:

@@ -51,11 +51,13 @@ func TestPodLimits(t *testing.T) {
 			Limits{CPUShares: 102, HugePages: none},
 		},
 		"Burstable, one of two with limits": {
-			podOf(container(list{"cpu": "100m"}, list{"cpu": "200m", "memory": "1Gi"}), container(list{"cpu": "100m"}, nil)), usual,
+			podOf(container(list{"cpu": "100m"}, list{"cpu": "200m", "memory": "1Gi"}),
+				container(list{"cpu": "100m"}, nil)), usual,
 			Limits{CPUShares: 204, HugePages: none},
 		},
 		"Burstable, all with limits": {
-			podOf(container(list{"cpu": "100m"}, list{"cpu": "200m", "memory": "1Gi"}), container(list{"cpu": "100m"}, list{"cpu": "300m", "memory": "1Gi"})), usual,
+			podOf(container(list{"cpu": "100m"}, list{"cpu": "200m", "memory": "1Gi"}),
+				container(list{"cpu": "100m"}, list{"cpu": "300m", "memory": "1Gi"})), usual,
 			Limits{CPUShares: 204, CPUQuota: 50000, CPUPeriod: 100000, Memory: 2 << 30, HugePages: none},
 		},
 		"Burstable, an init container without limits": {
@@ -78,16 +80,21 @@ func TestPodLimits(t *testing.T) {
 			podOf(container(list{"cpu": "1m"}, list{"cpu": "1m"})), usual,
 			Limits{CPUShares: 2, CPUQuota: 1000, CPUPeriod: 100000, HugePages: none},
 		},
-		"the most shares": {podOf(container(list{"cpu": "1000"}, nil)), usual, Limits{CPUShares: 262144, HugePages: none}},
+		"the most shares": {
+			podOf(container(list{"cpu": "1000"}, nil)), usual, Limits{CPUShares: 262144, HugePages: none},
+		},
 		"overhead": {
-			with(podOf(container(list{"cpu": "1", "memory": "1Gi"}, list{"cpu": "1", "memory": "1Gi"})), func(p *corev1.Pod) {
-				p.Spec.Overhead = list{"cpu": "500m", "memory": "1Gi"}.list()
-			}), usual,
+			with(podOf(container(list{"cpu": "1", "memory": "1Gi"}, list{"cpu": "1", "memory": "1Gi"})),
+				func(p *corev1.Pod) {
+					p.Spec.Overhead = list{"cpu": "500m", "memory": "1Gi"}.list()
+				}), usual,
 			Limits{CPUShares: 1536, CPUQuota: 150000, CPUPeriod: 100000, Memory: 2 << 30, HugePages: none},
 		},
 		"limits of the pod itself": {
 			with(podOf(container(nil, nil), container(list{"cpu": "100m"}, nil)), func(p *corev1.Pod) {
-				p.Spec.Resources = &corev1.ResourceRequirements{Requests: list{"cpu": "1"}.list(), Limits: list{"cpu": "2", "memory": "1Gi"}.list()}
+				p.Spec.Resources = &corev1.ResourceRequirements{
+					Requests: list{"cpu": "1"}.list(), Limits: list{"cpu": "2", "memory": "1Gi"}.list(),
+				}
 			}), usual,
 			Limits{CPUShares: 1024, CPUQuota: 200000, CPUPeriod: 100000, Memory: 1 << 30, HugePages: none},
 		},
@@ -104,9 +111,11 @@ func TestPodLimits(t *testing.T) {
 
 func TestContainerResources(t *testing.T) {
 	const node = 16 << 30
-	podLevel := podOf(container(nil, nil), container(list{"memory": "1Gi"}, list{"cpu": "100m", "hugepages-2Mi": "2Mi"}))
+	podLevel := podOf(container(nil, nil),
+		container(list{"memory": "1Gi"}, list{"cpu": "100m", "hugepages-2Mi": "2Mi"}))
 	podLevel.Spec.Resources = &corev1.ResourceRequirements{
-		Requests: list{"cpu": "1", "memory": "4Gi"}.list(), Limits: list{"cpu": "2", "memory": "8Gi", "hugepages-2Mi": "8Mi"}.list(),
+		Requests: list{"cpu": "1", "memory": "4Gi"}.list(),
+		Limits:   list{"cpu": "2", "memory": "8Gi", "hugepages-2Mi": "8Mi"}.list(),
 	}
 	for name, test := range map[string]struct {
 		pod   *corev1.Pod
@@ -127,7 +136,14 @@ func TestContainerResources(t *testing.T) {
 		"the limit stands in for the request": {
 			podOf(container(nil, list{"cpu": "500m", "memory": "1Gi"})), 0,
 			Options{Version: V1, CPUQuota: true, SwapAccounting: true},
-			&runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: 50000, CpuPeriod: 100000, MemoryLimitInBytes: 1 << 30, MemorySwapLimitInBytes: 1 << 30, OomScoreAdj: 999},
+			&runtimeapi.LinuxContainerResources{
+				CpuShares:              512,
+				CpuQuota:               50000,
+				CpuPeriod:              100000,
+				MemoryLimitInBytes:     1 << 30,
+				MemorySwapLimitInBytes: 1 << 30,
+				OomScoreAdj:            999,
+			},
 		},
 		"Guaranteed on v2": {
 			podOf(container(list{"cpu": "1", "memory": "1Gi"}, list{"cpu": "1", "memory": "1Gi"})), 0,
@@ -145,22 +161,34 @@ func TestContainerResources(t *testing.T) {
 		"all processes are killed": {
 			podOf(container(list{"cpu": "1"}, nil)), 0,
 			Options{Version: V2, SingleProcessOOMKill: ptr.To(false)},
-			&runtimeapi.LinuxContainerResources{CpuShares: 1024, OomScoreAdj: 999, Unified: map[string]string{"memory.oom.group": "1"}},
+			&runtimeapi.LinuxContainerResources{
+				CpuShares:   1024,
+				OomScoreAdj: 999,
+				Unified:     map[string]string{"memory.oom.group": "1"},
+			},
 		},
 		"the pod's limits": {
 			podLevel, 0,
 			Options{Version: V1, CPUQuota: true, HugePageSizes: []string{"2MB", "1GB"}},
 			&runtimeapi.LinuxContainerResources{
-				CpuShares: 2048, CpuQuota: 200000, CpuPeriod: 100000, MemoryLimitInBytes: 8 << 30, OomScoreAdj: 1000 - 1000*15/160,
-				HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 8 << 20}, {PageSize: "1GB"}},
+				CpuShares:          2048,
+				CpuQuota:           200000,
+				CpuPeriod:          100000,
+				MemoryLimitInBytes: 8 << 30,
+				OomScoreAdj:        1000 - 1000*15/160,
+				HugepageLimits:     []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 8 << 20}, {PageSize: "1GB"}},
 			},
 		},
 		"the container's before the pod's": {
 			podLevel, 1,
 			Options{Version: V1, CPUQuota: true, HugePageSizes: []string{"2MB"}},
 			&runtimeapi.LinuxContainerResources{
-				CpuShares: 102, CpuQuota: 10000, CpuPeriod: 100000, MemoryLimitInBytes: 8 << 30, OomScoreAdj: 1000 - 1000*25/160,
-				HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 2 << 20}},
+				CpuShares:          102,
+				CpuQuota:           10000,
+				CpuPeriod:          100000,
+				MemoryLimitInBytes: 8 << 30,
+				OomScoreAdj:        1000 - 1000*25/160,
+				HugepageLimits:     []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 2 << 20}},
 			},
 		},
 	} {
@@ -186,8 +214,10 @@ func TestOOMScoreAdj(t *testing.T) {
 		node      int64
 		want      int64
 	}{
-		"BestEffort":              {podOf(container(nil, nil)), nil, node, 1000},
-		"Guaranteed":              {podOf(container(list{"cpu": "1", "memory": "1"}, list{"cpu": "1", "memory": "1"})), nil, node, -997},
+		"BestEffort": {podOf(container(nil, nil)), nil, node, 1000},
+		"Guaranteed": {
+			podOf(container(list{"cpu": "1", "memory": "1"}, list{"cpu": "1", "memory": "1"})), nil, node, -997,
+		},
 		"node critical":           {critical, nil, node, -997},
 		"a tenth":                 {podOf(container(list{"memory": "1Gi"}, nil)), nil, node, 900},
 		"nothing of memory":       {podOf(container(list{"cpu": "1"}, nil)), nil, node, 999},
@@ -207,7 +237,8 @@ func TestOOMScoreAdj(t *testing.T) {
 }
 
 func TestSandboxResources(t *testing.T) {
-	pod := podOf(container(list{"cpu": "1"}, list{"cpu": "1", "memory": "1Gi"}), container(list{"cpu": "500m"}, list{"cpu": "1", "memory": "1Gi"}))
+	pod := podOf(container(list{"cpu": "1"}, list{"cpu": "1", "memory": "1Gi"}),
+		container(list{"cpu": "500m"}, list{"cpu": "1", "memory": "1Gi"}))
 	pod.Spec.Overhead = list{"cpu": "250m", "memory": "120Mi"}.list()
 	resources, overhead := SandboxResources(pod, Options{Version: V1, CPUQuota: true})
 	for _, pair := range [][2]*runtimeapi.LinuxContainerResources{
@@ -218,18 +249,33 @@ func TestSandboxResources(t *testing.T) {
 			t.Errorf("got %s, want %s", pair[0], pair[1])
 		}
 	}
-	if _, none := SandboxResources(podOf(container(nil, nil)), Options{Version: V1, CPUQuota: true}); none.String() != "" {
+	if _, none := SandboxResources(podOf(container(nil, nil)),
+		Options{Version: V1, CPUQuota: true}); none.String() != "" {
 		t.Errorf("a pod without overhead has overhead %s", none)
 	}
 }
 
 func TestConversions(t *testing.T) {
-	for shares, weight := range map[uint64]uint64{0: 0, 2: 1, 102: 4, 1024: 39, 2048: 79, 262144: 10000, 300000: 10000} {
+	for shares, weight := range map[uint64]uint64{
+		0:      0,
+		2:      1,
+		102:    4,
+		1024:   39,
+		2048:   79,
+		262144: 10000,
+		300000: 10000,
+	} {
 		if got := cpuWeight(shares); got != weight {
 			t.Errorf("%d shares weigh %d, want %d", shares, got, weight)
 		}
 	}
-	for size, name := range map[int64]string{2 << 20: "2MB", 1 << 30: "1GB", 64 << 10: "64KB", 16 << 30: "16GB", 1: "1B"} {
+	for size, name := range map[int64]string{
+		2 << 20:  "2MB",
+		1 << 30:  "1GB",
+		64 << 10: "64KB",
+		16 << 30: "16GB",
+		1:        "1B",
+	} {
 		if got := hugePageName(size); got != name {
 			t.Errorf("page size %d is %s, want %s", size, got, name)
 		}
@@ -246,11 +292,18 @@ func TestConversions(t *testing.T) {
 	}
 }
 
-// TestResourcesOfV2 proves what is written on a host that this one is not: the weight in place of shares, and huge pages
-// only where the controller is there.
+// TestResourcesOfV2 checks what is written on a host with cgroup v2, although this host may have
+// v1: weight instead of shares, and huge pages only if the controller exists.
 func TestResourcesOfV2(t *testing.T) {
 	v2 := hierarchies{version: V2, controllers: map[string]string{"hugetlb": unifiedMount}}
-	l := Limits{CPUShares: 1024, CPUQuota: 50000, CPUPeriod: 100000, Memory: 1 << 30, Pids: 5, HugePages: map[int64]int64{2 << 20: 4 << 20}}
+	l := Limits{
+		CPUShares: 1024,
+		CPUQuota:  50000,
+		CPUPeriod: 100000,
+		Memory:    1 << 30,
+		Pids:      5,
+		HugePages: map[int64]int64{2 << 20: 4 << 20},
+	}
 	r := v2.resources(l, []string{"2MB", "1GB"})
 	if r.CpuWeight != 39 || r.CpuShares != 0 || r.CpuQuota != 50000 || r.Memory != 1<<30 || *r.PidsLimit != 5 {
 		t.Errorf("got %+v", r)
@@ -258,10 +311,12 @@ func TestResourcesOfV2(t *testing.T) {
 	if len(r.HugetlbLimit) != 2 || r.HugetlbLimit[0].Limit != 4<<20 || r.HugetlbLimit[1].Limit != 0 {
 		t.Errorf("huge pages %+v, %+v", r.HugetlbLimit[0], r.HugetlbLimit[1])
 	}
-	if r := (hierarchies{version: V1}).resources(l, []string{"2MB"}); r.CpuShares != 1024 || r.CpuWeight != 0 || r.HugetlbLimit != nil {
+	if r := (hierarchies{version: V1}).resources(l, []string{"2MB"}); r.CpuShares != 1024 || r.CpuWeight != 0 ||
+		r.HugetlbLimit != nil {
 		t.Errorf("got %+v", r)
 	}
-	if r := v2.resources(Limits{AnyHugePages: true}, []string{"2MB"}); r.HugetlbLimit[0].Limit != 1<<62 || r.PidsLimit != nil {
+	if r := v2.resources(Limits{AnyHugePages: true}, []string{"2MB"}); r.HugetlbLimit[0].Limit != 1<<62 ||
+		r.PidsLimit != nil {
 		t.Errorf("got %+v", r)
 	}
 }

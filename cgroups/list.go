@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// List returns the pods that have a cgroup in any hierarchy, sorted, those half removed included. A hierarchy that cannot
-// be read is an error, not an empty one.
+// List returns the sorted UIDs of all pods that have a cgroup in any hierarchy, also of pods that
+// are partly removed. A hierarchy that cannot be read is an error.
 func (m *Manager) List(ctx context.Context) ([]types.UID, error) {
 	if !m.config.CgroupsPerQOS {
 		return nil, nil

@@ -21,28 +21,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Config says where pods live and what they are held to.
+// Config says where pods are placed and what limits them.
 type Config struct {
-	// Driver makes the cgroups. It must be the runtime's own.
+	// Driver makes the cgroups. It must be the runtime's driver.
 	Driver Driver
-	// Root is the cgroup below which all pods live; see [Layout.Root].
+	// Root is the cgroup that holds all pods; see [Layout.Root].
 	Root string
-	// CgroupsPerQOS makes pod cgroups at all. Without, every method succeeds and does nothing, and the runtime places
-	// sandboxes where it likes.
+	// CgroupsPerQOS enables cgroups of pods. If it is false, every method succeeds and does
+	// nothing, and the runtime chooses where sandboxes are placed.
 	CgroupsPerQOS bool
-	// Allocatable is what all pods together may use: cpu, memory, pid, hugepages-*. nil limits nothing
-	// (enforceNodeAllocatable without "pods").
+	// Allocatable is what all pods together may use: cpu, memory, pid, hugepages-*. nil means no
+	// limit (enforceNodeAllocatable without "pods").
 	Allocatable corev1.ResourceList
 	// RefuseV1 makes New fail on a host without cgroup v2 (failCgroupV1).
 	RefuseV1 bool
-	// Options are what a pod's limits depend on. Version and HugePageSizes are set by New.
+	// Options are the settings that a pod's limits depend on. New sets Version and HugePageSizes.
 	Options Options
 }
 
-// Deps are what a Manager needs from its surroundings.
+// Deps are what a Manager needs from others.
 type Deps struct {
 	Logger *slog.Logger
-	// NodeLimited is told of each try to put the limits of all pods together in force: a nil error once they are, and not again. It may be nil.
+	// NodeLimited is called after each attempt to set the limits of all pods together. err is nil
+	// once they are set; there are no calls after that. It may be nil.
 	NodeLimited func(err error)
 }
 
@@ -56,23 +57,29 @@ type Manager struct {
 	limited func(error)
 
 	mu sync.Mutex
-	// made remembers the pods whose limits this process has written, so that a pass over a settled pod costs a few stat
-	// calls. It is a shortcut, never the truth: after a restart it is empty.
+	// made has the pods whose limits this process has written, so that a sync of an unchanged pod
+	// takes only a few stat calls. It is only a cache, and is empty after a restart.
 	made map[types.UID]podCgroup
-	// nodeLimited is whether the limits of all pods together are in force.
+	// nodeLimited says whether the limits of all pods together are set.
 	nodeLimited bool
 }
 
-// podCgroup is what EnsurePod last wrote.
+// podCgroup is what EnsurePod wrote last.
 type podCgroup struct {
 	path   string
 	limits string
 	paths  []string
 }
 
-// New checks the configuration against the host. It changes nothing.
+// New checks the configuration against the host. It changes nothing on the host.
 func New(config Config, deps Deps) (*Manager, error) {
-	m := &Manager{config: config, layout: Layout{Driver: config.Driver, Root: config.Root}, log: deps.Logger, limited: deps.NodeLimited, made: map[types.UID]podCgroup{}}
+	m := &Manager{
+		config:  config,
+		layout:  Layout{Driver: config.Driver, Root: config.Root},
+		log:     deps.Logger,
+		limited: deps.NodeLimited,
+		made:    map[types.UID]podCgroup{},
+	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -87,10 +94,12 @@ func New(config Config, deps Deps) (*Manager, error) {
 		return nil, err
 	}
 	if config.RefuseV1 && host.version != V2 {
-		return nil, fmt.Errorf("this host has cgroup %s and the configuration refuses it: set failCgroupV1: false, or boot with systemd.unified_cgroup_hierarchy=1", host.version)
+		return nil, fmt.Errorf("this host has cgroup %s and the configuration refuses it: set failCgroupV1: false, or "+
+			"boot with systemd.unified_cgroup_hierarchy=1", host.version)
 	}
 	if config.CgroupsPerQOS && config.Driver == Systemd && !systemd.IsRunningSystemd() {
-		return nil, errors.New("the cgroup driver is systemd, but systemd does not run on this host: set cgroupDriver: cgroupfs, here and in the runtime")
+		return nil, errors.New("the cgroup driver is systemd, but systemd does not run on this host: set " +
+			"cgroupDriver: cgroupfs, here and in the runtime")
 	}
 	m.host = host
 	m.config.Options.Version = host.version
@@ -101,15 +110,17 @@ func New(config Config, deps Deps) (*Manager, error) {
 // Version returns the host's cgroup version.
 func (m *Manager) Version() Version { return m.host.version }
 
-// Layout returns the names this manager gives.
+// Layout returns the names that this manager uses.
 func (m *Manager) Layout() Layout { return m.layout }
 
-// Options returns the settings, completed with the host's, that [ContainerResources] and [SandboxResources] take.
+// Options returns the options, completed with the host's values, for [ContainerResources] and
+// [SandboxResources].
 func (m *Manager) Options() Options { return m.config.Options }
 
-// Setup makes the root, the cgroup of all pods and those of the quality-of-service classes, and sets their limits. It may
-// be called again at any time. Limits of all pods together that cannot be set, because the pods of an earlier run use
-// more, are logged and tried again by [Manager.UpdateQoS].
+// Setup makes the root, the cgroup of all pods and the cgroups of the quality-of-service classes,
+// and sets their limits. It may be called again at any time. The limits of all pods together cannot
+// be set while the pods of an earlier run use more; Setup logs this, and [Manager.UpdateQoS] tries
+// again.
 func (m *Manager) Setup(ctx context.Context) error {
 	if !m.config.CgroupsPerQOS {
 		return nil
@@ -137,7 +148,7 @@ func (m *Manager) Setup(ctx context.Context) error {
 	return nil
 }
 
-// limitNode sets the limits of all pods together, unless they are in force.
+// limitNode sets the limits of all pods together, unless they are set already.
 func (m *Manager) limitNode() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,15 +158,17 @@ func (m *Manager) limitNode() {
 	err := m.set(m.layout.PodsPath(), nodeLimits(m.config.Allocatable, runtime.NumCPU()))
 	m.limited(err)
 	if err != nil {
-		m.log.Warn("The limits of all pods together are not in force, will try again", "cgroup", m.layout.PodsPath(), "err", err)
+		m.log.Warn("The limits of all pods together are not in force, will try again", "cgroup", m.layout.PodsPath(),
+			"err", err)
 		return
 	}
 	m.nodeLimited = true
 }
 
-// EnsurePod makes a pod's cgroup and sets its limits, and returns the path the runtime takes as the sandbox's cgroup
-// parent; empty without CgroupsPerQOS. Nothing is written for a pod that this process has made before and that has not
-// changed. A pod left half made by a process that died is completed.
+// EnsurePod makes a pod's cgroup and sets its limits. It returns the path that the runtime takes as
+// the sandbox's cgroup parent, which is empty without CgroupsPerQOS. If this process has made the
+// pod's cgroup before and the pod has not changed, EnsurePod writes nothing. If a process died
+// while it made the cgroup, EnsurePod completes it.
 func (m *Manager) EnsurePod(ctx context.Context, pod *corev1.Pod) (parent string, err error) {
 	if !m.config.CgroupsPerQOS {
 		return "", nil
@@ -182,7 +195,7 @@ func (m *Manager) EnsurePod(ctx context.Context, pod *corev1.Pod) (parent string
 	if err != nil {
 		return "", fmt.Errorf("make cgroup %s of pod %s/%s: %w", path, pod.Namespace, pod.Name, err)
 	}
-	// The library leaves hierarchies out that it sets nothing in (devices).
+	// The library leaves out hierarchies in which it sets nothing (devices).
 	want.paths = existing(slices.Collect(maps.Values(mgr.GetPaths())))
 	m.mu.Lock()
 	m.made[pod.UID] = want
@@ -190,8 +203,9 @@ func (m *Manager) EnsurePod(ctx context.Context, pod *corev1.Pod) (parent string
 	return path, nil
 }
 
-// UpdateQoS sets the weight of the Burstable pods to the sum of their requests and that of the BestEffort pods to the
-// least there is. pods are all pods that have or will have a cgroup. A weight that is right is only read.
+// UpdateQoS sets the weight of the Burstable pods to the sum of their requests, and the weight of
+// the BestEffort pods to the kernel's least. pods are all pods that have a cgroup or will have one.
+// A weight that is already right is not written.
 func (m *Manager) UpdateQoS(ctx context.Context, pods []*corev1.Pod) error {
 	if !m.config.CgroupsPerQOS {
 		return nil
@@ -216,7 +230,7 @@ func (m *Manager) UpdateQoS(ctx context.Context, pods []*corev1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// hasShares tells whether a cgroup has this weight.
+// hasShares reports whether a cgroup has this weight.
 func (m *Manager) hasShares(path string, shares uint64) bool {
 	file, want := "cpu.shares", shares
 	if m.host.version == V2 {
@@ -242,8 +256,8 @@ func (m *Manager) create(path string) error {
 	return create(mgr)
 }
 
-// create makes the directories in all hierarchies, and what is missing above them. -1 is the library's word for "move no
-// process".
+// create makes the directories in all hierarchies, and missing directories above them. For the
+// library -1 means "move no process".
 func create(mgr cgroups.Manager) error { return mgr.Apply(-1) }
 
 func (m *Manager) set(path string, l Limits) error {

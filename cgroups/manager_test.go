@@ -21,7 +21,8 @@ import (
 // roots numbers the cgroup roots of this process's tests.
 var roots atomic.Int32
 
-// realManager returns a manager on this host's own cgroups, below a root that the test removes with all that is in it.
+// realManager returns a manager of this host's own cgroups. Its root is new, and the test removes
+// the root with everything in it.
 func realManager(t *testing.T, change func(*Config)) *Manager {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -45,7 +46,7 @@ func realManager(t *testing.T, change func(*Config)) *Manager {
 			t.Errorf("clean up: %v", err)
 		}
 		for _, dir := range m.host.dirs(filepath.Dir(m.layout.RootPath())) {
-			_ = os.Remove(dir) // another test's root may be in it
+			_ = os.Remove(dir) // the root of another test may be in it
 		}
 	})
 	return m
@@ -105,7 +106,8 @@ func process(t *testing.T, m *Manager, path string) *exec.Cmd {
 				_ = os.WriteFile(filepath.Join(dir, file), value, 0)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
+			[]byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +163,7 @@ func TestPodsLifeOnThisHost(t *testing.T) {
 	if uids, err := m.List(t.Context()); err != nil || !slices.Equal(uids, []types.UID{"one-1"}) {
 		t.Errorf("pods %v, %v", uids, err)
 	}
-	for range 2 { // removing what is gone succeeds
+	for range 2 { // the second removal succeeds, too
 		if err := m.RemovePod(t.Context(), pod.UID); err != nil {
 			t.Fatal(err)
 		}
@@ -179,11 +181,12 @@ func TestRemoveKillsWhatIsLeft(t *testing.T) {
 	running := process(t, m, parent+"/container")
 	frozen := process(t, m, parent+"/frozen")
 	if m.host.has("freezer") && m.Version() != V2 {
-		if err := os.WriteFile(filepath.Join(m.dir(t, "freezer", parent+"/frozen"), "freezer.state"), []byte("FROZEN"), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(m.dir(t, "freezer", parent+"/frozen"), "freezer.state"),
+			[]byte("FROZEN"), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// Another process of the agent removes it: one that never made it.
+	// Another process of the agent, which did not make the cgroup, removes it.
 	other := realManager(t, func(c *Config) { c.Root = m.config.Root })
 	if err := other.RemovePod(t.Context(), "busy"); err != nil {
 		t.Fatal(err)
@@ -240,7 +243,7 @@ func TestEnsureCompletesWhatIsHalfMade(t *testing.T) {
 			t.Errorf("shares %s", got)
 		}
 	}
-	// A settled pod is left alone.
+	// The cgroup of an unchanged pod is not written again.
 	if err := os.WriteFile(filepath.Join(m.dir(t, "cpu", path), "cpu.shares"), []byte("300"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +264,8 @@ func TestListFindsPodsOnly(t *testing.T) {
 	ensure(t, m, burstable("wanted"))
 	process(t, m, ensure(t, m, burstable("orphan"))+"/container")
 	ensure(t, m, named("best", podOf(container(nil, nil))))
-	// Half removed: left in one hierarchy only. And something that is no pod's.
+	// One pod is partly removed: it is left in one hierarchy only. And one directory is not that of
+	// a pod.
 	half := m.layout.PodPath("half", corev1.PodQOSGuaranteed)
 	foreign := m.layout.PodsPath() + "/somebody"
 	for _, path := range []string{half, foreign} {
@@ -329,7 +333,8 @@ func TestNodeLimitsAreTriedAgain(t *testing.T) {
 		t.Errorf("processes of all pods %s", got)
 	}
 	m.nodeLimited = false
-	if err := os.WriteFile(filepath.Join(m.dir(t, "pids", m.layout.PodsPath()), "pids.max"), []byte("max"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(m.dir(t, "pids", m.layout.PodsPath()), "pids.max"),
+		[]byte("max"), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.UpdateQoS(t.Context(), nil); err != nil {
@@ -347,7 +352,8 @@ func TestWithoutPodCgroups(t *testing.T) {
 	}
 	parent, err := m.EnsurePod(t.Context(), burstable("x"))
 	uids, listErr := m.List(t.Context())
-	if parent != "" || err != nil || uids != nil || listErr != nil || m.Setup(t.Context()) != nil || m.RemovePod(t.Context(), "x") != nil {
+	if parent != "" || err != nil || uids != nil || listErr != nil || m.Setup(t.Context()) != nil ||
+		m.RemovePod(t.Context(), "x") != nil {
 		t.Errorf("got %q, %v, %v, %v", parent, err, uids, listErr)
 	}
 }

@@ -3,27 +3,32 @@ package cgroups
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// OOM scores of containers, as the kubelet gives them.
+// OOM scores of containers; the values are the kubelet's.
 const (
-	// guaranteedOOMScore is for Guaranteed and node-critical pods: killed last.
+	// guaranteedOOMScore is for Guaranteed pods and node-critical pods, which are killed last.
 	guaranteedOOMScore = -997
-	// bestEffortOOMScore is killed first.
+	// bestEffortOOMScore is for BestEffort pods, which are killed first.
 	bestEffortOOMScore = 1000
-	// leastBurstableOOMScore and mostBurstableOOMScore keep Burstable containers between the two.
+	// Burstable containers get a score between leastBurstableOOMScore and mostBurstableOOMScore.
 	leastBurstableOOMScore = 1000 + guaranteedOOMScore
 	mostBurstableOOMScore  = bestEffortOOMScore - 1
 )
 
-// nodeCriticalClass is the priority class of pods the node cannot do without. The API server admits it only with the
-// priority that goes with it.
+// nodeCriticalClass is the priority class of pods that the node cannot do without. The API server
+// admits the class only together with its priority.
 const nodeCriticalClass = "system-node-critical"
 
-// OOMScoreAdj returns a container's oom_score_adj. A Burstable container's falls with the share of the node's memory
-// (memoryCapacity, bytes) that it requests: 1000 - 1000·request/capacity, within 3 and 999. What a pod requests for itself
-// beyond its containers' requests counts for all of them in equal parts. A sidecar is never killed before the container
-// of its pod that requests the least.
+// OOMScoreAdj returns a container's oom_score_adj. memoryCapacity is the node's memory in bytes.
+// The score of a Burstable container falls with the share of that memory that it requests: 1000 -
+// 1000·request/capacity, at least 3 and at most 999.
+//
+// The memory that a pod requests beyond its containers' requests counts for all containers in equal
+// parts. The score of a sidecar is never higher than that of the pod's container with the smallest
+// request.
 func OOMScoreAdj(pod *corev1.Pod, container *corev1.Container, memoryCapacity int64) int64 {
 	if pod.Spec.PriorityClassName == nodeCriticalClass {
 		return guaranteedOOMScore
@@ -46,7 +51,8 @@ func OOMScoreAdj(pod *corev1.Pod, container *corev1.Container, memoryCapacity in
 	return min(max(score, leastBurstableOOMScore), mostBurstableOOMScore)
 }
 
-// podShareOfMemory returns each container's part of the memory that the pod requests beyond its containers' requests.
+// podShareOfMemory returns each container's part of the memory that the pod requests beyond the
+// requests of its containers.
 func podShareOfMemory(pod *corev1.Pod) int64 {
 	containers := int64(len(pod.Spec.Containers) + len(pod.Spec.InitContainers))
 	if !resource.IsPodLevelRequestsSet(pod) || containers == 0 || pod.Spec.Resources.Requests.Memory().IsZero() {
@@ -57,7 +63,7 @@ func podShareOfMemory(pod *corev1.Pod) int64 {
 }
 
 func isSidecar(pod *corev1.Pod, container *corev1.Container) bool {
-	if container.RestartPolicy == nil || *container.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+	if !pods.Sidecar(container) {
 		return false
 	}
 	for i := range pod.Spec.InitContainers {

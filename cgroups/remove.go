@@ -18,17 +18,21 @@ import (
 )
 
 const (
-	// removeBound ends a removal whose context has no deadline: a process that sleeps in the kernel may never end.
+	// removeBound is the longest time of a removal whose context has no deadline: a process that
+	// sleeps in the kernel may never end.
 	removeBound = 30 * time.Second
-	// firstWait and longestWait are the pauses between two attempts. The kernel frees a killed process's cgroup within
-	// milliseconds.
+	// firstWait and longestWait are the pauses between two attempts. The kernel frees the cgroup of
+	// a killed process within milliseconds.
 	firstWait   = 2 * time.Millisecond
 	longestWait = 100 * time.Millisecond
 )
 
-// RemovePod kills what is left in a pod's cgroup and removes it with everything below it, from all hierarchies and
-// whichever class it is in. It works where EnsurePod never ran, and succeeds where there is nothing. It waits for
-// processes to end until ctx ends, at most 30 s; the error then names the processes, and a later call goes on.
+// RemovePod kills the processes that are left in a pod's cgroup, and removes the cgroup with
+// everything below it. It does so in all hierarchies and for every quality-of-service class. It
+// works even if EnsurePod never ran, and succeeds if there is nothing to remove.
+//
+// RemovePod waits for processes to end until ctx ends, at most 30 s. The error then names the
+// processes, and a later call continues.
 func (m *Manager) RemovePod(ctx context.Context, uid types.UID) error {
 	if !m.config.CgroupsPerQOS {
 		return nil
@@ -52,7 +56,7 @@ func (m *Manager) RemovePod(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// removeTree empties and removes one cgroup.
+// removeTree kills the processes in one cgroup and removes it.
 func (m *Manager) removeTree(ctx context.Context, path string) error {
 	dirs := existing(m.host.dirs(path))
 	if len(dirs) == 0 {
@@ -66,7 +70,7 @@ func (m *Manager) removeTree(ctx context.Context, path string) error {
 		if err != nil {
 			return err
 		}
-		// Stops the slice; what it leaves behind is removed below.
+		// Destroy stops the slice. The loop below removes what it leaves.
 		if err := mgr.Destroy(); err != nil {
 			m.log.Debug("Stopping a slice failed", "cgroup", path, "err", err)
 		}
@@ -81,7 +85,8 @@ func (m *Manager) removeTree(ctx context.Context, path string) error {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return fmt.Errorf("%s is still in use by processes %v: %w", strings.Join(dirs, ", "), pidsBelow(dirs), ctx.Err())
+			return fmt.Errorf("%s is still in use by processes %v: %w", strings.Join(dirs, ", "), pidsBelow(dirs),
+				ctx.Err())
 		}
 	}
 }
@@ -98,7 +103,7 @@ func removeDirs(dirs []string) []string {
 	var left []string
 	for _, dir := range dirs {
 		for _, sub := range slices.Backward(treeOf(dir)) {
-			_ = unix.Rmdir(sub) // what is still in use is left for the next attempt
+			_ = unix.Rmdir(sub) // the next attempt removes what is still in use
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, dir)
@@ -107,7 +112,8 @@ func removeDirs(dirs []string) []string {
 	return left
 }
 
-// treeOf lists a cgroup and those below it, parents first. Cgroups that end meanwhile are left out.
+// treeOf lists a cgroup and the cgroups below it, parents first. It leaves out cgroups that end at
+// the same time.
 func treeOf(dir string) []string {
 	var tree []string
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -119,8 +125,9 @@ func treeOf(dir string) []string {
 	return tree
 }
 
-// Teardown removes the cgroups of the classes, of all pods, and the root as far as it is empty. It fails where there are
-// pods left. For a node that is being dismantled; an agent that ends leaves everything to its successor.
+// Teardown removes the cgroups of the classes and of all pods, and the root if nothing else is in
+// it. It fails if pods are left. Call it only when the node is taken out of service: an agent that
+// ends leaves all cgroups to the next agent.
 func (m *Manager) Teardown(ctx context.Context) error {
 	if !m.config.CgroupsPerQOS {
 		return nil
@@ -136,18 +143,20 @@ func (m *Manager) Teardown(ctx context.Context) error {
 	m.nodeLimited = false
 	m.mu.Unlock()
 	var errs []error
-	for _, path := range []string{m.layout.ClassPath(corev1.PodQOSBurstable), m.layout.ClassPath(corev1.PodQOSBestEffort), m.layout.PodsPath()} {
+	for _, path := range []string{
+		m.layout.ClassPath(corev1.PodQOSBurstable), m.layout.ClassPath(corev1.PodQOSBestEffort), m.layout.PodsPath(),
+	} {
 		errs = append(errs, m.removeEmpty(path))
 	}
 	for path := m.layout.RootPath(); path != "/"; path = filepath.Dir(path) {
 		for _, dir := range m.host.dirs(path) {
-			_ = unix.Rmdir(dir) // somebody else's cgroups may be in it
+			_ = unix.Rmdir(dir) // cgroups of others may be in it
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeEmpty removes a cgroup that has nothing in it.
+// removeEmpty removes an empty cgroup.
 func (m *Manager) removeEmpty(path string) error {
 	dirs := existing(m.host.dirs(path))
 	if len(dirs) > 0 && m.layout.Driver == Systemd {

@@ -13,34 +13,40 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Usage is what a cgroup has used and uses, with all cgroups below it. What its controllers do not count is zero.
+// Usage is what a cgroup and all cgroups below it have used and use now. A value that no controller
+// counts is zero.
 type Usage struct {
-	// CPU is the time used so far. Periods and ThrottledPeriods are how many CFS periods there were and how many of them were cut short, Throttled for
-	// how long altogether.
+	// CPU is the CPU time used so far. Periods is the number of CFS periods so far; in
+	// ThrottledPeriods of them the cgroup was throttled, for Throttled in total.
 	CPU                       time.Duration
 	Periods, ThrottledPeriods uint64
 	Throttled                 time.Duration
-	// Memory, in bytes, is all that is charged; WorkingSet is that without file pages that were not touched lately; RSS is anonymous memory, Cache are
-	// file pages, Swap is what is swapped out.
+	// All in bytes: Memory is everything that is charged to the cgroup, WorkingSet is Memory
+	// without inactive file pages, RSS is anonymous memory, Cache is file pages, Swap is
+	// swapped-out memory.
 	Memory, WorkingSet, RSS, Cache, Swap uint64
 	// PageFaults, MajorPageFaults and OOMKills are counts so far.
 	PageFaults, MajorPageFaults, OOMKills uint64
-	// Processes is how many there are.
+	// Processes is the number of processes.
 	Processes uint64
-	// CPUPressure, MemoryPressure and IOPressure are nil where the kernel does not tell (cgroup v1, or without CONFIG_PSI).
+	// CPUPressure, MemoryPressure and IOPressure are nil if the kernel does not report them (cgroup
+	// v1, or without CONFIG_PSI).
 	CPUPressure, MemoryPressure, IOPressure *Pressure
 }
 
-// Pressure is how much was stalled for want of a resource: of Some tasks, or of all that were not idle (kernel: accounting/psi.rst).
+// Pressure is how much time tasks stalled because a resource was short: Some is for at least one
+// task, Full for all tasks that were not idle (kernel: accounting/psi.rst).
 type Pressure struct{ Some, Full Stall }
 
-// Stall has the shares of time, in per cent, over the last 10, 60 and 300 seconds, and the whole time so far.
+// Stall has the shares of time, in per cent, over the last 10, 60 and 300 seconds, and the total
+// time so far.
 type Stall struct {
 	Avg10, Avg60, Avg300 float64
 	Total                time.Duration
 }
 
-// PodUsage returns the usage of a pod's cgroup; fs.ErrNotExist where there is none, or none are made.
+// PodUsage returns the usage of a pod's cgroup. The error is fs.ErrNotExist if the pod has no
+// cgroup, or if pods get no cgroups.
 func (m *Manager) PodUsage(pod *corev1.Pod) (Usage, error) {
 	path, err := m.podPath(pod)
 	if err != nil {
@@ -53,19 +59,22 @@ func (m *Manager) PodUsage(pod *corev1.Pod) (Usage, error) {
 	return u, nil
 }
 
-// ContainerUsage returns the usage of a container of a pod, and its cgroup's path; fs.ErrNotExist where it has no cgroup.
+// ContainerUsage returns the usage of a container of a pod, and the path of its cgroup. The error
+// is fs.ErrNotExist if the container has no cgroup.
 func (m *Manager) ContainerUsage(pod *corev1.Pod, containerID string) (u Usage, path string, err error) {
 	path, err = m.containerPath(pod, containerID)
 	if err == nil {
 		u, err = m.Usage(path)
 	}
 	if err != nil {
-		return Usage{}, "", fmt.Errorf("read the usage of container %s of pod %s/%s: %w", containerID, pod.Namespace, pod.Name, err)
+		return Usage{}, "", fmt.Errorf("read the usage of container %s of pod %s/%s: %w", containerID, pod.Namespace,
+			pod.Name, err)
 	}
 	return u, path, nil
 }
 
-// Usage returns the usage of a cgroup by its path, relative to the mount points; fs.ErrNotExist where it is not there.
+// Usage returns the usage of a cgroup. path is relative to the mount points. The error is
+// fs.ErrNotExist if the cgroup does not exist.
 func (m *Manager) Usage(path string) (Usage, error) {
 	d := counters{host: m.host, path: path}
 	if !d.exists() {
@@ -77,7 +86,8 @@ func (m *Manager) Usage(path string) (Usage, error) {
 	return d.v1(), nil
 }
 
-// Process returns the id of one process of a cgroup or of one below it, false where there is none.
+// Process returns the PID of one process of a cgroup or of a cgroup below it, or false if there is
+// none.
 func (m *Manager) Process(path string) (pid int, ok bool) {
 	for _, mount := range m.host.mounts {
 		if pids := pidsBelow([]string{filepath.Join(mount, path)}); len(pids) > 0 {
@@ -87,8 +97,9 @@ func (m *Manager) Process(path string) (pid int, ok bool) {
 	return 0, false
 }
 
-// MemoryUsage returns how much memory, in bytes, a pod's cgroup holds that it cannot give back at once (its working set), or with a container's id that
-// container's. It is fs.ErrNotExist where there is no such cgroup, or none are made.
+// MemoryUsage returns the working set, in bytes, of a pod's cgroup, or of a container's if
+// containerID is given. The working set is the memory that the cgroup cannot give back at once. The
+// error is fs.ErrNotExist if there is no such cgroup, or if pods get no cgroups.
 func (m *Manager) MemoryUsage(pod *corev1.Pod, containerID string) (int64, error) {
 	if containerID == "" {
 		u, err := m.PodUsage(pod)
@@ -109,7 +120,8 @@ func (m *Manager) podPath(pod *corev1.Pod) (string, error) {
 	return m.layout.PodPath(pod.UID, QOSClass(pod)), nil
 }
 
-// containerPath finds a container's cgroup in its pod's: it is named by the id, with what runtimes put around it.
+// containerPath finds a container's cgroup in its pod's cgroup. The name of the cgroup contains the
+// container's id; runtimes add a prefix or suffix.
 func (m *Manager) containerPath(pod *corev1.Pod, id string) (string, error) {
 	parent, err := m.podPath(pod)
 	if err != nil {
@@ -131,7 +143,8 @@ func (m *Manager) containerPath(pod *corev1.Pod, id string) (string, error) {
 	return "", fs.ErrNotExist
 }
 
-// counters reads a cgroup's files. A file that is not there, or cannot be read, counts as empty: not every kernel has every controller.
+// counters reads the files of a cgroup. A file that does not exist or cannot be read counts as
+// empty, because not every kernel has every controller.
 type counters struct {
 	host hierarchies
 	path string
@@ -160,13 +173,13 @@ func (c counters) text(controller, file string) string {
 	return string(data)
 }
 
-// number returns the number that a file holds.
+// number returns the number in a file.
 func (c counters) number(controller, file string) uint64 {
 	n, _ := strconv.ParseUint(strings.TrimSpace(c.text(controller, file)), 10, 64)
 	return n
 }
 
-// table returns the numbers of a file with a name and a number in each line.
+// table returns the numbers of a file that has a name and a number in each line.
 func (c counters) table(controller, file string) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(c.text(controller, file)) {
@@ -182,13 +195,18 @@ func (c counters) table(controller, file string) map[string]uint64 {
 func (c counters) v1() Usage {
 	cpu, memory := c.table("cpu", "cpu.stat"), c.table("memory", "memory.stat")
 	u := Usage{
-		CPU:     time.Duration(c.number("cpuacct", "cpuacct.usage")),
-		Periods: cpu["nr_periods"], ThrottledPeriods: cpu["nr_throttled"], Throttled: time.Duration(cpu["throttled_time"]),
-		Memory: c.number("memory", "memory.usage_in_bytes"),
-		RSS:    memory["total_rss"], Cache: memory["total_cache"], Swap: memory["total_swap"],
-		PageFaults: memory["total_pgfault"], MajorPageFaults: memory["total_pgmajfault"],
-		OOMKills:  c.table("memory", "memory.oom_control")["oom_kill"],
-		Processes: c.number("pids", "pids.current"),
+		CPU:              time.Duration(c.number("cpuacct", "cpuacct.usage")),
+		Periods:          cpu["nr_periods"],
+		ThrottledPeriods: cpu["nr_throttled"],
+		Throttled:        time.Duration(cpu["throttled_time"]),
+		Memory:           c.number("memory", "memory.usage_in_bytes"),
+		RSS:              memory["total_rss"],
+		Cache:            memory["total_cache"],
+		Swap:             memory["total_swap"],
+		PageFaults:       memory["total_pgfault"],
+		MajorPageFaults:  memory["total_pgmajfault"],
+		OOMKills:         c.table("memory", "memory.oom_control")["oom_kill"],
+		Processes:        c.number("pids", "pids.current"),
 	}
 	u.WorkingSet = u.Memory - min(u.Memory, memory["total_inactive_file"])
 	return u
@@ -197,21 +215,27 @@ func (c counters) v1() Usage {
 func (c counters) v2() Usage {
 	cpu, memory := c.table("cpu", "cpu.stat"), c.table("memory", "memory.stat")
 	u := Usage{
-		CPU:     time.Duration(cpu["usage_usec"]) * time.Microsecond,
-		Periods: cpu["nr_periods"], ThrottledPeriods: cpu["nr_throttled"], Throttled: time.Duration(cpu["throttled_usec"]) * time.Microsecond,
-		Memory: c.number("memory", "memory.current"),
-		RSS:    memory["anon"], Cache: memory["file"], Swap: c.number("memory", "memory.swap.current"),
-		PageFaults: memory["pgfault"], MajorPageFaults: memory["pgmajfault"],
-		OOMKills:    c.table("memory", "memory.events")["oom_kill"],
-		Processes:   c.number("pids", "pids.current"),
-		CPUPressure: pressure(c.text("cpu", "cpu.pressure")), MemoryPressure: pressure(c.text("memory", "memory.pressure")),
-		IOPressure: pressure(c.text("io", "io.pressure")),
+		CPU:              time.Duration(cpu["usage_usec"]) * time.Microsecond,
+		Periods:          cpu["nr_periods"],
+		ThrottledPeriods: cpu["nr_throttled"],
+		Throttled:        time.Duration(cpu["throttled_usec"]) * time.Microsecond,
+		Memory:           c.number("memory", "memory.current"),
+		RSS:              memory["anon"],
+		Cache:            memory["file"],
+		Swap:             c.number("memory", "memory.swap.current"),
+		PageFaults:       memory["pgfault"],
+		MajorPageFaults:  memory["pgmajfault"],
+		OOMKills:         c.table("memory", "memory.events")["oom_kill"],
+		Processes:        c.number("pids", "pids.current"),
+		CPUPressure:      pressure(c.text("cpu", "cpu.pressure")),
+		MemoryPressure:   pressure(c.text("memory", "memory.pressure")),
+		IOPressure:       pressure(c.text("io", "io.pressure")),
 	}
 	u.WorkingSet = u.Memory - min(u.Memory, memory["inactive_file"])
 	return u
 }
 
-// pressure reads a file such as cpu.pressure; nil where there is nothing in it.
+// pressure reads the text of a file such as cpu.pressure. It returns nil if the text has no values.
 func pressure(text string) *Pressure {
 	var p Pressure
 	found := false

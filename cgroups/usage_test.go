@@ -26,7 +26,9 @@ func TestMemoryUsage(t *testing.T) {
 			}
 			pod := burstable("u1")
 			dir := filepath.Join(mount, "kubepods/burstable/podu1")
-			for at, usage := range map[string]string{dir: c.usage, filepath.Join(dir, "cri-containerd-abc.scope"): "1500\n"} {
+			for at, usage := range map[string]string{
+				dir: c.usage, filepath.Join(dir, "cri-containerd-abc.scope"): "1500\n",
+			} {
 				if err := os.MkdirAll(at, 0o755); err != nil {
 					t.Fatal(err)
 				}

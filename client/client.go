@@ -22,16 +22,17 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// DefaultSocket is where the agent listens unless its config says otherwise.
+// DefaultSocket is the agent's socket if its config names no other.
 const DefaultSocket = "/run/berth/berth.sock"
 
-// callTimeout bounds calls that are answered at once.
+// callTimeout limits calls that the agent answers at once.
 const callTimeout = 30 * time.Second
 
-// maxAnswer bounds an answer that is read as a whole, in bytes: a PodList of a thousand pods is under 20 MiB.
+// maxAnswer limits an answer that is read as a whole, in bytes. A PodList of a thousand pods is
+// under 20 MiB.
 const maxAnswer = 256 << 20
 
-// NotRunningError is the error of a call to an agent that is not there.
+// NotRunningError is the error of a call if no agent runs.
 type NotRunningError struct {
 	Socket string
 	// Start is the command that starts the agent on this machine, in backquotes.
@@ -47,7 +48,7 @@ func (e *NotRunningError) Error() string {
 // Unwrap returns the error of the connection.
 func (e *NotRunningError) Unwrap() error { return e.Err }
 
-// StatusError is an error that the agent answered with.
+// StatusError is an error in the agent's answer.
 type StatusError struct {
 	// Code is the HTTP status code.
 	Code    int
@@ -57,13 +58,14 @@ type StatusError struct {
 // Error returns the agent's message.
 func (e *StatusError) Error() string { return e.Message }
 
-// Client talks to one agent. Make it with [New].
+// Client calls one agent. Make it with [New].
 type Client struct {
 	socket string
 	http   *http.Client
 }
 
-// New returns a client of the agent that listens on the socket; empty for [DefaultSocket]. It does not connect yet.
+// New returns a client of the agent at the socket; empty means [DefaultSocket]. It does not connect
+// yet.
 func New(socket string) *Client {
 	if socket == "" {
 		socket = DefaultSocket
@@ -79,7 +81,7 @@ func New(socket string) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// dial connects to the socket whatever address is asked for.
+// dial connects to the socket; it ignores the address.
 func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", c.socket)
@@ -87,23 +89,25 @@ func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		return nil, &NotRunningError{Socket: c.socket, Start: startHint(unitDirs()), Err: err}
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("you may not use %s: become root (sudo), or let somebody add you to the socket's group: %w", c.socket, err)
+		return nil, fmt.Errorf(
+			"you may not use %s: become root (sudo), or let somebody add you to the socket's group: %w", c.socket, err)
 	}
 	return conn, err
 }
 
-// endpoint makes a URL of path elements and a query.
+// endpoint makes a URL of a path and a query.
 func endpoint(path string, query url.Values) *url.URL {
 	return &url.URL{Scheme: "http", Host: "berth", Path: path, RawQuery: query.Encode()}
 }
 
-// open makes a request and returns the answer's body, which the caller closes.
+// open sends a request and returns the body of the answer, which the caller closes.
 func (c *Client) open(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking the agent for %s: %w", u.Path, err)
 	}
-	req.Header.Set("Accept", "application/json, */*") // errors as a Status, also where the answer is none
+	// errors come as a Status, also for calls that return no JSON
+	req.Header.Set("Accept", "application/json, */*")
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.explain(u, err)
@@ -115,7 +119,7 @@ func (c *Client) open(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// explain makes an error that says what to do of one of the connection.
+// explain converts a connection error to an error that says what to do.
 func (c *Client) explain(u *url.URL, err error) error {
 	if gone := (*NotRunningError)(nil); errors.As(err, &gone) {
 		return gone
@@ -130,7 +134,7 @@ func (c *Client) explain(u *url.URL, err error) error {
 	return fmt.Errorf("asking the agent for %s: %w", u.Path, err)
 }
 
-// statusError reads the error that the agent answered with.
+// statusError reads the error in the agent's answer.
 func statusError(resp *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
@@ -140,10 +144,12 @@ func statusError(resp *http.Response) error {
 	if err := json.Unmarshal(data, &status); err == nil && status.Message != "" {
 		return &StatusError{Code: resp.StatusCode, Message: status.Message}
 	}
-	return &StatusError{Code: resp.StatusCode, Message: fmt.Sprintf("%s: %s", resp.Status, strings.TrimSpace(string(data)))}
+	return &StatusError{
+		Code: resp.StatusCode, Message: fmt.Sprintf("%s: %s", resp.Status, strings.TrimSpace(string(data))),
+	}
 }
 
-// get asks for a JSON value.
+// get requests a JSON value.
 func (c *Client) get(ctx context.Context, u *url.URL, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -167,7 +173,7 @@ func (c *Client) Pods(ctx context.Context) ([]v1.Pod, error) {
 	return list.Items, nil
 }
 
-// Summaries returns a line about each pod.
+// Summaries returns the summary of each pod.
 func (c *Client) Summaries(ctx context.Context) ([]api.PodSummary, error) {
 	var list api.PodList
 	if err := c.get(ctx, endpoint(api.PathPods, nil), &list); err != nil {
@@ -176,7 +182,7 @@ func (c *Client) Summaries(ctx context.Context) ([]api.PodSummary, error) {
 	return list.Items, nil
 }
 
-// Why returns a pod's story and what it waits for.
+// Why returns a pod's timeline and what the pod waits for.
 func (c *Client) Why(ctx context.Context, namespace, name string) (*api.Why, error) {
 	why := &api.Why{}
 	if err := c.get(ctx, endpoint(api.PathWhy+namespace+"/"+name, nil), why); err != nil {
@@ -185,7 +191,7 @@ func (c *Client) Why(ctx context.Context, namespace, name string) (*api.Why, err
 	return why, nil
 }
 
-// Manifests returns the verdicts on the manifests.
+// Manifests returns the validation results of the manifests.
 func (c *Client) Manifests(ctx context.Context) ([]api.Manifest, error) {
 	var list api.ManifestList
 	if err := c.get(ctx, endpoint(api.PathManifests, nil), &list); err != nil {
@@ -194,7 +200,7 @@ func (c *Client) Manifests(ctx context.Context) ([]api.Manifest, error) {
 	return list.Items, nil
 }
 
-// Events returns the kept events, those that happened last at the end.
+// Events returns the kept events, the latest one last.
 func (c *Client) Events(ctx context.Context) ([]v1.Event, error) {
 	var list v1.EventList
 	if err := c.get(ctx, endpoint(api.PathEvents, nil), &list); err != nil {
@@ -203,7 +209,7 @@ func (c *Client) Events(ctx context.Context) ([]v1.Event, error) {
 	return list.Items, nil
 }
 
-// Stats returns what the node and its pods use of cpu and memory.
+// Stats returns the cpu and memory usage of the node and its pods.
 func (c *Client) Stats(ctx context.Context) (*statsapi.Summary, error) {
 	summary := &statsapi.Summary{}
 	if err := c.get(ctx, endpoint("/stats/summary", url.Values{"only_cpu_and_memory": {"true"}}), summary); err != nil {
@@ -212,7 +218,7 @@ func (c *Client) Stats(ctx context.Context) (*statsapi.Summary, error) {
 	return summary, nil
 }
 
-// Images returns the runtime's images and the pulls under way.
+// Images returns the runtime's images and the running pulls.
 func (c *Client) Images(ctx context.Context) (*api.Images, error) {
 	images := &api.Images{}
 	if err := c.get(ctx, endpoint(api.PathImages, nil), images); err != nil {
@@ -230,15 +236,17 @@ func (c *Client) Version(ctx context.Context) (*api.Version, error) {
 	return version, nil
 }
 
-// Settings are what of the agent's configuration says how manifests become pods.
+// Settings are the parts of the agent's configuration that decide how manifests become pods.
 type Settings struct {
-	// ManifestPath is the manifest directory, or the one manifest file (staticPodPath); empty where there is none.
+	// ManifestPath is the manifest directory, or the only manifest file (staticPodPath); empty if
+	// there is none.
 	ManifestPath string
-	// Resizes says that a static pod whose manifest changes only in cpu and memory is resized, rather than replaced (resizeStaticPods).
+	// Resizes says that a static pod is resized, and not replaced, if only cpu and memory change in
+	// its manifest (resizeStaticPods).
 	Resizes bool
 }
 
-// Settings asks for the agent's settings.
+// Settings requests the agent's settings.
 func (c *Client) Settings(ctx context.Context) (Settings, error) {
 	var config struct {
 		Kubelet struct {
@@ -255,18 +263,19 @@ func (c *Client) Settings(ctx context.Context) (Settings, error) {
 	return Settings{ManifestPath: config.Kubelet.StaticPodPath, Resizes: resizes != nil && *resizes}, nil
 }
 
-// WatchPods calls each with all pods as ADDED, and then with every change, until ctx ends, the agent closes the stream (nil is returned) or each
-// returns an error, which is returned.
+// WatchPods calls each with all pods as ADDED, and then with every change. It returns when ctx
+// ends, when the agent closes the stream (with nil), or when each returns an error (with that
+// error).
 func (c *Client) WatchPods(ctx context.Context, each func(api.Change) error) error {
 	return watch(ctx, c, endpoint(api.PathPods, url.Values{"watch": {"true"}}), each)
 }
 
-// WatchEvents calls each with the kept events and then with those that follow, as WatchPods does.
+// WatchEvents calls each with the kept events and then with new ones. It returns as WatchPods does.
 func (c *Client) WatchEvents(ctx context.Context, each func(v1.Event) error) error {
 	return watch(ctx, c, endpoint(api.PathEvents, url.Values{"watch": {"true"}}), each)
 }
 
-// ErrStreamEnded is the error of a watch that the agent ended, because it stopped or was restarted.
+// ErrStreamEnded is the error of a watch that the agent ended, because it stopped or restarted.
 var ErrStreamEnded = errors.New("the berth agent ended the stream: it stopped, or is being restarted")
 
 // watch reads server-sent events.
@@ -299,7 +308,7 @@ func watch[T any](ctx context.Context, c *Client, u *url.URL, each func(T) error
 	}
 }
 
-// LogOptions say what of a container's log is wanted.
+// LogOptions select a part of a container's log.
 type LogOptions struct {
 	Follow, Previous, Timestamps   bool
 	Tail, SinceSeconds, LimitBytes *int64
@@ -313,7 +322,11 @@ func (o LogOptions) query() url.Values {
 			q.Set(name, "true")
 		}
 	}
-	for name, n := range map[string]*int64{"tailLines": o.Tail, "sinceSeconds": o.SinceSeconds, "limitBytes": o.LimitBytes} {
+	for name, n := range map[string]*int64{
+		"tailLines":    o.Tail,
+		"sinceSeconds": o.SinceSeconds,
+		"limitBytes":   o.LimitBytes,
+	} {
 		if n != nil {
 			q.Set(name, fmt.Sprint(*n))
 		}
@@ -324,7 +337,7 @@ func (o LogOptions) query() url.Values {
 	return q
 }
 
-// Logs opens a container's log; the caller closes it.
+// Logs opens a container's log. The caller closes it.
 func (c *Client) Logs(ctx context.Context, namespace, pod, container string, opts LogOptions) (io.ReadCloser, error) {
 	return c.open(ctx, endpoint("/containerLogs/"+namespace+"/"+pod+"/"+container, opts.query()))
 }

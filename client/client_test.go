@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-// agent is a server on a unix socket.
+// agent serves on a unix socket.
 func agent(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cl") //nolint:usetesting // t.TempDir may be too long for a socket
@@ -53,21 +53,22 @@ func TestNobodyThere(t *testing.T) {
 			continue
 		}
 		if name == "default" {
-			continue // there may be an agent on this machine
+			continue // an agent may run on this machine
 		}
 		_, err := c.Pods(t.Context())
 		var not *NotRunningError
 		if !errors.As(err, &not) || !strings.Contains(err.Error(), startHint(unitDirs())) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := c.Exec(t.Context(), Target{"a", "b", "c"}, []string{"ls"}, Stdio{Stdout: os.Stdout}); !errors.As(err, &not) {
+		if err := c.Exec(t.Context(), Target{"a", "b", "c"}, []string{"ls"}, Stdio{Stdout: os.Stdout}); !errors.As(err,
+			&not) {
 			t.Errorf("%s: exec: %v", name, err)
 		}
 	}
 	gone.Close()
 }
 
-// TestHints: systemd is only spoken of where it has a unit of berth's.
+// TestHints checks that the hints name systemd only if it has berth's unit.
 func TestHints(t *testing.T) {
 	with, without := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(with, "berth.service"), nil, 0o600); err != nil {
@@ -95,9 +96,17 @@ func TestAnswersThatAreNone(t *testing.T) {
 			w.WriteHeader(404)
 			fmt.Fprint(w, `{"kind":"Status","message":"no such pod"}`)
 		}, "no such pod"},
-		"text":     {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) }, "500 Internal Server Error: broken"},
-		"no JSON":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "reading the agent's answer"},
-		"cut off":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[`); panic(http.ErrAbortHandler) }, "EOF"},
+		"text": {
+			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) },
+			"500 Internal Server Error: broken",
+		},
+		"no JSON": {
+			func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "reading the agent's answer",
+		},
+		"cut off": {
+			func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[`); panic(http.ErrAbortHandler) },
+			"EOF",
+		},
 		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 		"redirects": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)

@@ -14,12 +14,12 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// Drained says whether pods may run on the node.
+// Drained returns whether pods may run on the node.
 func (c *Client) Drained(ctx context.Context) (*api.Drain, error) {
 	return c.drain(ctx, http.MethodGet, nil)
 }
 
-// Drain begins to stop all pods of the node; [Client.Drained] says how far it is.
+// Drain starts to stop all pods of the node. [Client.Drained] returns the progress.
 func (c *Client) Drain(ctx context.Context, req api.DrainRequest) (*api.Drain, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *Client) drain(ctx context.Context, method string, body []byte) (*api.Dr
 	return d, nil
 }
 
-// AgentPID returns the process id of the agent at the socket, as the kernel says it.
+// AgentPID returns the process id of the agent at the socket. The kernel reports it.
 func (c *Client) AgentPID(ctx context.Context) (int, error) {
 	conn, err := c.dial(ctx, "", "")
 	if err != nil {
@@ -73,7 +73,9 @@ func (c *Client) AgentPID(ctx context.Context) (int, error) {
 	}
 	var cred *unix.Ucred
 	var credErr error
-	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return 0, fmt.Errorf("asking who serves %s: %w", c.socket, err)
 	}
 	if credErr != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// AddEphemeral adds an ephemeral container to a pod that runs, and returns once the agent keeps it; the pod starts it as soon as it can.
+// AddEphemeral adds an ephemeral container to a running pod. It returns once the agent has recorded
+// the container; the pod starts it as soon as it can.
 func (c *Client) AddEphemeral(ctx context.Context, namespace, pod string, container *v1.EphemeralContainer) error {
 	body, err := json.Marshal(container)
 	if err != nil {
@@ -35,6 +36,7 @@ func (c *Client) AddEphemeral(ctx context.Context, namespace, pod string, contai
 	if resp.StatusCode != http.StatusOK {
 		return statusError(resp)
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // so that the connection can be used again
+	// so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
 	return nil
 }

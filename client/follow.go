@@ -12,25 +12,39 @@ import (
 )
 
 const (
-	// reconnectFor is how long an agent that went away is waited for.
+	// reconnectFor is how long the follower waits for an agent that went away.
 	reconnectFor = 30 * time.Second
-	// reconnectFirst is the first pause between two attempts; it doubles up to reconnectMost.
+	// reconnectFirst is the first pause between two attempts. It doubles up to reconnectMost.
 	reconnectFirst = 50 * time.Millisecond
 	reconnectMost  = time.Second
 )
 
-// FollowLog writes a container's log to w, over restarts of the container, until it has ended for good, ctx has, or LimitBytes are written; opts.Follow is taken
-// as set. Each write is of a line, or of a piece of a very long one.
+// FollowLog writes a container's log to w, also over restarts of the container. It returns when the
+// container has ended for good, ctx has ended, or LimitBytes are written. It always follows,
+// whatever opts.Follow is. Each write has one line, or a part of a very long line.
 //
-// An agent that goes away is waited for, a while, and the log goes on where it was, without losing or repeating a line. tell, if not nil, is told of that, and
-// of lines that may be missing since the container was restarted more than once meanwhile. pod is as the caller knows it.
-func (c *Client) FollowLog(ctx context.Context, pod *v1.Pod, container string, opts LogOptions, w io.Writer, tell func(string)) error {
-	f := &follower{client: c, pod: pod, container: container, opts: opts, patience: reconnectFor, began: time.Now(), tell: tell}
+// If the agent goes away, FollowLog waits for it for a while, and then continues the log without
+// losing or repeating a line. report, if not nil, is called with a message about that, and about
+// lines that may be missing because the container restarted more than once at that time. pod is the
+// pod as the caller knows it.
+func (c *Client) FollowLog(
+	ctx context.Context, pod *v1.Pod, container string, opts LogOptions, w io.Writer, report func(string),
+) error {
+	f := &follower{
+		client:    c,
+		pod:       pod,
+		container: container,
+		opts:      opts,
+		patience:  reconnectFor,
+		began:     time.Now(),
+		report:    report,
+	}
 	f.out = newResumer(w, opts.Timestamps, opts.LimitBytes)
-	// The times are needed here, and bytes are counted without those that nobody asked for.
+	// The follower needs the times of the lines, and it counts bytes without times that the caller
+	// did not ask for.
 	f.opts.Follow, f.opts.Timestamps, f.opts.LimitBytes = true, true, nil
-	if f.tell == nil {
-		f.tell = func(string) {}
+	if f.report == nil {
+		f.report = func(string) {}
 	}
 	return f.run(ctx)
 }
@@ -44,11 +58,12 @@ type follower struct {
 	patience  time.Duration
 	began     time.Time
 	out       *resumer
-	tell      func(string)
+	report    func(string)
 }
 
-// errGone is the error of a log whose agent has something else under its name.
-var errGone = errors.New("the pod was replaced while the berth agent was away: the end of its log is not to be had here")
+// errReplaced is the error of a log whose pod was replaced by another one of the same name.
+var errReplaced = errors.New(
+	"the pod was replaced while the berth agent was away: the end of its log is not to be had here")
 
 func (f *follower) run(ctx context.Context) error {
 	body, err := f.open(ctx, f.opts)
@@ -70,12 +85,12 @@ func (f *follower) run(ctx context.Context) error {
 		case !brokenOff(err) || ctx.Err() != nil:
 			return err
 		default:
-			f.tell(fmt.Sprintf("the berth agent ended the stream; reconnecting for up to %s", f.patience))
+			f.report(fmt.Sprintf("the berth agent ended the stream; reconnecting for up to %s", f.patience))
 			f.opts = f.opts.from(f.out.since(), f.began)
 			if body, rest, err = f.reconnect(ctx); err != nil {
 				return err
 			}
-			f.tell("reconnected")
+			f.report("reconnected")
 		}
 	}
 }
@@ -84,12 +99,12 @@ func (f *follower) open(ctx context.Context, opts LogOptions) (io.ReadCloser, er
 	return f.client.Logs(ctx, f.pod.Namespace, f.pod.Name, f.container, opts)
 }
 
-// brokenOff reports whether an error of reading is the connection's.
+// brokenOff reports whether a read error is an error of the connection.
 func brokenOff(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
-// reconnect opens the log again, from where it was; rest is what is to be read after it.
+// reconnect opens the log again where it ended; rest is what is to be read after it.
 func (f *follower) reconnect(ctx context.Context) (body io.ReadCloser, rest []LogOptions, err error) {
 	waiting, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
@@ -97,12 +112,12 @@ func (f *follower) reconnect(ctx context.Context) (body io.ReadCloser, rest []Lo
 	for pause := reconnectFirst; ; pause = min(2*pause, reconnectMost) {
 		parts, err := f.find(waiting)
 		if err == nil {
-			// The answer may outlast the waiting.
+			// The answer may take longer than the waiting, so it has the caller's context.
 			if body, err = f.open(ctx, parts[0]); err == nil {
 				return body, parts[1:], nil
 			}
 		}
-		if errors.Is(err, errGone) {
+		if errors.Is(err, errReplaced) {
 			return nil, nil, err
 		}
 		if last == nil || waiting.Err() == nil {
@@ -114,13 +129,15 @@ func (f *follower) reconnect(ctx context.Context) (body io.ReadCloser, rest []Lo
 			if ctx.Err() != nil {
 				return nil, nil, context.Cause(ctx)
 			}
-			return nil, nil, fmt.Errorf("the berth agent ended the stream and did not give it back within %s: %w", f.patience, last)
+			return nil, nil, fmt.Errorf("the berth agent ended the stream and did not give it back within %s: %w",
+				f.patience, last)
 		}
 	}
 }
 
-// find asks the agent for the container and says how its log is to be asked for, in one or two parts: the container may have been restarted. An agent that has
-// just started may not know of it yet.
+// find asks the agent for the container and returns the requests for the rest of its log. There are
+// one or two requests, because the container may have been restarted. An agent that has just
+// started may not know the container yet.
 func (f *follower) find(ctx context.Context) ([]LogOptions, error) {
 	pods, err := f.client.Pods(ctx)
 	if err != nil {
@@ -132,7 +149,7 @@ func (f *follower) find(ctx context.Context) ([]LogOptions, error) {
 		case p.Namespace != f.pod.Namespace || p.Name != f.pod.Name:
 			continue
 		case p.UID != f.pod.UID:
-			return nil, errGone
+			return nil, errReplaced
 		}
 		status := statusOf(p, f.container)
 		if status == nil {
@@ -143,24 +160,26 @@ func (f *follower) find(ctx context.Context) ([]LogOptions, error) {
 	return nil, fmt.Errorf("there is no pod %s/%s", f.pod.Namespace, f.pod.Name)
 }
 
-// parts are the requests for what has come since the log broke off: of the instance before the current one, if that wrote since, and of the current one and those
-// that follow. Lines that were written already are known, so that asking for too much does no harm.
+// parts returns the requests for what was written since the log broke off: of the previous
+// instance, if it wrote since then, and of the current instance and later ones. The resumer knows
+// lines that were written already, so requests may ask for too much.
 func (f *follower) parts(status *v1.ContainerStatus) []LogOptions {
 	last := status.LastTerminationState.Terminated
-	// The API's times are whole seconds.
-	if f.opts.Previous || last == nil || f.opts.Since.IsZero() || last.FinishedAt.Add(time.Second).Before(f.opts.Since) {
+	// The API's times have whole seconds.
+	if f.opts.Previous || last == nil || f.opts.Since.IsZero() ||
+		last.FinishedAt.Add(time.Second).Before(f.opts.Since) {
 		return []LogOptions{f.opts}
 	}
 	if last.StartedAt.After(f.out.newest) {
-		f.tell("the container was restarted more than once meanwhile: some of its lines may be missing")
+		f.report("the container was restarted more than once meanwhile: some of its lines may be missing")
 	}
 	previous := f.opts
 	previous.Previous = true
 	return []LogOptions{previous, f.opts}
 }
 
-// from returns the options for what has come since a time, or where that is zero, because nothing came, since the request was made at began: the last lines
-// that it asked for are then those that come.
+// from returns the options for what was written since a time. If since is zero, because there was
+// no line, they ask for lines since the request at began: the last lines of that request.
 func (o LogOptions) from(since, began time.Time) LogOptions {
 	switch {
 	case !since.IsZero():
@@ -174,9 +193,11 @@ func (o LogOptions) from(since, began time.Time) LogOptions {
 	return o
 }
 
-// statusOf returns the status of a container; nil if there is none.
+// statusOf returns the status of a container, or nil if there is none.
 func statusOf(pod *v1.Pod, container string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{
+		pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			if list[i].Name == container {
 				return &list[i]

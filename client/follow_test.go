@@ -64,18 +64,23 @@ func log(broken bool, lines ...int) func(http.ResponseWriter) {
 // second is a time in the second n of the log.
 func second(n int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC)) }
 
-// running has a container that runs.
+// running returns a pod with a container that runs.
 func running() v1.Pod {
-	return v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "u"}, Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
-		Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
-	}}}}
+	return v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "u"},
+		Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
+			Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+		}}},
+	}
 }
 
-// restarted has a container that runs and ran before, between two seconds.
+// restarted returns a pod with a container that runs, and ran before between two seconds.
 func restarted(from, to int) func() []v1.Pod {
 	return func() []v1.Pod {
 		p := running()
-		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &v1.ContainerStateTerminated{StartedAt: second(from), FinishedAt: second(to)}
+		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+			StartedAt: second(from), FinishedAt: second(to),
+		}
 		return []v1.Pod{p}
 	}
 }
@@ -103,7 +108,11 @@ func TestFollowOverRestarts(t *testing.T) {
 		asked   []string // of each request: since, tail and previous
 		missing bool
 	}{
-		"not interrupted": {answers: []func(http.ResponseWriter){log(false, 1, 2)}, want: "line 1\nline 2\n", asked: []string{"  "}},
+		"not interrupted": {
+			answers: []func(http.ResponseWriter){log(false, 1, 2)},
+			want:    "line 1\nline 2\n",
+			asked:   []string{"  "},
+		},
 		"twice": {
 			pods: []func() []v1.Pod{none, unknown, same}, opts: LogOptions{Tail: &three},
 			answers: []func(http.ResponseWriter){log(true, 1, 2), log(true, 1, 2, 3), log(false, 3, 4)},
@@ -113,13 +122,16 @@ func TestFollowOverRestarts(t *testing.T) {
 		"the container was restarted meanwhile": {
 			pods:    []func() []v1.Pod{restarted(0, 2)},
 			answers: []func(http.ResponseWriter){log(true, 1), log(false, 1, 2), log(false, 3)},
-			want:    "line 1\nline 2\nline 3\n", asked: []string{"  ", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  "},
+			want:    "line 1\nline 2\nline 3\n",
+			asked:   []string{"  ", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  "},
 		},
 		"and the agent again": {
 			pods:    []func() []v1.Pod{restarted(0, 2)},
 			answers: []func(http.ResponseWriter){log(true, 1), log(true, 1), log(false, 1, 2), log(false, 3)},
 			want:    "line 1\nline 2\nline 3\n",
-			asked:   []string{"  ", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  "},
+			asked: []string{
+				"  ", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  ",
+			},
 		},
 		"the container was restarted before": {
 			pods:    []func() []v1.Pod{restarted(1, 4)},
@@ -129,7 +141,9 @@ func TestFollowOverRestarts(t *testing.T) {
 		"it was restarted more than once": {
 			pods:    []func() []v1.Pod{restarted(5, 6)},
 			answers: []func(http.ResponseWriter){log(true, 1), log(false, 5), log(false, 8)},
-			want:    "line 1\nline 5\nline 8\n", asked: []string{"  ", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  "}, missing: true,
+			want:    "line 1\nline 5\nline 8\n",
+			asked:   []string{"  ", "2026-01-01T00:00:00Z  true", "2026-01-01T00:00:00Z  "},
+			missing: true,
 		},
 		"nothing had come": {
 			pods: []func() []v1.Pod{same}, opts: LogOptions{Tail: &zero},
@@ -141,7 +155,9 @@ func TestFollowOverRestarts(t *testing.T) {
 			want: "line 1\n", fails: "replaced", asked: []string{"  "},
 		},
 		"it is not there at first": {
-			answers: []func(http.ResponseWriter){func(w http.ResponseWriter) { http.Error(w, "no such pod", 404) }}, fails: "no such pod", asked: []string{"  "},
+			answers: []func(http.ResponseWriter){func(w http.ResponseWriter) { http.Error(w, "no such pod", 404) }},
+			fails:   "no such pod",
+			asked:   []string{"  "},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,11 +166,14 @@ func TestFollowOverRestarts(t *testing.T) {
 			pod := running()
 			var out bytes.Buffer
 			missing := false
-			err := c.FollowLog(t.Context(), &pod, "c", tc.opts, &out, func(text string) { missing = missing || strings.Contains(text, "missing") })
+			err := c.FollowLog(t.Context(), &pod, "c", tc.opts, &out, func(text string) {
+				missing = missing || strings.Contains(text, "missing")
+			})
 			if missing != tc.missing {
-				t.Errorf("missing lines told: %v", missing)
+				t.Errorf("missing lines reported: %v", missing)
 			}
-			if out.String() != tc.want || (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
+			if out.String() != tc.want || (err == nil) != (tc.fails == "") ||
+				err != nil && !strings.Contains(err.Error(), tc.fails) {
 				t.Errorf("%q %v, want %q and an error with %q", out.String(), err, tc.want, tc.fails)
 			}
 			if len(f.requests) != len(tc.asked) {
@@ -165,7 +184,8 @@ func TestFollowOverRestarts(t *testing.T) {
 				if tc.asked[i] == "began  " && since != "" {
 					since = "began"
 				}
-				if got := since + " " + q.Get("tailLines") + " " + q.Get("previous"); got != tc.asked[i] || q.Get("timestamps") != "true" || q.Get("follow") != "true" {
+				if got := since + " " + q.Get("tailLines") + " " + q.Get("previous"); got != tc.asked[i] ||
+					q.Get("timestamps") != "true" || q.Get("follow") != "true" {
 					t.Errorf("request %d: %q in %v, want %q", i, got, q, tc.asked[i])
 				}
 			}
@@ -173,25 +193,31 @@ func TestFollowOverRestarts(t *testing.T) {
 	}
 }
 
-// TestFollowGivesUp: an agent that does not come back is waited for, but not for ever.
+// TestFollowGivesUp checks that the follower waits for an agent that does not come back, but not
+// for ever.
 func TestFollowGivesUp(t *testing.T) {
-	f := &flaky{answers: []func(http.ResponseWriter){log(true, 1)}, pods: []func() []v1.Pod{func() []v1.Pod { return nil }}}
+	f := &flaky{
+		answers: []func(http.ResponseWriter){log(true, 1)}, pods: []func() []v1.Pod{func() []v1.Pod { return nil }},
+	}
 	c := agent(t, f.ServeHTTP)
 	pod := running()
-	var told []string
+	var reported []string
 	follow := &follower{
 		client: c, pod: &pod, container: "c", opts: LogOptions{Follow: true}, patience: 3 * time.Second,
-		out: newResumer(io.Discard, false, nil), tell: func(text string) { told = append(told, text) },
+		out: newResumer(io.Discard, false, nil), report: func(text string) { reported = append(reported, text) },
 	}
 	err := follow.run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "did not give it back within 3s: there is no pod n/p") || len(told) != 1 {
-		t.Errorf("%v, told %q", err, told)
+	if err == nil || !strings.Contains(err.Error(), "did not give it back within 3s: there is no pod n/p") ||
+		len(reported) != 1 {
+		t.Errorf("%v, reported %q", err, reported)
 	}
 }
 
-// TestFollowEndsWithContext while the agent is away.
+// TestFollowEndsWithContext ends the context while the agent is away.
 func TestFollowEndsWithContext(t *testing.T) {
-	f := &flaky{answers: []func(http.ResponseWriter){log(true, 1)}, pods: []func() []v1.Pod{func() []v1.Pod { return nil }}}
+	f := &flaky{
+		answers: []func(http.ResponseWriter){log(true, 1)}, pods: []func() []v1.Pod{func() []v1.Pod { return nil }},
+	}
 	c := agent(t, f.ServeHTTP)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -6,9 +6,12 @@ import (
 	"slices"
 )
 
-// unitDirs returns where systemd looks for units (systemd.unit(5)).
+// unitDirs returns the directories of systemd's units (systemd.unit(5)).
 func unitDirs() []string {
-	return []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+	return []string{
+		"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
+		"/lib/systemd/system",
+	}
 }
 
 // unitInstalled reports whether one of the directories has berth's unit.
@@ -19,7 +22,7 @@ func unitInstalled(dirs []string) bool {
 	})
 }
 
-// startHint says how the agent is started on this machine, and logHint where its log is.
+// startHint returns how to start the agent on this machine, and logHint where its log is.
 func startHint(dirs []string) string {
 	if unitInstalled(dirs) {
 		return "`systemctl start berth`"

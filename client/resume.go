@@ -8,18 +8,20 @@ import (
 )
 
 const (
-	// maxWhole bounds what is gathered of a line, in bytes, before it is written in pieces.
+	// maxWhole is how many bytes of a line are collected before the line is written in parts.
 	maxWhole = 1 << 20
-	// hashed is how much of a line, in bytes, tells it from others of the same nanosecond.
+	// hashed is how many bytes of a line distinguish it from other lines of the same nanosecond.
 	hashed = 64 << 10
-	// overlap is how much of a log is read again after an interruption. Lines of the two streams may be in the log in another order than that of their
-	// times, by what a runtime takes from reading a line to writing it.
+	// overlap is how much of a log is read again after an interruption. The lines of two streams
+	// may not be in the order of their times, because a runtime takes some time between reading a
+	// line and writing it.
 	overlap = time.Second
-	// putBack is by how much a line's time has to be before another's to say that the clock was put back: more than any runtime takes.
+	// putBack is how much earlier than the line before a line must be to show that the clock was
+	// put back. It is longer than any runtime takes to write a line.
 	putBack = 10 * time.Second
 )
 
-// lineKey tells lines apart: by the time before a line, and a hash of what follows.
+// lineKey identifies a line by the time before it and a hash of its content.
 type lineKey struct {
 	stamp string
 	sum   uint64
@@ -31,29 +33,32 @@ type datedLine struct {
 	key lineKey
 }
 
-// resumer writes the lines of a log that comes in several streams, each line once. All streams have the times before the lines; each but the first
-// begins at the time that since gives. It is not for concurrent use.
+// resumer writes the lines of a log that comes in several streams, each line once. All streams have
+// the times before the lines. Each stream but the first begins at the time that since returns. It
+// is not for concurrent use.
 type resumer struct {
 	w      io.Writer
 	stamps bool  // write the times, too
-	left   int64 // bytes to write still; negative for any number
+	left   int64 // bytes still to be written; negative means no limit
 	seed   maphash.Seed
 
-	pending []byte // a line whose end has not come, as long as nothing of it was written
-	inside  bool   // in a line of which a part was written or skipped
-	skip    bool   // that line is not to be written
-	drop    int    // bytes of that line's content that are not to be written again
-	gone    int    // bytes of that line's content that were written
-	fresh   bool   // no line of this stream has come yet
+	// the start of a line whose end has not come, as long as no part of it was written
+	pending []byte
+	inside  bool // in a line of which a part was written or skipped
+	skip    bool // the current line is not to be written
+	drop    int  // bytes of the current line's content that are not to be written again
+	gone    int  // bytes of the current line's content that were written
+	fresh   bool // no line of this stream has come yet
 
-	newest time.Time       // of all lines since the clock was put back last
-	recent []datedLine     // the lines of the last overlap before newest, in the order in which they came
+	newest time.Time // the newest time of all lines since the clock was last put back
+	// the lines of the last overlap before newest, in the order in which they came
+	recent []datedLine
 	again  map[lineKey]int // the lines of earlier streams that come again; nil in the first stream
-	cut    string          // the time of the line that the last stream broke off
-	cutAt  int             // how much of its content was written
+	cut    string          // the time of the line at which the last stream broke off
+	cutAt  int             // how much of that line's content was written
 }
 
-// newResumer returns a resumer that writes to w, at most limit bytes where that is not nil.
+// newResumer returns a resumer that writes to w, at most limit bytes if limit is not nil.
 func newResumer(w io.Writer, stamps bool, limit *int64) *resumer {
 	r := &resumer{w: w, stamps: stamps, left: -1, seed: maphash.MakeSeed()}
 	if limit != nil {
@@ -62,7 +67,8 @@ func newResumer(w io.Writer, stamps bool, limit *int64) *resumer {
 	return r
 }
 
-// copy writes the lines of one stream. done says that there is nothing to resume: the stream came to its end, or nothing more can or may be written.
+// copy writes the lines of one stream. done says that there is nothing to resume: the stream ended,
+// or nothing more can or may be written.
 func (r *resumer) copy(stream io.Reader) (done bool, err error) {
 	r.fresh = true
 	buf := make([]byte, 64<<10)
@@ -88,7 +94,7 @@ func (r *resumer) copy(stream io.Reader) (done bool, err error) {
 	}
 }
 
-// add takes a piece of a line; ends says that it is the last.
+// add adds a part of a line; ends says that it is the last part.
 func (r *resumer) add(piece []byte, ends bool) error {
 	if r.inside {
 		r.inside = !ends
@@ -101,7 +107,7 @@ func (r *resumer) add(piece []byte, ends bool) error {
 	return r.begin(!ends)
 }
 
-// finish writes a last line that has no end.
+// finish writes a last line without a newline.
 func (r *resumer) finish() error {
 	if len(r.pending) == 0 {
 		return nil
@@ -109,14 +115,16 @@ func (r *resumer) finish() error {
 	return r.begin(false)
 }
 
-// begin decides about the pending line, of which there is more to come or not, and writes what there is of it.
+// begin decides what happens to the pending line and writes what there is of it; more says that the
+// line has more parts.
 func (r *resumer) begin(more bool) error {
 	line, fresh := r.pending, r.fresh
 	r.pending, r.inside, r.fresh = nil, more, false
 	r.skip, r.drop, r.gone = false, 0, 0
 	stamp, content := splitStamp(line)
 	if stamp == "" {
-		r.skip = fresh && r.again != nil // the rest of a line that began before this stream did, and was written
+		// the rest of a line that began before this stream, and was written already
+		r.skip = fresh && r.again != nil
 		return r.put(content)
 	}
 	key := lineKey{stamp: stamp, sum: maphash.Bytes(r.seed, content[:min(len(content), hashed)])}
@@ -136,7 +144,8 @@ func (r *resumer) begin(more bool) error {
 	return r.put(content)
 }
 
-// splitStamp splits a line into the time before it and its content; the time is empty where there is none.
+// splitStamp splits a line into the time before it and its content. The time is empty if there is
+// none.
 func splitStamp(line []byte) (stamp string, content []byte) {
 	before, after, ok := bytes.Cut(line, []byte(" "))
 	if _, err := time.Parse(time.RFC3339Nano, string(before)); !ok || err != nil {
@@ -145,12 +154,13 @@ func splitStamp(line []byte) (stamp string, content []byte) {
 	return string(before), after
 }
 
-// note remembers a line, and forgets those that no stream will have again.
+// note remembers a line, and forgets lines that no stream will have again.
 func (r *resumer) note(key lineKey) {
 	at, _ := time.Parse(time.RFC3339Nano, key.stamp) // splitStamp has parsed it
 	switch {
 	case at.Before(r.newest.Add(-putBack)):
-		// The clock was put back, and a stream that began at a time of before would leave out what follows. One that begins now may have lines of before again.
+		// The clock was put back. A stream that begins at an earlier time would leave out what
+		// follows. A stream that begins now may repeat earlier lines.
 		r.newest, r.recent = at, nil
 	case at.After(r.newest):
 		r.newest = at
@@ -163,7 +173,7 @@ func (r *resumer) note(key lineKey) {
 	r.recent = r.recent[old:]
 }
 
-// put writes a part of the current line's content, without what is to be left out of it.
+// put writes a part of the current line's content, without the bytes that are to be left out.
 func (r *resumer) put(content []byte) error {
 	if r.skip {
 		return nil
@@ -187,7 +197,8 @@ func (r *resumer) write(text []byte) error {
 	return err
 }
 
-// since ends a stream that broke off and returns the time at which the next one has to begin; zero if no line has come yet.
+// since ends a stream that broke off and returns the time at which the next one has to begin. It is
+// zero if no line has come yet.
 func (r *resumer) since() time.Time {
 	var from time.Time
 	if !r.newest.IsZero() {
@@ -205,7 +216,7 @@ func (r *resumer) since() time.Time {
 	if r.inside && !r.skip && len(r.recent) > 0 {
 		last := r.recent[len(r.recent)-1]
 		r.again[last.key]--
-		r.recent = r.recent[:len(r.recent)-1] // it is noted again when it comes again
+		r.recent = r.recent[:len(r.recent)-1] // the line is noted again when it comes again
 		r.cut, r.cutAt = last.key.stamp, r.gone
 	}
 	r.pending, r.inside = nil, false

@@ -21,7 +21,7 @@ type logLine struct {
 
 const wire = "2006-01-02T15:04:05.000000000Z07:00"
 
-// render writes lines as the agent does, those from a time on.
+// render writes the lines from a time on as the agent does.
 func render(all []logLine, since time.Time) string {
 	var b strings.Builder
 	for _, l := range all {
@@ -32,7 +32,8 @@ func render(all []logLine, since time.Time) string {
 	return b.String()
 }
 
-// randomLog makes a log of two streams, whose times may go back a little, with lines that are equal, empty, long and endless.
+// randomLog returns a log of two streams. Its times may go back a little, and some lines are equal,
+// empty, long or endless.
 func randomLog(r *rand.Rand) []logLine {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var all []logLine
@@ -61,7 +62,8 @@ func randomLog(r *rand.Rand) []logLine {
 	return all
 }
 
-// TestResume breaks streams off anywhere, again and again: what is written is the log.
+// TestResume breaks streams off at random places, again and again, and checks that the written text
+// is the log.
 func TestResume(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -72,7 +74,8 @@ func TestResume(t *testing.T) {
 		since := time.Time{}
 		for range r.IntN(6) {
 			text := render(all, since)
-			if done, err := res.copy(&chunks{text: text[:r.IntN(len(text)+1)], rand: r, end: unix.ECONNRESET}); done || !brokenOff(err) {
+			if done, err := res.copy(&chunks{text: text[:r.IntN(len(text)+1)], rand: r, end: unix.ECONNRESET}); done ||
+				!brokenOff(err) {
 				t.Fatalf("seed %d: %v %v", seed, done, err)
 			}
 			since = res.since()
@@ -88,12 +91,13 @@ func TestResume(t *testing.T) {
 			}
 		}
 		if out.String() != want {
-			t.Fatalf("seed %d: %d bytes, want %d; they differ from %d on", seed, out.Len(), len(want), differ(out.String(), want))
+			t.Fatalf("seed %d: %d bytes, want %d; they differ from %d on", seed, out.Len(), len(want),
+				differ(out.String(), want))
 		}
 	}
 }
 
-// chunks reads a text in chunks of any size, and ends with an error.
+// chunks reads a text in chunks of random sizes, and ends with an error.
 type chunks struct {
 	text string
 	rand *rand.Rand
@@ -118,14 +122,24 @@ func differ(a, b string) int {
 	return min(len(a), len(b))
 }
 
-// The clock was put back while the log was followed: a stream that is resumed after that begins where the last one broke off, and not at a time that is still to come.
+// The clock was put back while the log was followed. A stream that is resumed later begins where
+// the last one broke off, and not at a time in the future.
 func TestResumeAfterTheClockWasPutBack(t *testing.T) {
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	all := []logLine{{at, "one\n"}, {at.Add(-time.Hour), "two\n"}, {at.Add(-time.Hour + time.Minute), "three\n"}, {at.Add(-time.Hour + 2*time.Minute), "four\n"}}
+	all := []logLine{
+		{at, "one\n"},
+		{at.Add(-time.Hour), "two\n"},
+		{at.Add(-time.Hour + time.Minute), "three\n"},
+		{at.Add(-time.Hour + 2*time.Minute), "four\n"},
+	}
 	var out bytes.Buffer
 	res := newResumer(&out, false, nil)
 	broken := func(text string) time.Time {
-		if _, err := res.copy(&chunks{text: text, rand: rand.New(rand.NewPCG(1, 1)), end: unix.ECONNRESET}); !brokenOff(err) {
+		if _, err := res.copy(&chunks{
+			text: text,
+			rand: rand.New(rand.NewPCG(1, 1)),
+			end:  unix.ECONNRESET,
+		}); !brokenOff(err) {
 			t.Fatal(err)
 		}
 		return res.since()
@@ -136,11 +150,12 @@ func TestResumeAfterTheClockWasPutBack(t *testing.T) {
 	if len(res.recent) != 1 {
 		t.Errorf("of three lines a minute and more apart it remembers %v", res.recent)
 	}
-	if done, err := res.copy(strings.NewReader(render(all[2:], time.Time{}))); !done || err != nil || out.String() != "one\ntwo\nthree\nfour\n" {
+	if done, err := res.copy(strings.NewReader(render(all[2:], time.Time{}))); !done || err != nil ||
+		out.String() != "one\ntwo\nthree\nfour\n" {
 		t.Errorf("%v %v %q", done, err, out.String())
 	}
 
-	// The only line that is remembered is the one that broke off, and does not come again.
+	// The only remembered line is the one that broke off, and it does not come again.
 	res = newResumer(&out, false, nil)
 	broken(strings.TrimSuffix(render(all[:1], time.Time{}), "e\n"))
 	broken("12:00:00Z no time")
@@ -149,7 +164,7 @@ func TestResumeAfterTheClockWasPutBack(t *testing.T) {
 	}
 }
 
-// TestResumeLeavesOut: a limit, and the rest of a line that began before the stream did.
+// TestResumeLeavesOut checks a limit, and the rest of a line that began before the stream did.
 func TestResumeLeavesOut(t *testing.T) {
 	const one, two = "2026-01-01T00:00:01.000000000Z one\n", "2026-01-01T00:00:02.000000000Z two\n"
 	limit := int64(5)
@@ -161,7 +176,11 @@ func TestResumeLeavesOut(t *testing.T) {
 
 	out.Reset()
 	r = newResumer(&out, true, nil)
-	if _, err := r.copy(&chunks{text: one + two[:len(two)-2], rand: rand.New(rand.NewPCG(1, 1)), end: io.ErrUnexpectedEOF}); !brokenOff(err) {
+	if _, err := r.copy(&chunks{
+		text: one + two[:len(two)-2],
+		rand: rand.New(rand.NewPCG(1, 1)),
+		end:  io.ErrUnexpectedEOF,
+	}); !brokenOff(err) {
 		t.Fatal(err)
 	}
 	r.since()
@@ -171,10 +190,12 @@ func TestResumeLeavesOut(t *testing.T) {
 
 	out.Reset()
 	r = newResumer(&out, false, nil)
-	if done, err := r.copy(strings.NewReader("no time\n" + one)); !done || err != nil || out.String() != "no time\none\n" {
+	if done, err := r.copy(strings.NewReader("no time\n" + one)); !done || err != nil ||
+		out.String() != "no time\none\n" {
 		t.Errorf("no times: %v %v %q", done, err, out.String())
 	}
-	if done, err := newResumer(failing{}, false, nil).copy(strings.NewReader(one)); !done || !errors.Is(err, io.ErrClosedPipe) {
+	if done, err := newResumer(failing{}, false, nil).copy(strings.NewReader(one)); !done ||
+		!errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("nowhere to write to: %v %v", done, err)
 	}
 }

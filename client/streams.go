@@ -17,12 +17,13 @@ import (
 	"github.com/berthd/berth/client/streams"
 )
 
-// Stdio are the local ends of a command's or container's streams. A nil end is not connected. With TTY there is no Stderr.
+// Stdio has the local ends of the streams of a command or container. A nil end is not connected.
+// With TTY there is no Stderr.
 type Stdio struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	TTY            bool
-	// Resize gives the terminal's sizes; nil where there is none.
+	// Resize returns the terminal's sizes; nil if there is no terminal.
 	Resize remotecommand.TerminalSizeQueue
 }
 
@@ -32,26 +33,32 @@ type Target struct{ Namespace, Pod, Container string }
 // ExitError is the error of a command that ran and ended with a code other than 0.
 type ExitError struct{ Code int }
 
-// Error names the code.
+// Error returns a text with the code.
 func (e *ExitError) Error() string {
 	return fmt.Sprintf("command terminated with exit code %d", e.Code)
 }
 
-// Exec runs a command in a container and connects its streams, until it ends or ctx does. A code other than 0 is an [ExitError].
+// Exec runs a command in a container and connects its streams, until the command or ctx ends. A
+// code other than 0 is an [ExitError].
 func (c *Client) Exec(ctx context.Context, t Target, command []string, io Stdio) error {
 	query := io.query()
 	query["command"] = command
 	return c.stream(ctx, endpoint("/exec/"+t.Namespace+"/"+t.Pod+"/"+t.Container, query), io)
 }
 
-// Attach connects with the streams of a container's own process, until that ends or ctx does.
+// Attach connects to the streams of a container's own process, until the process or ctx ends.
 func (c *Client) Attach(ctx context.Context, t Target, io Stdio) error {
 	return c.stream(ctx, endpoint("/attach/"+t.Namespace+"/"+t.Pod+"/"+t.Container, io.query()), io)
 }
 
 func (s Stdio) query() url.Values {
 	q := url.Values{}
-	for name, on := range map[string]bool{"input": s.Stdin != nil, "output": s.Stdout != nil, "error": s.Stderr != nil && !s.TTY, "tty": s.TTY} {
+	for name, on := range map[string]bool{
+		"input":  s.Stdin != nil,
+		"output": s.Stdout != nil,
+		"error":  s.Stderr != nil && !s.TTY,
+		"tty":    s.TTY,
+	} {
 		if on {
 			q.Set(name, "1")
 		}
@@ -59,7 +66,7 @@ func (s Stdio) query() url.Values {
 	return q
 }
 
-// reach looks whether the agent is there: the library loses the type of that error.
+// reach checks that the agent is there, because the library loses the type of that error.
 func (c *Client) reach(ctx context.Context) error {
 	conn, err := c.dial(ctx, "", "")
 	if err != nil {
@@ -84,26 +91,29 @@ func (c *Client) stream(ctx context.Context, u *url.URL, io Stdio) error {
 	return streamError(err)
 }
 
-// streamError makes the agent's own error of what the library says.
+// streamError converts the library's error to the agent's own error.
 func streamError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
 	if text, ok := strings.CutPrefix(err.Error(), upgradePrefix); ok {
-		return &StatusError{Code: http.StatusBadRequest, Message: text} // the agent's answer, whose code the library drops
+		// the agent's answer, whose code the library drops
+		return &StatusError{Code: http.StatusBadRequest, Message: text}
 	}
 	return err
 }
 
-// upgradePrefix is what the SPDY library puts before what a server answers instead of upgrading.
+// upgradePrefix is what the SPDY library writes before the answer of a server that does not
+// upgrade.
 const upgradePrefix = "unable to upgrade connection: "
 
-// Forward is what of a pod's ports is to be reached from where.
+// Forward says which ports of a pod are forwarded from where.
 type Forward struct {
 	Namespace, Pod string
-	// Addresses are local addresses to listen on, and Ports are LOCAL:REMOTE, :REMOTE (any free local port) or PORT.
+	// Addresses are the local addresses to listen on. Ports are LOCAL:REMOTE, :REMOTE (any free
+	// local port) or PORT.
 	Addresses, Ports []string
-	// Out gets a line for each port and connection, Err what goes wrong.
+	// Out gets a line for each port and connection, Err gets errors.
 	Out, Err io.Writer
 }
 
@@ -117,8 +127,10 @@ func (c *Client) PortForward(ctx context.Context, f Forward) error {
 		return err
 	}
 	u := endpoint("/portForward/"+f.Namespace+"/"+f.Pod, nil)
-	dialer := transport.NewDialer(transport.NewUpgraderForStreaming(rt), &http.Client{Transport: rt}, http.MethodPost, u)
-	forwarder, err := portforward.NewOnAddresses(dialer, f.Addresses, f.Ports, ctx.Done(), make(chan struct{}), f.Out, f.Err)
+	dialer := transport.NewDialer(transport.NewUpgraderForStreaming(rt), &http.Client{Transport: rt},
+		http.MethodPost, u)
+	forwarder, err := portforward.NewOnAddresses(dialer, f.Addresses, f.Ports, ctx.Done(), make(chan struct{}),
+		f.Out, f.Err)
 	if err != nil {
 		return err
 	}

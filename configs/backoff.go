@@ -6,45 +6,51 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CrashLoopBackOffConfiguration says how long a container that ends over and over waits before it starts again. Its first restart is at once, the next
-// waits for InitialDelay, and each further one twice as long, up to MaxDelay.
+// CrashLoopBackOffConfiguration says how long a container that ends again and again waits before it
+// restarts. The first restart is at once. The second waits for InitialDelay, and each later one
+// twice as long as the one before, up to MaxDelay.
 type CrashLoopBackOffConfiguration struct {
-	// InitialDelay is the first delay. Default 10s, or MaxDelay where that is less.
+	// InitialDelay is the first delay. Default 10s, or MaxDelay if that is less.
 	InitialDelay metav1.Duration `json:"initialDelay,omitempty"`
-	// MaxDelay is the longest delay. Default is crashLoopBackOff.maxContainerRestartPeriod of the KubeletConfiguration: 5m.
+	// MaxDelay is the longest delay. Default is crashLoopBackOff.maxContainerRestartPeriod of the
+	// KubeletConfiguration: 5m.
 	MaxDelay metav1.Duration `json:"maxDelay,omitempty"`
-	// ResetAfter is how long after a restart a container has to run for its back-off to be forgotten. Default twice MaxDelay.
+	// ResetAfter is how long a container has to run after a restart until its back-off is reset.
+	// Default twice MaxDelay.
 	ResetAfter metav1.Duration `json:"resetAfter,omitempty"`
-	// CleanExits says what an end with exit code 0 counts as. Default BackOff.
+	// CleanExits says how an end with exit code 0 counts. Default BackOff.
 	CleanExits CleanExits `json:"cleanExits,omitempty"`
-	// PodMinDelay and PodMaxDelay bound what a pod may ask for by the annotations berth.dev/crash-loop-initial-delay and berth.dev/crash-loop-max-delay.
-	// Defaults are InitialDelay and MaxDelay.
+	// PodMinDelay and PodMaxDelay limit the delays that a pod may ask for by the annotations
+	// berth.dev/crash-loop-initial-delay and berth.dev/crash-loop-max-delay. Defaults are
+	// InitialDelay and MaxDelay.
 	PodMinDelay metav1.Duration `json:"podMinDelay,omitempty"`
 	PodMaxDelay metav1.Duration `json:"podMaxDelay,omitempty"`
 }
 
-// CleanExits says what a container's end with exit code 0 counts as.
+// CleanExits says how the end of a container with exit code 0 counts.
 type CleanExits string
 
-// The ways to take a clean exit.
+// The values of CleanExits.
 const (
-	// CleanExitsBackOff lets it count as a crash, as the kubelet does.
+	// CleanExitsBackOff counts it as a crash, as the kubelet does.
 	CleanExitsBackOff CleanExits = "BackOff"
-	// CleanExitsFree lets it wait for nothing, but that a container starts once a second at most.
+	// CleanExitsFree adds no delay, except that a container starts at most once a second.
 	CleanExitsFree CleanExits = "Free"
 )
 
-// The defaults of kubelet 1.36, and those that its gate ReduceDefaultCrashLoopBackOffDecay puts in their place (KEP-4603).
+// The defaults of kubelet 1.36, and its defaults with the feature gate
+// ReduceDefaultCrashLoopBackOffDecay (KEP-4603).
 const (
 	initialCrashDelay        = 10 * time.Second
 	reducedInitialCrashDelay = time.Second
 	reducedMaxCrashDelay     = time.Minute
 )
 
-// leastCrashDelay keeps a container that always crashes from using up the node; upstream's bound for maxContainerRestartPeriod.
+// leastCrashDelay keeps a container that always crashes from using up the node. It is the kubelet's
+// lower limit of maxContainerRestartPeriod.
 const leastCrashDelay = time.Second
 
-// setDefaults fills in what the user left out.
+// setDefaults sets the fields that the user left out.
 func (b *CrashLoopBackOffConfiguration) setDefaults(c *Config) {
 	initial, longest := initialCrashDelay, c.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 	if c.GateEnabled("ReduceDefaultCrashLoopBackOffDecay") {
@@ -61,17 +67,23 @@ func (b *CrashLoopBackOffConfiguration) setDefaults(c *Config) {
 	orValue(&b.PodMaxDelay, b.MaxDelay)
 }
 
-// crashLoopBackOff checks defaulted values.
+// crashLoopBackOff checks values with their defaults.
 func (c checker) crashLoopBackOff(b CrashLoopBackOffConfiguration) {
 	const path = "crashLoopBackOff."
 	for field, d := range map[string]metav1.Duration{
-		"initialDelay": b.InitialDelay, "maxDelay": b.MaxDelay, "resetAfter": b.ResetAfter, "podMinDelay": b.PodMinDelay, "podMaxDelay": b.PodMaxDelay,
+		"initialDelay": b.InitialDelay,
+		"maxDelay":     b.MaxDelay,
+		"resetAfter":   b.ResetAfter,
+		"podMinDelay":  b.PodMinDelay,
+		"podMaxDelay":  b.PodMaxDelay,
 	} {
 		c.that(d.Duration >= leastCrashDelay, path+field, "%v must be %v or more", d.Duration, leastCrashDelay)
 	}
-	c.that(b.InitialDelay.Duration <= b.MaxDelay.Duration, path+"initialDelay", "%v must not be more than maxDelay, which is %v",
+	c.that(b.InitialDelay.Duration <= b.MaxDelay.Duration, path+"initialDelay",
+		"%v must not be more than maxDelay, which is %v",
 		b.InitialDelay.Duration, b.MaxDelay.Duration)
-	c.that(b.PodMinDelay.Duration <= b.PodMaxDelay.Duration, path+"podMinDelay", "%v must not be more than podMaxDelay, which is %v",
+	c.that(b.PodMinDelay.Duration <= b.PodMaxDelay.Duration, path+"podMinDelay",
+		"%v must not be more than podMaxDelay, which is %v",
 		b.PodMinDelay.Duration, b.PodMaxDelay.Duration)
 	oneOf(c, path+"cleanExits", b.CleanExits, CleanExitsBackOff, CleanExitsFree)
 }

@@ -15,67 +15,79 @@ const (
 	BerthKind       = "BerthConfiguration"
 )
 
-// BerthConfiguration holds the settings the kubelet does not have. It is a document of its own, so that a stock
-// KubeletConfiguration needs no change.
+// BerthConfiguration has the settings that the kubelet does not have. It is a separate document, so
+// that a stock KubeletConfiguration needs no change.
 type BerthConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// Socket is the agent's local API socket, absolute. Default /run/berth/berth.sock.
 	Socket string `json:"socket,omitempty"`
-	// SocketGroup may open the socket, besides root. Default berth; a group that does not exist leaves root alone.
+	// SocketGroup may open the socket, besides root. Default berth; if the group does not exist,
+	// only root may open it.
 	SocketGroup string `json:"socketGroup,omitempty"`
 	// Runtime chooses how containers are run. Default auto.
 	Runtime RuntimeKind `json:"runtime,omitempty"`
 	// Sandbox says how pod sandboxes are made.
 	Sandbox SandboxConfiguration `json:"sandbox,omitempty"`
-	// MaxParallelPodStarts bounds how many pods start at once. Default four times the cores, at least 8 and at most 16.
+	// MaxParallelPodStarts limits how many pods start at the same time. Default four times the
+	// cores, at least 8 and at most 16.
 	MaxParallelPodStarts int32 `json:"maxParallelPodStarts,omitempty"`
-	// ImagesDir holds image archives (*.tar) imported at start. Default /var/lib/berth/images.
+	// ImagesDir has image archives (*.tar) that are imported at the start. Default
+	// /var/lib/berth/images.
 	ImagesDir string `json:"imagesDir,omitempty"`
-	// PinnedImages are kept by whoever removes unused images (containerd from 1.7): images as pods name them, or patterns of full names in which * and ? stand
-	// for anything but a slash.
+	// PinnedImages are not removed by a cleanup of unused images (containerd from 1.7). Each is an
+	// image as pods name it, or a pattern of full names in which * and ? stand for anything but a
+	// slash.
 	PinnedImages []string `json:"pinnedImages,omitempty"`
-	// ImagePullStallTimeout is how long nothing may come from a registry before a pull is given up, to be tried again. Default 2m.
+	// ImagePullStallTimeout is how long a registry may send nothing before the pull is stopped and
+	// tried again. Default 2m.
 	ImagePullStallTimeout metav1.Duration `json:"imagePullStallTimeout,omitempty"`
-	// ContainerLogsDir holds the links POD_NAMESPACE_CONTAINER-ID.log that log shippers read. Default /var/log/containers.
+	// ContainerLogsDir has the links POD_NAMESPACE_CONTAINER-ID.log that log shippers read. Default
+	// /var/log/containers.
 	ContainerLogsDir string `json:"containerLogsDir,omitempty"`
-	// Logs bounds what container logs take of the disk.
+	// Logs limits how much of the disk container logs take.
 	Logs LogsConfiguration `json:"logs,omitempty"`
-	// CrashLoopBackOff says how long containers that end over and over wait.
+	// CrashLoopBackOff says how long containers that end again and again wait.
 	CrashLoopBackOff CrashLoopBackOffConfiguration `json:"crashLoopBackOff,omitempty"`
-	// ResizeStaticPods has an edit of a manifest that changes only amounts of cpu and memory resize the running pod (KEP-1287), where a kubelet replaces a static
-	// pod. Default true.
+	// ResizeStaticPods resizes a running static pod if an edit of its manifest changes only amounts
+	// of cpu and memory (KEP-1287). A kubelet replaces such a pod. Default true.
 	ResizeStaticPods *bool `json:"resizeStaticPods,omitempty"`
-	// RunLastKnownPods has a node of a cluster that starts without its API server make pods anew that it had before, although they may have been deleted or made
-	// elsewhere meanwhile. Default false: only what still runs goes on running until the API server has been read.
+	// RunLastKnownPods lets a node of a cluster that starts without its API server restart the pods
+	// that it had before, although the pods may have been deleted or made elsewhere since then.
+	// Default false: only pods that still run continue until the API server has been read.
 	RunLastKnownPods bool `json:"runLastKnownPods,omitempty"`
 	// CNI says where network configs and plugins are.
 	CNI CNIConfiguration `json:"cni,omitempty"`
-	// PodSecurity is the Pod Security Standard that pods are held to at their admission. Default privileged, which allows all.
+	// PodSecurity is the Pod Security Standard that pods must meet at their admission. Default
+	// privileged, which allows all.
 	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
-	// RelistPeriod is how often the runtime is listed in full, should events have been lost. Default 30s.
+	// RelistPeriod is how often the runtime is listed in full, in case events were lost. Default
+	// 30s.
 	RelistPeriod metav1.Duration `json:"relistPeriod,omitempty"`
 }
 
-// PodSecurityLevel is one of the Pod Security Standards (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
+// PodSecurityLevel is one of the Pod Security Standards
+// (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
 type PodSecurityLevel string
 
 // The levels.
 const (
-	// PodSecurityPrivileged allows all: whoever writes manifests is root on the node.
+	// PodSecurityPrivileged allows everything: whoever writes manifests is root on the node.
 	PodSecurityPrivileged PodSecurityLevel = "privileged"
-	// PodSecurityBaseline refuses what is known to reach the node: host namespaces and paths, privileged containers and the like.
+	// PodSecurityBaseline refuses known ways to the node: host namespaces and paths, privileged
+	// containers and the like.
 	PodSecurityBaseline PodSecurityLevel = "baseline"
-	// PodSecurityRestricted also refuses what is not locked down: root, capabilities, containers without a seccomp profile.
+	// PodSecurityRestricted also requires hardening: it refuses root, capabilities, and containers
+	// without a seccomp profile.
 	PodSecurityRestricted PodSecurityLevel = "restricted"
 )
 
-// RuntimeKind chooses the implementation that runs containers.
+// RuntimeKind selects the implementation that runs containers.
 type RuntimeKind string
 
 // The runtime kinds.
 const (
-	// RuntimeAuto takes the CRI socket where it answers, else the native runtime.
+	// RuntimeAuto uses the CRI socket if it answers, or else the native runtime.
 	RuntimeAuto RuntimeKind = "auto"
 	// RuntimeRemote uses the CRI socket of containerRuntimeEndpoint.
 	RuntimeRemote RuntimeKind = "remote"
@@ -85,7 +97,8 @@ const (
 
 // SandboxConfiguration says how pod sandboxes are made.
 type SandboxConfiguration struct {
-	// Pause says whether a sandbox has a pause process. Default auto. Only the native runtime can do without.
+	// Pause says whether a sandbox has a pause process. Default auto. Only the native runtime works
+	// without one.
 	Pause PauseMode `json:"pause,omitempty"`
 }
 
@@ -96,32 +109,36 @@ type PauseMode string
 const (
 	// PauseAuto runs a pause process only for pods that need one (a shared PID namespace).
 	PauseAuto PauseMode = "auto"
-	// PauseAlways runs one in every pod.
+	// PauseAlways runs a pause process in every pod.
 	PauseAlways PauseMode = "always"
-	// PauseNever runs none; pods that need one are rejected.
+	// PauseNever runs no pause process; pods that need one are rejected.
 	PauseNever PauseMode = "never"
 )
 
 // CNIConfiguration says where network configs and plugins are.
 type CNIConfiguration struct {
-	// ConfDir holds network configs. Default /etc/cni/net.d.
+	// ConfDir has network configs. Default /etc/cni/net.d.
 	ConfDir string `json:"confDir,omitempty"`
 	// BinDirs are searched for plugins, in order. Default /opt/cni/bin, /usr/lib/cni.
 	BinDirs []string `json:"binDirs,omitempty"`
 }
 
-// LogsConfiguration bounds what container logs take of the disk, beyond what containerLogMaxSize and containerLogMaxFiles say of one log. With a negative
-// containerLogMaxSize, which leaves logs alone, it bounds nothing.
+// LogsConfiguration limits how much of the disk container logs take, in addition to the limits of a
+// single log (containerLogMaxSize and containerLogMaxFiles). With a negative containerLogMaxSize,
+// which turns rotation off, there are no limits.
 type LogsConfiguration struct {
-	// MaxContainerSize is the most that all log files of one container take, rotated ones and those of its earlier instances included, as a quantity.
-	// A log is rotated when it has half of that, even if containerLogMaxSize is more. Default twice containerLogMaxSize times containerLogMaxFiles: what the
-	// running instance and the one before may have.
+	// MaxContainerSize is the limit for all log files of one container, including rotated ones and
+	// those of its earlier instances, as a quantity. A log is rotated when it has half of that,
+	// even if containerLogMaxSize is more. Default twice containerLogMaxSize times
+	// containerLogMaxFiles, for the running instance and the one before.
 	MaxContainerSize string `json:"maxContainerSize,omitempty"`
-	// MaxNodeSize is the most that the logs of all pods take, as a quantity or in percent of the file system of podLogsDir. Default 20%.
+	// MaxNodeSize is the limit for the logs of all pods, as a quantity or in percent of the file
+	// system of podLogsDir. Default 20%.
 	MaxNodeSize string `json:"maxNodeSize,omitempty"`
 }
 
-// setDefaults fills in what the user left out. The KubeletConfiguration has its defaults already; one that is wrong is told of by its own validation.
+// setDefaults sets the fields that the user left out. The KubeletConfiguration k has its defaults
+// already; its own validation reports its wrong values.
 func (l *LogsConfiguration) setDefaults(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	size, err := resource.ParseQuantity(k.ContainerLogMaxSize)
 	if err == nil && size.Sign() > 0 {
@@ -132,7 +149,7 @@ func (l *LogsConfiguration) setDefaults(k *kubeletconfigv1beta1.KubeletConfigura
 	orValue(&l.MaxNodeSize, "20%")
 }
 
-// setDefaults fills in what the user left out.
+// setDefaults sets the fields that the user left out.
 func (b *BerthConfiguration) setDefaults() {
 	b.APIVersion, b.Kind = BerthAPIVersion, BerthKind
 	orValue(&b.Socket, "/run/berth/berth.sock")
@@ -152,8 +169,9 @@ func (b *BerthConfiguration) setDefaults() {
 	orValue(&b.RelistPeriod.Duration, 30*time.Second)
 }
 
-// defaultParallelPodStarts is four times the cores, within 8 and 16: measured on 2 cores, containerd starts most pods per second at 8 to 16 at a
-// time (test/bench/results.md) and a third fewer at 50.
+// defaultParallelPodStarts is four times the cores, at least 8 and at most 16. Measured on 2 cores,
+// containerd starts most pods per second with 8 to 16 at the same time (test/bench/results.md), and
+// a third fewer with 50.
 func defaultParallelPodStarts(cores int) int32 {
 	return int32(min(max(4*cores, 8), 16))
 }

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Changed returns the paths of the settings that differ between two configs, sorted; berth's own have the prefix "berth:", flags without a field "--".
+// Changed returns the sorted paths of the settings that differ between two configs. berth's own
+// settings have the prefix "berth:", flags without a field the prefix "--".
 func Changed(a, b *Config) []string {
 	paths := map[string]bool{}
 	differences("", asJSON(a.Kubelet), asJSON(b.Kubelet), paths)
@@ -17,7 +18,7 @@ func Changed(a, b *Config) []string {
 	return slices.Sorted(maps.Keys(paths))
 }
 
-// differences adds the paths of the values that are not the same in both.
+// differences adds the paths of the values that differ.
 func differences(prefix string, a, b map[string]any, paths map[string]bool) {
 	for key := range a {
 		if _, there := b[key]; !there {

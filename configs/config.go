@@ -8,25 +8,28 @@ import (
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// Paths used where neither file nor flag says otherwise.
+// The default paths.
 const (
-	// DefaultFile is the config file read when --config is not given; it may be missing.
+	// DefaultFile is the config file if --config is not given; it need not exist.
 	DefaultFile = "/etc/berth/config.yaml"
-	// DefaultDropInDir is the drop-in directory read when --config-dir is not given; it may be missing.
+	// DefaultDropInDir is the drop-in directory if --config-dir is not given; it need not exist.
 	DefaultDropInDir = "/etc/berth/config.d"
-	// DefaultRootDir is the directory of pods, volumes and checkpoints, the kubelet's own.
+	// DefaultRootDir is the directory of pods, volumes and checkpoints (the kubelet's default).
 	DefaultRootDir = "/var/lib/kubelet"
-	// DefaultStaticPodPath is the manifest directory. The kubelet has none by default; berth has kubeadm's.
+	// DefaultStaticPodPath is the manifest directory. The kubelet has no default; this is kubeadm's
+	// directory.
 	DefaultStaticPodPath = "/etc/kubernetes/manifests"
 )
 
-// Config is the whole configuration of an agent: defaulted, merged and valid. Read-only after [Load].
+// Config is the whole configuration of an agent: defaulted, merged and valid. Nobody changes it
+// after [Load].
 type Config struct {
-	// Kubelet is the stock configuration with every default applied, so none of the pointers of honoured fields is nil.
+	// Kubelet is the stock configuration with all defaults, so no pointer of a field that berth
+	// uses is nil.
 	Kubelet kubeletconfigv1beta1.KubeletConfiguration
-	// Berth is berth's own configuration with every default applied.
+	// Berth is berth's own configuration with all defaults.
 	Berth BerthConfiguration
-	// Flags are the settings that, as in the kubelet, exist on the command line only.
+	// Flags are the settings that, as in the kubelet, only the command line has.
 	Flags
 
 	origins origins
@@ -35,18 +38,21 @@ type Config struct {
 
 // Flags are the settings that only the command line has.
 type Flags struct {
-	// RootDir holds everything the agent keeps about pods (--root-dir), absolute.
+	// RootDir has everything that the agent keeps about pods (--root-dir), absolute.
 	RootDir string
-	// Kubeconfig says how to reach the API server (--kubeconfig), absolute; empty for a node without a cluster.
+	// Kubeconfig is the file with the connection to the API server (--kubeconfig), absolute; empty
+	// for a node without a cluster.
 	Kubeconfig string
-	// BootstrapKubeconfig is with what to ask for a first client certificate (--bootstrap-kubeconfig), absolute; empty for none.
+	// BootstrapKubeconfig is the file with the credentials to request the first client certificate
+	// (--bootstrap-kubeconfig), absolute; empty for none.
 	BootstrapKubeconfig string
-	// CertDir holds the serving and client certificates (--cert-dir), absolute.
+	// CertDir has the serving and client certificates (--cert-dir), absolute.
 	CertDir string
-	// HostnameOverride replaces the host's name as node name (--hostname-override); use [NodeName].
+	// HostnameOverride replaces the host's name as the node's name (--hostname-override); use
+	// [NodeName].
 	HostnameOverride string
-	// NodeIPs are the addresses the node reports (--node-ip): none, one, or one of each family. An unspecified address
-	// (0.0.0.0 or ::) means "the default address of this family".
+	// NodeIPs are the addresses that the node reports (--node-ip): none, one, or one of each
+	// family. An unspecified address (0.0.0.0 or ::) means the default address of that family.
 	NodeIPs []netip.Addr
 	// NodeLabels are put on the node object (--node-labels).
 	NodeLabels map[string]string
@@ -54,30 +60,33 @@ type Flags struct {
 	CloudProvider string
 	// Lock is the single-instance lock.
 	Lock LockOptions
-	// ContainerGC bounds the dead containers that are kept.
+	// ContainerGC limits the dead containers that are kept.
 	ContainerGC ContainerGCOptions
 	// Credentials are the image credential provider plugins.
 	Credentials CredentialProviderOptions
-	// RuntimeCgroups is the cgroup the runtime runs in (--runtime-cgroups), for statistics.
+	// RuntimeCgroups is the runtime's cgroup (--runtime-cgroups), for statistics.
 	RuntimeCgroups string
 }
 
-// LockOptions say how a second agent on the same node is kept out.
+// LockOptions say how the agent prevents a second agent on the same node.
 type LockOptions struct {
-	// File is locked while the agent runs (--lock-file); empty takes no lock.
+	// File is locked while the agent runs (--lock-file); empty means no lock.
 	File string
-	// ExitOnContention ends the agent when somebody else opens the lock file (--exit-on-lock-contention).
+	// ExitOnContention ends the agent when another process opens the lock file
+	// (--exit-on-lock-contention).
 	ExitOnContention bool
 }
 
-// ContainerGCOptions bound the dead containers that are kept for their logs.
+// ContainerGCOptions limit the dead containers that are kept for their logs.
 type ContainerGCOptions struct {
-	// MinAge is the age below which a dead container is never removed (--minimum-container-ttl-duration).
+	// MinAge is the least age of a dead container that may be removed
+	// (--minimum-container-ttl-duration).
 	MinAge time.Duration
-	// MaxPerContainer is how many dead instances of one container are kept (--maximum-dead-containers-per-container);
-	// below 0 means no bound.
+	// MaxPerContainer is how many dead instances of one container are kept
+	// (--maximum-dead-containers-per-container); below 0 means no limit.
 	MaxPerContainer int
-	// MaxTotal is how many dead containers are kept on the node (--maximum-dead-containers); below 0 means no bound.
+	// MaxTotal is how many dead containers are kept on the node (--maximum-dead-containers); below
+	// 0 means no limit.
 	MaxTotal int
 }
 
@@ -85,16 +94,17 @@ type ContainerGCOptions struct {
 type CredentialProviderOptions struct {
 	// ConfigPath is the plugins' config file or directory (--image-credential-provider-config).
 	ConfigPath string
-	// BinDir holds the plugins' programs (--image-credential-provider-bin-dir).
+	// BinDir has the plugins' programs (--image-credential-provider-bin-dir).
 	BinDir string
 }
 
-// SeccompRoot returns the directory in which Localhost seccomp profiles are looked up.
+// SeccompRoot returns the directory of Localhost seccomp profiles.
 func (c *Config) SeccompRoot() string { return filepath.Join(c.RootDir, "seccomp") }
 
-// Origin returns where a field's value comes from: "FILE:LINE" or "--FLAG", and "" for a default. path is the field's
-// JSON path in its document, for example "cgroupDriver" or "authentication.x509.clientCAFile"; berth's own fields have
-// the prefix "berth:", for example "berth:cni.confDir".
+// Origin returns where a field's value comes from: "FILE:LINE" or "--FLAG", and "" for a default.
+// path is the field's JSON path in its document, for example "cgroupDriver" or
+// "authentication.x509.clientCAFile". berth's own fields have the prefix "berth:", for example
+// "berth:cni.confDir".
 func (c *Config) Origin(path string) string {
 	doc, p := kubeletDoc, path
 	if len(path) > len(berthPrefix) && path[:len(berthPrefix)] == berthPrefix {
@@ -103,5 +113,6 @@ func (c *Config) Origin(path string) string {
 	return c.origins.at(doc, p)
 }
 
-// IsSet tells whether the user set the field, by file or by flag, to whatever value. path is as in [Config.Origin].
+// IsSet reports whether the user set the field, by file or by flag, to any value. path is as in
+// [Config.Origin].
 func (c *Config) IsSet(path string) bool { return c.Origin(path) != "" }

@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// decode turns merged values into the struct that into points to. Unknown fields are left out with a warning, as the
-// kubelet does; a value of the wrong type is an error with its own path.
+// decode converts merged values to the struct that into points to. As the kubelet does, it warns
+// about unknown fields and leaves them out. A value of the wrong type is an error with its own
+// path.
 func decode(kind docKind, fields map[string]any, into any, r *report) {
 	c := conformer{kind: kind, report: r}
 	clean, ok := c.conform(fields, reflect.TypeOf(into).Elem(), nil)
@@ -34,7 +35,7 @@ type conformer struct {
 	report *report
 }
 
-// conform returns the value without what the type does not know, and whether the rest fits.
+// conform returns the value without unknown fields, and whether all the rest is valid.
 func (c conformer) conform(value any, t reflect.Type, path *field.Path) (any, bool) {
 	if value == nil {
 		return nil, true
@@ -100,7 +101,8 @@ func childPath(path *field.Path, name string) *field.Path {
 	return path.Child(name)
 }
 
-// jsonFields returns the type of each field by its JSON name, those of inlined structs included.
+// jsonFields returns the type of each field by its JSON name, including the fields of inlined
+// structs.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for f := range fieldsOf(t) {
@@ -145,7 +147,7 @@ func tryUnmarshal(value any, t reflect.Type) error {
 	return json.NewDecoder(bytes.NewReader(data)).Decode(reflect.New(t).Interface())
 }
 
-// describeMismatch says in the user's words what is wrong with a value.
+// describeMismatch describes a wrong value in the user's terms.
 func describeMismatch(value any, t reflect.Type, err error) string {
 	data, _ := json.Marshal(value)
 	if len(data) > 100 {

@@ -8,7 +8,7 @@ import (
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// orValue gives *v the default where it is the zero value.
+// orValue sets *v to the default if it is the zero value.
 func orValue[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {
@@ -16,7 +16,7 @@ func orValue[T comparable](v *T, def T) {
 	}
 }
 
-// orPointer gives *p the default where it is nil.
+// orPointer sets *p to the default if it is nil.
 func orPointer[T any](p **T, def T) {
 	if *p == nil {
 		*p = &def
@@ -26,9 +26,12 @@ func orPointer[T any](p **T, def T) {
 // orDuration is orValue for the API's durations: zero means "not set", as in the kubelet.
 func orDuration(d *metav1.Duration, def time.Duration) { orValue(&d.Duration, def) }
 
-// setKubeletDefaults applies the defaults of kubelet 1.36, with two deviations: failCgroupV1 is false, because berth runs
-// on cgroup v1 and v2 alike, and the manifest directory of a node without a config is kubeadm's (see [Load]). The
-// kubelet's laxer defaults for a start without any config file (anonymous access, read-only port) do not exist here.
+// setKubeletDefaults applies the defaults of kubelet 1.36, with two differences. failCgroupV1 is
+// false, because berth runs on cgroup v1 and v2. The manifest directory of a node without a config
+// is kubeadm's (see [Load]).
+//
+// The kubelet has weaker defaults if it starts without any config file (anonymous access, read-only
+// port). berth does not have them.
 func setKubeletDefaults(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	k.APIVersion, k.Kind = kubeletAPIVersion, string(kubeletDoc)
 	defaultSources(k)
@@ -76,7 +79,8 @@ func defaultServer(k *kubeletconfigv1beta1.KubeletConfiguration) {
 
 func defaultNode(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	orPointer(&k.RegisterNode, true)
-	// A node that reports its status in an interval of its own choice also reports unchanged status that often.
+	// If the user sets the interval of status reports, unchanged status is reported in the same
+	// interval.
 	if k.NodeStatusUpdateFrequency.Duration != 0 {
 		orDuration(&k.NodeStatusReportFrequency, k.NodeStatusUpdateFrequency.Duration)
 	}
@@ -111,7 +115,7 @@ func defaultCgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	if k.EnforceNodeAllocatable == nil {
 		k.EnforceNodeAllocatable = []string{enforcePods}
 	}
-	// Any negative limit means the node's, and is written as -1.
+	// Any negative limit means the node's limit, which is written as -1.
 	if k.PodPidsLimit == nil || *k.PodPidsLimit < 0 {
 		unlimited := int64(-1)
 		k.PodPidsLimit = &unlimited
@@ -120,8 +124,8 @@ func defaultCgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	orPointer(&k.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
 }
 
-// defaultEviction applies the kubelet's hard thresholds for Linux: to a configuration without any, and with
-// mergeDefaultEvictionSettings also to the signals that are left out.
+// defaultEviction applies the kubelet's hard thresholds for Linux: to a configuration without
+// thresholds, and with mergeDefaultEvictionSettings also to missing signals.
 func defaultEviction(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	orDuration(&k.EvictionPressureTransitionPeriod, 5*time.Minute)
 	orPointer(&k.MergeDefaultEvictionSettings, false)
@@ -153,8 +157,9 @@ func defaultLogs(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&k.Logging)
 }
 
-// defaultWithoutEffect gives fields that berth does not act on the kubelet's defaults, so that the configuration can be
-// shown as a kubelet would show it, and so that setting one to its default gives no warning.
+// defaultWithoutEffect sets the kubelet's defaults in fields that berth ignores. So the
+// configuration looks like a kubelet's, and a field that the user sets to its default gives no
+// warning.
 func defaultWithoutEffect(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	orDuration(&k.VolumeStatsAggPeriod, time.Minute)
 	orValue(&k.CPUManagerPolicy, "none")

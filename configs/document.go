@@ -25,18 +25,18 @@ const (
 
 const (
 	kubeletAPIVersion = "kubelet.config.k8s.io/v1beta1"
-	// maxFileSize bounds what is read of a config file; a real one has a few kilobytes.
+	// maxFileSize is the largest size of a config file, in bytes. A real one has a few kilobytes.
 	maxFileSize = 1 << 20
 )
 
-// document is one YAML document: its values as JSON types, and the line of each.
+// document is one YAML document: its values as JSON types, and the line of each value.
 type document struct {
 	kind   docKind
 	file   string
-	line   int // of the document's first line
+	line   int // the document's first line
 	fields map[string]any
 	lines  map[string]int // canonical path -> line in the file
-	twice  []string       // canonical paths of keys given more than once
+	twice  []string       // canonical paths of keys that occur more than once
 }
 
 // readDocuments reads a config file. Empty documents are skipped; each kind may occur once.
@@ -56,7 +56,8 @@ func readDocuments(file string) ([]document, error) {
 		}
 		for _, d := range docs {
 			if d.kind == doc.kind {
-				return nil, fmt.Errorf("%s:%d: a second %s in one file, the first begins at line %d", file, doc.line, doc.kind, d.line)
+				return nil, fmt.Errorf("%s:%d: a second %s in one file, the first begins at line %d", file, doc.line,
+					doc.kind, d.line)
 			}
 		}
 		docs = append(docs, *doc)
@@ -80,15 +81,16 @@ func readBounded(file string) ([]byte, error) {
 	return data, nil
 }
 
-// splitDocuments cuts at the lines that begin with the document marker "---", which stands for itself nowhere else in
-// column one. What follows the marker on its line belongs to the document. Each part begins with as many empty lines as
-// the file has before it, so that line numbers are the file's.
+// splitDocuments splits data at the lines that begin with the document marker "---". The text after
+// the marker on the same line belongs to the document. Each part begins with as many empty lines as
+// the file has before it, so line numbers are those of the file.
 func splitDocuments(data []byte) [][]byte {
 	var parts [][]byte
 	var text bytes.Buffer
 	line := 0
 	for l := range bytes.Lines(data) {
-		if rest, ok := bytes.CutPrefix(l, []byte("---")); ok && (len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
+		if rest, ok := bytes.CutPrefix(l, []byte("---")); ok &&
+			(len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
 			parts = append(parts, bytes.Clone(text.Bytes()))
 			text.Reset()
 			text.WriteString(strings.Repeat("\n", line))
@@ -120,8 +122,8 @@ func parseDocument(file string, text []byte) (*document, error) {
 		return nil, fmt.Errorf("%s:%d: the document is not an object with apiVersion and kind", file, doc.line)
 	}
 	doc.locate(body, "")
-	// Values are read with the library that reads every Kubernetes file (YAML 1.1 booleans such as "no"), the node tree
-	// above gives only the lines.
+	// The values come from the library that reads every Kubernetes file (YAML 1.1 booleans such as
+	// "no"). The node tree above only gives the lines.
 	asJSON, err := sigsyaml.YAMLToJSON(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s:%d: parse config file: %w", file, doc.line, err)
@@ -154,7 +156,8 @@ func (d *document) identify() error {
 	return nil
 }
 
-// locate records the line of every key and list item. Aliases are not followed: what they expand to has the alias's line.
+// locate records the line of every key and list item. It does not follow aliases: the content of an
+// alias has the alias's line.
 func (d *document) locate(n *yaml.Node, path string) {
 	child := func(name string) string {
 		if path == "" {
@@ -186,7 +189,8 @@ func (d *document) origin(path string) string {
 	return d.file + ":" + strconv.Itoa(d.lines[path])
 }
 
-// absolute resolves a relative path against the directory of the document's file; the empty path stays empty.
+// absolute resolves a relative path against the directory of the document's file; the empty path
+// stays empty.
 func (d *document) absolute(path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// warnWithoutEffect warns about every field that the user set to something other than its default and that berth does
-// not act on.
+// warnWithoutEffect warns about every field that berth ignores and that the user set to another
+// value than the default.
 func warnWithoutEffect(c *Config, r *report) {
 	standard := &Config{}
 	setKubeletDefaults(&standard.Kubelet)
@@ -37,7 +37,8 @@ func warnWithoutEffect(c *Config, r *report) {
 	}
 }
 
-// warnWithoutRuntime warns about the settings of berth's own document that only the native runtime acts on, where a CRI runtime is used.
+// warnWithoutRuntime warns about berth's own settings that only the native runtime uses, if a CRI
+// runtime is configured.
 func warnWithoutRuntime(c *Config, r *report) {
 	var standard BerthConfiguration
 	standard.setDefaults()
@@ -55,7 +56,7 @@ func warnWithoutRuntime(c *Config, r *report) {
 	}
 }
 
-// asJSON returns a struct as JSON values. Configuration structs always marshal.
+// asJSON returns a struct as JSON values. Configuration structs can always be marshalled.
 func asJSON(v any) map[string]any {
 	data, _ := json.Marshal(v)
 	var out map[string]any
@@ -63,27 +64,40 @@ func asJSON(v any) map[string]any {
 	return out
 }
 
-// fieldsWithoutEffect are the accepted fields that berth does not act on, with what happens instead. A field leaves this
-// list with the change that makes it work.
+// fieldsWithoutEffect returns the accepted fields that berth ignores, each with what happens
+// instead. The change that makes a field work removes it from this list.
 func fieldsWithoutEffect() map[string]string {
 	fields := map[string]string{}
 	for _, group := range []struct {
 		reason string
 		paths  []string
 	}{
-		{"every container may run on every CPU", []string{"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod"}},
+		{
+			"every container may run on every CPU",
+			[]string{"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod"},
+		},
 		{"memory is not assigned per NUMA node", []string{"memoryManagerPolicy", "reservedMemory"}},
-		{"resources are not aligned to NUMA nodes", []string{"topologyManagerPolicy", "topologyManagerPolicyOptions", "topologyManagerScope"}},
+		{
+			"resources are not aligned to NUMA nodes",
+			[]string{"topologyManagerPolicy", "topologyManagerPolicyOptions", "topologyManagerScope"},
+		},
 		{"requests are not reserved per quality-of-service class", []string{"qosReserved"}},
-		{"containers are not throttled before their memory limit", []string{"memoryThrottlingFactor", "memoryReservationPolicy"}},
+		{
+			"containers are not throttled before their memory limit",
+			[]string{"memoryThrottlingFactor", "memoryReservationPolicy"},
+		},
 		{"hairpin traffic is set up by the CNI plugin", []string{"hairpinMode"}},
 		{"no iptables chains are made", []string{"iptablesMasqueradeBit", "iptablesDropBit", "makeIPTablesUtilChains"}},
-		{"memory thresholds are watched through the kernel's pressure information", []string{"kernelMemcgNotification"}},
+		{
+			"memory thresholds are watched through the kernel's pressure information",
+			[]string{"kernelMemcgNotification"},
+		},
 		{"FlexVolume plugins are not run", []string{"volumePluginDir"}},
 		{"volumes are always attached by the controller", []string{"enableControllerAttachDetach"}},
 		{"no metrics are hidden", []string{"showHiddenMetricsForVersion"}},
 		{"this version does not evict pods", []string{
-			"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
+			"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod",
+			"evictionMaxPodGracePeriod",
 			"evictionMinimumReclaim", "mergeDefaultEvictionSettings",
 		}},
 		{"this version does not remove unused images", []string{
@@ -92,7 +106,10 @@ func fieldsWithoutEffect() map[string]string {
 		{"the reserved amounts are kept from the pods, and no other cgroup is limited", []string{
 			"systemReservedCgroup", "kubeReservedCgroup", "reservedSystemCPUs",
 		}},
-		{"a pod is looked at when something happens; relistPeriod of the BerthConfiguration is the safety net", []string{"syncFrequency"}},
+		{
+			"a pod is looked at when something happens; relistPeriod of the BerthConfiguration is the safety net",
+			[]string{"syncFrequency"},
+		},
 		{"local storage is not limited by this version", []string{"localStorageCapacityIsolation"}},
 		{"ConfigMaps and Secrets are always watched", []string{"configMapAndSecretChangeDetectionStrategy"}},
 		{"containers get no swap", []string{"memorySwap.swapBehavior"}},
@@ -110,22 +127,27 @@ func fieldsWithoutEffect() map[string]string {
 	return fields
 }
 
-// clusterFields are the fields that only count on a node of a cluster, with what is so without one.
+// clusterFields returns the fields that have an effect only on a node of a cluster, each with what
+// happens without a cluster.
 func clusterFields() map[string]string {
 	fields := map[string]string{}
 	for _, path := range []string{
-		"providerID", "nodeStatusMaxImages", "registerNode", "registerWithTaints", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
+		"providerID", "nodeStatusMaxImages", "registerNode", "registerWithTaints", "nodeStatusUpdateFrequency",
+		"nodeStatusReportFrequency",
 		"nodeLeaseDurationSeconds",
 	} {
 		fields[path] = "there is no node object"
 	}
-	for _, path := range []string{"contentType", "kubeAPIQPS", "kubeAPIBurst", "eventRecordQPS", "eventBurst", "rotateCertificates", "serverTLSBootstrap"} {
+	for _, path := range []string{
+		"contentType", "kubeAPIQPS", "kubeAPIBurst", "eventRecordQPS", "eventBurst", "rotateCertificates",
+		"serverTLSBootstrap",
+	} {
 		fields[path] = "there is no API server to talk to"
 	}
 	return fields
 }
 
-// plainFlagsWithoutEffect are the flags without a field that are not acted on.
+// plainFlagsWithoutEffect returns the flags without a field that are ignored.
 func plainFlagsWithoutEffect(f Flags) map[string]string {
 	flags := map[string]string{"runtime-cgroups": "the runtime's cgroup is not measured"}
 	if f.Kubeconfig == "" {

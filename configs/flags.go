@@ -13,22 +13,23 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// berthPrefix marks the paths of berth's own document where both documents are spoken of.
+// berthPrefix begins the paths of berth's own document in lists that have paths of both documents.
 const berthPrefix = "berth:"
 
 // flagSpec describes one flag.
 type flagSpec struct {
 	name string
 	kind flagKind
-	// path is the field the flag sets, as in [Config.Origin]; empty for a flag without a field.
+	// path is the field that the flag sets, as in [Config.Origin]; empty for a flag without a
+	// field.
 	path string
-	// text is the help text. It stays on one line.
+	// text is the help text, in one line.
 	text string
 }
 
-// AddFlags adds every flag of the kubelet and berth's own to fs, under the kubelet's names; "_" in a name means "-".
-// --help and --version are the caller's. The values are read by [Load]; help texts show no defaults for flags that set a
-// field of the config file, because the file decides.
+// AddFlags adds every flag of the kubelet, with the kubelet's names, and berth's own flags to fs;
+// "_" in a name means "-". The caller adds --help and --version. [Load] reads the values. The help
+// texts of flags for fields of the config file show no defaults, because the file may set them.
 func AddFlags(fs *pflag.FlagSet) {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
@@ -51,7 +52,7 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// flagDefaults are the defaults of flags that have no field in a file.
+// flagDefaults returns the defaults of flags without a field in a file.
 func flagDefaults() map[string]string {
 	return map[string]string{
 		"config":                                DefaultFile,
@@ -64,7 +65,7 @@ func flagDefaults() map[string]string {
 	}
 }
 
-// given are the flags of a command line, by name, that were given.
+// given has the flags of a command line, by name.
 type given map[string]*flagValue
 
 func flagsGiven(fs *pflag.FlagSet) given {
@@ -88,7 +89,8 @@ func (g given) text(name string) string {
 	return flagDefaults()[name]
 }
 
-// path returns the flag's text as an absolute path, relative to the working directory.
+// path returns the flag's text as an absolute path; a relative path starts at the working
+// directory.
 func (g given) path(name string) (string, error) {
 	p := g.text(name)
 	if p == "" {
@@ -101,7 +103,8 @@ func (g given) path(name string) (string, error) {
 	return abs, nil
 }
 
-// lay puts the given flags that have a field over the merged files. A map replaces the files' map, except feature gates.
+// lay puts the given flags that have a field over the merged files. A map replaces the files' map,
+// except for feature gates.
 func (g given) lay(l layers, r *report) {
 	for _, spec := range fieldFlags() {
 		v, ok := g[spec.name]
@@ -135,7 +138,7 @@ func (g given) lay(l layers, r *report) {
 	}
 }
 
-// plain makes the settings that only flags have, and reports what is wrong with them.
+// plain returns the settings that only flags have, and reports wrong values.
 func (g given) plain(r *report) Flags {
 	path := func(name string) string {
 		p, err := g.path(name)
@@ -154,7 +157,9 @@ func (g given) plain(r *report) Flags {
 		NodeIPs:             g.nodeIPs(r),
 		CloudProvider:       g.text("cloud-provider"),
 		RuntimeCgroups:      g.text("runtime-cgroups"),
-		Lock:                LockOptions{File: path("lock-file"), ExitOnContention: g.text("exit-on-lock-contention") == "true"},
+		Lock: LockOptions{
+			File: path("lock-file"), ExitOnContention: g.text("exit-on-lock-contention") == "true",
+		},
 		Credentials: CredentialProviderOptions{
 			ConfigPath: path("image-credential-provider-config"),
 			BinDir:     path("image-credential-provider-bin-dir"),
@@ -171,7 +176,8 @@ func (g given) plain(r *report) Flags {
 	return f
 }
 
-// number returns a flag that holds a whole number. Its text was parsed when the flag was set, or is this package's default.
+// number returns a flag with a whole number. Its text was parsed when the flag was set, or is this
+// package's default.
 func (g given) number(name string) int {
 	n, _ := strconv.Atoi(g.text(name))
 	return n
@@ -212,7 +218,7 @@ func (g given) nodeIPs(r *report) []netip.Addr {
 	return ips
 }
 
-// checkPlain reports wrong values of flags without a field, and warns about those without effect.
+// checkPlain reports wrong values of flags without a field, and warns about flags without effect.
 func (g given) checkPlain(f Flags, r *report) {
 	fail := func(name, format string, args ...any) {
 		r.errs = append(r.errs, &FieldError{Origin: "--" + name, Message: fmt.Sprintf(format, args...)})

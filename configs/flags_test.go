@@ -26,13 +26,26 @@ func TestEveryFlagOfTheKubeletIsTaken(t *testing.T) {
 	}
 }
 
-// TestEveryFlagHasAWitness proves that each flag without a field either reaches the Config or is warned about.
+// TestEveryFlagHasAWitness checks that each flag without a field either changes the Config or gives
+// a warning.
 func TestEveryFlagHasAWitness(t *testing.T) {
 	reaches := map[string]bool{
-		"config": true, "config-dir": true, "kubeconfig": true, "bootstrap-kubeconfig": true, "root-dir": true, "cert-dir": true, "hostname-override": true,
-		"node-ip": true, "lock-file": true, "exit-on-lock-contention": true, "minimum-container-ttl-duration": true,
-		"maximum-dead-containers-per-container": true, "maximum-dead-containers": true, "node-labels": true,
-		"image-credential-provider-config": true, "image-credential-provider-bin-dir": true,
+		"config":                                true,
+		"config-dir":                            true,
+		"kubeconfig":                            true,
+		"bootstrap-kubeconfig":                  true,
+		"root-dir":                              true,
+		"cert-dir":                              true,
+		"hostname-override":                     true,
+		"node-ip":                               true,
+		"lock-file":                             true,
+		"exit-on-lock-contention":               true,
+		"minimum-container-ttl-duration":        true,
+		"maximum-dead-containers-per-container": true,
+		"maximum-dead-containers":               true,
+		"node-labels":                           true,
+		"image-credential-provider-config":      true,
+		"image-credential-provider-bin-dir":     true,
 	}
 	for _, spec := range plainFlags() {
 		if _, warned := plainFlagsWithoutEffect(Flags{})[spec.name]; warned == reaches[spec.name] {
@@ -43,7 +56,7 @@ func TestEveryFlagHasAWitness(t *testing.T) {
 
 func sigsMarshal(v any) ([]byte, error) { return yaml.Marshal(v) }
 
-// fieldExists looks a dotted path up in the KubeletConfiguration type.
+// fieldExists reports whether the KubeletConfiguration type has a field with this dotted path.
 func fieldExists(path string) bool {
 	t := reflect.TypeFor[kubeletconfigv1beta1.KubeletConfiguration]()
 	for name := range strings.SplitSeq(path, ".") {

@@ -1,6 +1,6 @@
 package configs
 
-// fieldFlags are the flags that set a field of the config file, and win over it.
+// fieldFlags returns the flags that set a field of the config file. A flag overrides the file.
 func fieldFlags() []flagSpec {
 	return []flagSpec{
 		// Berth's own.
@@ -13,22 +13,43 @@ func fieldFlags() []flagSpec {
 
 		// Pod sources.
 		{"pod-manifest-path", kindString, "staticPodPath", "Directory of pod manifests, or one manifest file."},
-		{"file-check-frequency", kindDuration, "fileCheckFrequency", "How often the manifest directory is read in full."},
+		{
+			"file-check-frequency", kindDuration, "fileCheckFrequency",
+			"How often the manifest directory is read in full.",
+		},
 		{"manifest-url", kindString, "staticPodURL", "URL of pod manifests."},
-		{"manifest-url-header", kindHeaders, "staticPodURLHeader", "HTTP headers for --manifest-url, as NAME:VALUE,NAME:VALUE."},
+		{
+			"manifest-url-header", kindHeaders, "staticPodURLHeader",
+			"HTTP headers for --manifest-url, as NAME:VALUE,NAME:VALUE.",
+		},
 		{"http-check-frequency", kindDuration, "httpCheckFrequency", "How often --manifest-url is read."},
 		{"sync-frequency", kindDuration, "syncFrequency", "Longest time between two passes over a pod."},
 
 		// Runtime and images.
-		{"container-runtime-endpoint", kindString, "containerRuntimeEndpoint", "The runtime's CRI socket, as unix:///PATH."},
-		{"image-service-endpoint", kindString, "imageServiceEndpoint", "The CRI image service's socket, where it is another one."},
-		{"runtime-request-timeout", kindDuration, "runtimeRequestTimeout", "Longest time a call to the runtime may take."},
+		{
+			"container-runtime-endpoint", kindString, "containerRuntimeEndpoint",
+			"The runtime's CRI socket, as unix:///PATH.",
+		},
+		{
+			"image-service-endpoint", kindString, "imageServiceEndpoint",
+			"The CRI image service's socket, where it is another one.",
+		},
+		{
+			"runtime-request-timeout", kindDuration, "runtimeRequestTimeout",
+			"Longest time a call to the runtime may take.",
+		},
 		{"registry-qps", kindInt, "registryPullQPS", "Image pulls per second; 0 means no bound."},
 		{"registry-burst", kindInt, "registryBurst", "Image pulls that may start at once."},
 		{"serialize-image-pulls", kindBool, "serializeImagePulls", "Pull one image at a time."},
 		{"minimum-image-ttl-duration", kindDuration, "imageMinimumGCAge", "Age below which an unused image is kept."},
-		{"image-gc-high-threshold", kindInt, "imageGCHighThresholdPercent", "Disk usage in percent above which unused images are removed."},
-		{"image-gc-low-threshold", kindInt, "imageGCLowThresholdPercent", "Disk usage in percent that removing images aims at."},
+		{
+			"image-gc-high-threshold", kindInt, "imageGCHighThresholdPercent",
+			"Disk usage in percent above which unused images are removed.",
+		},
+		{
+			"image-gc-low-threshold", kindInt, "imageGCLowThresholdPercent",
+			"Disk usage in percent that removing images aims at.",
+		},
 
 		// The HTTP server.
 		{"enable-server", kindBool, "enableServer", "Serve the kubelet's HTTP API."},
@@ -37,28 +58,61 @@ func fieldFlags() []flagSpec {
 		{"read-only-port", kindInt, "readOnlyPort", "Port of the unauthenticated read-only API; 0 turns it off."},
 		{"healthz-port", kindInt, "healthzPort", "Port of /healthz; 0 turns it off."},
 		{"healthz-bind-address", kindIP, "healthzBindAddress", "Address of /healthz."},
-		{"anonymous-auth", kindBool, "authentication.anonymous.enabled", "Let requests without credentials in as system:anonymous."},
-		{"authentication-token-webhook", kindBool, "authentication.webhook.enabled", "Let the API server check bearer tokens."},
-		{"authentication-token-webhook-cache-ttl", kindDuration, "authentication.webhook.cacheTTL", "How long a token check is remembered."},
-		{"client-ca-file", kindString, "authentication.x509.clientCAFile", "CA file against which client certificates are checked."},
+		{
+			"anonymous-auth", kindBool, "authentication.anonymous.enabled",
+			"Let requests without credentials in as system:anonymous.",
+		},
+		{
+			"authentication-token-webhook", kindBool, "authentication.webhook.enabled",
+			"Let the API server check bearer tokens.",
+		},
+		{
+			"authentication-token-webhook-cache-ttl", kindDuration, "authentication.webhook.cacheTTL",
+			"How long a token check is remembered.",
+		},
+		{
+			"client-ca-file", kindString, "authentication.x509.clientCAFile",
+			"CA file against which client certificates are checked.",
+		},
 		{"authorization-mode", kindString, "authorization.mode", "AlwaysAllow or Webhook."},
-		{"authorization-webhook-cache-authorized-ttl", kindDuration, "authorization.webhook.cacheAuthorizedTTL", "How long a yes is remembered."},
-		{"authorization-webhook-cache-unauthorized-ttl", kindDuration, "authorization.webhook.cacheUnauthorizedTTL", "How long a no is remembered."},
+		{
+			"authorization-webhook-cache-authorized-ttl", kindDuration, "authorization.webhook.cacheAuthorizedTTL",
+			"How long a yes is remembered.",
+		},
+		{
+			"authorization-webhook-cache-unauthorized-ttl", kindDuration, "authorization.webhook.cacheUnauthorizedTTL",
+			"How long a no is remembered.",
+		},
 		{"tls-cert-file", kindString, "tlsCertFile", "Serving certificate."},
 		{"tls-private-key-file", kindString, "tlsPrivateKeyFile", "Key of the serving certificate."},
 		{"tls-cipher-suites", kindStrings, "tlsCipherSuites", "Cipher suites of the server."},
 		{"tls-min-version", kindString, "tlsMinVersion", "Lowest TLS version: VersionTLS12 or VersionTLS13."},
 		{"rotate-certificates", kindBool, "rotateCertificates", "Renew the client certificate through the API server."},
-		{"rotate-server-certificates", kindBool, "serverTLSBootstrap", "Get and renew the serving certificate through the API server."},
-		{"streaming-connection-idle-timeout", kindDuration, "streamingConnectionIdleTimeout", "Idle time after which exec, attach and port-forward streams are closed."},
-		{"enable-debugging-handlers", kindBool, "enableDebuggingHandlers", "Serve logs, exec, attach and port-forward."},
+		{
+			"rotate-server-certificates", kindBool, "serverTLSBootstrap",
+			"Get and renew the serving certificate through the API server.",
+		},
+		{
+			"streaming-connection-idle-timeout", kindDuration, "streamingConnectionIdleTimeout",
+			"Idle time after which exec, attach and port-forward streams are closed.",
+		},
+		{
+			"enable-debugging-handlers", kindBool, "enableDebuggingHandlers",
+			"Serve logs, exec, attach and port-forward.",
+		},
 		{"contention-profiling", kindBool, "enableContentionProfiling", "Profile blocking."},
 
 		// The node.
 		{"register-node", kindBool, "registerNode", "Make the node object."},
-		{"register-with-taints", kindTaints, "registerWithTaints", "Taints of a new node object, as KEY=VALUE:EFFECT,…"},
+		{
+			"register-with-taints", kindTaints, "registerWithTaints",
+			"Taints of a new node object, as KEY=VALUE:EFFECT,…",
+		},
 		{"provider-id", kindString, "providerID", "The machine's identifier at its provider."},
-		{"node-status-update-frequency", kindDuration, "nodeStatusUpdateFrequency", "How often the node's status is computed."},
+		{
+			"node-status-update-frequency", kindDuration, "nodeStatusUpdateFrequency",
+			"How often the node's status is computed.",
+		},
 		{"node-status-max-images", kindInt, "nodeStatusMaxImages", "Most images in the node's status; -1 means all."},
 		{"event-qps", kindInt, "eventRecordQPS", "Events per second."},
 		{"event-burst", kindInt, "eventBurst", "Events that may be sent at once."},
@@ -71,7 +125,10 @@ func fieldFlags() []flagSpec {
 		{"oom-score-adj", kindInt, "oomScoreAdj", "The agent's oom_score_adj."},
 		{"fail-swap-on", kindBool, "failSwapOn", "Do not start on a node with swap."},
 		{"fail-cgroupv1", kindBool, "failCgroupV1", "Do not start on a node with cgroup v1."},
-		{"protect-kernel-defaults", kindBool, "protectKernelDefaults", "Do not start where a kernel setting differs from what the agent would set."},
+		{
+			"protect-kernel-defaults", kindBool, "protectKernelDefaults",
+			"Do not start where a kernel setting differs from what the agent would set.",
+		},
 		{"feature-gates", kindBoolMap, "featureGates", "Feature gates, as NAME=true,NAME=false."},
 
 		// Pods.
@@ -79,13 +136,22 @@ func fieldFlags() []flagSpec {
 		{"cluster-dns", kindStrings, "clusterDNS", "DNS servers of pods with dnsPolicy ClusterFirst."},
 		{"cluster-domain", kindString, "clusterDomain", "DNS domain of the cluster."},
 		{"seccomp-default", kindBool, "seccompDefault", "RuntimeDefault for pods without a seccomp profile."},
-		{"allowed-unsafe-sysctls", kindStrings, "allowedUnsafeSysctls", "Unsafe sysctls, or patterns ending in *, that pods may set."},
+		{
+			"allowed-unsafe-sysctls", kindStrings, "allowedUnsafeSysctls",
+			"Unsafe sysctls, or patterns ending in *, that pods may set.",
+		},
 		{"pod-cidr", kindString, "podCIDR", "Range of pod addresses of a node without a cluster."},
 		{"hairpin-mode", kindString, "hairpinMode", "How a pod reaches itself through a service."},
-		{"local-storage-capacity-isolation", kindBool, "localStorageCapacityIsolation", "Watch over the local storage pods use."},
+		{
+			"local-storage-capacity-isolation", kindBool, "localStorageCapacityIsolation",
+			"Watch over the local storage pods use.",
+		},
 		{"volume-plugin-dir", kindString, "volumePluginDir", "Directory of FlexVolume plugins."},
 		{"volume-stats-agg-period", kindDuration, "volumeStatsAggPeriod", "How often volumes are measured."},
-		{"enable-controller-attach-detach", kindBool, "enableControllerAttachDetach", "Leave attaching volumes to the controller."},
+		{
+			"enable-controller-attach-detach", kindBool, "enableControllerAttachDetach",
+			"Leave attaching volumes to the controller.",
+		},
 		{"make-iptables-util-chains", kindBool, "makeIPTablesUtilChains", "Keep the kubelet's iptables chains."},
 		{"container-log-max-size", kindString, "containerLogMaxSize", "Size at which a container's log is rotated."},
 		{"container-log-max-files", kindInt, "containerLogMaxFiles", "Log files kept per container."},
@@ -105,7 +171,10 @@ func fieldFlags() []flagSpec {
 		{"memory-manager-policy", kindString, "memoryManagerPolicy", "Memory manager policy."},
 		{"reserved-memory", kindReserved, "reservedMemory", "Memory reserved per NUMA node, as NODE:memory=1Gi."},
 		{"topology-manager-policy", kindString, "topologyManagerPolicy", "Topology manager policy."},
-		{"topology-manager-policy-options", kindMap, "topologyManagerPolicyOptions", "Options of the topology manager policy."},
+		{
+			"topology-manager-policy-options", kindMap, "topologyManagerPolicyOptions",
+			"Options of the topology manager policy.",
+		},
 		{"topology-manager-scope", kindString, "topologyManagerScope", "Scope of the topology manager."},
 		{"qos-reserved", kindMap, "qosReserved", "Requests reserved per quality-of-service class."},
 		{"system-reserved", kindMap, "systemReserved", "Resources kept for the system, as cpu=200m,memory=500Mi."},
@@ -113,15 +182,27 @@ func fieldFlags() []flagSpec {
 		{"reserved-cpus", kindString, "reservedSystemCPUs", "CPUs kept for the system, as 0-1,4."},
 		{"system-reserved-cgroup", kindString, "systemReservedCgroup", "Cgroup on which system-reserved is enforced."},
 		{"kube-reserved-cgroup", kindString, "kubeReservedCgroup", "Cgroup on which kube-reserved is enforced."},
-		{"enforce-node-allocatable", kindStrings, "enforceNodeAllocatable", "What is enforced: none, pods, system-reserved, kube-reserved, …"},
+		{
+			"enforce-node-allocatable", kindStrings, "enforceNodeAllocatable",
+			"What is enforced: none, pods, system-reserved, kube-reserved, …",
+		},
 
 		// Eviction.
 		{"eviction-hard", kindLessMap, "evictionHard", "Thresholds of eviction at once, as memory.available<1Gi."},
 		{"eviction-soft", kindLessMap, "evictionSoft", "Thresholds of eviction after a grace period."},
 		{"eviction-soft-grace-period", kindMap, "evictionSoftGracePeriod", "Grace periods, as memory.available=1m30s."},
-		{"eviction-minimum-reclaim", kindMap, "evictionMinimumReclaim", "Least amount reclaimed, as imagefs.available=2Gi."},
-		{"eviction-pressure-transition-period", kindDuration, "evictionPressureTransitionPeriod", "How long a pressure condition stays after the pressure is gone."},
-		{"eviction-max-pod-grace-period", kindInt, "evictionMaxPodGracePeriod", "Longest grace, in seconds, of a soft eviction."},
+		{
+			"eviction-minimum-reclaim", kindMap, "evictionMinimumReclaim",
+			"Least amount reclaimed, as imagefs.available=2Gi.",
+		},
+		{
+			"eviction-pressure-transition-period", kindDuration, "evictionPressureTransitionPeriod",
+			"How long a pressure condition stays after the pressure is gone.",
+		},
+		{
+			"eviction-max-pod-grace-period", kindInt, "evictionMaxPodGracePeriod",
+			"Longest grace, in seconds, of a soft eviction.",
+		},
 		{"kernel-memcg-notification", kindBool, "kernelMemcgNotification", "Let the kernel report memory thresholds."},
 
 		// Logging of the agent.
@@ -129,9 +210,15 @@ func fieldFlags() []flagSpec {
 		{"vmodule", kindVModule, "logging.vmodule", "Log levels per source file, as PATTERN=LEVEL,…"},
 		{"logging-format", kindString, "logging.format", "Format of the agent's log: text or json."},
 		{"log-flush-frequency", kindDuration, "logging.flushFrequency", "How often the log is flushed."},
-		{"log-text-split-stream", kindBool, "logging.options.text.splitStream", "Errors to stderr, the rest to stdout."},
+		{
+			"log-text-split-stream", kindBool, "logging.options.text.splitStream",
+			"Errors to stderr, the rest to stdout.",
+		},
 		{"log-text-info-buffer-size", kindString, "logging.options.text.infoBufferSize", "Buffer of the split stream."},
-		{"log-json-split-stream", kindBool, "logging.options.json.splitStream", "Errors to stderr, the rest to stdout."},
+		{
+			"log-json-split-stream", kindBool, "logging.options.json.splitStream",
+			"Errors to stderr, the rest to stdout.",
+		},
 		{"log-json-info-buffer-size", kindString, "logging.options.json.infoBufferSize", "Buffer of the split stream."},
 
 		{"runonce", kindBool, "runOnce", "Not supported; see berth run --once."},
@@ -144,7 +231,10 @@ func plainFlags() []flagSpec {
 		{"config", kindString, "", "The config file, where it exists."},
 		{"config-dir", kindString, "", "Directory of drop-ins *.conf, where it exists."},
 		{"kubeconfig", kindString, "", "How to reach the API server of a cluster, which this node joins."},
-		{"bootstrap-kubeconfig", kindString, "", "Kubeconfig to ask for a first client certificate with, where --kubeconfig has no valid one."},
+		{
+			"bootstrap-kubeconfig", kindString, "",
+			"Kubeconfig to ask for a first client certificate with, where --kubeconfig has no valid one.",
+		},
 		{"root-dir", kindString, "", "Directory of everything the agent keeps about pods."},
 		{"cert-dir", kindString, "", "Directory of certificates; pki in --root-dir unless given."},
 		{"hostname-override", kindString, "", "Name of this node (default: the host's name)."},
@@ -162,7 +252,8 @@ func plainFlags() []flagSpec {
 	}
 }
 
-// ignoredFlags are the kubelet's flags that berth takes and does nothing with, with what happens instead.
+// ignoredFlags returns the kubelet's flags that berth accepts and ignores, each with what happens
+// instead.
 func ignoredFlags() map[string]string {
 	const cadvisor = "it belongs to cAdvisor, which berth does not contain"
 	flags := map[string]string{
@@ -173,9 +264,12 @@ func ignoredFlags() map[string]string {
 		"housekeeping-interval":                    cadvisor,
 	}
 	for _, name := range []string{
-		"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
-		"event-storage-age-limit", "event-storage-event-limit", "global-housekeeping-interval", "log-cadvisor-usage", "machine-id-file",
-		"storage-driver-buffer-duration", "storage-driver-db", "storage-driver-host", "storage-driver-password", "storage-driver-secure",
+		"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace",
+		"enable-load-reader",
+		"event-storage-age-limit", "event-storage-event-limit", "global-housekeeping-interval", "log-cadvisor-usage",
+		"machine-id-file",
+		"storage-driver-buffer-duration", "storage-driver-db", "storage-driver-host", "storage-driver-password",
+		"storage-driver-secure",
 		"storage-driver-table", "storage-driver-user",
 	} {
 		flags[name] = cadvisor

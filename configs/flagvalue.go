@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// flagKind says how a flag's text becomes the JSON value of a config field.
+// flagKind says how a flag's text is converted to the JSON value of a config field.
 type flagKind int
 
 const (
@@ -19,24 +19,25 @@ const (
 	kindInt
 	kindDuration
 	kindIP
-	kindStrings  // a,b (may be repeated)
-	kindMap      // k=v,k=v (may be repeated)
-	kindLessMap  // k<v,k<v
-	kindBoolMap  // k=true,k=false
-	kindHeaders  // k:v,k:v; one key may have several values
-	kindTaints   // key=value:Effect or key:Effect, comma separated
-	kindReserved // node:resource=quantity,resource=quantity (may be repeated, or several joined by ;)
-	kindVModule  // pattern=level, comma separated
+	kindStrings // a,b (may be repeated)
+	kindMap     // k=v,k=v (may be repeated)
+	kindLessMap // k<v,k<v
+	kindBoolMap // k=true,k=false
+	kindHeaders // k:v,k:v; one key may have several values
+	kindTaints  // key=value:Effect or key:Effect, comma separated
+	// node:resource=quantity,resource=quantity (may be repeated, or several joined by ;)
+	kindReserved
+	kindVModule // pattern=level, comma separated
 )
 
-// flagValue is a pflag.Value that keeps what a config file would hold.
+// flagValue is a pflag.Value that has the value as a config file would have it.
 type flagValue struct {
 	kind flagKind
 	text string
 	json any // nil until the flag is given
 }
 
-// String returns the flag's text, as given last; the default of flags with a default.
+// String returns the flag's text as it was last given, or its default.
 func (v *flagValue) String() string { return v.text }
 
 // Type returns the name that help texts show.
@@ -58,7 +59,7 @@ func (v *flagValue) Type() string {
 	return "string"
 }
 
-// Set parses one occurrence of the flag. Lists and maps of repeated flags add up.
+// Set parses one occurrence of the flag. Lists and maps of repeated flags are joined.
 func (v *flagValue) Set(text string) error {
 	value, err := parseFlag(v.kind, text)
 	if err != nil {
@@ -76,7 +77,7 @@ func (v *flagValue) Set(text string) error {
 	return nil
 }
 
-// joinMaps adds b to a. Lists under one key are appended, everything else is replaced.
+// joinMaps adds b to a. It appends lists under the same key and replaces everything else.
 func joinMaps(a, b map[string]any) map[string]any {
 	if a == nil {
 		a = map[string]any{}
@@ -124,7 +125,7 @@ func parseFlag(kind flagKind, text string) (any, error) {
 	return text, nil
 }
 
-// parseList splits a comma separated list, in which an item may be quoted as in CSV.
+// parseList splits a comma-separated list. An item may be quoted as in CSV.
 func parseList(text string) (any, error) {
 	if text == "" {
 		return []any{}, nil
@@ -203,7 +204,8 @@ func parseVModule(text string) (any, error) {
 		if !ok || pattern == "" || err != nil {
 			return nil, fmt.Errorf("%q is not of the form PATTERN=LEVEL", item)
 		}
-		items = append(items, map[string]any{"filePattern": pattern, "verbosity": json.Number(strconv.FormatUint(number, 10))})
+		items = append(items,
+			map[string]any{"filePattern": pattern, "verbosity": json.Number(strconv.FormatUint(number, 10))})
 	}
 	return items, nil
 }

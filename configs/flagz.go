@@ -7,10 +7,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// classified is shown of a flag whose value may be secret, as components of Kubernetes do.
+// classified replaces the value of a flag that may be secret, as in Kubernetes components.
 const classified = "CLASSIFIED"
 
-// WithoutPassword returns a URL with its password masked, for whoever may read where something comes from. What is no URL stays as it is.
+// WithoutPassword returns a URL with its password masked, for everybody who may read where
+// something comes from. A text that is not a URL is returned unchanged.
 func WithoutPassword(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.User == nil {
@@ -19,10 +20,11 @@ func WithoutPassword(text string) string {
 	return u.Redacted()
 }
 
-// Flagz returns every flag of the command line with its value, the default of one that was not given. What may be secret is not told.
+// Flagz returns every flag of the command line with its value, or with its default if it was not
+// given. Values that may be secret are masked.
 func (c *Config) Flagz() map[string]string { return maps.Clone(c.flagz) }
 
-// flagzOf reads them from a flag set; nil has none.
+// flagzOf reads the flags from a flag set; a nil set has none.
 func flagzOf(fs *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
 	if fs == nil {

@@ -9,7 +9,10 @@ import (
 func TestFlagzTellsNoHeaders(t *testing.T) {
 	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	AddFlags(fs)
-	if err := fs.Parse([]string{"--manifest-url-header=Authorization:hunter2", "--manifest-url-header=X:hunter3", "--manifest-url=http://me:hunter4@x/", "--max-pods=7", "--node_ip=192.0.2.1"}); err != nil {
+	if err := fs.Parse([]string{
+		"--manifest-url-header=Authorization:hunter2", "--manifest-url-header=X:hunter3",
+		"--manifest-url=http://me:hunter4@x/", "--max-pods=7", "--node_ip=192.0.2.1",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	cfg, _, err := Load(Options{File: "testdata/empty.yaml", Flags: fs})
@@ -17,7 +20,14 @@ func TestFlagzTellsNoHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := cfg.Flagz()
-	for name, want := range map[string]string{"manifest-url-header": "CLASSIFIED", "manifest-url": "http://me:xxxxx@x/", "max-pods": "7", "node-ip": "192.0.2.1", "root-dir": DefaultRootDir, "kubeconfig": ""} {
+	for name, want := range map[string]string{
+		"manifest-url-header": "CLASSIFIED",
+		"manifest-url":        "http://me:xxxxx@x/",
+		"max-pods":            "7",
+		"node-ip":             "192.0.2.1",
+		"root-dir":            DefaultRootDir,
+		"kubeconfig":          "",
+	} {
 		if value, ok := got[name]; !ok || value != want {
 			t.Errorf("--%s is %q (%t), want %q", name, value, ok, want)
 		}

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// knownGates lists the feature gates of Kubernetes 1.36, one per line: name, default, stage (ALPHA, BETA, GA, DEPRECATED)
-// and "locked" where the default cannot be changed. A test compares it with the gates of the linked Kubernetes release.
+// knownGates lists the feature gates of Kubernetes 1.36, one per line: name, default, stage (ALPHA,
+// BETA, GA, DEPRECATED) and "locked" where the default cannot be changed. A test compares it with
+// the gates of the linked Kubernetes release.
 //
 //go:embed gates.txt
 var knownGates string
@@ -35,7 +36,8 @@ func parseGates(text string) map[string]gate {
 	return gates
 }
 
-// checkGates refuses gates that Kubernetes does not know, and values that it does not allow, as the kubelet does.
+// checkGates refuses gates that Kubernetes does not have, and values that it does not allow, as the
+// kubelet does.
 func checkGates(set map[string]bool, r *report) {
 	known := parseGates(knownGates)
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -48,13 +50,15 @@ func checkGates(set map[string]bool, r *report) {
 		case !ok:
 			r.fail(kubeletDoc, path, "unknown feature gate")
 		case g.locked && set[name] != g.byDefault:
-			r.fail(kubeletDoc, path, "the gate is locked to %s since the feature is %s", strconv.FormatBool(g.byDefault), g.stage)
+			r.fail(kubeletDoc, path, "the gate is locked to %s since the feature is %s",
+				strconv.FormatBool(g.byDefault), g.stage)
 		}
 	}
 }
 
-// GateEnabled tells whether a feature gate of Kubernetes is on: as set by the user, else as AllAlpha or AllBeta say, else
-// by its default. A gate that Kubernetes 1.36 does not know is off.
+// GateEnabled reports whether a feature gate of Kubernetes is on: as the user set it, or else as
+// AllAlpha or AllBeta set it, or else by its default. A gate that Kubernetes 1.36 does not have is
+// off.
 func (c *Config) GateEnabled(name string) bool {
 	set := c.Kubelet.FeatureGates
 	if on, ok := set[name]; ok {

@@ -10,12 +10,12 @@ import (
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
-	// Linked for the gates it registers: those of every component of the release.
+	// This import registers the gates of every component of the linked release.
 	_ "k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// TestKnownGatesAreTheReleases proves that gates.txt is what the linked Kubernetes release knows. With UPDATE_GATES=1 it
-// writes the file.
+// TestKnownGatesAreTheReleases checks that gates.txt has the gates of the linked Kubernetes
+// release. With UPDATE_GATES=1 it writes the file.
 func TestKnownGatesAreTheReleases(t *testing.T) {
 	var want strings.Builder
 	all := utilfeature.DefaultMutableFeatureGate.GetAll()

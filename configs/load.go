@@ -14,21 +14,22 @@ import (
 
 // Options name the sources of a configuration.
 type Options struct {
-	// File is the config file and must exist. Empty: the value of --config, else [DefaultFile] where it exists.
+	// File is the config file and must exist. If empty, it is the value of --config, or else
+	// [DefaultFile] if that exists.
 	File string
-	// DropInDir is the directory of *.conf files and must exist. Empty: the value of --config-dir, else
-	// [DefaultDropInDir] where it exists.
+	// DropInDir is the directory of *.conf files and must exist. If empty, it is the value of
+	// --config-dir, or else [DefaultDropInDir] if that exists.
 	DropInDir string
-	// Flags is a parsed flag set that [AddFlags] was called on; nil means no flags were given.
+	// Flags is a parsed flag set of [AddFlags]; nil means that no flags were given.
 	Flags *pflag.FlagSet
 }
 
 // Load reads, merges, defaults and validates the configuration.
 //
-// It returns the warnings, also beside an error: unknown fields (ignored, as the kubelet does), keys given twice (the last
-// one counts) and settings without effect. Wrong values are an error that lists each as "ORIGIN: PATH: MESSAGE"; see
-// [FieldError]. A relative path starts at the directory of the file it stands in, on the command line at the working
-// directory.
+// It returns warnings, also together with an error: unknown fields (ignored, as in the kubelet),
+// keys that occur twice (the last one counts) and settings without effect. The error for wrong
+// values lists each as "ORIGIN: PATH: MESSAGE"; see [FieldError]. A relative path in a file starts
+// at the directory of that file, and on the command line at the working directory.
 func Load(o Options) (*Config, []Warning, error) {
 	flags := flagsGiven(o.Flags)
 	files, err := configFiles(o, flags)
@@ -45,7 +46,11 @@ func Load(o Options) (*Config, []Warning, error) {
 		for _, doc := range docs {
 			merged.add(doc, r.origins)
 			for _, path := range doc.twice {
-				r.warnings = append(r.warnings, Warning{Origin: doc.origin(path), Path: path, Message: "the key is given twice, the last one counts"})
+				r.warnings = append(r.warnings, Warning{
+					Origin:  doc.origin(path),
+					Path:    path,
+					Message: "the key is given twice, the last one counts",
+				})
 			}
 		}
 	}
@@ -82,7 +87,8 @@ func sorted(warnings []Warning) []Warning {
 	return warnings
 }
 
-// configFiles lists the files to read, in order. A file or directory that somebody named must exist, a default need not.
+// configFiles returns the files to read, in order. A file or directory that the user named must
+// exist; a default need not exist.
 func configFiles(o Options, flags given) ([]string, error) {
 	file, err := flags.path("config")
 	if err != nil {
@@ -120,8 +126,8 @@ func configFiles(o Options, flags given) ([]string, error) {
 	return append(files, dropIns...), nil
 }
 
-// dropInFiles lists the *.conf files below dir, which may be a link to a directory, in the order of their paths, as the
-// kubelet does.
+// dropInFiles returns the *.conf files below dir in the order of their paths, as the kubelet does.
+// dir may be a symbolic link to a directory.
 func dropInFiles(dir string) ([]string, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

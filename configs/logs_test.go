@@ -27,8 +27,10 @@ func TestLogBoundsFollowTheSizeOfLogs(t *testing.T) {
 
 func TestWrongLogSettings(t *testing.T) {
 	for text, want := range map[string]string{
-		header + "containerLogMaxSize: big\n":                 `containerLogMaxSize: "big" is not a quantity such as 10Mi`,
-		header + "containerLogMaxSize: \"1.5\"\n":             `containerLogMaxSize: "1.5" is not a whole number of bytes`,
+		header +
+			"containerLogMaxSize: big\n": `containerLogMaxSize: "big" is not a quantity such as 10Mi`,
+		header +
+			"containerLogMaxSize: \"1.5\"\n": `containerLogMaxSize: "1.5" is not a whole number of bytes`,
 		header + "containerLogMaxFiles: 1\n":                  "containerLogMaxFiles: 1 must be 2 or more",
 		header + "containerLogMaxWorkers: 0\n":                "containerLogMaxWorkers: 0 must be 1 or more",
 		header + "containerLogMonitorInterval: 2s\n":          "containerLogMonitorInterval: 2s must be 3s or more",

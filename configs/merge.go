@@ -4,10 +4,11 @@ import (
 	"strings"
 )
 
-// layers are the merged values of both documents, as JSON types, before they become structs.
+// layers has the merged values of both documents, as JSON types, before they are converted to
+// structs.
 type layers map[docKind]map[string]any
 
-// add lays a file's document over what is there and records where each value came from.
+// add merges a file's document over the values and records where each value came from.
 func (l layers) add(d document, o origins) {
 	if l[d.kind] == nil {
 		l[d.kind] = map[string]any{}
@@ -27,7 +28,8 @@ type overlayContext struct {
 	origins origins
 }
 
-// overlay is RFC 7386: objects are merged, null removes, everything else replaces.
+// overlay merges src into dst as RFC 7386 says: objects are merged, null removes, everything else
+// replaces.
 func overlay(dst, src map[string]any, path string, c overlayContext) {
 	for name, value := range src {
 		p := name
@@ -57,7 +59,7 @@ func overlay(dst, src map[string]any, path string, c overlayContext) {
 	}
 }
 
-// record notes the line of a value and of everything in it.
+// record records the line of a value and of all values in it.
 func (c overlayContext) record(path string, value any) {
 	c.origins.set(c.doc.kind, path, c.doc.origin(path))
 	if _, isList := value.([]any); !isList {
@@ -84,7 +86,7 @@ func lookup(fields map[string]any, path string) (any, bool) {
 	return lookup(sub, rest)
 }
 
-// put sets the value at a dotted path, making the objects on the way.
+// put sets the value at a dotted path, and makes missing objects of the path.
 func put(fields map[string]any, path string, value any) {
 	head, rest, nested := strings.Cut(path, ".")
 	if !nested {
@@ -99,13 +101,14 @@ func put(fields map[string]any, path string, value any) {
 	put(sub, rest, value)
 }
 
-// pathFields are the fields that hold a file or directory. In a config file a relative one starts at the file's own
-// directory, as in the kubelet; on the command line at the working directory.
+// pathFields returns the fields with a file or directory. As in the kubelet, a relative path in a
+// config file starts at the file's own directory, and on the command line at the working directory.
 func pathFields(kind docKind) []string {
 	if kind == berthDoc {
 		return []string{"socket", "imagesDir", "containerLogsDir", "cni.confDir"}
 	}
 	return []string{
-		"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "resolvConf", "volumePluginDir", "podLogsDir",
+		"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "resolvConf",
+		"volumePluginDir", "podLogsDir",
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// NodeName returns the name of this node: --hostname-override, else the host's name, trimmed and in lower case. It fails
-// where the result is empty or no DNS subdomain, because pod names and the node object are made from it.
+// NodeName returns the name of this node: --hostname-override, or else the host's name, trimmed and
+// in lower case. It fails if the result is not a DNS subdomain, because the names of pods and of
+// the node object contain it.
 func NodeName(c *Config) (string, error) {
 	name := c.HostnameOverride
 	if name == "" {
@@ -24,7 +25,8 @@ func NodeName(c *Config) (string, error) {
 		return "", fmt.Errorf("the node name is empty: set --hostname-override")
 	}
 	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
-		return "", fmt.Errorf("the node name %q is not valid, set --hostname-override: %s", name, strings.Join(msgs, "; "))
+		return "", fmt.Errorf("the node name %q is not valid, set --hostname-override: %s", name,
+			strings.Join(msgs, "; "))
 	}
 	return name, nil
 }

@@ -1,7 +1,8 @@
 package configs
 
-// WithoutEffect returns the fields of a KubeletConfiguration that are accepted and not acted on, by path, with what happens instead.
-// Those that count on a node of a cluster say so.
+// WithoutEffect returns the fields of a KubeletConfiguration that are accepted and ignored, by
+// path, each with what happens instead. The text says if a field has an effect on a node of a
+// cluster.
 func WithoutEffect() map[string]string {
 	fields := fieldsWithoutEffect()
 	for path, reason := range clusterFields() {

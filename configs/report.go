@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Warning tells the user about a setting that was accepted but does not do what it says.
+// Warning is about a setting that was accepted but does not do what it says.
 type Warning struct {
-	// Origin is "FILE:LINE" or "--FLAG"; empty where there is none.
+	// Origin is "FILE:LINE" or "--FLAG"; empty if there is none.
 	Origin string
-	// Path is the field's JSON path; empty where the warning is not about one field.
+	// Path is the field's JSON path; empty if the warning is not about one field.
 	Path string
 	// Message says what happens instead.
 	Message string
@@ -21,7 +21,7 @@ type Warning struct {
 // String returns the warning as one line, "ORIGIN: PATH: MESSAGE".
 func (w Warning) String() string { return joinNonEmpty(w.Origin, w.Path, w.Message) }
 
-// FieldError is a wrong value. [Load] returns all of them joined; errors.As finds the first.
+// FieldError is a wrong value. [Load] returns all of them joined; errors.As finds the first one.
 type FieldError struct {
 	// Origin is "FILE:LINE" or "--FLAG"; empty for a default.
 	Origin string
@@ -38,7 +38,7 @@ func joinNonEmpty(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
-// report collects what there is to say while a configuration is loaded.
+// report collects warnings and errors while a configuration is loaded.
 type report struct {
 	origins  origins
 	warnings []Warning
@@ -46,22 +46,27 @@ type report struct {
 }
 
 func (r *report) warn(kind docKind, path, format string, args ...any) {
-	r.warnings = append(r.warnings, Warning{Origin: r.origins.near(kind, path), Path: path, Message: fmt.Sprintf(format, args...)})
+	r.warnings = append(r.warnings, Warning{
+		Origin:  r.origins.near(kind, path),
+		Path:    path,
+		Message: fmt.Sprintf(format, args...),
+	})
 }
 
 func (r *report) fail(kind docKind, path, format string, args ...any) {
-	r.errs = append(r.errs, &FieldError{Origin: r.origins.near(kind, path), Path: path, Message: fmt.Sprintf(format, args...)})
+	r.errs = append(r.errs,
+		&FieldError{Origin: r.origins.near(kind, path), Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 func (r *report) err() error { return errors.Join(r.errs...) }
 
-// origins remembers, for every value of each document, which line or flag it came from. Keys are canonical paths.
+// origins has the line or flag of every value of each document, by canonical path.
 type origins map[docKind]map[string]string
 
 // at returns the origin of exactly this value.
 func (o origins) at(kind docKind, path string) string { return o[kind][canonical(path)] }
 
-// near returns the origin of this value or of the closest thing that contains it.
+// near returns the origin of this value, or of the nearest value that contains it.
 func (o origins) near(kind docKind, path string) string {
 	for p := canonical(path); p != ""; {
 		if origin := o[kind][p]; origin != "" {
@@ -76,7 +81,7 @@ func (o origins) near(kind docKind, path string) string {
 	return ""
 }
 
-// set records an origin; forget drops what was known about the old value's parts.
+// set records an origin and deletes the origins of the old value's parts.
 func (o origins) set(kind docKind, path, origin string) {
 	if o[kind] == nil {
 		o[kind] = map[string]string{}

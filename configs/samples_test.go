@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSamplesLoad proves that every sample is valid and says nothing that the agent warns about.
+// TestSamplesLoad checks that every sample is valid and gives no warning.
 func TestSamplesLoad(t *testing.T) {
 	files, err := filepath.Glob("samples/*.yaml")
 	if err != nil || len(files) < 3 {
@@ -25,8 +25,8 @@ func TestSamplesLoad(t *testing.T) {
 	}
 }
 
-// TestSamplesShowTheDefaults proves that the commented samples hold the defaults they say they hold, and that the sample
-// of BerthConfiguration leaves no field out.
+// TestSamplesShowTheDefaults checks that the commented samples have the defaults that they claim,
+// and that the sample of BerthConfiguration has every field.
 func TestSamplesShowTheDefaults(t *testing.T) {
 	want, _, err := Load(Options{DropInDir: t.TempDir(), File: emptyFile(t)})
 	if err != nil {

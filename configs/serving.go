@@ -1,10 +1,12 @@
 package configs
 
-// ServesAPI reports whether the kubelet's API is served on a port with TLS: on a node of a cluster always, as by a kubelet. On a node without one only where
-// address or port is set and callers can be known: by their certificates (authentication.x509.clientCAFile), or because the config lets everybody in.
+// ServesAPI reports whether the agent serves the kubelet's API on a port with TLS. On a node of a
+// cluster it always does, as a kubelet does. On a node without a cluster it does so only if address
+// or port is set and callers can be identified by certificates (authentication.x509.clientCAFile),
+// or if the config allows everybody.
 func (c *Config) ServesAPI() bool { return c.whyNoAPI() == "" }
 
-// whyNoAPI says why there is no such port; empty where there is one.
+// whyNoAPI says why there is no such port; it is empty if there is one.
 func (c *Config) whyNoAPI() string {
 	k := &c.Kubelet
 	switch {
@@ -13,23 +15,27 @@ func (c *Config) whyNoAPI() string {
 	case c.Kubeconfig != "":
 		return ""
 	case !c.IsSet("address") && !c.IsSet("port"):
-		return "without --kubeconfig the API is only served with TLS where address or port is set; berth's own commands use the local socket"
-	case k.Authentication.X509.ClientCAFile == "" && (k.Authentication.Anonymous.Enabled == nil || !*k.Authentication.Anonymous.Enabled):
-		return "without --kubeconfig nobody can be known but by a certificate: set authentication.x509.clientCAFile to serve the API with TLS"
+		return "without --kubeconfig the API is only served with TLS where address or port is set; berth's own " +
+			"commands use the local socket"
+	case k.Authentication.X509.ClientCAFile == "" &&
+		(k.Authentication.Anonymous.Enabled == nil || !*k.Authentication.Anonymous.Enabled):
+		return "without --kubeconfig nobody can be known but by a certificate: set authentication.x509.clientCAFile " +
+			"to serve the API with TLS"
 	}
 	return ""
 }
 
-// apiFields are the fields that only count where the API is served with TLS.
+// apiFields returns the fields that have an effect only if the API is served with TLS.
 func apiFields() []string {
 	return []string{
-		"address", "port", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsCurvePreferences", "tlsMinVersion", "authentication", "authorization",
+		"address", "port", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsCurvePreferences",
+		"tlsMinVersion", "authentication", "authorization",
 		"enableDebuggingHandlers", "enableProfilingHandler",
 	}
 }
 
-// AllowsAll reports whether whoever is known on the API's port may do everything there. Without a cluster nobody can be asked: unless the config names a
-// mode, it is so.
+// AllowsAll reports whether every authenticated caller may do everything on the API's port. Without
+// a cluster there is nobody to ask, so this is the default unless the config names a mode.
 func (c *Config) AllowsAll() bool {
 	return c.Kubelet.Authorization.Mode == "AlwaysAllow" || c.Kubeconfig == "" && !c.IsSet("authorization.mode")
 }

@@ -33,7 +33,7 @@ type checker struct {
 
 func (c checker) fail(path, format string, args ...any) { c.report.fail(c.kind, path, format, args...) }
 
-// that fails with the message where ok is false.
+// that fails with the message if ok is false.
 func (c checker) that(ok bool, path, format string, args ...any) {
 	if !ok {
 		c.fail(path, format, args...)
@@ -52,7 +52,7 @@ func oneOf[T ~string](c checker, path string, value T, allowed ...T) {
 	c.fail(path, "%q is not supported: must be one of %s", string(value), strings.Join(names, ", "))
 }
 
-// atLeast checks a lower bound. A nil pointer is not checked.
+// atLeast checks a lower limit. It does not check a nil pointer.
 func atLeast[T int32 | int64](c checker, path string, value *T, least T) {
 	if value != nil && *value < least {
 		c.fail(path, "%d must be %d or more", *value, least)
@@ -82,11 +82,12 @@ func (c checker) ip(path, value string) {
 	c.that(err == nil, path, "%q is not an IP address", value)
 }
 
-// validateKubelet checks a defaulted KubeletConfiguration.
+// validateKubelet checks a KubeletConfiguration with its defaults.
 func validateKubelet(k *kubeletconfigv1beta1.KubeletConfiguration, r *report) {
 	c := checker{kubeletDoc, r}
 	checkGates(k.FeatureGates, r)
-	c.that(!k.RunOnce, "runOnce", "the kubelet no longer has this mode, and neither has the agent: use berth run --once POD.yaml")
+	c.that(!k.RunOnce, "runOnce",
+		"the kubelet no longer has this mode, and neither has the agent: use berth run --once POD.yaml")
 	c.sources(k)
 	c.server(k)
 	c.node(k)
@@ -113,7 +114,8 @@ func (c checker) sources(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	}
 	c.positive("runtimeRequestTimeout", k.RuntimeRequestTimeout)
 	oneOf(c, "configMapAndSecretChangeDetectionStrategy", k.ConfigMapAndSecretChangeDetectionStrategy,
-		kubeletconfigv1beta1.GetChangeDetectionStrategy, kubeletconfigv1beta1.TTLCacheChangeDetectionStrategy, kubeletconfigv1beta1.WatchChangeDetectionStrategy)
+		kubeletconfigv1beta1.GetChangeDetectionStrategy, kubeletconfigv1beta1.TTLCacheChangeDetectionStrategy,
+		kubeletconfigv1beta1.WatchChangeDetectionStrategy)
 }
 
 func (c checker) server(k *kubeletconfigv1beta1.KubeletConfiguration) {
@@ -122,16 +124,19 @@ func (c checker) server(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	between(c, "readOnlyPort", &k.ReadOnlyPort, 0, 65535)
 	between(c, "healthzPort", k.HealthzPort, 0, 65535)
 	c.ip("healthzBindAddress", k.HealthzBindAddress)
-	c.that(k.ReadOnlyPort == 0 || k.ReadOnlyPort != k.Port, "readOnlyPort", "%d is also the port of the authenticated API", k.ReadOnlyPort)
+	c.that(k.ReadOnlyPort == 0 || k.ReadOnlyPort != k.Port, "readOnlyPort",
+		"%d is also the port of the authenticated API", k.ReadOnlyPort)
 	c.notNegative("streamingConnectionIdleTimeout", k.StreamingConnectionIdleTimeout)
 	oneOf(c, "authorization.mode", k.Authorization.Mode,
 		kubeletconfigv1beta1.KubeletAuthorizationModeAlwaysAllow, kubeletconfigv1beta1.KubeletAuthorizationModeWebhook)
 	c.notNegative("authentication.webhook.cacheTTL", k.Authentication.Webhook.CacheTTL)
 	c.notNegative("authorization.webhook.cacheAuthorizedTTL", k.Authorization.Webhook.CacheAuthorizedTTL)
 	c.notNegative("authorization.webhook.cacheUnauthorizedTTL", k.Authorization.Webhook.CacheUnauthorizedTTL)
-	c.that((k.TLSCertFile == "") == (k.TLSPrivateKeyFile == ""), "tlsCertFile", "must be set together with tlsPrivateKeyFile")
+	c.that((k.TLSCertFile == "") == (k.TLSPrivateKeyFile == ""), "tlsCertFile",
+		"must be set together with tlsPrivateKeyFile")
 	oneOf(c, "tlsMinVersion", k.TLSMinVersion, "", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
-	c.that(!k.ServerTLSBootstrap || c.gate(k, "RotateKubeletServerCertificate"), "serverTLSBootstrap", "needs the feature gate RotateKubeletServerCertificate")
+	c.that(!k.ServerTLSBootstrap || c.gate(k, "RotateKubeletServerCertificate"), "serverTLSBootstrap",
+		"needs the feature gate RotateKubeletServerCertificate")
 	query := k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery
 	c.that(!query || c.gate(k, "NodeLogQuery"), "enableSystemLogQuery", "needs the feature gate NodeLogQuery")
 	c.that(!query || *k.EnableSystemLogHandler, "enableSystemLogQuery", "needs enableSystemLogHandler")
@@ -160,30 +165,37 @@ func (c checker) images(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	atLeast(c, "registryPullQPS", k.RegistryPullQPS, 0)
 	atLeast(c, "registryBurst", &k.RegistryBurst, 0)
 	atLeast(c, "maxParallelImagePulls", k.MaxParallelImagePulls, 1)
-	c.that(!*k.SerializeImagePulls || k.MaxParallelImagePulls == nil || *k.MaxParallelImagePulls <= 1, "maxParallelImagePulls",
+	c.that(!*k.SerializeImagePulls || k.MaxParallelImagePulls == nil || *k.MaxParallelImagePulls <= 1,
+		"maxParallelImagePulls",
 		"cannot be larger than 1 unless serializeImagePulls is false")
 	between(c, "imageGCHighThresholdPercent", k.ImageGCHighThresholdPercent, 0, 100)
 	between(c, "imageGCLowThresholdPercent", k.ImageGCLowThresholdPercent, 0, 100)
-	c.that(*k.ImageGCLowThresholdPercent < *k.ImageGCHighThresholdPercent, "imageGCLowThresholdPercent", "%d must be less than imageGCHighThresholdPercent (%d)",
+	c.that(*k.ImageGCLowThresholdPercent < *k.ImageGCHighThresholdPercent, "imageGCLowThresholdPercent",
+		"%d must be less than imageGCHighThresholdPercent (%d)",
 		*k.ImageGCLowThresholdPercent, *k.ImageGCHighThresholdPercent)
 	c.notNegative("imageMinimumGCAge", k.ImageMinimumGCAge)
 	c.notNegative("imageMaximumGCAge", k.ImageMaximumGCAge)
-	c.that(k.ImageMaximumGCAge.Duration <= 0 || k.ImageMaximumGCAge.Duration > k.ImageMinimumGCAge.Duration, "imageMaximumGCAge",
+	c.that(k.ImageMaximumGCAge.Duration <= 0 || k.ImageMaximumGCAge.Duration > k.ImageMinimumGCAge.Duration,
+		"imageMaximumGCAge",
 		"%v must be greater than imageMinimumGCAge (%v)", k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration)
 	oneOf(c, "imagePullCredentialsVerificationPolicy", k.ImagePullCredentialsVerificationPolicy,
 		kubeletconfigv1beta1.NeverVerify, kubeletconfigv1beta1.NeverVerifyPreloadedImages,
 		kubeletconfigv1beta1.NeverVerifyAllowlistedImages, kubeletconfigv1beta1.AlwaysVerify)
-	c.that(len(k.PreloadedImagesVerificationAllowlist) == 0 || k.ImagePullCredentialsVerificationPolicy == kubeletconfigv1beta1.NeverVerifyAllowlistedImages,
-		"preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy %q", kubeletconfigv1beta1.NeverVerifyAllowlistedImages)
+	c.that(len(k.PreloadedImagesVerificationAllowlist) == 0 ||
+		k.ImagePullCredentialsVerificationPolicy == kubeletconfigv1beta1.NeverVerifyAllowlistedImages,
+		"preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy %q",
+		kubeletconfigv1beta1.NeverVerifyAllowlistedImages)
 }
 
 func (c checker) logs(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	c.absolute("podLogsDir", k.PodLogsDir)
-	c.that(filepath.Clean(k.PodLogsDir) == k.PodLogsDir, "podLogsDir", "%q must be written without . and .. and doubled slashes", k.PodLogsDir)
+	c.that(filepath.Clean(k.PodLogsDir) == k.PodLogsDir, "podLogsDir",
+		"%q must be written without . and .. and doubled slashes", k.PodLogsDir)
 	c.size("containerLogMaxSize", k.ContainerLogMaxSize)
 	atLeast(c, "containerLogMaxFiles", k.ContainerLogMaxFiles, 2)
 	atLeast(c, "containerLogMaxWorkers", k.ContainerLogMaxWorkers, 1)
-	c.that(k.ContainerLogMonitorInterval.Duration >= 3*time.Second, "containerLogMonitorInterval", "%v must be 3s or more", k.ContainerLogMonitorInterval.Duration)
+	c.that(k.ContainerLogMonitorInterval.Duration >= 3*time.Second, "containerLogMonitorInterval",
+		"%v must be 3s or more", k.ContainerLogMonitorInterval.Duration)
 	oneOf(c, "logging.format", k.Logging.Format, "text", "json")
 	for _, err := range tracingapi.ValidateTracingConfiguration(k.Tracing, nil, field.NewPath("tracing")) {
 		c.that(false, err.Field, "%s", err.ErrorBody())
@@ -198,17 +210,21 @@ func (c checker) shutdown(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	} {
 		c.that(d == 0 || d >= time.Second, path, "%v must be zero, or 1s or more", d)
 	}
-	c.that(k.ShutdownGracePeriodCriticalPods.Duration <= k.ShutdownGracePeriod.Duration, "shutdownGracePeriodCriticalPods",
-		"%v must not be longer than shutdownGracePeriod (%v)", k.ShutdownGracePeriodCriticalPods.Duration, k.ShutdownGracePeriod.Duration)
-	c.that(len(k.ShutdownGracePeriodByPodPriority) == 0 || k.ShutdownGracePeriod.Duration <= 0, "shutdownGracePeriodByPodPriority",
+	c.that(k.ShutdownGracePeriodCriticalPods.Duration <= k.ShutdownGracePeriod.Duration,
+		"shutdownGracePeriodCriticalPods",
+		"%v must not be longer than shutdownGracePeriod (%v)", k.ShutdownGracePeriodCriticalPods.Duration,
+		k.ShutdownGracePeriod.Duration)
+	c.that(len(k.ShutdownGracePeriodByPodPriority) == 0 || k.ShutdownGracePeriod.Duration <= 0,
+		"shutdownGracePeriodByPodPriority",
 		"cannot be combined with shutdownGracePeriod")
 	for i, s := range k.ShutdownGracePeriodByPodPriority {
-		c.that(s.ShutdownGracePeriodSeconds >= 0, fmt.Sprintf("shutdownGracePeriodByPodPriority[%d].shutdownGracePeriodSeconds", i),
+		c.that(s.ShutdownGracePeriodSeconds >= 0,
+			fmt.Sprintf("shutdownGracePeriodByPodPriority[%d].shutdownGracePeriodSeconds", i),
 			"%d must not be negative", s.ShutdownGracePeriodSeconds)
 	}
 }
 
-// size checks a number of bytes; a negative one is the user's way to say "none".
+// size checks a number of bytes. A negative number is the user's way to say "none".
 func (c checker) size(path, value string) {
 	q, err := resource.ParseQuantity(value)
 	if c.that(err == nil, path, "%q is not a quantity such as 10Mi", value); err == nil {
@@ -217,25 +233,28 @@ func (c checker) size(path, value string) {
 	}
 }
 
-// leastLogBound is the least that all logs of a container or of the node may be held to, in bytes: room for a few files.
+// leastLogBound is the least limit for all logs of a container or of the node, in bytes. It leaves
+// room for a few files.
 const leastLogBound = 64 << 10
 
-// logBounds checks the bounds on container logs.
+// logBounds checks the limits of container logs.
 func (c checker) logBounds(l LogsConfiguration) {
 	c.quantity("logs.maxContainerSize", l.MaxContainerSize)
 	c.amountOrPercentage("logs.maxNodeSize", l.MaxNodeSize)
-	for path, value := range map[string]string{"logs.maxContainerSize": l.MaxContainerSize, "logs.maxNodeSize": l.MaxNodeSize} {
+	for path, value := range map[string]string{
+		"logs.maxContainerSize": l.MaxContainerSize, "logs.maxNodeSize": l.MaxNodeSize,
+	} {
 		if q, err := resource.ParseQuantity(value); err == nil && q.Sign() >= 0 {
 			c.that(q.Value() >= leastLogBound, path, "%q must be 64Ki or more", value)
 		}
 	}
 }
 
-// validateBerth checks a defaulted BerthConfiguration.
+// validateBerth checks a BerthConfiguration with its defaults.
 func validateBerth(b *BerthConfiguration, r *report) {
 	c := checker{berthDoc, r}
 	c.absolute("socket", b.Socket)
-	// sun_path of a unix socket address holds 108 bytes with the closing zero.
+	// sun_path of a unix socket address has 108 bytes with the closing zero.
 	c.that(len(b.Socket) < 108, "socket", "%q is longer than the 107 bytes of a socket's path", b.Socket)
 	oneOf(c, "runtime", b.Runtime, RuntimeAuto, RuntimeRemote, RuntimeNative)
 	oneOf(c, "podSecurity", b.PodSecurity, PodSecurityPrivileged, PodSecurityBaseline, PodSecurityRestricted)
@@ -249,6 +268,7 @@ func validateBerth(b *BerthConfiguration, r *report) {
 	for i, dir := range b.CNI.BinDirs {
 		c.absolute(fmt.Sprintf("cni.binDirs[%d]", i), dir)
 	}
-	c.that(b.ImagePullStallTimeout.Duration >= time.Second, "imagePullStallTimeout", "%v must be 1s or more", b.ImagePullStallTimeout.Duration)
+	c.that(b.ImagePullStallTimeout.Duration >= time.Second, "imagePullStallTimeout", "%v must be 1s or more",
+		b.ImagePullStallTimeout.Duration)
 	c.that(b.RelistPeriod.Duration >= time.Second, "relistPeriod", "%v must be 1s or more", b.RelistPeriod.Duration)
 }

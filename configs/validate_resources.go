@@ -20,7 +20,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// userNamespaceUnit is the least number of ids a pod's user namespace has, and what the number must be a multiple of.
+// userNamespaceUnit is the least number of ids in a pod's user namespace. The number must be a
+// multiple of it.
 const userNamespaceUnit = 65536
 
 func (c checker) cgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
@@ -30,29 +31,40 @@ func (c checker) cgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 		"systemReservedCgroup": k.SystemReservedCgroup, "kubeReservedCgroup": k.KubeReservedCgroup,
 	} {
 		clean := path.Clean("/" + value)
-		c.that(value == "" || clean == "/"+strings.Trim(value, "/") || value == "/", field, "%q must be a cgroup's path without . and ..", value)
+		c.that(value == "" || clean == "/"+strings.Trim(value, "/") || value == "/", field,
+			"%q must be a cgroup's path without . and ..", value)
 	}
 	c.that(k.SystemCgroups == "" || k.CgroupRoot != "", "systemCgroups", "needs cgroupRoot")
 	period := k.CPUCFSQuotaPeriod.Duration
-	c.that(period >= time.Millisecond && period <= time.Second, "cpuCFSQuotaPeriod", "%v must be between 1ms and 1s", period)
-	c.that(period == 100*time.Millisecond || c.gate(k, "CustomCPUCFSQuotaPeriod"), "cpuCFSQuotaPeriod", "%v needs the feature gate CustomCPUCFSQuotaPeriod", period)
+	c.that(period >= time.Millisecond && period <= time.Second, "cpuCFSQuotaPeriod", "%v must be between 1ms and 1s",
+		period)
+	c.that(period == 100*time.Millisecond || c.gate(k, "CustomCPUCFSQuotaPeriod"), "cpuCFSQuotaPeriod",
+		"%v needs the feature gate CustomCPUCFSQuotaPeriod", period)
 	seen := map[string]bool{}
 	for i, what := range k.EnforceNodeAllocatable {
 		p := fmt.Sprintf("enforceNodeAllocatable[%d]", i)
 		c.that(!seen[what], p, "%q is listed twice", what)
 		seen[what] = true
-		oneOf(c, p, what, enforcePods, enforceNone, enforceSystem, enforceSystemCompressible, enforceKube, enforceKubeCompressible)
+		oneOf(c, p, what, enforcePods, enforceNone, enforceSystem, enforceSystemCompressible, enforceKube,
+			enforceKubeCompressible)
 		c.that(what == enforceNone || *k.CgroupsPerQOS, p, "%q needs cgroupsPerQOS", what)
 	}
-	c.that(!seen[enforceNone] || len(k.EnforceNodeAllocatable) == 1, "enforceNodeAllocatable", "%q must stand alone", enforceNone)
-	c.that(!seen[enforceSystem] || !seen[enforceSystemCompressible], "enforceNodeAllocatable", "cannot contain both %q and %q", enforceSystem, enforceSystemCompressible)
-	c.that(!seen[enforceKube] || !seen[enforceKubeCompressible], "enforceNodeAllocatable", "cannot contain both %q and %q", enforceKube, enforceKubeCompressible)
-	c.that(k.SystemReservedCgroup != "" || !seen[enforceSystem] && !seen[enforceSystemCompressible], "systemReservedCgroup", "must be set to enforce system-reserved")
-	c.that(k.KubeReservedCgroup != "" || !seen[enforceKube] && !seen[enforceKubeCompressible], "kubeReservedCgroup", "must be set to enforce kube-reserved")
+	c.that(!seen[enforceNone] || len(k.EnforceNodeAllocatable) == 1, "enforceNodeAllocatable", "%q must stand alone",
+		enforceNone)
+	c.that(!seen[enforceSystem] || !seen[enforceSystemCompressible], "enforceNodeAllocatable",
+		"cannot contain both %q and %q", enforceSystem, enforceSystemCompressible)
+	c.that(!seen[enforceKube] || !seen[enforceKubeCompressible], "enforceNodeAllocatable",
+		"cannot contain both %q and %q", enforceKube, enforceKubeCompressible)
+	c.that(k.SystemReservedCgroup != "" || !seen[enforceSystem] && !seen[enforceSystemCompressible],
+		"systemReservedCgroup", "must be set to enforce system-reserved")
+	c.that(k.KubeReservedCgroup != "" || !seen[enforceKube] && !seen[enforceKubeCompressible], "kubeReservedCgroup",
+		"must be set to enforce kube-reserved")
 }
 
 func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
-	for field, amounts := range map[string]map[string]string{"systemReserved": k.SystemReserved, "kubeReserved": k.KubeReserved} {
+	for field, amounts := range map[string]map[string]string{
+		"systemReserved": k.SystemReserved, "kubeReserved": k.KubeReserved,
+	} {
 		for name, amount := range amounts {
 			p := field + "[" + name + "]"
 			oneOf(c, p, name, "cpu", "memory", "ephemeral-storage", "pid")
@@ -62,7 +74,8 @@ func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	if k.ReservedSystemCPUs != "" {
 		_, err := cpuset.Parse(k.ReservedSystemCPUs)
 		c.that(err == nil, "reservedSystemCPUs", "%q is not a list of CPUs: %v", k.ReservedSystemCPUs, err)
-		c.that(k.SystemReservedCgroup == "" && k.KubeReservedCgroup == "", "reservedSystemCPUs", "cannot be combined with systemReservedCgroup or kubeReservedCgroup")
+		c.that(k.SystemReservedCgroup == "" && k.KubeReservedCgroup == "", "reservedSystemCPUs",
+			"cannot be combined with systemReservedCgroup or kubeReservedCgroup")
 	}
 }
 
@@ -74,13 +87,16 @@ func (c checker) pods(k *kubeletconfigv1beta1.KubeletConfiguration) {
 		msgs := validation.IsDNS1123Subdomain(strings.ToLower(strings.TrimSuffix(k.ClusterDomain, ".")))
 		c.that(len(msgs) == 0, "clusterDomain", "%q is not a DNS domain: %s", k.ClusterDomain, strings.Join(msgs, "; "))
 	}
-	c.that(*k.ResolverConfig == "" || filepath.IsAbs(*k.ResolverConfig), "resolvConf", "%q must be an absolute path", *k.ResolverConfig)
+	c.that(*k.ResolverConfig == "" || filepath.IsAbs(*k.ResolverConfig), "resolvConf", "%q must be an absolute path",
+		*k.ResolverConfig)
 	oneOf(c, "memorySwap.swapBehavior", k.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
 	restart := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
-	c.that(restart >= time.Second && restart <= 300*time.Second, "crashLoopBackOff.maxContainerRestartPeriod", "%v must be between 1s and 300s", restart)
+	c.that(restart >= time.Second && restart <= 300*time.Second, "crashLoopBackOff.maxContainerRestartPeriod",
+		"%v must be between 1s and 300s", restart)
 	if k.UserNamespaces != nil && k.UserNamespaces.IDsPerPod != nil {
 		ids := *k.UserNamespaces.IDsPerPod
-		c.that(ids >= userNamespaceUnit && ids <= math.MaxUint32 && ids%userNamespaceUnit == 0, "userNamespaces.idsPerPod",
+		c.that(ids >= userNamespaceUnit && ids <= math.MaxUint32 && ids%userNamespaceUnit == 0,
+			"userNamespaces.idsPerPod",
 			"%d must be a multiple of %d that fits 32 bits", ids, userNamespaceUnit)
 	}
 }
@@ -91,7 +107,9 @@ func (c checker) eviction(k *kubeletconfigv1beta1.KubeletConfiguration) {
 		"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",
 	}
 	for field, thresholds := range map[string]map[string]string{
-		"evictionHard": k.EvictionHard, "evictionSoft": k.EvictionSoft, "evictionMinimumReclaim": k.EvictionMinimumReclaim,
+		"evictionHard":           k.EvictionHard,
+		"evictionSoft":           k.EvictionSoft,
+		"evictionMinimumReclaim": k.EvictionMinimumReclaim,
 	} {
 		for signal, amount := range thresholds {
 			p := field + "[" + signal + "]"
@@ -113,19 +131,23 @@ func (c checker) eviction(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	atLeast(c, "evictionMaxPodGracePeriod", &k.EvictionMaxPodGracePeriod, 0)
 }
 
-// withoutEffect checks the enumerations and ranges of fields that berth takes without acting on them, so that a file that
-// berth accepts is a file that the kubelet accepts.
+// withoutEffect checks the values of fields that berth accepts and ignores, so that the kubelet
+// accepts every file that berth accepts.
 func (c checker) withoutEffect(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
-	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubeletconfigv1beta1.NoneMemoryManagerPolicy, kubeletconfigv1beta1.StaticMemoryManagerPolicy)
+	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubeletconfigv1beta1.NoneMemoryManagerPolicy,
+		kubeletconfigv1beta1.StaticMemoryManagerPolicy)
 	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy,
 		kubeletconfigv1beta1.NoneTopologyManagerPolicy, kubeletconfigv1beta1.BestEffortTopologyManagerPolicy,
 		kubeletconfigv1beta1.RestrictedTopologyManagerPolicy, kubeletconfigv1beta1.SingleNumaNodeTopologyManagerPolicy)
-	oneOf(c, "topologyManagerScope", k.TopologyManagerScope, kubeletconfigv1beta1.ContainerTopologyManagerScope, kubeletconfigv1beta1.PodTopologyManagerScope)
-	oneOf(c, "hairpinMode", k.HairpinMode, kubeletconfigv1beta1.HairpinNone, kubeletconfigv1beta1.HairpinVeth, kubeletconfigv1beta1.PromiscuousBridge)
+	oneOf(c, "topologyManagerScope", k.TopologyManagerScope, kubeletconfigv1beta1.ContainerTopologyManagerScope,
+		kubeletconfigv1beta1.PodTopologyManagerScope)
+	oneOf(c, "hairpinMode", k.HairpinMode, kubeletconfigv1beta1.HairpinNone, kubeletconfigv1beta1.HairpinVeth,
+		kubeletconfigv1beta1.PromiscuousBridge)
 	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
 		kubeletconfigv1beta1.NoneMemoryReservationPolicy, kubeletconfigv1beta1.TieredReservationMemoryReservationPolicy)
-	c.that(*k.MemoryThrottlingFactor > 0 && *k.MemoryThrottlingFactor <= 1, "memoryThrottlingFactor", "%v must be greater than 0 and at most 1", *k.MemoryThrottlingFactor)
+	c.that(*k.MemoryThrottlingFactor > 0 && *k.MemoryThrottlingFactor <= 1, "memoryThrottlingFactor",
+		"%v must be greater than 0 and at most 1", *k.MemoryThrottlingFactor)
 	between(c, "iptablesDropBit", k.IPTablesDropBit, 0, 31)
 	between(c, "iptablesMasqueradeBit", k.IPTablesMasqueradeBit, 0, 31)
 	atLeast(c, "nodeStatusMaxImages", k.NodeStatusMaxImages, -1)
@@ -139,7 +161,8 @@ func (c checker) endpoint(field, value string) {
 
 func (c checker) httpURL(field, value string) {
 	u, err := url.Parse(value)
-	c.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", field, "%q is not an http or https URL", value)
+	c.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", field,
+		"%q is not an http or https URL", value)
 }
 
 func (c checker) quantity(field, value string) {
@@ -158,24 +181,28 @@ func (c checker) amountOrPercentage(field, value string) {
 	c.that(err == nil && p >= 0 && p <= 100, field, "%q is not a percentage between 0%% and 100%%", value)
 }
 
-// taints checks the taints of a Node. The API server takes none that has two of one key and effect.
+// taints checks the taints of a Node. The API server refuses two taints with the same key and
+// effect.
 func (c checker) taints(field string, list []corev1.Taint) {
 	for i, t := range list {
 		c.taint(fmt.Sprintf("%s[%d]", field, i), t)
-		c.that(!slices.ContainsFunc(list[:i], func(before corev1.Taint) bool { return before.MatchTaint(&t) }), fmt.Sprintf("%s[%d]", field, i),
+		c.that(!slices.ContainsFunc(list[:i], func(before corev1.Taint) bool { return before.MatchTaint(&t) }),
+			fmt.Sprintf("%s[%d]", field, i),
 			"there is another taint with key %q and effect %q", t.Key, t.Effect)
 	}
 }
 
 func (c checker) taint(field string, t corev1.Taint) {
 	c.that(len(validation.IsQualifiedName(t.Key)) == 0, field+".key", "%q is not a valid taint key", t.Key)
-	c.that(t.Value == "" || len(validation.IsValidLabelValue(t.Value)) == 0, field+".value", "%q is not a valid taint value", t.Value)
-	oneOf(c, field+".effect", t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	c.that(t.Value == "" || len(validation.IsValidLabelValue(t.Value)) == 0, field+".value",
+		"%q is not a valid taint value", t.Value)
+	oneOf(c, field+".effect", t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+		corev1.TaintEffectNoExecute)
 	c.that(t.TimeAdded == nil, field+".timeAdded", "must not be set")
 }
 
-// checkNodeLabels applies the API's rules and the kubelet's: of the labels under kubernetes.io and k8s.io, a node may set
-// only certain ones on itself.
+// checkNodeLabels applies the API's rules and the kubelet's: of the labels under kubernetes.io and
+// k8s.io, a node may set only certain ones on itself.
 func checkNodeLabels(labels map[string]string, r *report) {
 	fail := func(format string, args ...any) {
 		r.errs = append(r.errs, &FieldError{Origin: "--node-labels", Message: fmt.Sprintf(format, args...)})

@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Labels that identify a sandbox or a container. They are the kubelet's (k8s.io/kubelet/pkg/types), so that either agent
-// adopts the other's pods and that crictl, nerdctl and cAdvisor find them.
+// These labels identify a sandbox or a container. They are the kubelet's
+// (k8s.io/kubelet/pkg/types), so that either agent adopts the other's pods, and crictl, nerdctl and
+// cAdvisor find them.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -23,8 +24,8 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 )
 
-// Annotations of a container: what an agent must know to stop or restart it when the pod's spec is gone.
-// They are the kubelet's (pkg/kubelet/kuberuntime, release 1.36).
+// These annotations of a container are what an agent must know to stop or restart the container
+// without the pod's spec. They are the kubelet's (pkg/kubelet/kuberuntime, release 1.36).
 const (
 	AnnotationHash                     = "io.kubernetes.container.hash"
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
@@ -39,7 +40,8 @@ const (
 // maxGraceSeconds is the longest grace period that a time.Duration can hold.
 const maxGraceSeconds = math.MaxInt64 / int64(time.Second)
 
-// ErrForeign is what [ParseContainer] returns for a container that bears no pod's identity: somebody else made it.
+// ErrForeign is what [ParseContainer] returns for an unmanaged container: one without a pod's
+// identity.
 var ErrForeign = errors.New("not a pod's container")
 
 // PodID is a pod's identity as the runtime keeps it. It is comparable.
@@ -59,31 +61,36 @@ func (id PodID) String() string {
 	return fmt.Sprintf("%s/%s(%s)", id.Namespace, id.Name, id.UID)
 }
 
-// safe says whether every part of id can stand as one element of a file path. Pods that passed validation always can.
+// safe reports whether every part of id can be one element of a file path. The parts of a validated
+// pod always can.
 func (id PodID) safe() bool {
 	return safeElement(string(id.UID)) && safeElement(id.Namespace) && safeElement(id.Name)
 }
 
-// ContainerID is what a container's labels and annotations say about it.
+// ContainerID is what a container's labels and annotations say about the container.
 type ContainerID struct {
 	Pod  PodID
 	Name string
-	// Hash is [ContainerHash] of the container's spec when it was created; empty where the annotation is missing or malformed.
+	// Hash is [ContainerHash] of the container's spec at its creation. Empty if the annotation is
+	// missing or malformed.
 	Hash string
-	// RestartCount is at least 0 and fits an int32; 0 where the annotation is missing or malformed.
+	// RestartCount is at least 0 and fits an int32. It is 0 if the annotation is missing or
+	// malformed.
 	RestartCount             int
 	TerminationMessagePath   string
 	TerminationMessagePolicy v1.TerminationMessagePolicy
-	// PreStop is nil where there is no hook.
+	// PreStop is nil if there is no hook.
 	PreStop *v1.LifecycleHandler
 	Ports   []v1.ContainerPort
-	// GracePeriod is the pod's terminationGracePeriodSeconds; nil where unknown. It is never negative and fits a time.Duration.
+	// GracePeriod is the pod's terminationGracePeriodSeconds, nil if it is unknown. It is never
+	// negative and fits a time.Duration.
 	GracePeriod *int64
-	// DeletionGracePeriod is the pod's deletionGracePeriodSeconds when the container was created; else like GracePeriod.
+	// DeletionGracePeriod is the pod's deletionGracePeriodSeconds at the container's creation. Its
+	// limits are those of GracePeriod.
 	DeletionGracePeriod *int64
 }
 
-// SandboxLabels returns the labels of pod's sandbox: the pod's own and its identity, which wins.
+// SandboxLabels returns the labels of pod's sandbox: the pod's own, overridden by its identity.
 func SandboxLabels(pod *v1.Pod) map[string]string {
 	labels := make(map[string]string, len(pod.Labels)+3)
 	maps.Copy(labels, pod.Labels)
@@ -96,7 +103,8 @@ func SandboxAnnotations(pod *v1.Pod) map[string]string {
 	return maps.Clone(pod.Annotations)
 }
 
-// ContainerLabels returns the labels of the container called name of pod. The pod's own labels are not among them.
+// ContainerLabels returns the labels of the container called name of pod. The pod's own labels are
+// not among them.
 func ContainerLabels(pod *v1.Pod, name string) map[string]string {
 	labels := make(map[string]string, 4)
 	setIdentity(labels, pod)
@@ -104,8 +112,8 @@ func ContainerLabels(pod *v1.Pod, name string) map[string]string {
 	return labels
 }
 
-// ContainerAnnotations returns the annotations of a container of pod that was restarted restartCount times.
-// What device plugins ask for is the caller's to add, below these.
+// ContainerAnnotations returns the annotations of a container of pod that was restarted
+// restartCount times. The caller adds the annotations of device plugins, which these override.
 func ContainerAnnotations(pod *v1.Pod, container *v1.Container, restartCount int) map[string]string {
 	annotations := map[string]string{
 		AnnotationHash:                     ContainerHash(container),
@@ -128,8 +136,9 @@ func ContainerAnnotations(pod *v1.Pod, container *v1.Container, restartCount int
 	return annotations
 }
 
-// ParseSandbox reads the pod's identity from a sandbox's labels. ok is false where a part is missing or could not stand in
-// a file path: such a sandbox is no pod of ours. The annotations are the pod's own and say nothing about its identity.
+// ParseSandbox reads the pod's identity from a sandbox's labels. ok is false if a part is missing
+// or cannot be in a file path: such a sandbox is unmanaged. The annotations are the pod's own and
+// do not have its identity.
 func ParseSandbox(labels, _ map[string]string) (id PodID, ok bool) {
 	id = PodID{
 		UID:       types.UID(labels[LabelPodUID]),
@@ -142,9 +151,10 @@ func ParseSandbox(labels, _ map[string]string) (id PodID, ok bool) {
 	return id, true
 }
 
-// ParseContainer reads back what [ContainerLabels] and [ContainerAnnotations] wrote. Without a usable identity it returns
-// [ErrForeign] and a zero ContainerID. Malformed annotations leave their fields empty and are named in the error, while the
-// rest of the ContainerID is good: callers note the error and go on.
+// ParseContainer reads what [ContainerLabels] and [ContainerAnnotations] wrote. Without a usable
+// identity it returns [ErrForeign] and a zero ContainerID. A malformed annotation leaves its field
+// empty, and the error names it. The rest of the ContainerID is good then: callers log the error
+// and continue.
 func ParseContainer(labels, annotations map[string]string) (ContainerID, error) {
 	pod, ok := ParseSandbox(labels, nil)
 	name := labels[LabelContainerName]
@@ -176,7 +186,7 @@ func setIdentity(labels map[string]string, pod *v1.Pod) {
 	labels[LabelPodUID] = string(pod.UID)
 }
 
-// setJSON writes an API object, which always has a JSON form.
+// setJSON writes an API object as JSON, which always exists.
 func setJSON(annotations map[string]string, key string, value any) {
 	if raw, err := json.Marshal(value); err == nil {
 		annotations[key] = string(raw)
@@ -253,7 +263,7 @@ func parsePorts(annotations map[string]string) ([]v1.ContainerPort, error) {
 	return ports, nil
 }
 
-// safeElement says whether s can stand as one element of a file path, whoever wrote it.
+// safeElement reports whether s can be one element of a file path, even if an attacker chose it.
 func safeElement(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= maxElement && !strings.ContainsAny(s, "/\x00")
 }

@@ -43,7 +43,7 @@ func testContainer() *v1.Container {
 	}
 }
 
-// The texts are what a kubelet 1.36 writes for the same pod; each must stay as it is to the byte.
+// The texts are what a kubelet 1.36 writes for the same pod. Each must stay the same to the byte.
 func TestLabelsAreTheKubelets(t *testing.T) {
 	pod, container := testPod(), testContainer()
 	identity := map[string]string{
@@ -60,12 +60,13 @@ func TestLabelsAreTheKubelets(t *testing.T) {
 		"sandbox annotations": {cri.SandboxAnnotations(pod), map[string]string{"kubernetes.io/config.source": "file"}},
 		"container labels":    {cri.ContainerLabels(pod, container.Name), named},
 		"container annotations": {cri.ContainerAnnotations(pod, container, 3), map[string]string{
+			"io.kubernetes.container.ports": `[{"name":"http","containerPort":8080,"protocol":"TCP"}]`,
+
 			"io.kubernetes.container.hash":                     "8e45cbd0",
 			"io.kubernetes.container.restartCount":             "3",
 			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
 			"io.kubernetes.container.terminationMessagePolicy": "File",
 			"io.kubernetes.container.preStopHandler":           `{"httpGet":{"path":"/stop","port":8080}}`,
-			"io.kubernetes.container.ports":                    `[{"name":"http","containerPort":8080,"protocol":"TCP"}]`,
 			"io.kubernetes.pod.terminationGracePeriod":         "30",
 			"io.kubernetes.pod.deletionGracePeriod":            "7",
 		}},
@@ -112,19 +113,45 @@ func TestParseContainerPassesOverMalformedAnnotations(t *testing.T) {
 		wantErr    bool
 		check      func(cri.ContainerID) bool
 	}{
-		"hash not hexadecimal":   {cri.AnnotationHash, "xyz", true, func(id cri.ContainerID) bool { return id.Hash == "" }},
-		"hash too long":          {cri.AnnotationHash, strings.Repeat("f", 17), true, func(id cri.ContainerID) bool { return id.Hash == "" }},
-		"hash in another form":   {cri.AnnotationHash, "0ABC", false, func(id cri.ContainerID) bool { return id.Hash == "abc" }},
-		"restart count negative": {cri.AnnotationRestartCount, "-1", true, func(id cri.ContainerID) bool { return id.RestartCount == 0 }},
-		"restart count too big":  {cri.AnnotationRestartCount, "2147483648", true, func(id cri.ContainerID) bool { return id.RestartCount == 0 }},
-		"grace negative":         {cri.AnnotationTerminationGracePeriod, "-5", true, func(id cri.ContainerID) bool { return id.GracePeriod == nil }},
-		"grace beyond a duration": {cri.AnnotationTerminationGracePeriod, "9223372036854775807", false, func(id cri.ContainerID) bool {
-			return *id.GracePeriod == math.MaxInt64/int64(time.Second)
-		}},
-		"deletion grace empty": {cri.AnnotationDeletionGracePeriod, "", true, func(id cri.ContainerID) bool { return id.DeletionGracePeriod == nil }},
-		"preStop torn":         {cri.AnnotationPreStopHandler, `{"exec":`, true, func(id cri.ContainerID) bool { return id.PreStop == nil }},
-		"preStop without act":  {cri.AnnotationPreStopHandler, `null`, false, func(id cri.ContainerID) bool { return id.PreStop == nil }},
-		"ports of wrong type":  {cri.AnnotationPorts, `{"a":1}`, true, func(id cri.ContainerID) bool { return id.Ports == nil }},
+		"hash not hexadecimal": {
+			cri.AnnotationHash, "xyz", true, func(id cri.ContainerID) bool { return id.Hash == "" },
+		},
+		"hash too long": {
+			cri.AnnotationHash, strings.Repeat("f", 17), true, func(id cri.ContainerID) bool { return id.Hash == "" },
+		},
+		"hash in another form": {
+			cri.AnnotationHash, "0ABC", false, func(id cri.ContainerID) bool { return id.Hash == "abc" },
+		},
+		"restart count negative": {
+			cri.AnnotationRestartCount, "-1", true, func(id cri.ContainerID) bool { return id.RestartCount == 0 },
+		},
+		"restart count too big": {
+			cri.AnnotationRestartCount, "2147483648", true,
+			func(id cri.ContainerID) bool { return id.RestartCount == 0 },
+		},
+		"grace negative": {
+			cri.AnnotationTerminationGracePeriod, "-5", true,
+			func(id cri.ContainerID) bool { return id.GracePeriod == nil },
+		},
+		"grace beyond a duration": {
+			cri.AnnotationTerminationGracePeriod, "9223372036854775807", false,
+			func(id cri.ContainerID) bool {
+				return *id.GracePeriod == math.MaxInt64/int64(time.Second)
+			},
+		},
+		"deletion grace empty": {
+			cri.AnnotationDeletionGracePeriod, "", true,
+			func(id cri.ContainerID) bool { return id.DeletionGracePeriod == nil },
+		},
+		"preStop torn": {
+			cri.AnnotationPreStopHandler, `{"exec":`, true, func(id cri.ContainerID) bool { return id.PreStop == nil },
+		},
+		"preStop without act": {
+			cri.AnnotationPreStopHandler, `null`, false, func(id cri.ContainerID) bool { return id.PreStop == nil },
+		},
+		"ports of wrong type": {
+			cri.AnnotationPorts, `{"a":1}`, true, func(id cri.ContainerID) bool { return id.Ports == nil },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := testPod()
@@ -155,7 +182,8 @@ func TestParseRefusesForeignAndHostileIdentity(t *testing.T) {
 	} {
 		labels := cri.ContainerLabels(testPod(), "app")
 		change(labels)
-		if id, err := cri.ParseContainer(labels, nil); !errors.Is(err, cri.ErrForeign) || !cmp.Equal(id, cri.ContainerID{}) {
+		if id, err := cri.ParseContainer(labels, nil); !errors.Is(err, cri.ErrForeign) ||
+			!cmp.Equal(id, cri.ContainerID{}) {
 			t.Errorf("%s: got %+v, %v", name, id, err)
 		}
 	}
@@ -164,17 +192,22 @@ func TestParseRefusesForeignAndHostileIdentity(t *testing.T) {
 	}
 }
 
-// FuzzLabels throws hostile values at the parsers: whatever they accept is safe in a path, fits its type, and comes back
-// the same when it is written and read again.
+// FuzzLabels gives hostile values to the parsers. Whatever they accept is safe in a path, fits its
+// type, and is the same after it is written and read again.
 func FuzzLabels(f *testing.F) {
-	f.Add("web-0", "shop", "0b5c2a66", "app", "8e45cbd0", "3", "30", `{"exec":{"command":["a"]}}`, `[{"containerPort":80}]`)
+	f.Add("web-0", "shop", "0b5c2a66", "app", "8e45cbd0", "3", "30", `{"exec":{"command":["a"]}}`,
+		`[{"containerPort":80}]`)
 	f.Add("", "", "", "", "", "", "", "", "")
 	f.Add("..", "/", "a/b", "\x00", "-1", "-1", "-1", "null", "null")
-	f.Add("a", "b", "c", "d", "FFFFFFFFFFFFFFFF", "2147483647", "9223372036854775807", `{"sleep":{"seconds":-1}}`, `[{"hostIP":"\ud800"}]`)
+	f.Add("a", "b", "c", "d", "FFFFFFFFFFFFFFFF", "2147483647", "9223372036854775807", `{"sleep":{"seconds":-1}}`,
+		`[{"hostIP":"\ud800"}]`)
 	f.Add("a", "b", "c_d", "e", "0x1", "+1", "1e3", `{"tcpSocket":{"port":"http"}}`, `[[]]`)
 	f.Fuzz(func(t *testing.T, name, namespace, uid, container, hash, restarts, grace, preStop, ports string) {
 		labels := map[string]string{
-			cri.LabelPodName: name, cri.LabelPodNamespace: namespace, cri.LabelPodUID: uid, cri.LabelContainerName: container,
+			cri.LabelPodName:       name,
+			cri.LabelPodNamespace:  namespace,
+			cri.LabelPodUID:        uid,
+			cri.LabelContainerName: container,
 		}
 		id, err := cri.ParseContainer(labels, map[string]string{
 			cri.AnnotationHash: hash, cri.AnnotationRestartCount: restarts, cri.AnnotationTerminationGracePeriod: grace,
@@ -193,11 +226,22 @@ func FuzzLabels(f *testing.F) {
 			t.Errorf("log directory is %q", dir)
 		}
 		pod := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(uid), DeletionGracePeriodSeconds: id.DeletionGracePeriod},
-			Spec:       v1.PodSpec{TerminationGracePeriodSeconds: id.GracePeriod},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:                       name,
+				Namespace:                  namespace,
+				UID:                        types.UID(uid),
+				DeletionGracePeriodSeconds: id.DeletionGracePeriod,
+			},
+			Spec: v1.PodSpec{TerminationGracePeriodSeconds: id.GracePeriod},
 		}
-		spec := &v1.Container{Name: container, Image: hash, Lifecycle: &v1.Lifecycle{PreStop: id.PreStop}, Ports: id.Ports}
-		again, err := cri.ParseContainer(cri.ContainerLabels(pod, container), cri.ContainerAnnotations(pod, spec, id.RestartCount))
+		spec := &v1.Container{
+			Name:      container,
+			Image:     hash,
+			Lifecycle: &v1.Lifecycle{PreStop: id.PreStop},
+			Ports:     id.Ports,
+		}
+		again, err := cri.ParseContainer(cri.ContainerLabels(pod, container),
+			cri.ContainerAnnotations(pod, spec, id.RestartCount))
 		if err != nil {
 			t.Fatalf("read back: %v", err)
 		}

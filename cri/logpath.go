@@ -8,18 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Where logs are, unless the config says otherwise. Log collectors rely on both.
+// These are the default directories of logs. Log collectors rely on both.
 const (
 	DefaultPodLogsDir       = "/var/log/pods"
 	DefaultContainerLogsDir = "/var/log/containers"
 )
 
 const (
-	// maxElement is how many bytes a file name has at most on Linux.
+	// maxElement is the longest file name on Linux, in bytes.
 	maxElement = 255
-	// logSuffix ends the name of a log file and of the links to it.
+	// logSuffix is the suffix of a log file and of the links to it.
 	logSuffix = ".log"
-	// minIDLength is how many characters of a container's id a link must have to name it: like the kubelet's.
+	// minIDLength is how many characters of a container's ID a link must have to identify the
+	// container, as in the kubelet.
 	minIDLength = 6
 )
 
@@ -28,8 +29,8 @@ func PodLogDir(podLogsDir string, pod PodID) string {
 	return filepath.Join(podLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 }
 
-// ParsePodLogDir reads the name (not the path) of a directory that [PodLogDir] made. ok is false for any other name: such
-// a directory is not ours.
+// ParsePodLogDir reads the name (not the path) of a directory that [PodLogDir] made. ok is false
+// for any other name: such a directory is unmanaged.
 func ParsePodLogDir(name string) (pod PodID, ok bool) {
 	// Neither a namespace nor a pod's name can have an underscore.
 	parts := strings.SplitN(name, "_", 3)
@@ -43,13 +44,14 @@ func ParsePodLogDir(name string) (pod PodID, ok bool) {
 	return pod, true
 }
 
-// ContainerLogPath returns the path of a container's log beneath its pod's log directory, <container>/<attempt>.log.
+// ContainerLogPath returns the path of a container's log beneath its pod's log directory,
+// <container>/<attempt>.log.
 func ContainerLogPath(container string, attempt int) string {
 	return filepath.Join(container, strconv.Itoa(attempt)+logSuffix)
 }
 
-// ParseContainerLog reads the attempt from the name of a log file: <attempt>.log, or a rotated one, whose name goes on
-// after that with a dot.
+// ParseContainerLog reads the attempt from the name of a log file: <attempt>.log, or a rotated
+// file, whose name continues with a dot.
 func ParseContainerLog(name string) (attempt int, ok bool) {
 	digits, rest, found := strings.Cut(name, logSuffix)
 	if !found || rest != "" && rest[0] != '.' || strings.Trim(digits, "0123456789") != "" {
@@ -63,15 +65,17 @@ func ParseContainerLog(name string) (attempt int, ok bool) {
 }
 
 // LogSymlink returns the path of the link by which collectors find a container's log,
-// <containerLogsDir>/<pod>_<namespace>_<container>-<id>.log. A name too long for the file system is cut before ".log".
+// <containerLogsDir>/<pod>_<namespace>_<container>-<id>.log. A name that is too long for the file
+// system is cut before ".log".
 func LogSymlink(containerLogsDir string, pod PodID, container, id string) string {
 	name := pod.Name + "_" + pod.Namespace + "_" + container + "-" + id
 	name = name[:min(len(name), maxElement-len(logSuffix))]
 	return filepath.Join(containerLogsDir, name+logSuffix)
 }
 
-// ParseLogSymlink reads the container's id from the name (not the path) of a link that [LogSymlink] made. The id of a link
-// that was cut is the beginning of the real one, and ok is false where fewer than 6 characters are left of it.
+// ParseLogSymlink reads the container's ID from the name (not the path) of a link that [LogSymlink]
+// made. If the link's name was cut, id is the beginning of the real ID. ok is false if less than 6
+// characters of the ID are left.
 func ParseLogSymlink(name string) (id string, ok bool) {
 	stem, found := strings.CutSuffix(name, logSuffix)
 	if !found {

@@ -13,7 +13,10 @@ func TestLogPaths(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{cri.PodLogDir("/var/log/pods", pod), "/var/log/pods/shop_web-0_u-1"},
 		{cri.ContainerLogPath("app", 12), "app/12.log"},
-		{cri.LogSymlink("/var/log/containers", pod, "app", "0123456789ab"), "/var/log/containers/web-0_shop_app-0123456789ab.log"},
+		{
+			cri.LogSymlink("/var/log/containers", pod, "app", "0123456789ab"),
+			"/var/log/containers/web-0_shop_app-0123456789ab.log",
+		},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
@@ -30,7 +33,15 @@ func TestParsePodLogDir(t *testing.T) {
 	for name, want := range map[string]cri.PodID{
 		"shop_web-0_u-1": {UID: "u-1", Namespace: "shop", Name: "web-0"},
 		"shop_web_u_2":   {UID: "u_2", Namespace: "shop", Name: "web"},
-		"lost+found":     {}, "": {}, "a_b": {}, "a__c": {}, "_b_c": {}, "a_b_": {}, "a_.._c": {}, "a_b_c/d": {}, "a_b_..": {},
+		"lost+found":     {},
+		"":               {},
+		"a_b":            {},
+		"a__c":           {},
+		"_b_c":           {},
+		"a_b_":           {},
+		"a_.._c":         {},
+		"a_b_c/d":        {},
+		"a_b_..":         {},
 	} {
 		got, ok := cri.ParsePodLogDir(name)
 		if got != want || ok != (want != cri.PodID{}) {
@@ -41,8 +52,20 @@ func TestParsePodLogDir(t *testing.T) {
 
 func TestParseContainerLog(t *testing.T) {
 	for name, want := range map[string]int{
-		"0.log": 0, "17.log": 17, "3.log.20260101-010203": 3, "3.log.20260101-010203.gz": 3, "3.log.tmp": 3,
-		"log": -1, ".log": -1, "x.log": -1, "-1.log": -1, "+1.log": -1, "1.logs": -1, "2147483648.log": -1, "1.2.log": -1, "": -1,
+		"0.log":                    0,
+		"17.log":                   17,
+		"3.log.20260101-010203":    3,
+		"3.log.20260101-010203.gz": 3,
+		"3.log.tmp":                3,
+		"log":                      -1,
+		".log":                     -1,
+		"x.log":                    -1,
+		"-1.log":                   -1,
+		"+1.log":                   -1,
+		"1.logs":                   -1,
+		"2147483648.log":           -1,
+		"1.2.log":                  -1,
+		"":                         -1,
 	} {
 		got, ok := cri.ParseContainerLog(name)
 		if ok != (want >= 0) || ok && got != want {

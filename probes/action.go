@@ -10,33 +10,36 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxOutput is how much of a command's output or of a response's body is read and kept, in bytes; the kubelet's value.
+// maxOutput is how much of a command's output or of a response's body is read and kept, in bytes
+// (the kubelet's value).
 const maxOutput = 10 << 10
 
-// attempts is how often a probe whose outcome could not be learned is tried before that is reported; the kubelet's value.
+// attempts is how often a probe runs before its unknown outcome is reported (the kubelet's value).
 const attempts = 3
 
-// outcome is what one run of a probe said. The values are the kubelet's words for it in events.
+// outcome is the outcome of one run of a probe. The values are the kubelet's words in events.
 type outcome string
 
 const (
 	success outcome = "success"
-	// warning is a success with something to say.
+	// warning is a success with a text that an event reports.
 	warning outcome = "warning"
 	failure outcome = "failure"
-	// unknown means that the probe itself could not be carried out; it says nothing about the container.
+	// unknown means that the probe itself could not run. It says nothing about the container.
 	unknown outcome = "unknown"
 )
 
-// reply is one run's outcome with its text: the output, the body, or why it failed.
+// reply is the outcome of one run with its text: the output, the body, or the reason of the
+// failure.
 type reply struct {
 	outcome outcome
 	text    string
-	// busy is how long commands ran for it.
+	// busy is how long commands ran for this run.
 	busy time.Duration
 }
 
-// errNoPodIP is why a probe or hook without a host of its own cannot run. Without it the request would go to the node itself.
+// errNoPodIP is the error of a probe or hook without a host of its own, as long as the pod has no
+// IP. Without this error the request would go to the node itself.
 var errNoPodIP = errors.New("pod has no IP address yet")
 
 // task is everything that one run of a probe needs.
@@ -47,7 +50,7 @@ type task struct {
 	spec        *v1.Probe
 }
 
-// prober carries out probes. It is safe for concurrent use.
+// prober runs probes. It is safe for concurrent use.
 type prober struct {
 	userAgent string
 	transport *http.Transport
@@ -55,8 +58,8 @@ type prober struct {
 	execs     *execs
 }
 
-// run carries out one probe, again where its outcome could not be learned. The error is about the probing, never about
-// the container.
+// run runs one probe, and runs it again if its outcome is unknown. The error is about the probing,
+// never about the container.
 func (p *prober) run(ctx context.Context, t task) (r reply, err error) {
 	var busy time.Duration
 	for range attempts {
@@ -67,12 +70,12 @@ func (p *prober) run(ctx context.Context, t task) (r reply, err error) {
 		}
 	}
 	r.busy = busy
-	// Events and metrics are sent as UTF-8, which a container's output need not be.
+	// Events and metrics need UTF-8; a container's output may be anything.
 	r.text = strings.ToValidUTF8(r.text, "\uFFFD")
 	return r, err
 }
 
-// once dispatches on the handler. timeoutSeconds holds for each try.
+// once calls the handler of the probe. timeoutSeconds is the limit of each attempt.
 func (p *prober) once(ctx context.Context, t task) (reply, error) {
 	timeout := timeoutOf(t.spec)
 	switch {
@@ -88,7 +91,7 @@ func (p *prober) once(ctx context.Context, t task) (reply, error) {
 	return reply{outcome: unknown}, errors.New("missing probe handler for container " + t.container.Name)
 }
 
-// hostOr returns host, or the pod's IP where it is empty.
+// hostOr returns host, or the pod's IP if host is empty.
 func hostOr(host, podIP string) (string, error) {
 	if host != "" {
 		return host, nil

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// dialers makes the dialers of all actions, so that what may be reached is decided in one place.
+// dialers makes the dialers of all actions. So one place decides which addresses may be reached.
 type dialers struct {
 	denyLinkLocal bool
 }
 
-// dialer returns a dialer that ignores proxies and gives up after timeout; 0 leaves that to the caller's context.
+// dialer returns a dialer that ignores proxies and stops after timeout; with 0 the caller's context
+// is the limit.
 func (d dialers) dialer(timeout time.Duration) *net.Dialer {
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: -1}
 	if d.denyLinkLocal {
@@ -22,7 +23,8 @@ func (d dialers) dialer(timeout time.Duration) *net.Dialer {
 	return dialer
 }
 
-// refuseLinkLocal fails a connection to a link-local address. It sees addresses after name resolution, so a name cannot hide one.
+// refuseLinkLocal fails a connection to a link-local address. It sees addresses after name
+// resolution, so a name cannot hide such an address.
 func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {

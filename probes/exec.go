@@ -12,35 +12,39 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ExecFunc runs a command in a container and returns its exit code and its output, stdout and stderr together. A command that
-// ran and failed is no error. A command that did not end within timeout is an error for which errdefs.IsDeadlineExceeded holds.
-// It must return soon after ctx ends. containerID is the one of the [Target].
-type ExecFunc func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (exitCode int, output []byte, err error)
+// ExecFunc runs a command in a container. It returns the exit code and the output (stdout and
+// stderr together). A command that ran and failed is no error. A command that did not end within
+// timeout is an error for which errdefs.IsDeadlineExceeded is true. ExecFunc must return soon after
+// ctx ends. containerID is the one of the [Target].
+type ExecFunc func(ctx context.Context, containerID string, cmd []string,
+	timeout time.Duration) (exitCode int, output []byte, err error)
 
-// execMargin is how much longer than its timeout an exec may take before the agent gives up on the runtime. The runtime keeps
-// the timeout itself and needs a moment to kill the command and say so.
+// execMargin is how much longer than its timeout an exec may take before the agent stops waiting
+// for the runtime. The runtime enforces the timeout itself, and needs a moment to kill the command
+// and report that.
 const execMargin = 2 * time.Second
 
-// aliveTimeout is how long the runtime may take to show that it answers other calls.
+// aliveTimeout is how long the runtime may take to answer another call.
 const aliveTimeout = 2 * time.Second
 
-// errTimedOut is the outcome of a command that ran out of its time.
+// errTimedOut is the error of a command that did not end within its timeout.
 var errTimedOut = errors.New("command timed out")
 
-// execs runs exec probes: bounded in number, in time and in output, and once where two probes of a container ask the same.
+// execs runs exec probes, with limits on their number, time and output. If two probes of a
+// container have the same command, it runs once for both.
 type execs struct {
 	run ExecFunc
-	// alive returns nil where the runtime answers other calls now.
+	// alive returns nil if the runtime answers other calls now.
 	alive func(context.Context) error
-	// slots holds one token for each exec that may be under way.
+	// slots holds one token for each exec that may run at the same time.
 	slots chan struct{}
 
 	mu      sync.Mutex
 	flights map[string]*flight
 }
 
-// flight is an exec under way that others with the same command may wait for. What came of it is set before done closes; err is
-// errTimedOut where the command ran out of its time.
+// flight is a running exec. Other probes with the same command may wait for it. Its result is set
+// before done closes; err is errTimedOut if the command did not end within its timeout.
 type flight struct {
 	done   chan struct{}
 	exit   int
@@ -54,7 +58,8 @@ func newExecs(run ExecFunc, alive func(context.Context) error, parallel int) *ex
 	return &execs{run: run, alive: alive, slots: make(chan struct{}, parallel), flights: map[string]*flight{}}
 }
 
-// probe runs the probe's command, in which $(NAME) stands for the container's environment as far as the spec spells it out.
+// probe runs the probe's command. $(NAME) in the command stands for a variable of the container's
+// environment whose value is in the spec itself.
 func (e *execs) probe(ctx context.Context, t task, timeout time.Duration) (reply, error) {
 	cmd := expandCommand(t.spec.Exec.Command, t.container.Env)
 	f, mine := e.share(ctx, t.containerID, cmd, timeout, periodOf(t.spec))
@@ -66,7 +71,8 @@ func (e *execs) probe(ctx context.Context, t task, timeout time.Duration) (reply
 	case ctx.Err() != nil:
 		return r, ctx.Err()
 	case errors.Is(f.err, errTimedOut):
-		r.outcome, r.text = failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), timeout)
+		r.outcome, r.text = failure,
+			fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), timeout)
 		return r, nil
 	case f.err != nil:
 		return r, fmt.Errorf("run probe command in container %s: %w", t.container.Name, f.err)
@@ -78,10 +84,15 @@ func (e *execs) probe(ctx context.Context, t task, timeout time.Duration) (reply
 	return r, nil
 }
 
-// share runs cmd, or waits for the same command already under way in the same container with the same timeout: liveness and
-// readiness are often the same command, and each exec wakes the container's shim. It returns what came of it and whether it was run for
-// this call; a flight that ctx ended before it was over has the context's error.
-func (e *execs) share(ctx context.Context, id string, cmd []string, timeout, patience time.Duration) (f *flight, mine bool) {
+// share runs cmd, or waits for the same command that already runs in the same container with the
+// same timeout. Liveness and readiness often have the same command, and each exec wakes the
+// container's shim.
+//
+// It returns the flight, and whether the command ran for this call. If ctx ends first, the flight
+// has the context's error.
+func (e *execs) share(
+	ctx context.Context, id string, cmd []string, timeout, patience time.Duration,
+) (f *flight, mine bool) {
 	key := id + "\x00" + timeout.String() + "\x00" + strings.Join(cmd, "\x00")
 	e.mu.Lock()
 	if f := e.flights[key]; f != nil {
@@ -115,9 +126,12 @@ func (e *execs) share(ctx context.Context, id string, cmd []string, timeout, pat
 	return f, true
 }
 
-// once runs cmd. Its error is errTimedOut where the runtime says that the command did not end in time, and where the runtime says nothing of it but
-// answers otherwise. A runtime that is silent altogether (frozen, overloaded, away) is an error of the probing.
-func (e *execs) once(ctx context.Context, id string, cmd []string, timeout time.Duration) (exit int, output []byte, err error) {
+// once runs cmd. Its error is errTimedOut if the runtime reports that the command did not end in
+// time, or if the runtime reports nothing about the command but answers other calls. If the runtime
+// answers no call (frozen, overloaded, away), the error is about the probing.
+func (e *execs) once(
+	ctx context.Context, id string, cmd []string, timeout time.Duration,
+) (exit int, output []byte, err error) {
 	limited, cancel := context.WithTimeout(ctx, timeout+execMargin)
 	defer cancel()
 	exit, output, err = e.run(limited, id, cmd, timeout)
@@ -125,7 +139,7 @@ func (e *execs) once(ctx context.Context, id string, cmd []string, timeout time.
 	case err == nil || ctx.Err() != nil || !errdefs.IsDeadlineExceeded(err):
 		return exit, output, err
 	case limited.Err() == nil:
-		return 0, nil, errTimedOut // the runtime's own word
+		return 0, nil, errTimedOut // the runtime reports this itself
 	}
 	asking, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
@@ -135,7 +149,8 @@ func (e *execs) once(ctx context.Context, id string, cmd []string, timeout time.
 	return 0, nil, errTimedOut
 }
 
-// acquire waits for a slot, but no longer than patience: commands that hang elsewhere may delay a probe, not starve it.
+// acquire waits for a slot, at most for patience. So hanging commands of other probes can delay a
+// probe, but cannot stop it for ever.
 func (e *execs) acquire(ctx context.Context, patience time.Duration) (release func(), err error) {
 	select {
 	case e.slots <- struct{}{}:

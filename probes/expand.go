@@ -6,8 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// expandCommand replaces $(NAME) in each argument by the value that env gives NAME in the spec itself; a variable whose value
-// comes from elsewhere counts as empty, as in the kubelet. A name that env does not have stays as written, and $$ stands for $.
+// expandCommand replaces $(NAME) in each argument by the value of NAME in env. As in the kubelet, a
+// variable whose value comes from elsewhere counts as empty. A name that is not in env stays as
+// written, and $$ stands for $.
 func expandCommand(command []string, env []v1.EnvVar) []string {
 	var values map[string]string
 	out := make([]string, len(command))

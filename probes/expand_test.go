@@ -9,7 +9,9 @@ import (
 )
 
 func TestExpandCommand(t *testing.T) {
-	env := []v1.EnvVar{{Name: "A", Value: "one"}, {Name: "FROM", ValueFrom: &v1.EnvVarSource{}}, {Name: "REF", Value: "$(A)"}}
+	env := []v1.EnvVar{
+		{Name: "A", Value: "one"}, {Name: "FROM", ValueFrom: &v1.EnvVarSource{}}, {Name: "REF", Value: "$(A)"},
+	}
 	tests := []struct{ in, want string }{
 		{"", ""},
 		{"plain", "plain"},
@@ -34,7 +36,9 @@ func TestExpandCommand(t *testing.T) {
 }
 
 func TestResolvePort(t *testing.T) {
-	c := &v1.Container{Name: "c", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: 8080}, {Name: "80", ContainerPort: 81}}}
+	c := &v1.Container{
+		Name: "c", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: 8080}, {Name: "80", ContainerPort: 81}},
+	}
 	tests := []struct {
 		port intstr.IntOrString
 		want int

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	// grpcBuffer is the size of a connection's read and write buffers, in bytes; a health check fits many times over.
+	// grpcBuffer is the size of a connection's read and write buffers, in bytes. A health check is
+	// much smaller.
 	grpcBuffer = 1 << 10
-	// grpcMaxMessage bounds the answer; a HealthCheckResponse has a few bytes.
+	// grpcMaxMessage is the largest answer, in bytes. A HealthCheckResponse has a few bytes.
 	grpcMaxMessage = 16 << 10
 )
 
-// grpcHealth asks the grpc.health.v1 service of the pod on a connection of its own. A server that cannot be reached is tried
-// until the timeout, as gRPC clients do.
+// grpcHealth asks the grpc.health.v1 service of the pod over a new connection. As gRPC clients do,
+// it tries to reach the server until the timeout.
 func (p *prober) grpcHealth(ctx context.Context, t task, timeout time.Duration) (reply, error) {
 	host, err := hostOr("", t.podIP)
 	if err != nil {
@@ -47,13 +48,16 @@ func (p *prober) grpcHealth(ctx context.Context, t task, timeout time.Duration) 
 	if err != nil {
 		return reply{outcome: unknown}, fmt.Errorf("make gRPC client for %s: %w", address, err)
 	}
-	defer func() { _ = conn.Close() }() // fails only when closed before
+	defer func() { _ = conn.Close() }() // fails only if it was closed before
 
 	if err := connect(ctx, conn); err != nil {
 		if cause := lastDial.Load(); cause != nil && !errors.Is(*cause, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w (%w)", err, *cause)
 		}
-		return reply{outcome: failure, text: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, err)}, nil
+		return reply{
+			outcome: failure,
+			text:    fmt.Sprintf("timeout: failed to connect service %q within %v: %v", address, timeout, err),
+		}, nil
 	}
 	service := ""
 	if t.spec.GRPC.Service != nil {
@@ -63,7 +67,7 @@ func (p *prober) grpcHealth(ctx context.Context, t task, timeout time.Duration) 
 	return grpcReply(resp, err, timeout), nil
 }
 
-// grpcOptions keeps the client small, without credentials, proxies, retries or settings from elsewhere.
+// grpcOptions keeps the client small: no credentials, proxies, retries or service configs.
 func (p *prober) grpcOptions(dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithUserAgent(p.userAgent),
@@ -89,7 +93,7 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 			return nil
 		}
 		if state == connectivity.Idle {
-			conn.Connect() // The server hung up during the handshake.
+			conn.Connect() // The server closed the connection during the handshake.
 		}
 		if !conn.WaitForStateChange(ctx, state) {
 			return ctx.Err()
@@ -97,7 +101,7 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	}
 }
 
-// grpcReply words the answer.
+// grpcReply converts the answer to a reply.
 func grpcReply(resp *healthv1.HealthCheckResponse, err error, timeout time.Duration) reply {
 	switch status.Code(err) {
 	case codes.OK:
@@ -106,7 +110,11 @@ func grpcReply(resp *healthv1.HealthCheckResponse, err error, timeout time.Durat
 		}
 		return reply{outcome: success, text: "service healthy"}
 	case codes.Unimplemented:
-		return reply{outcome: failure, text: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + status.Convert(err).Message()}
+		return reply{
+			outcome: failure,
+			text: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " +
+				status.Convert(err).Message(),
+		}
 	case codes.DeadlineExceeded:
 		return reply{outcome: failure, text: fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)}
 	default:

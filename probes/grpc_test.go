@@ -17,7 +17,9 @@ func grpcTask(port int32, service *string) task {
 	return task{
 		container: &v1.Container{Name: "c"},
 		podIP:     "127.0.0.1",
-		spec:      &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: service}}, TimeoutSeconds: patient},
+		spec: &v1.Probe{
+			ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: service}}, TimeoutSeconds: patient,
+		},
 	}
 }
 
@@ -57,11 +59,14 @@ func TestGRPC(t *testing.T) {
 		h := grpchealth.NewServer()
 		h.SetServingStatus("down", healthv1.HealthCheckResponse_NOT_SERVING)
 		healthv1.RegisterHealthServer(s, h)
-	}, grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		md, _ := metadata.FromIncomingContext(ctx)
-		agents <- strings.Join(md.Get("user-agent"), ",")
-		return next(ctx, req)
-	}))
+	},
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+			next grpc.UnaryHandler,
+		) (any, error) {
+			md, _ := metadata.FromIncomingContext(ctx)
+			agents <- strings.Join(md.Get("user-agent"), ",")
+			return next(ctx, req)
+		}))
 	down, missing := "down", "missing"
 	tests := []struct {
 		name    string
@@ -73,18 +78,26 @@ func TestGRPC(t *testing.T) {
 	}{
 		{"serving", port, nil, patient, success, "service healthy"},
 		{"a service that is down", port, &down, patient, failure, `service unhealthy (responded with "NOT_SERVING")`},
-		{"a service that it does not know", port, &missing, patient, failure, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
 		{
-			"no health service", serveGRPC(t, func(*grpc.Server) {}), nil, patient, failure,
-			"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
+			"a service that it does not know", port, &missing, patient, failure,
+			"error: health rpc probe failed: rpc error: code = NotFound desc = unknown service",
 		},
 		{
-			"hangs", serveGRPC(t, func(s *grpc.Server) { healthv1.RegisterHealthServer(s, hangingHealth{}) }), nil, brief, failure,
+			"no health service", serveGRPC(t, func(*grpc.Server) {}), nil, patient, failure,
+			"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service " +
+				"grpc.health.v1.Health",
+		},
+		{
+			"hangs", serveGRPC(t, func(s *grpc.Server) { healthv1.RegisterHealthServer(s, hangingHealth{}) }), nil,
+			brief, failure,
 			"timeout: health rpc did not complete within 3s",
 		},
 		{"nobody listens", closedPort(t), nil, brief, failure, "connect: connection refused"},
 		{"never answers", silent(t), nil, 1, failure, "within 1s: context deadline exceeded"},
-		{"hangs up", listen(t, func(c net.Conn) { c.Close() }), nil, 1, failure, "within 1s: context deadline exceeded"},
+		{
+			"hangs up", listen(t, func(c net.Conn) { c.Close() }), nil, 1, failure,
+			"within 1s: context deadline exceeded",
+		},
 	}
 	p := testProber(Config{UserAgent: "kube-probe/test"})
 	for _, tt := range tests {

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// probeOnce fails and succeeds at the first outcome.
+// probeOnce has thresholds of 1: the first outcome decides.
 func probeOnce() *v1.Probe { return &v1.Probe{SuccessThreshold: 1, FailureThreshold: 1} }
 
 func TestHealth(t *testing.T) {
@@ -44,12 +44,16 @@ func TestHealth(t *testing.T) {
 			wants: []Kind{Readiness, Liveness},
 		},
 		{
-			name: "startup alone makes ready", container: v1.Container{StartupProbe: probeOnce()}, steps: []step{{Startup, true}},
-			want: Result{Started: true, Ready: true},
+			name:      "startup alone makes ready",
+			container: v1.Container{StartupProbe: probeOnce()},
+			steps:     []step{{Startup, true}},
+			want:      Result{Started: true, Ready: true},
 		},
 		{
-			name: "failed startup is final and holds everything", container: all, steps: []step{{Startup, false}, {Startup, true}},
-			want: Result{Failed: Startup, Message: "Startup false"},
+			name:      "failed startup is final and holds everything",
+			container: all,
+			steps:     []step{{Startup, false}, {Startup, true}},
+			want:      Result{Failed: Startup, Message: "Startup false"},
 		},
 		{
 			name: "failed liveness is final, readiness goes on", container: all,
@@ -118,17 +122,42 @@ func TestHealthRestore(t *testing.T) {
 		container v1.Container
 		old, want Result
 	}{
-		{"ready stays ready", all, Result{ContainerID: "id", Started: true, Ready: true}, Result{ContainerID: "id", Started: true, Ready: true}},
-		{"started stays started", all, Result{ContainerID: "id", Started: true}, Result{ContainerID: "id", Started: true}},
-		{"another run starts anew", all, Result{ContainerID: "old", Started: true, Ready: true}, Result{ContainerID: "id"}},
 		{
-			"condemned stays condemned", all,
+			"ready stays ready", all,
+			Result{ContainerID: "id", Started: true, Ready: true},
+			Result{ContainerID: "id", Started: true, Ready: true},
+		},
+		{
+			"started stays started", all,
+			Result{ContainerID: "id", Started: true},
+			Result{ContainerID: "id", Started: true},
+		},
+		{
+			"another run starts anew", all,
+			Result{ContainerID: "old", Started: true, Ready: true},
+			Result{ContainerID: "id"},
+		},
+		{
+			"a final failure stays", all,
 			Result{ContainerID: "id", Started: true, Ready: true, Failed: Liveness, Message: "why"},
 			Result{ContainerID: "id", Started: true, Ready: true, Failed: Liveness, Message: "why"},
 		},
-		{"failed startup stays failed", all, Result{ContainerID: "id", Failed: Startup, Message: "why"}, Result{ContainerID: "id", Failed: Startup, Message: "why"}},
-		{"a failure of a probe it has not", v1.Container{}, Result{ContainerID: "id", Failed: Liveness}, Result{ContainerID: "id", Started: true, Ready: true}},
-		{"a failure that cannot be", all, Result{ContainerID: "id", Started: true, Ready: true, Failed: Readiness}, Result{ContainerID: "id", Started: true, Ready: true}},
+		{
+			"failed startup stays failed", all,
+			Result{ContainerID: "id", Failed: Startup, Message: "why"},
+			Result{ContainerID: "id", Failed: Startup, Message: "why"},
+		},
+		{
+			"a failure of a probe it has not",
+			v1.Container{},
+			Result{ContainerID: "id", Failed: Liveness},
+			Result{ContainerID: "id", Started: true, Ready: true},
+		},
+		{
+			"a failure that cannot be", all,
+			Result{ContainerID: "id", Started: true, Ready: true, Failed: Readiness},
+			Result{ContainerID: "id", Started: true, Ready: true},
+		},
 		{"nothing known", all, Result{}, Result{ContainerID: "id"}},
 	}
 	for _, tt := range tests {

@@ -17,19 +17,22 @@ import (
 )
 
 const (
-	// maxRedirects is how many redirects a request follows; net/http's own default.
+	// maxRedirects is how many redirects a request follows (the default of net/http).
 	maxRedirects = 10
-	// maxHeaderBytes bounds a response's header, which net/http would let grow to 10 MiB.
+	// maxHeaderBytes limits a response's header, in bytes. The limit of net/http is 10 MiB.
 	maxHeaderBytes = 64 << 10
 )
 
-// NewHTTPTransport returns the transport for requests to containers, to be shared by all of them: certificates are not
-// verified, the environment's proxies and the node's credentials are not used, and no connection outlives its request.
-// denyLinkLocal refuses targets such as a cloud's metadata service.
+// NewHTTPTransport returns a transport for requests to containers, which all requests share. It
+// does not verify certificates, uses no proxies of the environment and no credentials of the node,
+// and keeps no connection after its request. denyLinkLocal refuses targets such as a cloud's
+// metadata service.
 func NewHTTPTransport(denyLinkLocal bool) *http.Transport {
 	return &http.Transport{
-		DialContext:            dialers{denyLinkLocal}.dialer(0).DialContext,
-		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // Probes ask whether it answers, not who it is.
+		DialContext: dialers{denyLinkLocal}.dialer(0).DialContext,
+		TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true,
+		}, //nolint:gosec // Probes ask whether it answers, not who it is.
 		ForceAttemptHTTP2:      true,
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
@@ -37,8 +40,8 @@ func NewHTTPTransport(denyLinkLocal bool) *http.Transport {
 	}
 }
 
-// SameHostRedirects is an http.Client's CheckRedirect that stays on the host of the first request: a redirect elsewhere is
-// not followed, and its response becomes the answer.
+// SameHostRedirects is the CheckRedirect of an http.Client that stays on the host of the first
+// request. It does not follow a redirect to another host; the redirect itself is then the answer.
 func SameHostRedirects(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -49,18 +52,19 @@ func SameHostRedirects(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// HTTPTarget says whom an httpGet action of a probe or hook asks.
+// HTTPTarget is the target of an httpGet action of a probe or hook.
 type HTTPTarget struct {
 	// Container resolves named ports.
 	Container *v1.Container
-	// PodIP is the host where the action names none.
+	// PodIP is the host if the action names none.
 	PodIP string
-	// UserAgent is sent where the action's headers have none.
+	// UserAgent is sent if the action's headers have none.
 	UserAgent string
 }
 
-// NewHTTPRequest builds the request of an httpGet action. The scheme defaults to http, the host to the pod's IP; the action's
-// headers are sent as they are, Host among them. It fails without a host, and where the port cannot be resolved.
+// NewHTTPRequest builds the request of an httpGet action. The default scheme is http and the
+// default host is the pod's IP. The action's headers are sent as they are, also Host.
+// NewHTTPRequest fails if there is no host or if the port cannot be resolved.
 func NewHTTPRequest(ctx context.Context, get *v1.HTTPGetAction, target HTTPTarget) (*http.Request, error) {
 	host, err := hostOr(get.Host, target.PodIP)
 	if err != nil {
@@ -84,17 +88,23 @@ func NewHTTPRequest(ctx context.Context, get *v1.HTTPGetAction, target HTTPTarge
 	return req, nil
 }
 
-// requestURL returns a URL with the path and query of the action's path; one that cannot be parsed is a path as it stands.
+// requestURL returns a URL with the path and query of the action's path. If that cannot be parsed,
+// all of it is the path.
 func requestURL(path string) *url.URL {
 	parsed, err := url.Parse(path)
 	if err != nil {
 		return &url.URL{Path: path}
 	}
-	return &url.URL{Path: parsed.Path, RawPath: parsed.RawPath, RawQuery: parsed.RawQuery, ForceQuery: parsed.ForceQuery}
+	return &url.URL{
+		Path:       parsed.Path,
+		RawPath:    parsed.RawPath,
+		RawQuery:   parsed.RawQuery,
+		ForceQuery: parsed.ForceQuery,
+	}
 }
 
-// setHeaders sets the action's headers and the defaults for User-Agent and Accept. An Accept that the action sets to nothing
-// is not sent at all.
+// setHeaders sets the action's headers and the defaults of User-Agent and Accept. If the action
+// sets Accept to an empty value, no Accept is sent.
 func setHeaders(req *http.Request, headers []v1.HTTPHeader, userAgent string) {
 	for _, h := range headers {
 		req.Header.Add(h.Name, h.Value)
@@ -110,10 +120,15 @@ func setHeaders(req *http.Request, headers []v1.HTTPHeader, userAgent string) {
 	req.Host = req.Header.Get("Host")
 }
 
-// httpGet asks once. 200 to 399 is success; a redirect to another host is a success with a warning. No answer in time is a
-// failure; a body that breaks off or does not end in time is an error, for the status was already given.
+// httpGet sends one request. A status of 200 to 399 is a success; a redirect to another host is a
+// success with a warning. No answer in time is a failure. A body that breaks off or does not end in
+// time is an error, because the status was already there.
 func (p *prober) httpGet(ctx context.Context, t task, timeout time.Duration) (reply, error) {
-	req, err := NewHTTPRequest(ctx, t.spec.HTTPGet, HTTPTarget{Container: t.container, PodIP: t.podIP, UserAgent: p.userAgent})
+	req, err := NewHTTPRequest(ctx, t.spec.HTTPGet, HTTPTarget{
+		Container: t.container,
+		PodIP:     t.podIP,
+		UserAgent: p.userAgent,
+	})
 	if err != nil {
 		return reply{outcome: unknown}, err
 	}
@@ -133,7 +148,8 @@ func (p *prober) httpGet(ctx context.Context, t task, timeout time.Duration) (re
 	case code >= http.StatusMultipleChoices && code < http.StatusBadRequest:
 		return reply{outcome: warning, text: "Probe terminated redirects, Response body: " + string(body)}, nil
 	default:
-		// The body stays out: it may hold what an event's readers must not see (k/k#99425).
+		// The text does not contain the body, which readers of events may not be allowed to see
+		// (k/k#99425).
 		return reply{outcome: failure, text: fmt.Sprintf("HTTP probe failed with statuscode: %d", code)}, nil
 	}
 }

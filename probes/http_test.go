@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The timeouts of probes, in seconds: patient is that of probes that are answered, on a busy machine, too; those that are not answered wait for brief, which is long enough
-// to come as far as they should.
+// The timeouts of probes, in seconds. patient is for probes that get an answer, also on a busy
+// machine. brief is for probes that get no answer: it is long enough to reach the point under test.
 const (
 	patient = 60
 	brief   = 3
@@ -46,7 +46,8 @@ func split(t *testing.T, address string) (string, int32) {
 	return host, int32(n)
 }
 
-// closedPort returns a loopback port on which nothing listens, and on which nobody else can until the test ends: it is taken, without being listened on.
+// closedPort returns a loopback port on which nothing listens. The port is bound, so nobody else
+// can listen on it until the test ends.
 func closedPort(t *testing.T) int32 {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -70,7 +71,8 @@ func silent(t *testing.T) int32 {
 	return listen(t, func(net.Conn) {})
 }
 
-// listen calls serve with each connection; connections stay open until the test ends unless serve closes them.
+// listen calls serve with each connection. Connections stay open until the test ends, unless serve
+// closes them.
 func listen(t *testing.T, serve func(net.Conn)) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -124,7 +126,9 @@ func TestHTTP(t *testing.T) {
 		}
 	})
 	mux.HandleFunc("/query", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.RawQuery) })
-	mux.HandleFunc("/fail", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret", http.StatusInternalServerError) })
+	mux.HandleFunc("/fail", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "secret", http.StatusInternalServerError)
+	})
 	mux.HandleFunc("/huge", func(w http.ResponseWriter, r *http.Request) {
 		for chunk := strings.Repeat("x", 1<<20); r.Context().Err() == nil; {
 			if _, err := io.WriteString(w, chunk); err != nil {
@@ -141,7 +145,9 @@ func TestHTTP(t *testing.T) {
 	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/query?redirected", http.StatusFound)
 	})
-	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/loop", http.StatusFound)
+	})
 	mux.HandleFunc("/away", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "http://localhost:1/")
 		w.WriteHeader(http.StatusFound)
@@ -158,11 +164,15 @@ func TestHTTP(t *testing.T) {
 	tests := []struct {
 		name    string
 		get     v1.HTTPGetAction
-		timeout int32 // in seconds; patient where it is 0
+		timeout int32 // in seconds; 0 means patient
 		want    reply
 		err     string
 	}{
-		{name: "defaults", get: v1.HTTPGetAction{Path: "/ok"}, want: reply{outcome: success, text: self + " kube-probe/1.36 */* "}},
+		{
+			name: "defaults",
+			get:  v1.HTTPGetAction{Path: "/ok"},
+			want: reply{outcome: success, text: self + " kube-probe/1.36 */* "},
+		},
 		{
 			name: "headers", get: v1.HTTPGetAction{Path: "ok", HTTPHeaders: []v1.HTTPHeader{
 				{Name: "host", Value: "example.test"},
@@ -173,19 +183,69 @@ func TestHTTP(t *testing.T) {
 			want: reply{outcome: success, text: "example.test me  1"},
 		},
 		{name: "query", get: v1.HTTPGetAction{Path: "/query?a=b&c"}, want: reply{outcome: success, text: "a=b&c"}},
-		{name: "status", get: v1.HTTPGetAction{Path: "/fail"}, want: reply{outcome: failure, text: "HTTP probe failed with statuscode: 500"}},
-		{name: "huge body", get: v1.HTTPGetAction{Path: "/huge"}, want: reply{outcome: success, text: strings.Repeat("x", maxOutput)}},
-		{name: "body that is no text", get: v1.HTTPGetAction{Path: "/binary"}, want: reply{outcome: success, text: "a\uFFFD\x00b"}},
-		{name: "redirect on the host", get: v1.HTTPGetAction{Path: "/here"}, want: reply{outcome: success, text: "redirected"}},
-		{name: "redirect elsewhere", get: v1.HTTPGetAction{Path: "/away"}, want: reply{outcome: warning, text: "Probe terminated redirects, Response body: moved"}},
-		{name: "redirects without end", get: v1.HTTPGetAction{Path: "/loop"}, want: reply{outcome: failure, text: `Get "/loop": stopped after 10 redirects`}},
+		{
+			name: "status",
+			get:  v1.HTTPGetAction{Path: "/fail"},
+			want: reply{outcome: failure, text: "HTTP probe failed with statuscode: 500"},
+		},
+		{
+			name: "huge body",
+			get:  v1.HTTPGetAction{Path: "/huge"},
+			want: reply{outcome: success, text: strings.Repeat("x", maxOutput)},
+		},
+		{
+			name: "body that is no text",
+			get:  v1.HTTPGetAction{Path: "/binary"},
+			want: reply{outcome: success, text: "a\uFFFD\x00b"},
+		},
+		{
+			name: "redirect on the host",
+			get:  v1.HTTPGetAction{Path: "/here"},
+			want: reply{outcome: success, text: "redirected"},
+		},
+		{
+			name: "redirect elsewhere",
+			get:  v1.HTTPGetAction{Path: "/away"},
+			want: reply{outcome: warning, text: "Probe terminated redirects, Response body: moved"},
+		},
+		{
+			name: "redirects without end",
+			get:  v1.HTTPGetAction{Path: "/loop"},
+			want: reply{outcome: failure, text: `Get "/loop": stopped after 10 redirects`},
+		},
 		{
 			name: "hangs", get: v1.HTTPGetAction{Path: "/hang"}, timeout: brief,
-			want: reply{outcome: failure, text: `Get "http://` + self + `/hang": context deadline exceeded (Client.Timeout exceeded while awaiting headers)`},
+			want: reply{
+				outcome: failure,
+				text: `Get "http://` + self +
+					`/hang": context deadline exceeded (Client.Timeout exceeded while awaiting headers)`,
+			},
 		},
-		{name: "body hangs", get: v1.HTTPGetAction{Path: "/slowbody"}, timeout: brief, want: reply{outcome: failure, text: ""}, err: "read response body: context deadline exceeded"},
-		{name: "huge header", get: v1.HTTPGetAction{Path: "/header"}, want: reply{outcome: failure, text: `Get "http://` + self + `/header": net/http: HTTP/1.x transport connection broken: net/http: server response headers exceeded`}},
-		{name: "https to http", get: v1.HTTPGetAction{Path: "/ok", Scheme: "HTTPS"}, want: reply{outcome: failure, text: `Get "https://` + self + `/ok": http: server gave HTTP response to HTTPS client`}},
+		{
+			name:    "body hangs",
+			get:     v1.HTTPGetAction{Path: "/slowbody"},
+			timeout: brief,
+			want:    reply{outcome: failure, text: ""},
+			err:     "read response body: context deadline exceeded",
+		},
+		{
+			name: "huge header",
+			get:  v1.HTTPGetAction{Path: "/header"},
+			want: reply{
+				outcome: failure,
+				text: `Get "http://` + self +
+					`/header": net/http: HTTP/1.x transport connection broken: ` +
+					`net/http: server response headers exceeded`,
+			},
+		},
+		{
+			name: "https to http",
+			get:  v1.HTTPGetAction{Path: "/ok", Scheme: "HTTPS"},
+			want: reply{
+				outcome: failure,
+				text:    `Get "https://` + self + `/ok": http: server gave HTTP response to HTTPS client`,
+			},
+		},
 	}
 	p := testProber(Config{})
 	for _, tt := range tests {
@@ -194,7 +254,9 @@ func TestHTTP(t *testing.T) {
 			if (err == nil) != (tt.err == "") || (err != nil && !strings.HasPrefix(err.Error(), tt.err)) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
-			if got.outcome != tt.want.outcome || (got.text != tt.want.text && (tt.want.outcome != failure || tt.want.text == "" || !strings.HasPrefix(got.text, tt.want.text))) {
+			if got.outcome != tt.want.outcome ||
+				(got.text != tt.want.text &&
+					(tt.want.outcome != failure || tt.want.text == "" || !strings.HasPrefix(got.text, tt.want.text))) {
 				t.Errorf("got %s %.300q, want %s %.300q", got.outcome, got.text, tt.want.outcome, tt.want.text)
 			}
 		})
@@ -209,9 +271,16 @@ func TestHTTPBrokenServers(t *testing.T) {
 		want    string
 	}{
 		{"nobody listens", closedPort(t), patient, "connect: connection refused"},
-		{"never answers", silent(t), brief, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"},
+		{
+			"never answers", silent(t), brief,
+			"context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+		},
 		{"hangs up", listen(t, func(c net.Conn) { c.Close() }), patient, ""},
-		{"speaks something else", listen(t, func(c net.Conn) { c.Read(make([]byte, 1)); io.WriteString(c, "220 smtp\r\n") }), patient, "malformed HTTP"},
+		{
+			"speaks something else",
+			listen(t, func(c net.Conn) { c.Read(make([]byte, 1)); io.WriteString(c, "220 smtp\r\n") }), patient,
+			"malformed HTTP",
+		},
 	}
 	p := testProber(Config{})
 	for _, tt := range tests {
@@ -226,11 +295,14 @@ func TestHTTPBrokenServers(t *testing.T) {
 
 func TestHTTPS(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, r.Proto)
+		}))
 		server.EnableHTTP2 = http2
 		server.StartTLS()
 		_, port := split(t, server.URL)
-		got, err := testProber(Config{}).run(t.Context(), httpTask(port, v1.HTTPGetAction{Path: "/", Scheme: v1.URISchemeHTTPS}))
+		got, err := testProber(Config{}).run(t.Context(),
+			httpTask(port, v1.HTTPGetAction{Path: "/", Scheme: v1.URISchemeHTTPS}))
 		want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
 		if err != nil || got != (reply{outcome: success, text: want}) {
 			t.Errorf("got %+v, %v; want %s", got, err, want)
@@ -290,7 +362,7 @@ func TestNoHandler(t *testing.T) {
 	}
 }
 
-// A redirect to another host is a success that an event warns of.
+// A redirect to another host is a success, and an event warns about it.
 func TestRedirectElsewhereWarns(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "http://elsewhere.test/")
@@ -305,8 +377,16 @@ func TestRedirectElsewhereWarns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(server.URL[len("http://127.0.0.1:"):])}}, PeriodSeconds: 100, TimeoutSeconds: patient, FailureThreshold: 1}
-	m.Sync(podOf(v1.Container{ReadinessProbe: probe}), "127.0.0.1", []Target{{Name: "c", ContainerID: "id1", StartedAt: time.Now()}})
+	probe := &v1.Probe{
+		ProbeHandler: v1.ProbeHandler{
+			HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(server.URL[len("http://127.0.0.1:"):])},
+		},
+		PeriodSeconds:    100,
+		TimeoutSeconds:   patient,
+		FailureThreshold: 1,
+	}
+	m.Sync(podOf(v1.Container{ReadinessProbe: probe}), "127.0.0.1",
+		[]Target{{Name: "c", ContainerID: "id1", StartedAt: time.Now()}})
 	want := "c|Warning|ProbeWarning|Readiness probe warning: Probe terminated redirects, Response body: moved"
 	if got := <-events; got != want {
 		t.Errorf("event %s, want %s", got, want)

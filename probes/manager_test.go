@@ -71,7 +71,13 @@ func TestLivenessFailureHoldsUntilNewContainer(t *testing.T) {
 		r.sync(pod, "id1")
 		r.pass(time.Minute)
 		r.wantTimes("live", 0, 5)
-		failed := Result{ContainerID: "id1", Started: true, Ready: true, Failed: Liveness, Message: "Liveness probe failed: out of live"}
+		failed := Result{
+			ContainerID: "id1",
+			Started:     true,
+			Ready:       true,
+			Failed:      Liveness,
+			Message:     "Liveness probe failed: out of live",
+		}
 		r.want(failed)
 		r.wantChanges(1)
 		r.sync(pod, "id1")
@@ -91,7 +97,8 @@ func TestStartupFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.set("start", 3)
-		r.sync(podOf(v1.Container{StartupProbe: execProbe("start", 1, 3), LivenessProbe: execProbe("live", 1, 1)}), "id1")
+		r.sync(podOf(v1.Container{StartupProbe: execProbe("start", 1, 3), LivenessProbe: execProbe("live", 1, 1)}),
+			"id1")
 		r.pass(time.Minute)
 		r.wantTimes("start", 0, 1, 2)
 		r.wantTimes("live")
@@ -132,7 +139,8 @@ func TestProberErrorsDoNotCount(t *testing.T) {
 		r.pass(11 * time.Second)
 		r.wantTimes("live", 0, 0, 0, 10, 10, 10)
 		r.want(Result{ContainerID: "id1", Started: true, Ready: true})
-		event := "c|Warning|Unhealthy|Liveness probe errored and resulted in unknown state: run probe command in container c: no runtime"
+		event := "c|Warning|Unhealthy|Liveness probe errored and resulted in unknown state: run probe command in " +
+			"container c: no runtime"
 		r.wantEvents(event, event)
 		if got := r.observed[0].Result; got != ResultUnknown {
 			t.Errorf("observed %s", got)
@@ -160,13 +168,19 @@ func TestExecThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.setFunc("live", func(ctx context.Context) (int, []byte, error) {
-			<-ctx.Done() // A runtime that keeps no timeout.
+			<-ctx.Done() // A runtime that does not enforce the timeout.
 			return 0, nil, fmt.Errorf("exec: %w", ctx.Err())
 		})
 		r.sync(podOf(v1.Container{LivenessProbe: execProbe("live", 2, 2)}), "id1")
 		r.pass(10 * time.Second)
 		r.wantTimes("live", 0, 3)
-		r.want(Result{ContainerID: "id1", Started: true, Ready: true, Failed: Liveness, Message: `Liveness probe failed: command timed out: "live" timed out after 1s`})
+		r.want(Result{
+			ContainerID: "id1",
+			Started:     true,
+			Ready:       true,
+			Failed:      Liveness,
+			Message:     `Liveness probe failed: command timed out: "live" timed out after 1s`,
+		})
 		r.wantEvents(
 			`c|Warning|Unhealthy|Liveness probe failed: command timed out: "live" timed out after 1s`,
 			`c|Warning|ProbeWarning|Liveness probe command took 3s, longer than its period of 2s: raise periodSeconds`,
@@ -175,7 +189,8 @@ func TestExecThatHangs(t *testing.T) {
 	})
 }
 
-// An exec that nobody answers says something about the container only while the runtime answers otherwise.
+// An exec without an answer says something about the container only if the runtime answers other
+// calls.
 func TestExecThatNobodyAnswers(t *testing.T) {
 	hang := func(ctx context.Context) (int, []byte, error) { <-ctx.Done(); return 0, nil, ctx.Err() }
 	for name, tc := range map[string]struct {
@@ -184,9 +199,13 @@ func TestExecThatNobodyAnswers(t *testing.T) {
 		failed Kind
 		times  []float64
 	}{
-		"healthy runtime":      {hang, func(context.Context) error { return nil }, Liveness, []float64{0}},
-		"frozen runtime":       {hang, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "", []float64{0, 5, 10}},
-		"runtime that is away": {hang, func(context.Context) error { return errdefs.ErrUnavailable }, "", []float64{0, 3, 6, 10, 13}},
+		"healthy runtime": {hang, func(context.Context) error { return nil }, Liveness, []float64{0}},
+		"frozen runtime": {
+			hang, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "", []float64{0, 5, 10},
+		},
+		"runtime that is away": {
+			hang, func(context.Context) error { return errdefs.ErrUnavailable }, "", []float64{0, 3, 6, 10, 13},
+		},
 		"runtime that says so": {
 			func(context.Context) (int, []byte, error) {
 				return 0, nil, fmt.Errorf("timeout 1s exceeded: %w", context.DeadlineExceeded)
@@ -195,7 +214,8 @@ func TestExecThatNobodyAnswers(t *testing.T) {
 			[]float64{0},
 		},
 		"connection that broke": {
-			func(context.Context) (int, []byte, error) { return 0, nil, errdefs.ErrUnavailable }, nil, "", []float64{0, 0, 0, 10, 10, 10},
+			func(context.Context) (int, []byte, error) { return 0, nil, errdefs.ErrUnavailable }, nil, "",
+			[]float64{0, 0, 0, 10, 10, 10},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -271,12 +291,20 @@ func TestSidecarsAndInitContainers(t *testing.T) {
 		pod := podOf(v1.Container{})
 		pod.Spec.InitContainers = []v1.Container{
 			{Name: "init"},
-			{Name: "side", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways), StartupProbe: execProbe("start", 1, 1), ReadinessProbe: execProbe("ready", 1, 1)},
+			{
+				Name:           "side",
+				RestartPolicy:  ptr.To(v1.ContainerRestartPolicyAlways),
+				StartupProbe:   execProbe("start", 1, 1),
+				ReadinessProbe: execProbe("ready", 1, 1),
+			},
 		}
-		r.Sync(pod, "", []Target{{Name: "init", ContainerID: "i"}, {Name: "side", ContainerID: "s"}, {Name: "debug", ContainerID: "d"}})
+		r.Sync(pod, "", []Target{
+			{Name: "init", ContainerID: "i"}, {Name: "side", ContainerID: "s"}, {Name: "debug", ContainerID: "d"},
+		})
 		synctest.Wait()
 		got := r.Results(uid)
-		if len(got) != 2 || got["init"] != (Result{ContainerID: "i", Started: true}) || got["side"] != (Result{ContainerID: "s", Started: true, Ready: true}) {
+		if len(got) != 2 || got["init"] != (Result{ContainerID: "i", Started: true}) ||
+			got["side"] != (Result{ContainerID: "s", Started: true, Ready: true}) {
 			t.Errorf("results %+v", got)
 		}
 	})
@@ -322,7 +350,8 @@ func TestSameCommandRunsOnce(t *testing.T) {
 		r.wantTimes("check", 0, 5)
 		r.want(Result{ContainerID: "id1", Started: true, Ready: true})
 
-		// Whichever of the two leads at 10 s: ending liveness there must not hurt readiness.
+		// Either probe may run the shared command at 10 s. The end of the liveness probe at that
+		// time must not affect readiness.
 		r.pass(4*time.Second + 50*time.Millisecond)
 		r.Sync(pod, "", []Target{{Name: "c", ContainerID: "id1", Terminating: true}})
 		r.pass(time.Second)
@@ -353,7 +382,11 @@ func TestHangingExecsDelayButDoNotStarve(t *testing.T) {
 func TestSyncBeforeRunAndAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ran := 0
-		m := New(Config{}, Deps{Exec: func(context.Context, string, []string, time.Duration) (int, []byte, error) { ran++; return 0, nil, nil }})
+		m := New(Config{},
+			Deps{Exec: func(context.Context, string, []string, time.Duration) (int, []byte, error) {
+				ran++
+				return 0, nil, nil
+			}})
 		pod := podOf(v1.Container{ReadinessProbe: execProbe("ready", 10, 3)})
 		target := []Target{{Name: "c", ContainerID: "id1"}}
 		m.Sync(pod, "", target)

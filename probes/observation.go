@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Values of [Observation.Result]: the label values of the kubelet's prober_probe_total.
+// Values of [Observation.Result]: the label values of the kubelet's metric prober_probe_total.
 const (
 	ResultSuccessful = "successful"
 	ResultFailed     = "failed"
-	// ResultUnknown means that the probe could not be carried out.
+	// ResultUnknown means that the probe itself could not run.
 	ResultUnknown = "unknown"
 )
 
@@ -33,13 +33,14 @@ type Observation struct {
 	Action string
 	// Result is one of the Result constants.
 	Result string
-	// Duration is how long it took, retries and waiting for a turn included.
+	// Duration is how long the probe took, including retries and waiting for its turn.
 	Duration time.Duration
-	// Busy is how long the runtime ran commands for it: nothing where it has none, or shared another probe's.
+	// Busy is how long the runtime ran commands for this probe. It is 0 if the probe has no
+	// command, or shared the command of another probe.
 	Busy time.Duration
 }
 
-// observation describes what just ran.
+// observation returns the measurements of a probe that just ran.
 func (w *worker) observation(pod *v1.Pod, out outcome, took, busy time.Duration) Observation {
 	o := Observation{
 		Namespace: pod.Namespace,
@@ -61,7 +62,7 @@ func (w *worker) observation(pod *v1.Pod, out outcome, took, busy time.Duration)
 	return o
 }
 
-// actionOf names the handler; empty where the probe has none.
+// actionOf returns the name of the handler; empty if the probe has none.
 func actionOf(spec *v1.Probe) string {
 	switch {
 	case spec.Exec != nil:

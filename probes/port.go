@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// ResolvePort returns the number of a probe's or hook's port, in 1 to 65535: the number itself, the container's port of that
-// name, or a number written as a string.
+// ResolvePort returns the number of a probe's or hook's port, from 1 to 65535. The port is a
+// number, the name of a container's port, or a number written as a string.
 func ResolvePort(port intstr.IntOrString, container *v1.Container) (int, error) {
 	number := port.IntValue()
 	if port.Type == intstr.String {

@@ -15,19 +15,21 @@ import (
 
 const uid = types.UID("uid")
 
-// call is one exec that the rig saw: what, in which container, and how long after the rig's start.
+// call is one exec that the rig saw: which command, in which container, and how long after the
+// rig's start.
 type call struct {
 	cmd, id string
 	at      time.Duration
 }
 
-// rig is a Manager on a fake exec in a synctest bubble. A command is named by its first word; answer says what it does.
+// rig is a Manager with a fake exec in a synctest bubble. A command is identified by its first
+// word; answer defines what it does.
 type rig struct {
 	*Manager
 	t     *testing.T
 	start time.Time
 	stop  func()
-	// alive answers whether the runtime does; nil says that it does.
+	// alive replaces Deps.Alive; nil means that the runtime answers.
 	alive func(context.Context) error
 
 	mu       sync.Mutex
@@ -38,7 +40,7 @@ type rig struct {
 	changes  int
 }
 
-// newRig starts a Manager; it is stopped and joined when the test ends.
+// newRig starts a Manager, which is stopped and joined when the test ends.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, start: time.Now(), answer: map[string]func(context.Context) (int, []byte, error){}}
@@ -94,7 +96,7 @@ func (r *rig) setFunc(cmd string, f func(context.Context) (int, []byte, error)) 
 	r.answer[cmd] = f
 }
 
-// pass lets time go by.
+// pass lets time pass.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d) // The bubble's clock.
 	synctest.Wait()

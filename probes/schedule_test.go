@@ -56,16 +56,28 @@ func TestNextDue(t *testing.T) {
 
 func TestRunsMeetOnTheGrid(t *testing.T) {
 	base := time.Unix(1_000_000, 0)
-	for late, want := range map[time.Duration]time.Duration{0: 0, 1: grid, grid - 1: grid, grid: grid, grid + 1: 2 * grid, time.Hour: time.Hour} {
+	for late, want := range map[time.Duration]time.Duration{
+		0:         0,
+		1:         grid,
+		grid - 1:  grid,
+		grid:      grid,
+		grid + 1:  2 * grid,
+		time.Hour: time.Hour,
+	} {
 		if got := onGrid(base.Add(late)); !got.Equal(base.Add(want)) {
 			t.Errorf("%s after a moment of the grid: %s", late, got.Sub(base))
 		}
 	}
-	due := firstDue(&v1.Probe{InitialDelaySeconds: 5}, birth{now: time.Now(), containerStart: time.Now().Add(-time.Second).Round(0), jitter: func(time.Duration) time.Duration { return 0 }})
+	due := firstDue(&v1.Probe{InitialDelaySeconds: 5}, birth{
+		now:            time.Now(),
+		containerStart: time.Now().Add(-time.Second).Round(0),
+		jitter:         func(time.Duration) time.Duration { return 0 },
+	})
 	if !strings.Contains(due.String(), " m=") {
 		t.Errorf("a probe that begins later is due at %s, a time that changes when the clock is set", due)
 	}
-	now := time.Now() // with a monotonic reading, which a change of the clock must not disturb
+	// with a monotonic clock reading, which a change of the wall clock must not disturb
+	now := time.Now()
 	next := onGrid(nextDue(now, now, time.Second))
 	if d := next.Sub(now); d < time.Second || d >= time.Second+grid {
 		t.Errorf("a probe of every second comes again after %s", d)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// tcpSocket opens a connection and resets it: linger 0 leaves no TIME_WAIT behind on the node.
+// tcpSocket opens a connection and resets it: with linger 0 no TIME_WAIT stays on the node.
 func (p *prober) tcpSocket(ctx context.Context, t task, timeout time.Duration) (reply, error) {
 	port, err := ResolvePort(t.spec.TCPSocket.Port, t.container)
 	if err != nil {
@@ -19,11 +19,13 @@ func (p *prober) tcpSocket(ctx context.Context, t task, timeout time.Duration) (
 	}
 	conn, err := p.dialers.dialer(timeout).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return reply{outcome: failure, text: err.Error()}, nil //nolint:nilerr // That nobody answers is the probe's answer.
+		return reply{ //nolint:nilerr // That nobody answers is the probe's answer.
+			outcome: failure, text: err.Error(),
+		}, nil
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // The connection is thrown away either way.
+		_ = tcp.SetLinger(0) // The connection is closed even if this fails.
 	}
-	_ = conn.Close() // It was opened, which is all that was asked.
+	_ = conn.Close() // The probe succeeded when the connection opened.
 	return reply{outcome: success}, nil
 }

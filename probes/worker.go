@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // The reasons of the events that probing records.
@@ -14,23 +16,23 @@ const (
 	reasonProbeWarning = "ProbeWarning"
 )
 
-// worker runs one probe of one run of a container, over and over, until it is cancelled: by Sync when the run has gone, or by its
-// own report when the verdict is final.
+// worker runs one probe of one run of a container, again and again, until it is cancelled: by Sync
+// when the run has ended, or by its own report when the result is final.
 type worker struct {
-	m    *Manager
-	book *podBook
-	run  *run
-	kind Kind
-	spec *v1.Probe
+	m     *Manager
+	state *podState
+	run   *run
+	kind  Kind
+	spec  *v1.Probe
 
 	cancel context.CancelFunc
 	cost   cost
 }
 
 // startWorker starts the worker of a probe. The caller holds mu.
-func (m *Manager) startWorker(book *podBook, r *run, kind Kind) *worker {
+func (m *Manager) startWorker(state *podState, r *run, kind Kind) *worker {
 	ctx, cancel := context.WithCancel(m.base)
-	w := &worker{m: m, book: book, run: r, kind: kind, spec: kind.specOf(r.container), cancel: cancel}
+	w := &worker{m: m, state: state, run: r, kind: kind, spec: kind.specOf(r.container), cancel: cancel}
 	due := firstDue(w.spec, birth{
 		now:            time.Now(),
 		agentStart:     m.agentStart,
@@ -61,22 +63,27 @@ func (w *worker) loop(ctx context.Context, due time.Time) {
 		}
 		step := period
 		if first && w.kind == Readiness && !ready {
-			step = min(step, settle)
+			step = min(step, readinessRetry)
 		}
 		due = onGrid(nextDue(due, time.Now(), step))
 		timer.Reset(time.Until(due))
 	}
 }
 
-// probe runs the probe once, tells what came of it, and returns whether the container is ready now.
+// probe runs the probe once, reports the result, and returns whether the container is ready now.
 func (w *worker) probe(ctx context.Context) (ready bool) {
 	m := w.m
 	m.mu.Lock()
-	pod, ip := w.book.pod, w.book.ip
+	pod, ip := w.state.pod, w.state.ip
 	m.mu.Unlock()
 
 	began := time.Now()
-	r, err := m.prober.run(ctx, task{container: w.run.container, containerID: w.run.target.ContainerID, podIP: ip, spec: w.spec})
+	r, err := m.prober.run(ctx, task{
+		container:   w.run.container,
+		containerID: w.run.target.ContainerID,
+		podIP:       ip,
+		spec:        w.spec,
+	})
 	took := time.Since(began)
 	if ctx.Err() != nil {
 		return false
@@ -84,7 +91,8 @@ func (w *worker) probe(ctx context.Context) (ready bool) {
 	message := ""
 	switch {
 	case err != nil:
-		w.event(pod, reasonUnhealthy, fmt.Sprintf("%s probe errored and resulted in %s state: %v", w.kind, r.outcome, err))
+		w.event(pod, reasonUnhealthy,
+			fmt.Sprintf("%s probe errored and resulted in %s state: %v", w.kind, r.outcome, err))
 		r.outcome = unknown
 	case r.outcome == failure:
 		message = fmt.Sprintf("%s probe failed: %s", w.kind, r.text)
@@ -100,8 +108,8 @@ func (w *worker) probe(ctx context.Context) (ready bool) {
 	return w.report(pod, r, message, took)
 }
 
-// report enters the outcome into the books, unless the worker has been stopped meanwhile, and tells OnChange where the
-// container's result became another. It returns whether the container is ready now.
+// report adds the outcome to the container's health, unless the worker was stopped, and calls
+// OnChange if the container's result changed. It returns whether the container is ready now.
 func (w *worker) report(pod *v1.Pod, r reply, message string, took time.Duration) (ready bool) {
 	m := w.m
 	m.mu.Lock()
@@ -117,14 +125,15 @@ func (w *worker) report(pod *v1.Pod, r reply, message string, took time.Duration
 		w.run.health.observe(w.kind, r.outcome != failure, message)
 	}
 	after := w.run.health.result()
-	m.reconcile(w.book, w.run)
+	m.reconcile(w.state, w.run)
 	m.mu.Unlock()
 
 	if before == after {
 		return after.Ready
 	}
-	m.log.Info("Probe result changed", "pod", pod.Namespace+"/"+pod.Name, "container", w.run.container.Name,
-		"containerID", after.ContainerID, "probe", string(w.kind), "started", after.Started, "ready", after.Ready, "failed", string(after.Failed))
+	m.log.Info("Probe result changed", "pod", pods.FullName(pod), "container", w.run.container.Name,
+		"containerID", after.ContainerID, "probe", string(w.kind), "started", after.Started, "ready", after.Ready,
+		"failed", string(after.Failed))
 	if m.deps.OnChange != nil {
 		m.deps.OnChange(pod.UID)
 	}

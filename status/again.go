@@ -2,10 +2,15 @@ package status
 
 import v1 "k8s.io/api/core/v1"
 
-// Again returns the status that a pod begins with whose UID was another pod's before, of which last is the last status: its containers wait, and how often they were
-// restarted and how they ended is kept. Nothing else is, and nothing of ephemeral containers.
+// Again returns the first status of a pod whose UID was another pod's before; last is the last
+// status of that pod. All containers wait. Only the restart counts and the ends of the containers
+// are kept, and nothing of ephemeral containers.
 func Again(last *v1.PodStatus) *v1.PodStatus {
-	return &v1.PodStatus{Phase: v1.PodPending, InitContainerStatuses: waiting(last.InitContainerStatuses), ContainerStatuses: waiting(last.ContainerStatuses)}
+	return &v1.PodStatus{
+		Phase:                 v1.PodPending,
+		InitContainerStatuses: waiting(last.InitContainerStatuses),
+		ContainerStatuses:     waiting(last.ContainerStatuses),
+	}
 }
 
 func waiting(last []v1.ContainerStatus) []v1.ContainerStatus {
@@ -13,8 +18,13 @@ func waiting(last []v1.ContainerStatus) []v1.ContainerStatus {
 	for i := range last {
 		c := &last[i]
 		s := v1.ContainerStatus{
-			Name: c.Name, Image: c.Image, RestartCount: c.RestartCount, LastTerminationState: *c.LastTerminationState.DeepCopy(),
-			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}},
+			Name:                 c.Name,
+			Image:                c.Image,
+			RestartCount:         c.RestartCount,
+			LastTerminationState: *c.LastTerminationState.DeepCopy(),
+			State: v1.ContainerState{
+				Waiting: &v1.ContainerStateWaiting{Reason: ReasonContainerCreating},
+			},
 		}
 		if c.State.Terminated != nil {
 			s.LastTerminationState.Terminated = c.State.Terminated.DeepCopy()

@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // The tests' clock: whole seconds after epoch.
@@ -40,7 +42,7 @@ func newPod(options ...podOption) *v1.Pod {
 func policy(p v1.RestartPolicy) podOption { return func(pod *v1.Pod) { pod.Spec.RestartPolicy = p } }
 
 func static(pod *v1.Pod) {
-	pod.Annotations = map[string]string{configSourceAnnotation: "file"}
+	pod.Annotations = map[string]string{pods.AnnotationSource: "file"}
 }
 
 func regular(names ...string) podOption {
@@ -71,9 +73,9 @@ func sidecar(name string) podOption {
 	}
 }
 
-// Runtime facts. Every incarnation of container c has the id c-attempt.
+// Runtime facts. Every attempt of container c has the id c-ATTEMPT.
 
-func incarnation(name string, attempt uint32, created int) *runtimeapi.ContainerStatus {
+func attemptOf(name string, attempt uint32, created int) *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{
 		Id:        containerRuntimeID(name, attempt),
 		Metadata:  &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
@@ -90,7 +92,7 @@ func containerRuntimeID(name string, attempt uint32) string {
 }
 
 func running(name string, attempt uint32, since int) *runtimeapi.ContainerStatus {
-	c := incarnation(name, attempt, since)
+	c := attemptOf(name, attempt, since)
 	c.State, c.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, nanos(since)
 	return c
 }
@@ -106,7 +108,7 @@ func exited(name string, attempt uint32, since int, code int32) *runtimeapi.Cont
 }
 
 func lost(name string, attempt uint32, since int) *runtimeapi.ContainerStatus {
-	c := incarnation(name, attempt, since)
+	c := attemptOf(name, attempt, since)
 	c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 	return c
 }

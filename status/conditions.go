@@ -6,9 +6,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// ownedConditions are the condition types that the node sets; all others in a pod's status belong to somebody else and are kept.
+// ownedConditions are the condition types that the node sets. All other types in a pod's status
+// have another owner and are kept.
 var ownedConditions = map[v1.PodConditionType]bool{
 	v1.PodReadyToStartContainers: true,
 	v1.PodInitialized:            true,
@@ -22,7 +25,7 @@ var ownedConditions = map[v1.PodConditionType]bool{
 
 // conditions returns the pod's conditions, in the order in which a kubelet lists them.
 func conditions(in *Input, s *v1.PodStatus) []v1.PodCondition {
-	out := append(resizeConditions(in), foreignConditions(in)...)
+	out := append(resizeConditions(in), unmanagedConditions(in)...)
 	if c := disruption(in); c != nil {
 		out = append(out, *c)
 	}
@@ -43,7 +46,7 @@ func conditions(in *Input, s *v1.PodStatus) []v1.PodCondition {
 	return out
 }
 
-// couldRestartAll reports whether a rule of the pod may start all of its containers again.
+// couldRestartAll reports whether a rule of the pod may restart all of its containers.
 func couldRestartAll(pod *v1.Pod) bool {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -57,27 +60,33 @@ func couldRestartAll(pod *v1.Pod) bool {
 	return false
 }
 
-// restartingAll says whether all containers are being ended, to start again.
+// restartingAll is the condition that says whether all containers are being stopped to start again.
 func restartingAll(in *Input, phase v1.PodPhase) v1.PodCondition {
-	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse, ObservedGeneration: in.Pod.Generation}
+	c := v1.PodCondition{
+		Type:               v1.AllContainersRestarting,
+		Status:             v1.ConditionFalse,
+		ObservedGeneration: in.Pod.Generation,
+	}
 	switch {
 	case phase == v1.PodSucceeded:
 		c.Reason = ReasonPodCompleted
 	case phase == v1.PodFailed:
 		c.Reason = ReasonPodFailed
 	case in.RestartingAll:
-		c.Status, c.Reason, c.Message = v1.ConditionTrue, ReasonRestartAllStarted, "container exited with restart policy rule"
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, ReasonRestartAllStarted,
+			"container exited with restart policy rule"
 	}
 	return c
 }
 
-// foreignConditions are the conditions of the API's status that somebody else owns.
-func foreignConditions(in *Input) []v1.PodCondition {
-	return Foreign(in.Pod)
+// unmanagedConditions are the conditions of the API's status that have another owner than the node.
+func unmanagedConditions(in *Input) []v1.PodCondition {
+	return UnmanagedConditions(in.Pod)
 }
 
-// Foreign returns copies of the conditions of a pod's status, as the API server has it, that somebody else than the node owns.
-func Foreign(pod *v1.Pod) []v1.PodCondition {
+// UnmanagedConditions returns copies of those conditions in a pod's status, as the API server has
+// it, that have another owner than the node.
+func UnmanagedConditions(pod *v1.Pod) []v1.PodCondition {
 	var out []v1.PodCondition
 	for _, c := range pod.Status.Conditions {
 		if !ownedConditions[c.Type] && c.Type != v1.DisruptionTarget {
@@ -87,7 +96,7 @@ func Foreign(pod *v1.Pod) []v1.PodCondition {
 	return out
 }
 
-// disruption is the DisruptionTarget condition: once set it stays.
+// disruption is the DisruptionTarget condition. Once it is set, it stays.
 func disruption(in *Input) *v1.PodCondition {
 	for _, from := range []*v1.PodStatus{in.previous(), &in.Pod.Status} {
 		if c := condition(from.Conditions, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue {
@@ -106,7 +115,8 @@ func disruption(in *Input) *v1.PodCondition {
 	}
 }
 
-// readyToStart says whether the pod has a sandbox, with its network, for containers to start in.
+// readyToStart is the condition that says whether the pod has a sandbox with a network in which
+// containers can start.
 func readyToStart(in *Input) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}
 	if sandboxUsable(in.Pod, in.Sandbox) {
@@ -117,7 +127,8 @@ func readyToStart(in *Input) v1.PodCondition {
 	return c
 }
 
-// sandboxUsable reports whether containers can be started in the sandbox: it is ready, has the network mode that the pod wants, and an address.
+// sandboxUsable reports whether containers can be started in the sandbox: it is ready, has the
+// network mode that the pod wants, and an address.
 func sandboxUsable(pod *v1.Pod, sandbox *runtimeapi.PodSandboxStatus) bool {
 	if sandbox == nil || sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return false
@@ -132,8 +143,9 @@ func sandboxUsable(pod *v1.Pod, sandbox *runtimeapi.PodSandboxStatus) bool {
 	return pod.Spec.HostNetwork || sandbox.GetNetwork() == nil || sandbox.GetNetwork().GetIp() != ""
 }
 
-// initialized says whether all init containers completed, and all sidecars started. A pod that was initialized once stays so, even while its init
-// containers run again (KEP-5532).
+// initialized is the condition that says whether all init containers completed and all sidecars
+// started. A pod that was initialized once stays initialized, also while its init containers run
+// again (KEP-5532).
 func initialized(in *Input, s *v1.PodStatus) v1.PodCondition {
 	pod := in.Pod
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
@@ -153,13 +165,14 @@ func initialized(in *Input, s *v1.PodStatus) v1.PodCondition {
 		return c
 	}
 	for i := range pod.Spec.Containers {
-		// A regular container that ever started proves it, even while a sidecar restarts.
+		// A regular container that ever started proves it, also while a sidecar restarts.
 		cs := find(s.ContainerStatuses, pod.Spec.Containers[i].Name)
 		if cs != nil && (cs.State.Running != nil || cs.State.Terminated != nil) {
 			return c
 		}
 	}
-	if before := condition(in.previous().Conditions, v1.PodInitialized); before != nil && before.Status == v1.ConditionTrue {
+	if before := condition(in.previous().Conditions, v1.PodInitialized); before != nil &&
+		before.Status == v1.ConditionTrue {
 		return c
 	}
 	if message := listed("unknown", unknown, "incomplete", incomplete); message != "" {
@@ -168,15 +181,15 @@ func initialized(in *Input, s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// initDone reports whether the next container may start as far as this init container is concerned.
+// initDone reports whether this init container lets the next container start.
 func initDone(c *v1.Container, s *v1.ContainerStatus) bool {
-	if isSidecar(c) {
+	if pods.Sidecar(c) {
 		return s.Started != nil && *s.Started
 	}
 	return s.Ready
 }
 
-// containersReady says whether all regular containers and sidecars are ready.
+// containersReady is the condition that says whether all regular containers and sidecars are ready.
 func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
 	var unknown, unready []string
@@ -189,7 +202,7 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if isSidecar(&pod.Spec.InitContainers[i]) {
+		if pods.Sidecar(&pod.Spec.InitContainers[i]) {
 			check(pod.Spec.InitContainers[i].Name, s.InitContainerStatuses)
 		}
 	}
@@ -209,7 +222,8 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// podReady is containersReady together with the pod's readiness gates, which are conditions that somebody else sets.
+// podReady combines containersReady with the pod's readiness gates. Readiness gates are conditions
+// that others set.
 func podReady(pod *v1.Pod, others []v1.PodCondition, containers v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
@@ -220,9 +234,13 @@ func podReady(pod *v1.Pod, others []v1.PodCondition, containers v1.PodCondition)
 	for _, gate := range pod.Spec.ReadinessGates {
 		switch other := condition(others, gate.ConditionType); {
 		case other == nil:
-			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", string(gate.ConditionType)))
+			missing = append(missing,
+				fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.",
+					string(gate.ConditionType)))
 		case other.Status != v1.ConditionTrue:
-			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(gate.ConditionType), other.Status))
+			missing = append(missing,
+				fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(gate.ConditionType),
+					other.Status))
 		}
 	}
 	if len(missing) > 0 {
@@ -231,7 +249,7 @@ func podReady(pod *v1.Pod, others []v1.PodCondition, containers v1.PodCondition)
 	return c
 }
 
-// listed names the containers of two groups, as the conditions' messages do.
+// listed returns the names of two groups of containers, in the form of the conditions' messages.
 func listed(label1 string, names1 []string, label2 string, names2 []string) string {
 	var parts []string
 	if len(names1) > 0 {

@@ -6,17 +6,21 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// Messages of states that Derive infers because the runtime no longer knows.
+// Messages of states that Derive infers because the runtime has lost the container.
 const (
-	messageLostRunning   = "The container could not be located when the pod was deleted.  The container used to be Running"
+	messageLostRunning = "The container could not be located when the pod was deleted.  The container used to be " +
+		"Running"
 	messageLostAtEnd     = "The container could not be located when the pod was terminated"
 	messageRemoved       = "The container is removed because RestartAllContainers in place"
-	messageInitForgotten = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+	messageInitForgotten = "Unable to get init container status from container runtime and pod has been initialized, " +
+		"treat it as exited normally"
 )
 
-// kind is which of the pod's three container lists is derived.
+// kind selects one of the pod's three container lists.
 type kind int
 
 const (
@@ -28,14 +32,14 @@ const (
 // containerView derives the statuses of one list of containers.
 type containerView struct {
 	in   *Input
-	seen incarnations
+	seen attempts
 	kind kind
 	old  map[string]*v1.ContainerStatus
 }
 
-// containerStatuses returns the statuses of one of the pod's container lists: init containers in the order of the spec, others by name, as a
-// kubelet orders them.
-func containerStatuses(in *Input, seen incarnations, kind kind) []v1.ContainerStatus {
+// containerStatuses returns the statuses of one of the pod's container lists, in the kubelet's
+// order: init containers in the order of the spec, others by name.
+func containerStatuses(in *Input, seen attempts, kind kind) []v1.ContainerStatus {
 	containers, previous := listOf(in, kind)
 	view := &containerView{in: in, seen: seen, kind: kind, old: make(map[string]*v1.ContainerStatus, len(previous))}
 	for i := range previous {
@@ -68,7 +72,8 @@ func listOf(in *Input, kind kind) ([]v1.Container, []v1.ContainerStatus) {
 	}
 }
 
-// status derives the status of one container from its incarnations, or from what was known before when there is none.
+// status derives the status of one container from its attempts. If there is no attempt, it derives
+// the status from the previous one.
 func (v *containerView) status(c *v1.Container) v1.ContainerStatus {
 	old := v.old[c.Name]
 	var s v1.ContainerStatus
@@ -84,8 +89,11 @@ func (v *containerView) status(c *v1.Container) v1.ContainerStatus {
 	return s
 }
 
-// observed derives the status of a container that the runtime knows: the newest incarnation is its state, the one before its last state.
-func (v *containerView) observed(c *v1.Container, list []*runtimeapi.ContainerStatus, old *v1.ContainerStatus) v1.ContainerStatus {
+// observed derives the status of a container that the runtime has. Its state is that of the newest
+// attempt, its last state that of the attempt before.
+func (v *containerView) observed(
+	c *v1.Container, list []*runtimeapi.ContainerStatus, old *v1.ContainerStatus,
+) v1.ContainerStatus {
 	newest := list[0]
 	s := v1.ContainerStatus{
 		Name:               c.Name,
@@ -111,7 +119,8 @@ func (v *containerView) observed(c *v1.Container, list []*runtimeapi.ContainerSt
 	return s
 }
 
-// inherit carries over what the incarnations do not tell: a restart count that never falls, and the end of an incarnation that the runtime has removed.
+// inherit keeps what the attempts do not show: a restart count that never falls, and the end of an
+// attempt that the runtime has removed.
 func (v *containerView) inherit(s *v1.ContainerStatus, newest *runtimeapi.ContainerStatus, old *v1.ContainerStatus) {
 	same := old.ContainerID == s.ContainerID
 	attempt := s.RestartCount
@@ -128,7 +137,8 @@ func (v *containerView) inherit(s *v1.ContainerStatus, newest *runtimeapi.Contai
 	if newest.GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
 		return
 	}
-	// The runtime lost track of it. It ran, so it ended, and must not look as if it had never been started.
+	// The runtime has lost the container. The container ran, so it ended. Its status must not say
+	// that it never started.
 	switch {
 	case old.State.Running != nil:
 		s.State = v1.ContainerState{Terminated: unknownEnd(messageLostAtEnd)}
@@ -138,26 +148,37 @@ func (v *containerView) inherit(s *v1.ContainerStatus, newest *runtimeapi.Contai
 	}
 }
 
-// removed derives the status of a container that was removed to start from the beginning with all others. How it ended is kept.
+// removed derives the status of a container that was removed, to start again together with all
+// others. It keeps how the container ended.
 func (v *containerView) removed(c *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	waiting := &v1.ContainerStateWaiting{Reason: v.defaultReason()}
 	if v.in.RestartingAll {
 		waiting.Reason, waiting.Message = ReasonRestartingAll, messageRemoved
 	}
-	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, State: v1.ContainerState{Waiting: waiting}, VolumeMounts: v.volumeMounts(c, old)}
+	s := v1.ContainerStatus{
+		Name:         c.Name,
+		Image:        c.Image,
+		State:        v1.ContainerState{Waiting: waiting},
+		VolumeMounts: v.volumeMounts(c, old),
+	}
 	if old != nil {
 		s.RestartCount, s.LastTerminationState = old.RestartCount, *old.LastTerminationState.DeepCopy()
 		switch {
 		case old.State.Terminated != nil:
 			s.LastTerminationState.Terminated = old.State.Terminated.DeepCopy()
-		case old.State.Running != nil: // nobody saw its end
-			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{Reason: ReasonRestartingAll, Message: messageRemoved, ExitCode: exitCodeUnknown}
+		case old.State.Running != nil: // its end was not observed
+			s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+				Reason:   ReasonRestartingAll,
+				Message:  messageRemoved,
+				ExitCode: exitCodeUnknown,
+			}
 		}
 	}
 	return s
 }
 
-// unobserved derives the status of a container that the runtime does not know: never created, or removed.
+// unobserved derives the status of a container that the runtime does not have: it was never
+// created, or was removed.
 func (v *containerView) unobserved(c *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	if old != nil && old.State.Terminated != nil {
 		return *old.DeepCopy()
@@ -181,13 +202,15 @@ func (v *containerView) unobserved(c *v1.Container, old *v1.ContainerStatus) v1.
 			}
 		}
 	}
-	if v.kind == initContainer && !isSidecar(c) && v.seen.anyRegularCreated(v.in.Pod) {
-		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: ReasonCompleted, Message: messageInitForgotten}}
+	if v.kind == initContainer && !pods.Sidecar(c) && v.seen.anyRegularCreated(v.in.Pod) {
+		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: ReasonCompleted, Message: messageInitForgotten,
+		}}
 	}
 	return s
 }
 
-// defaultReason is why a container waits of which nothing else is known.
+// defaultReason is why a container waits if nothing else is known.
 func (v *containerView) defaultReason() string {
 	if len(v.in.Pod.Spec.InitContainers) > 0 {
 		return ReasonPodInitializing
@@ -195,14 +218,19 @@ func (v *containerView) defaultReason() string {
 	return ReasonContainerCreating
 }
 
-// wait turns the state of a container that is to be started or restarted to Waiting, with what its step last said. One that has ended and starts again only because
-// it was killed for that waits whatever its step said: the API server lets no container come back from an end after which its policy does not restart it.
+// wait sets the state of a container to Waiting, with the last message of its step, if the
+// container is to be started or restarted.
+//
+// A container that has ended, and restarts only because it was killed for a restart, always waits:
+// the API server refuses a status in which a container comes back after an end that its policy does
+// not restart.
 func (v *containerView) wait(c *v1.Container, s *v1.ContainerStatus) {
 	why, ok := v.in.Waiting[c.Name]
 	if v.in.leaving() || !v.toBeStarted(c, s) {
 		return
 	}
-	if end := s.State.Terminated; !ok && end != nil && v.in.condemned(end) && !restartsAfter(c, v.in.Pod.Spec.RestartPolicy, end.ExitCode) {
+	if end := s.State.Terminated; !ok && end != nil && v.in.killedToRestart(end) &&
+		!restartsAfter(c, v.in.Pod.Spec.RestartPolicy, end.ExitCode) {
 		why, ok = Reason{Reason: v.defaultReason()}, true
 	}
 	if !ok {
@@ -224,7 +252,7 @@ func (v *containerView) toBeStarted(c *v1.Container, s *v1.ContainerStatus) bool
 	case v.kind == ephemeralContainer:
 		return false
 	case v.kind == initContainer && s.State.Terminated.ExitCode == 0:
-		return false // also for sidecars, as a kubelet shows them
+		return false // also for sidecars, as in a kubelet's status
 	default:
 		return v.in.startsAgain(c, s.State.Terminated)
 	}
@@ -237,22 +265,23 @@ func (v *containerView) probe(c *v1.Container, s, old *v1.ContainerStatus) {
 	}
 	running := s.State.Running != nil
 	if !running || old == nil || old.ContainerID != s.ContainerID || old.State.Running == nil {
-		old = nil // another incarnation says nothing about this one
+		old = nil // the previous status is of another attempt
 	}
 	result := v.in.Probes[c.Name]
 	if v.containerID(result.ContainerID) != s.ContainerID {
 		result = Probe{}
 	}
-	started := running && (c.StartupProbe == nil || resultOr(result.Started, old != nil && old.Started != nil && *old.Started))
+	started := running &&
+		(c.StartupProbe == nil || resultOr(result.Started, old != nil && old.Started != nil && *old.Started))
 	s.Started = &started
-	if v.kind == initContainer && !isSidecar(c) {
+	if v.kind == initContainer && !pods.Sidecar(c) {
 		s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 		return
 	}
 	s.Ready = started && (c.ReadinessProbe == nil || resultOr(result.Ready, old != nil && old.Ready))
 }
 
-// resultOr returns a probe's result, or otherwise where it has none yet.
+// resultOr returns a probe's result, or otherwise if there is no result yet.
 func resultOr(result *bool, otherwise bool) bool {
 	if result != nil {
 		return *result
@@ -260,7 +289,7 @@ func resultOr(result *bool, otherwise bool) bool {
 	return otherwise
 }
 
-// state is the API's state of one incarnation.
+// state is the API's state of one attempt.
 func (v *containerView) state(c *runtimeapi.ContainerStatus) v1.ContainerState {
 	switch c.GetState() {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
@@ -288,7 +317,7 @@ func (v *containerView) state(c *runtimeapi.ContainerStatus) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: v.defaultReason()}}
 }
 
-// containerID is a runtime id as the API writes it; empty stays empty.
+// containerID is a runtime id in the API's form; empty stays empty.
 func (v *containerView) containerID(id string) string {
 	if id == "" {
 		return ""
@@ -296,7 +325,8 @@ func (v *containerView) containerID(id string) string {
 	return cmp.Or(v.in.RuntimeName, DefaultRuntimeName) + "://" + id
 }
 
-// volumeMounts lists the container's mounts with their effective recursive read-only mode. They never change in a container's life.
+// volumeMounts returns the container's mounts with their effective recursive read-only mode. They
+// never change while the container exists.
 func (v *containerView) volumeMounts(c *v1.Container, old *v1.ContainerStatus) []v1.VolumeMountStatus {
 	if old != nil && len(old.VolumeMounts) == len(c.VolumeMounts) {
 		return slices.Clone(old.VolumeMounts)
@@ -317,7 +347,7 @@ func (v *containerView) volumeMounts(c *v1.Container, old *v1.ContainerStatus) [
 	return out
 }
 
-// wantsRecursiveReadOnly reports whether a mount asks for recursive read-only, and may.
+// wantsRecursiveReadOnly reports whether a mount asks for recursive read-only and may have it.
 func wantsRecursiveReadOnly(m *v1.VolumeMount) bool {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false
@@ -325,7 +355,7 @@ func wantsRecursiveReadOnly(m *v1.VolumeMount) bool {
 	return m.MountPropagation == nil || *m.MountPropagation == v1.MountPropagationNone
 }
 
-// userOf is the user that the container's first process runs as, where the runtime says.
+// userOf is the user of the container's first process; nil if the runtime does not report it.
 func userOf(c *runtimeapi.ContainerStatus) *v1.ContainerUser {
 	if c.GetUser() == nil {
 		return nil
@@ -341,7 +371,7 @@ func userOf(c *runtimeapi.ContainerStatus) *v1.ContainerUser {
 	return user
 }
 
-// unknownEnd is the end of a container of which only is known that it ran.
+// unknownEnd is the end of a container of which we know only that it ran.
 func unknownEnd(message string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{Reason: ReasonStatusUnknown, Message: message, ExitCode: exitCodeUnknown}
 }

@@ -7,9 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// Derive returns the pod's status. It is pure, and idempotent: with the same facts and its own result as Previous it returns an equal status.
+// Derive returns the pod's status. It is pure, and it is idempotent: for the same facts, and its
+// own result as Previous, it returns an equal status.
 func Derive(in Input) v1.PodStatus {
 	if in.Rejected != nil {
 		return finish(&in, rejected(&in))
@@ -37,37 +40,38 @@ func Derive(in Input) v1.PodStatus {
 	return finish(&in, s)
 }
 
-// rejected is the status of a pod that admission refused: it never had containers.
+// rejected is the status of a pod that admission refused. It never had containers.
 func rejected(in *Input) *v1.PodStatus {
 	return &v1.PodStatus{
 		QOSClass:   qos.GetPodQOS(in.Pod),
 		Phase:      v1.PodFailed,
 		Reason:     in.Rejected.Reason,
 		Message:    "Pod was rejected: " + in.Rejected.Message,
-		Conditions: foreignConditions(in),
+		Conditions: unmanagedConditions(in),
 	}
 }
 
-// settlePhase sets phase, reason and message: from the containers, unless the phase was final already or the pod must fail.
-func settlePhase(in *Input, s *v1.PodStatus, seen incarnations) {
+// settlePhase sets phase, reason and message. They follow from the containers, unless the phase was
+// already final or the pod must fail.
+func settlePhase(in *Input, s *v1.PodStatus, seen attempts) {
 	previous, api := in.previous(), &in.Pod.Status
-	s.Phase = podPhase(in, s, seen.initializedIn(in), in.Terminated && !isStatic(in.Pod))
+	s.Phase = podPhase(in, s, seen.initializedIn(in), in.Terminated && !pods.Static(in.Pod))
 	if in.Terminated {
 		if hasInitialized(in.Pod, s) {
 			endAll(s.ContainerStatuses)
 		}
 		endAll(s.InitContainerStatuses[:startedPrefix(s.InitContainerStatuses)])
-		if !isStatic(in.Pod) && !terminal(s.Phase) {
+		if !pods.Static(in.Pod) && !pods.Terminal(s.Phase) {
 			s.Phase = v1.PodFailed
 		}
 	}
 	switch {
-	case terminal(api.Phase):
+	case pods.Terminal(api.Phase):
 		s.Phase = api.Phase
-	case terminal(previous.Phase):
+	case pods.Terminal(previous.Phase):
 		s.Phase = previous.Phase
 	}
-	final := terminal(api.Phase) || terminal(previous.Phase)
+	final := pods.Terminal(api.Phase) || pods.Terminal(previous.Phase)
 	if in.Failed != nil && !final {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, in.Failed.Reason, in.Failed.Message
 		return
@@ -83,10 +87,13 @@ func settlePhase(in *Input, s *v1.PodStatus, seen incarnations) {
 	}
 }
 
-// holdBack keeps a phase from becoming final while a container still runs: whoever sees a final phase may use again what the pod held.
-func holdBack(in *Input, s *v1.PodStatus, seen incarnations) {
+// holdBack keeps a phase from becoming final while a container still runs: others may use the pod's
+// resources again once they see a final phase.
+func holdBack(in *Input, s *v1.PodStatus, seen attempts) {
 	previous := in.previous()
-	if !terminal(s.Phase) || terminal(previous.Phase) || terminal(in.Pod.Status.Phase) || in.Terminated || !seen.anyRunning() {
+	if !pods.Terminal(s.Phase) || pods.Terminal(previous.Phase) || pods.Terminal(in.Pod.Status.Phase) ||
+		in.Terminated ||
+		!seen.anyRunning() {
 		return
 	}
 	s.Phase, s.Reason, s.Message = previous.Phase, previous.Reason, previous.Message
@@ -102,7 +109,7 @@ func holdBack(in *Input, s *v1.PodStatus, seen incarnations) {
 	s.Conditions = kept
 }
 
-// endAll marks containers as ended whose end nobody saw.
+// endAll marks containers as ended if their end was not observed.
 func endAll(statuses []v1.ContainerStatus) {
 	for i := range statuses {
 		if statuses[i].State.Terminated == nil {
@@ -114,13 +121,15 @@ func endAll(statuses []v1.ContainerStatus) {
 	}
 }
 
-// hasInitialized reports whether regular containers ever had a chance to start, so that a missing end of theirs is a failure.
+// hasInitialized reports whether regular containers could have started, so that a missing end of
+// theirs is a failure.
 func hasInitialized(pod *v1.Pod, s *v1.PodStatus) bool {
 	if len(pod.Spec.InitContainers) == 0 {
 		return true
 	}
 	for i := range s.ContainerStatuses {
-		if s.ContainerStatuses[i].LastTerminationState.Terminated != nil || s.ContainerStatuses[i].State.Waiting == nil {
+		if s.ContainerStatuses[i].LastTerminationState.Terminated != nil ||
+			s.ContainerStatuses[i].State.Waiting == nil {
 			return true
 		}
 	}
@@ -129,7 +138,7 @@ func hasInitialized(pod *v1.Pod, s *v1.PodStatus) bool {
 	if cs == nil {
 		return false
 	}
-	if isSidecar(last) {
+	if pods.Sidecar(last) {
 		return cs.State.Running != nil && cs.Started != nil && *cs.Started
 	}
 	for _, state := range []v1.ContainerState{cs.State, cs.LastTerminationState} {
@@ -140,7 +149,8 @@ func hasInitialized(pod *v1.Pod, s *v1.PodStatus) bool {
 	return false
 }
 
-// startedPrefix is how many init containers, from the first, have tried to start; at least one where there are any.
+// startedPrefix is how many init containers, counted from the first, have tried to start. It is at
+// least one if there are init containers.
 func startedPrefix(statuses []v1.ContainerStatus) int {
 	for i := len(statuses) - 1; i > 0; i-- {
 		if statuses[i].State.Waiting == nil || statuses[i].LastTerminationState.Terminated != nil {
@@ -150,8 +160,9 @@ func startedPrefix(statuses []v1.ContainerStatus) int {
 	return min(1, len(statuses))
 }
 
-// podIPs are the pod's addresses: the node's for host network pods (set once, a second family may be added later), else the sandbox's, and those
-// of before once the sandbox has stopped.
+// podIPs are the pod's addresses. A host network pod has the node's addresses, set once (a second
+// family may be added later). Any other pod has its sandbox's addresses, and keeps the previous
+// ones once the sandbox has stopped.
 func podIPs(in *Input) []v1.PodIP {
 	previous := in.previous().PodIPs
 	if in.Pod.Spec.HostNetwork && in.PodIPs == nil {
@@ -181,7 +192,8 @@ func clonePodIPs(ips []v1.PodIP) []v1.PodIP {
 	return append([]v1.PodIP(nil), ips...)
 }
 
-// orderIPs picks the first address of the node's primary family, then the first of the other one.
+// orderIPs returns the first address of the node's primary family, then the first address of the
+// other family.
 func orderIPs(ips, hostIPs []string) []v1.PodIP {
 	wantV4 := true
 	if len(hostIPs) > 0 {
@@ -201,7 +213,7 @@ func orderIPs(ips, hostIPs []string) []v1.PodIP {
 	return out
 }
 
-// hostIPs are the node's addresses, or those known before while the node does not know its own.
+// hostIPs are the node's addresses, or the previous ones as long as the node does not know its own.
 func hostIPs(in *Input) []v1.HostIP {
 	var out []v1.HostIP
 	for _, ip := range in.HostIPs {
@@ -213,7 +225,8 @@ func hostIPs(in *Input) []v1.HostIP {
 	return out
 }
 
-// finish sets what depends on the previous status only: transition times, start time, generation, and the limits and precision of the API.
+// finish sets what depends only on the previous status: transition times, start time, generation,
+// and the limits and precision of the API.
 func finish(in *Input, s *v1.PodStatus) v1.PodStatus {
 	previous := in.previous()
 	for i := range s.Conditions {
@@ -221,7 +234,8 @@ func finish(in *Input, s *v1.PodStatus) v1.PodStatus {
 		if !ownedConditions[c.Type] && c.Type != v1.DisruptionTarget {
 			continue
 		}
-		if old := condition(previous.Conditions, c.Type); old != nil && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
+		if old := condition(previous.Conditions, c.Type); old != nil && old.Status == c.Status &&
+			!old.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = old.LastTransitionTime
 		} else {
 			c.LastTransitionTime = in.Now
@@ -244,7 +258,7 @@ func finish(in *Input, s *v1.PodStatus) v1.PodStatus {
 	return *s.DeepCopy()
 }
 
-// normalize brings times to whole seconds, which is all that the API keeps, and messages to their limit.
+// normalize cuts times to whole seconds (the API's precision) and messages to their limit.
 func normalize(pod *v1.Pod, s *v1.PodStatus) {
 	limit := messageLimit(len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers))
 	second := func(t *metav1.Time) { *t = t.Rfc3339Copy() }
@@ -253,7 +267,9 @@ func normalize(pod *v1.Pod, s *v1.PodStatus) {
 		second(&s.Conditions[i].LastProbeTime)
 		second(&s.Conditions[i].LastTransitionTime)
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{
+		s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			for _, state := range []*v1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
 				if state.Running != nil {

@@ -18,13 +18,22 @@ func TestTerminationMessage(t *testing.T) {
 		{"empty", "", "", ""},
 		{"file", "hello", "", "hello"},
 		{"file before log", "hello", "log", "hello"},
-		{"long file keeps its end", strings.Repeat("a", 5000) + "end", "", strings.Repeat("a", MaxTerminationMessage-3) + "end"},
+		{
+			"long file keeps its end", strings.Repeat("a", 5000) + "end", "",
+			strings.Repeat("a", MaxTerminationMessage-3) + "end",
+		},
 		{"log", "", "a\nb\n", "a\nb\n"},
 		{"80 lines", "", lines, strings.Repeat("line\n", 80)},
 		{"80 lines, last unfinished", "", lines + "end", strings.Repeat("line\n", 79) + "end"},
 		{"2048 bytes", "", strings.Repeat("b", 3000) + "\nend\n", strings.Repeat("b", MaxTerminationLog-5) + "\nend\n"},
-		{"no character cut apart", "x" + strings.Repeat("é", MaxTerminationMessage/2), "", strings.Repeat("é", MaxTerminationMessage/2)},
-		{"a cut character is left out", strings.Repeat("é", MaxTerminationMessage/2) + "x", "", strings.Repeat("é", MaxTerminationMessage/2-1) + "x"},
+		{
+			"no character cut apart", "x" + strings.Repeat("é", MaxTerminationMessage/2), "",
+			strings.Repeat("é", MaxTerminationMessage/2),
+		},
+		{
+			"a cut character is left out", strings.Repeat("é", MaxTerminationMessage/2) + "x", "",
+			strings.Repeat("é", MaxTerminationMessage/2-1) + "x",
+		},
 		{"binary", "a\xff\xfeb", "", "a\uFFFDb"},
 	}
 	for _, tt := range tests {
@@ -61,7 +70,12 @@ func TestFallbackToLogs(t *testing.T) {
 func TestPodMessageLimit(t *testing.T) {
 	pod := newPod(inits("a", "b", "c"), regular("d"))
 	message := strings.Repeat("é", 2000)
-	got := Derive(Input{Pod: pod, Containers: facts(exited("d", 0, 1, 1)), TerminationMessages: map[string]string{"d-0": message}, Now: at(1)})
+	got := Derive(Input{
+		Pod:                 pod,
+		Containers:          facts(exited("d", 0, 1, 1)),
+		TerminationMessages: map[string]string{"d-0": message},
+		Now:                 at(1),
+	})
 	text := got.ContainerStatuses[0].State.Terminated.Message
 	if len(text) != 12*1024/4 || !utf8.ValidString(text) {
 		t.Errorf("%d bytes", len(text))

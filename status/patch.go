@@ -10,29 +10,35 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// Change is what has to be written to the API server for it to say what the node says.
+// Change is what has to be written so that the API server has the node's status.
 type Change struct {
-	// Patch is a strategic merge patch of the pod's status, for the pod with the UID that was given only; nil where there is nothing to write.
+	// Patch is a strategic merge patch of the pod's status, only for the pod with the given UID;
+	// nil if there is nothing to write.
 	Patch []byte
-	// Urgent says that somebody waits for it: the phase or readiness differ.
+	// Urgent says that somebody waits for the change: the phase or the readiness differ.
 	Urgent bool
 }
 
-// replaced are the fields of a status that the node owns and that a merge patch replaces as a whole.
+// replaced are the fields of a status that the node owns and that a merge patch replaces as a
+// whole.
 var replaced = []string{
 	"phase", "reason", "message", "hostIP", "podIP", "startTime", "observedGeneration",
 	"initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses",
 }
 
-// merged are those whose lists and maps a merge patch would add to, unless it says that it replaces them.
+// merged are the fields whose lists and maps a merge patch would add to, unless the patch has the
+// marker to replace them.
 var merged = []string{"hostIPs", "podIPs", "allocatedResources", "resources"}
 
-// Diff returns what makes the API server's status of a pod what the node wants: the node's own fields and conditions where they differ, and nothing of anybody else's.
-// A phase that is final there stays, with its reason and message.
+// Diff returns the change from the API server's status of a pod to the node's: the node's own
+// fields and conditions that differ, and nothing that has another owner. A final phase at the API
+// server stays, with its reason and message.
 func Diff(uid types.UID, have, want *v1.PodStatus) (Change, error) {
-	if terminal(have.Phase) && want.Phase != have.Phase {
+	if pods.Terminal(have.Phase) && want.Phase != have.Phase {
 		w := *want
 		w.Phase, w.Reason, w.Message = have.Phase, have.Reason, have.Message
 		want = &w
@@ -53,7 +59,8 @@ func Diff(uid types.UID, have, want *v1.PodStatus) (Change, error) {
 		switch {
 		case now[name] == nil:
 			patch[name] = nil
-		case slices.Contains(merged, name) && old[name] != nil: // where there is nothing, a mark would make nothing of it
+		// without an old value, the marker would delete the new one
+		case slices.Contains(merged, name) && old[name] != nil:
 			if patch[name], err = replacing(now[name]); err != nil {
 				return Change{}, err
 			}
@@ -74,7 +81,7 @@ func Diff(uid types.UID, have, want *v1.PodStatus) (Change, error) {
 	return Change{Patch: out, Urgent: have.Phase != want.Phase || readyStatus(have) != readyStatus(want)}, nil
 }
 
-// fieldsOf returns a status's fields as the API spells them.
+// fieldsOf returns a status's fields by their names in the API.
 func fieldsOf(s *v1.PodStatus) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -87,7 +94,7 @@ func fieldsOf(s *v1.PodStatus) (map[string]json.RawMessage, error) {
 	return out, nil
 }
 
-// replacing returns a list or an object with the mark that it replaces what is there.
+// replacing returns a list or an object with the marker to replace the old value.
 func replacing(value json.RawMessage) (any, error) {
 	const mark = "$patch"
 	var list []any
@@ -103,12 +110,14 @@ func replacing(value json.RawMessage) (any, error) {
 	return out, nil
 }
 
-// changedConditions are the node's own conditions that differ, and marks for those that are gone.
+// changedConditions are the node's own conditions that differ, and deletion markers for those that
+// no longer exist.
 func changedConditions(have, want *v1.PodStatus) []any {
 	var out []any
 	for i := range want.Conditions {
 		c := &want.Conditions[i]
-		if old := condition(have.Conditions, c.Type); ours(c.Type) && (old == nil || !equality.Semantic.DeepEqual(old, c)) {
+		if old := condition(have.Conditions, c.Type); ours(c.Type) &&
+			(old == nil || !equality.Semantic.DeepEqual(old, c)) {
 			out = append(out, wholeCondition(c))
 		}
 	}
@@ -121,11 +130,16 @@ func changedConditions(have, want *v1.PodStatus) []any {
 	return out
 }
 
-// wholeCondition is a condition with all of its fields, so that none of an earlier one stays.
+// wholeCondition is a condition with all of its fields, so that no field of the old one stays.
 func wholeCondition(c *v1.PodCondition) map[string]any {
 	out := map[string]any{
-		"type": c.Type, "status": c.Status, "lastTransitionTime": c.LastTransitionTime, "lastProbeTime": c.LastProbeTime,
-		"reason": nil, "message": nil, "observedGeneration": nil,
+		"type":               c.Type,
+		"status":             c.Status,
+		"lastTransitionTime": c.LastTransitionTime,
+		"lastProbeTime":      c.LastProbeTime,
+		"reason":             nil,
+		"message":            nil,
+		"observedGeneration": nil,
 	}
 	if c.Reason != "" {
 		out["reason"] = c.Reason
@@ -139,7 +153,8 @@ func wholeCondition(c *v1.PodCondition) map[string]any {
 	return out
 }
 
-// ours reports whether the node writes conditions of a type. DisruptionTarget is others' as well, so that it is written and never taken away.
+// ours reports whether the node writes conditions of a type. DisruptionTarget has other owners,
+// too: the node writes it and never removes it.
 func ours(t v1.PodConditionType) bool { return ownedConditions[t] || t == v1.DisruptionTarget }
 
 func readyStatus(s *v1.PodStatus) v1.ConditionStatus {

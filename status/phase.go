@@ -2,9 +2,11 @@ package status
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// tally counts the pod's containers by what they mean for the phase.
+// tally counts the pod's containers by their effect on the phase.
 type tally struct {
 	initPending    int // init containers that have not ended yet
 	sidecarPending int // sidecars that have not started yet
@@ -16,8 +18,9 @@ type tally struct {
 	succeeded                 int // of these, the ones that ended now with exit code 0
 }
 
-// podPhase is the phase that the container statuses say. initialized says that regular containers exist in the current sandbox; ended that
-// the pod was taken down, after which nothing restarts, whatever the restart policy.
+// podPhase is the phase that follows from the container statuses. initialized says that regular
+// containers exist in the current sandbox. ended says that the pod was taken down; then nothing
+// restarts, whatever the restart policy is.
 func podPhase(in *Input, s *v1.PodStatus, initialized, ended bool) v1.PodPhase {
 	t := count(in, s)
 	switch {
@@ -38,13 +41,13 @@ func podPhase(in *Input, s *v1.PodStatus, initialized, ended bool) v1.PodPhase {
 	}
 }
 
-// count tallies the statuses of the pod's containers.
+// count counts the pod's containers by their statuses.
 func count(in *Input, s *v1.PodStatus) tally {
 	var t tally
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
 		cs := find(s.InitContainerStatuses, c.Name)
-		if isSidecar(c) {
+		if pods.Sidecar(c) {
 			t.addSidecar(in, cs)
 		} else {
 			t.addInit(in, c, cs)
@@ -57,8 +60,8 @@ func count(in *Input, s *v1.PodStatus) tally {
 	return t
 }
 
-// ended returns how a container last ended if it does not run now, and nil otherwise. How one ended that was removed to start from the beginning
-// does not matter.
+// ended returns how a container last ended if it does not run now, and nil otherwise. The end of a
+// container that was removed to start again does not count.
 func ended(in *Input, s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	switch {
 	case s == nil || s.State.Running != nil || s.State.Waiting != nil && in.Removed[s.Name]:
@@ -82,7 +85,7 @@ func (t *tally) addInit(in *Input, c *v1.Container, s *v1.ContainerStatus) {
 	}
 }
 
-// addSidecar counts a sidecar. One that has ended or is restarting does not matter for the phase.
+// addSidecar counts a sidecar. A sidecar that has ended or restarts has no effect on the phase.
 func (t *tally) addSidecar(in *Input, s *v1.ContainerStatus) {
 	switch {
 	case s == nil:
@@ -118,7 +121,7 @@ func (t *tally) addRegular(in *Input, c *v1.Container, s *v1.ContainerStatus) {
 	}
 }
 
-// find returns the status of a container by name, or nil.
+// find returns the status of a container by its name, or nil.
 func find(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	for i := range statuses {
 		if statuses[i].Name == name {
@@ -126,9 +129,4 @@ func find(statuses []v1.ContainerStatus, name string) *v1.ContainerStatus {
 		}
 	}
 	return nil
-}
-
-// terminal reports whether a phase is final.
-func terminal(phase v1.PodPhase) bool {
-	return phase == v1.PodSucceeded || phase == v1.PodFailed
 }

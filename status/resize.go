@@ -5,16 +5,19 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 )
 
-// Resize is a resize of the pod that was asked for and is not done. Input.Pod has what it was allocated.
+// Resize is a requested resize of the pod that is not done. Input.Pod has the allocated resources.
 type Resize struct {
-	// Pending says why the pod may not have what is asked for: the reason Deferred or Infeasible; empty where it may.
+	// Pending says why the pod may not have the requested resources, with the reason Deferred or
+	// Infeasible. It is empty if the pod may have them.
 	Pending Reason
-	// InProgress says that not all that is allocated was given to the containers; Error, what kept it from being given.
+	// InProgress says that the containers do not have all allocated resources yet. Error is the
+	// reason, if there is one.
 	InProgress bool
 	Error      string
-	// Containers is what each running incarnation was last given, by the runtime's id, with the pod's own limits where it has none.
+	// Containers has the resources that each running attempt was last given, by the runtime's id. A
+	// container without limits of its own has the pod's limits.
 	Containers map[string]v1.ResourceRequirements
-	// Pod is the pod with what it and its containers have now.
+	// Pod is the pod with the resources that it and its containers have now.
 	Pod *v1.Pod
 }
 
@@ -26,7 +29,12 @@ func resizeConditions(in *Input) []v1.PodCondition {
 	}
 	var out []v1.PodCondition
 	if r.Pending.Reason != "" {
-		out = append(out, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Pending.Reason, Message: r.Pending.Message})
+		out = append(out, v1.PodCondition{
+			Type:    v1.PodResizePending,
+			Status:  v1.ConditionTrue,
+			Reason:  r.Pending.Reason,
+			Message: r.Pending.Message,
+		})
 	}
 	if r.InProgress {
 		c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}
@@ -41,7 +49,8 @@ func resizeConditions(in *Input) []v1.PodCondition {
 	return out
 }
 
-// given replaces the allocated cpu and memory of a container, where its running incarnation was given others so far.
+// given replaces the allocated cpu and memory of a container, if its running attempt has others so
+// far.
 func (r *Resize) given(id string, allocated *v1.ResourceRequirements) {
 	if r == nil {
 		return
@@ -54,7 +63,7 @@ func (r *Resize) given(id string, allocated *v1.ResourceRequirements) {
 	replace(allocated.Limits, have.Limits)
 }
 
-// replace overwrites the amounts that both lists have.
+// replace overwrites the amounts that are in both lists.
 func replace(list, with v1.ResourceList) {
 	for name := range list {
 		if q, ok := with[name]; ok {
@@ -63,7 +72,7 @@ func replace(list, with v1.ResourceList) {
 	}
 }
 
-// actualTotal are the pod's requests and limits as they are in force.
+// actualTotal returns the pod's requests and limits that are in effect.
 func (r *Resize) actualTotal(allocated *v1.ResourceRequirements) *v1.ResourceRequirements {
 	if r == nil || r.Pod == nil {
 		return allocated

@@ -10,14 +10,17 @@ import (
 const (
 	// sharesPerCPU are the cgroup v1 CPU shares of one CPU.
 	sharesPerCPU = 1024
-	// minShares is the kernel's least number of CPU shares; at or below it, what is allocated is shown instead of what is set.
+	// minShares is the kernel's least number of CPU shares. At or below it, the status shows the
+	// allocated request instead.
 	minShares = 2
-	// minMilliCPULimit is the least CPU limit that can be set (1 ms of each 100 ms); at or below it, what is allocated is shown.
+	// minMilliCPULimit is the least CPU limit that can be set (1 ms of each 100 ms). At or below
+	// it, the status shows the allocated limit instead.
 	minMilliCPULimit = 10
 )
 
-// actual are the resources that the container really has: what the runtime reports for a running container, else what it was last given. Only resources
-// that the spec names are listed.
+// actual returns the resources that the container really has: those that the runtime reports for a
+// running container, or else those that the container was last given. It lists only resources that
+// the spec names.
 func (r *Resize) actual(c *v1.Container, observed *runtimeapi.ContainerStatus) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	r.given(observed.GetId(), out)
@@ -29,7 +32,8 @@ func (r *Resize) actual(c *v1.Container, observed *runtimeapi.ContainerStatus) *
 		return out
 	}
 	if out.Limits != nil {
-		if limit := milliCPULimit(linux); limit > 0 && (limit > minMilliCPULimit || out.Limits.Cpu().MilliValue() > minMilliCPULimit) {
+		if limit := milliCPULimit(linux); limit > 0 &&
+			(limit > minMilliCPULimit || out.Limits.Cpu().MilliValue() > minMilliCPULimit) {
 			out.Limits[v1.ResourceCPU] = *resource.NewMilliQuantity(limit, resource.DecimalSI)
 		}
 		if limit := linux.GetMemoryLimitInBytes(); limit > 0 {
@@ -37,7 +41,8 @@ func (r *Resize) actual(c *v1.Container, observed *runtimeapi.ContainerStatus) *
 		}
 	}
 	if out.Requests != nil {
-		if request := milliCPURequest(linux); request > 0 && (request > minShares || out.Requests.Cpu().MilliValue() > minShares) {
+		if request := milliCPURequest(linux); request > 0 &&
+			(request > minShares || out.Requests.Cpu().MilliValue() > minShares) {
 			out.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(request, resource.DecimalSI)
 		}
 	}

@@ -5,26 +5,41 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// isSidecar reports whether an init container is a sidecar: one that keeps running beside the pod's containers.
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+// Restarts reports whether the named container of a pod is restarted after it ended with exitCode,
+// as long as the pod is not taken down. It returns false if the pod's spec is not known.
+func Restarts(pod *v1.Pod, name string, exitCode int32) bool {
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.Name == name {
+			return pods.Sidecar(c) || exitCode != 0 && restartsAfter(c, pod.Spec.RestartPolicy, exitCode)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == name {
+			return (c.RestartPolicy != nil || pod.Spec.RestartPolicy != "") &&
+				restartsAfter(c, pod.Spec.RestartPolicy, exitCode)
+		}
+	}
+	return false
 }
 
-// startsAgain reports whether a container that ended so is started again: all are, it was killed for that, or restartsAfter says so.
+// startsAgain reports whether a container that ended like this is restarted: because all containers
+// restart, because it was killed for a restart, or because restartsAfter says so.
 func (in *Input) startsAgain(c *v1.Container, end *v1.ContainerStateTerminated) bool {
-	return in.RestartingAll || in.condemned(end) || restartsAfter(c, in.Pod.Spec.RestartPolicy, end.ExitCode)
+	return in.RestartingAll || in.killedToRestart(end) || restartsAfter(c, in.Pod.Spec.RestartPolicy, end.ExitCode)
 }
 
-// condemned reports whether a container that ended so was killed to be started again.
-func (in *Input) condemned(end *v1.ContainerStateTerminated) bool {
+// killedToRestart reports whether a container that ended like this was killed to be restarted.
+func (in *Input) killedToRestart(end *v1.ContainerStateTerminated) bool {
 	_, id, _ := strings.Cut(end.ContainerID, "://")
-	return in.Condemned[id]
+	return in.Killed[id]
 }
 
-// restartsAfter reports whether a container that ended with exitCode is started again: the container's first matching rule decides, then the
-// container's own policy, then the pod's.
+// restartsAfter reports whether a container that ended with exitCode is restarted. The container's
+// first matching rule decides, then the container's own policy, then the pod's.
 func restartsAfter(c *v1.Container, pod v1.RestartPolicy, exitCode int32) bool {
 	policy := pod
 	if c.RestartPolicy != nil {
@@ -43,7 +58,8 @@ func restartsAfter(c *v1.Container, pod v1.RestartPolicy, exitCode int32) bool {
 	}
 }
 
-// ruleMatches reports whether a rule applies to exitCode. Both actions that rules can have start the container again.
+// ruleMatches reports whether a rule applies to exitCode. Both possible actions of a rule restart
+// the container.
 func ruleMatches(rules []v1.ContainerRestartRule, exitCode int32) bool {
 	for _, rule := range rules {
 		if rule.ExitCodes == nil {

@@ -7,20 +7,27 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// asking is a container of which exit code 42 has all containers started again.
+// asking is a container that, with exit code 42, restarts all containers.
 func asking(name string) podOption {
 	return container(v1.Container{
 		Name: name, Image: "img", RestartPolicy: ptr(v1.ContainerRestartPolicyNever),
 		RestartPolicyRules: []v1.ContainerRestartRule{{
-			Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			Action: v1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+				Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42},
+			},
 		}},
 	})
 }
 
 func TestRestartingAllContainers(t *testing.T) {
 	pod := newPod(policy(v1.RestartPolicyNever), inits("init"), asking("source"), regular("other"))
-	in := Input{Pod: pod, Sandbox: sandbox(0), Now: at(5), Containers: facts(exited("init", 0, 0, 0), running("source", 0, 2), running("other", 0, 2))}
+	in := Input{
+		Pod:        pod,
+		Sandbox:    sandbox(0),
+		Now:        at(5),
+		Containers: facts(exited("init", 0, 0, 0), running("source", 0, 2), running("other", 0, 2)),
+	}
 	s := Derive(in)
 	expect := func(when string, phase v1.PodPhase, restarting v1.ConditionStatus) {
 		t.Helper()
@@ -35,10 +42,12 @@ func TestRestartingAllContainers(t *testing.T) {
 	expect("all run", v1.PodRunning, v1.ConditionFalse)
 
 	in.RestartingAll, in.Removed = true, map[string]bool{"init": true, "source": true, "other": true}
-	in.Previous, in.Containers = &s, facts(exited("init", 0, 0, 0), exited("source", 0, 2, 42), exited("other", 0, 2, 137))
+	in.Previous, in.Containers = &s,
+		facts(exited("init", 0, 0, 0), exited("source", 0, 2, 42), exited("other", 0, 2, 137))
 	s = Derive(in)
 	expect("all ended, by policy for good", v1.PodRunning, v1.ConditionTrue)
-	if c := condition(s.Conditions, v1.AllContainersRestarting); c.Reason != "RestartAllContainersStarted" || c.Message != "container exited with restart policy rule" {
+	if c := condition(s.Conditions, v1.AllContainersRestarting); c.Reason != "RestartAllContainersStarted" ||
+		c.Message != "container exited with restart policy rule" {
 		t.Errorf("condition %+v", c)
 	}
 
@@ -47,7 +56,8 @@ func TestRestartingAllContainers(t *testing.T) {
 	s = Derive(in)
 	expect("some are removed", v1.PodPending, v1.ConditionTrue)
 	other := find(s.ContainerStatuses, "other")
-	if w := other.State.Waiting; w == nil || w.Reason != "RestartingAllContainers" || other.LastTerminationState.Terminated.ExitCode != 137 {
+	if w := other.State.Waiting; w == nil || w.Reason != "RestartingAllContainers" ||
+		other.LastTerminationState.Terminated.ExitCode != 137 {
 		t.Errorf("a removed container is %+v", other)
 	}
 
@@ -55,10 +65,12 @@ func TestRestartingAllContainers(t *testing.T) {
 	in.Previous, in.Containers, in.RestartingAll = &removed, nil, false
 	s = Derive(in)
 	expect("all are removed", v1.PodPending, v1.ConditionFalse)
-	if init := find(s.InitContainerStatuses, "init"); init.State.Waiting == nil || init.LastTerminationState.Terminated.Reason != "Completed" {
+	if init := find(s.InitContainerStatuses, "init"); init.State.Waiting == nil ||
+		init.LastTerminationState.Terminated.Reason != "Completed" {
 		t.Errorf("a removed init container is %+v", init)
 	}
-	if source := find(s.ContainerStatuses, "source"); source.State.Waiting.Reason != ReasonPodInitializing || source.LastTerminationState.Terminated.ExitCode != 42 {
+	if source := find(s.ContainerStatuses, "source"); source.State.Waiting.Reason != ReasonPodInitializing ||
+		source.LastTerminationState.Terminated.ExitCode != 42 {
 		t.Errorf("who asked is %+v", source)
 	}
 
@@ -77,9 +89,16 @@ func TestRestartingAllContainers(t *testing.T) {
 func TestRemovedWhileItRan(t *testing.T) {
 	pod := newPod(asking("source"))
 	s := Derive(Input{Pod: pod, Sandbox: sandbox(0), Now: at(5), Containers: facts(running("source", 2, 2))})
-	s = Derive(Input{Pod: pod, Sandbox: sandbox(0), Now: at(6), Previous: &s, RestartingAll: true, Removed: map[string]bool{"source": true}})
+	s = Derive(Input{
+		Pod:        pod,
+		Sandbox:    sandbox(0),
+		Now:        at(6),
+		Previous:   &s,
+		Restarting: Restarting{RestartingAll: true, Removed: map[string]bool{"source": true}},
+	})
 	c := s.ContainerStatuses[0]
-	if last := c.LastTerminationState.Terminated; last == nil || last.Reason != "RestartingAllContainers" || last.ExitCode != 137 || c.RestartCount != 2 {
+	if last := c.LastTerminationState.Terminated; last == nil || last.Reason != "RestartingAllContainers" ||
+		last.ExitCode != 137 || c.RestartCount != 2 {
 		t.Errorf("status %+v", c)
 	}
 }
@@ -91,13 +110,19 @@ func TestNoConditionWithoutSuchARule(t *testing.T) {
 	}
 }
 
-// A container that a probe had killed is started again: that it ended well does not make its pod Succeeded.
-func TestCondemnedContainerDoesNotEndThePod(t *testing.T) {
-	in := Input{Pod: newPod(policy(v1.RestartPolicyOnFailure)), Sandbox: sandbox(0), Now: at(5), Containers: facts(exited("main", 0, 2, 0))}
+// A container that was killed because of a probe is restarted. Its exit code 0 does not make the
+// pod Succeeded.
+func TestContainerToBeKilledDoesNotEndThePod(t *testing.T) {
+	in := Input{
+		Pod:        newPod(policy(v1.RestartPolicyOnFailure)),
+		Sandbox:    sandbox(0),
+		Now:        at(5),
+		Containers: facts(exited("main", 0, 2, 0)),
+	}
 	if s := Derive(in); s.Phase != v1.PodSucceeded {
 		t.Fatalf("phase %s without a probe", s.Phase)
 	}
-	in.Condemned = map[string]bool{containerRuntimeID("main", 0): true}
+	in.Killed = map[string]bool{containerRuntimeID("main", 0): true}
 	in.Waiting = map[string]Reason{"main": {Reason: "CrashLoopBackOff"}}
 	s := Derive(in)
 	if s.Phase != v1.PodRunning || s.ContainerStatuses[0].State.Waiting == nil {
@@ -105,9 +130,10 @@ func TestCondemnedContainerDoesNotEndThePod(t *testing.T) {
 	}
 }
 
-// TestCondemnedContainerNeverLooksEnded follows a container that is killed to be started again. The API server refuses a status in which it has come back from an end after
-// which its policy does not restart it, and every status after that one: it must not have been told of that end but as the last one.
-func TestCondemnedContainerNeverLooksEnded(t *testing.T) {
+// TestContainerToBeKilledNeverLooksEnded follows a container that is killed to be restarted. The
+// API server refuses a status in which the container comes back after an end that its policy does
+// not restart, and every later status. So such an end may only appear as the last state.
+func TestContainerToBeKilledNeverLooksEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy v1.RestartPolicy
 		code   int32
@@ -119,18 +145,26 @@ func TestCondemnedContainerNeverLooksEnded(t *testing.T) {
 		"Always":           {v1.RestartPolicyAlways, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := Input{Pod: newPod(policy(c.policy)), Sandbox: sandbox(0), Now: at(5), Containers: facts(exited("main", 0, 2, c.code))}
-			in.Condemned = map[string]bool{containerRuntimeID("main", 0): true}
+			in := Input{
+				Pod:        newPod(policy(c.policy)),
+				Sandbox:    sandbox(0),
+				Now:        at(5),
+				Containers: facts(exited("main", 0, 2, c.code)),
+			}
+			in.Killed = map[string]bool{containerRuntimeID("main", 0): true}
 			s := Derive(in)
 			main := s.ContainerStatuses[0]
 			if (main.State.Terminated != nil) != c.ends || s.Phase != v1.PodRunning {
 				t.Errorf("phase %s, state %+v", s.Phase, main.State)
 			}
-			if !c.ends && (main.State.Waiting.Reason != "ContainerCreating" || main.LastTerminationState.Terminated == nil || main.LastTerminationState.Terminated.ExitCode != c.code) {
+			if !c.ends &&
+				(main.State.Waiting.Reason != "ContainerCreating" || main.LastTerminationState.Terminated == nil ||
+					main.LastTerminationState.Terminated.ExitCode != c.code) {
 				t.Errorf("waits with %+v, last %+v", main.State.Waiting, main.LastTerminationState)
 			}
 			in.Previous, in.Containers = &s, facts(exited("main", 0, 2, c.code), running("main", 1, 7))
-			if main := Derive(in).ContainerStatuses[0]; main.State.Running == nil || main.RestartCount != 1 || main.LastTerminationState.Terminated.ExitCode != c.code {
+			if main := Derive(in).ContainerStatuses[0]; main.State.Running == nil || main.RestartCount != 1 ||
+				main.LastTerminationState.Terminated.ExitCode != c.code {
 				t.Errorf("runs again as %+v", main)
 			}
 			in.Terminating, in.Containers = true, facts(exited("main", 0, 2, c.code))
@@ -143,7 +177,9 @@ func TestCondemnedContainerNeverLooksEnded(t *testing.T) {
 
 func TestStopSignal(t *testing.T) {
 	for signal, want := range map[runtimeapi.Signal]v1.Signal{
-		runtimeapi.Signal_RUNTIME_DEFAULT: "", runtimeapi.Signal_SIGUSR1: v1.SIGUSR1, runtimeapi.Signal_SIGRTMINPLUS3: v1.SIGRTMINPLUS3,
+		runtimeapi.Signal_RUNTIME_DEFAULT: "",
+		runtimeapi.Signal_SIGUSR1:         v1.SIGUSR1,
+		runtimeapi.Signal_SIGRTMINPLUS3:   v1.SIGRTMINPLUS3,
 		runtimeapi.Signal_SIGRTMAXMINUS14: v1.SIGRTMAXMINUS14,
 	} {
 		c := running("main", 0, 2)

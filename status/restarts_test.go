@@ -9,9 +9,13 @@ import (
 func TestRestarts(t *testing.T) {
 	pod := func(policy v1.RestartPolicy) *v1.Pod {
 		return &v1.Pod{Spec: v1.PodSpec{
-			RestartPolicy:  policy,
-			InitContainers: []v1.Container{{Name: "init"}, {Name: "side", RestartPolicy: ptr(v1.ContainerRestartPolicyAlways)}},
-			Containers:     []v1.Container{{Name: "app"}, {Name: "own", RestartPolicy: ptr(v1.ContainerRestartPolicyOnFailure)}},
+			RestartPolicy: policy,
+			InitContainers: []v1.Container{
+				{Name: "init"}, {Name: "side", RestartPolicy: ptr(v1.ContainerRestartPolicyAlways)},
+			},
+			Containers: []v1.Container{
+				{Name: "app"}, {Name: "own", RestartPolicy: ptr(v1.ContainerRestartPolicyOnFailure)},
+			},
 		}}
 	}
 	for _, c := range []struct {

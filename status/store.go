@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // Entry is a pod's last derived status.
@@ -14,17 +16,21 @@ type Entry struct {
 	UID       types.UID
 	Namespace string
 	Name      string
-	// Version grows with every change of this pod's status; it is 1 for the first. It orders writes to the API.
+	// Version grows with every change of this pod's status; the first is 1. It orders writes to the
+	// API.
 	Version uint64
 	// Status must not be modified.
 	Status *v1.PodStatus
-	// Ended says that everything that the pod held here has been given back, and that this is on record.
+	// Ended says that everything that the pod used on this node was given back, and that this is
+	// recorded.
 	Ended bool
-	// Stale says that it is of an earlier run of the agent, and that nobody has looked since whether it still holds.
+	// Stale says that the status is from an earlier run of the agent, and that nobody has checked
+	// since then whether it is still true.
 	Stale bool
 }
 
-// Store is the last derived status of every pod, by UID. The zero value is not usable; see [NewStore].
+// Store has the last derived status of every pod, by UID. The zero value is not usable; see
+// [NewStore].
 type Store struct {
 	mu          sync.Mutex
 	entries     map[types.UID]Entry
@@ -36,8 +42,9 @@ func NewStore() *Store {
 	return &Store{entries: map[types.UID]Entry{}, subscribers: map[*Subscription]struct{}{}}
 }
 
-// Set stores a pod's status and tells the subscribers, if it differs from the stored one, and returns what is stored now. It keeps the rules
-// that no writer may break: a final phase stays, with its reason and message, and no restart count falls.
+// Set stores a pod's status, if it differs from the stored one, and notifies the subscribers. It
+// returns what is stored now. It enforces rules that no writer may break: a final phase stays, with
+// its reason and message, and no restart count falls.
 func (s *Store) Set(pod *v1.Pod, status v1.PodStatus) (entry Entry, changed bool) {
 	next := status.DeepCopy()
 	s.mu.Lock()
@@ -52,21 +59,37 @@ func (s *Store) Set(pod *v1.Pod, status v1.PodStatus) (entry Entry, changed bool
 			return s.entries[pod.UID], false
 		}
 	}
-	entry = Entry{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Version: entry.Version + 1, Status: next, Ended: entry.Ended}
+	entry = Entry{
+		UID:       pod.UID,
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		Version:   entry.Version + 1,
+		Status:    next,
+		Ended:     entry.Ended,
+	}
 	s.entries[pod.UID] = entry
 	s.notify(pod.UID)
 	return entry, true
 }
 
-// Restore stores what an earlier run of the agent knew of a pod. It is stale until the pod's status is set again, or its end is noted.
+// Restore stores what an earlier run of the agent knew about a pod. It is stale until Set or End is
+// called for the pod.
 func (s *Store) Restore(pod *v1.Pod, status v1.PodStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entries[pod.UID] = Entry{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Version: 1, Status: status.DeepCopy(), Stale: true}
+	s.entries[pod.UID] = Entry{
+		UID:       pod.UID,
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		Version:   1,
+		Status:    status.DeepCopy(),
+		Stale:     true,
+	}
 	s.notify(pod.UID)
 }
 
-// End notes that everything that a pod held on the node has been given back. A pod without a status has nothing to end.
+// End records that everything that a pod used on the node was given back. It does nothing for a pod
+// without a status.
 func (s *Store) End(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +100,7 @@ func (s *Store) End(uid types.UID) {
 	}
 }
 
-// confirm notes that what an earlier run knew still holds. The caller holds the lock.
+// confirm records that the status of an earlier run is still true. The caller holds the lock.
 func (s *Store) confirm(entry Entry) {
 	if entry.Stale {
 		entry.Stale = false
@@ -101,7 +124,8 @@ func (s *Store) All() map[types.UID]Entry {
 	return maps.Clone(s.entries)
 }
 
-// Delete forgets a pod, when nothing of it is left on the node. A later pod of the same UID (a manifest that came back) starts anew.
+// Delete removes a pod of which nothing is left on the node. A later pod with the same UID (a
+// manifest that came back) starts without a status.
 func (s *Store) Delete(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +155,8 @@ func (s *Store) notify(uid types.UID) {
 	}
 }
 
-// Subscription tells one reader which pods changed. Changes of one pod between two calls of Take become one; none is lost, and a slow
-// reader never holds up a writer.
+// Subscription gives one reader the pods that changed. Several changes of a pod between two calls
+// of Take become one; none is lost. A slow reader never blocks a writer.
 type Subscription struct {
 	store *Store
 	wake  chan struct{}
@@ -144,7 +168,8 @@ func (s *Subscription) Changed() <-chan struct{} {
 	return s.wake
 }
 
-// Take returns the pods that changed or were deleted since the last call; ask the store for what they are now.
+// Take returns the pods that changed or were deleted since the last call. Ask the store for their
+// statuses.
 func (s *Subscription) Take() []types.UID {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -163,15 +188,15 @@ func (s *Subscription) Close() {
 	delete(s.store.subscribers, s)
 }
 
-// keepFinal undoes a change of a final phase.
+// keepFinal restores a final phase that was changed.
 func keepFinal(old, next *v1.PodStatus) {
-	if !terminal(old.Phase) || next.Phase == old.Phase {
+	if !pods.Terminal(old.Phase) || next.Phase == old.Phase {
 		return
 	}
 	next.Phase, next.Reason, next.Message = old.Phase, old.Reason, old.Message
 }
 
-// keepRestarts undoes a fall of a restart count.
+// keepRestarts restores a restart count that fell.
 func keepRestarts(old, next []v1.ContainerStatus) {
 	for i := range next {
 		if before := find(old, next[i].Name); before != nil {

@@ -12,7 +12,9 @@ import (
 func TestStoreVersionsAndRules(t *testing.T) {
 	s, pod := NewStore(), newPod()
 	with := func(phase v1.PodPhase, restarts int32) v1.PodStatus {
-		return v1.PodStatus{Phase: phase, ContainerStatuses: []v1.ContainerStatus{{Name: "main", RestartCount: restarts}}}
+		return v1.PodStatus{
+			Phase: phase, ContainerStatuses: []v1.ContainerStatus{{Name: "main", RestartCount: restarts}},
+		}
 	}
 	steps := []struct {
 		name     string
@@ -32,8 +34,10 @@ func TestStoreVersionsAndRules(t *testing.T) {
 	}
 	for _, step := range steps {
 		e, changed := s.Set(pod, step.set)
-		if changed != step.changed || e.Version != step.version || e.Status.Phase != step.phase || e.Status.ContainerStatuses[0].RestartCount != step.restarts {
-			t.Errorf("%s: version %d changed %v phase %s restarts %d", step.name, e.Version, changed, e.Status.Phase, e.Status.ContainerStatuses[0].RestartCount)
+		if changed != step.changed || e.Version != step.version || e.Status.Phase != step.phase ||
+			e.Status.ContainerStatuses[0].RestartCount != step.restarts {
+			t.Errorf("%s: version %d changed %v phase %s restarts %d", step.name, e.Version, changed, e.Status.Phase,
+				e.Status.ContainerStatuses[0].RestartCount)
 		}
 	}
 	s.Delete(pod.UID)
@@ -63,7 +67,7 @@ func TestSubscription(t *testing.T) {
 	for i, pod := range pods {
 		pod.UID = types.UID(rune('a' + i))
 		wait.Go(func() {
-			for n := range int32(50) { // nobody reads meanwhile
+			for n := range int32(50) { // nobody reads at this time
 				s.Set(pod, v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main", RestartCount: n}}})
 			}
 		})

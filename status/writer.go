@@ -1,33 +1,32 @@
 package status
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/notify"
 )
 
 const (
-	// settle is how long changes that nobody waits for are gathered before they are written (FEATURES 2.2: immediate, coalesced within 100 ms).
+	// settle is how long changes that nobody waits for are collected before they are written.
+	// Urgent changes are written at once.
 	settle = 100 * time.Millisecond
-	// apart is the least time between two writes about one pod that nobody waits for: a start has more news than a watcher needs.
+	// apart is the least time between two writes for one pod that nobody waits for. The start of a
+	// pod has more changes than a watcher needs.
 	apart = 500 * time.Millisecond
-	// writeRetryFirst and writeRetryMost bound the back-off after a write that failed.
-	writeRetryFirst = 200 * time.Millisecond
-	writeRetryMost  = 5 * time.Second
-	// parallelWrites is how many pods are written at once.
+	// parallelWrites is how many pods are written at the same time.
 	parallelWrites = 8
 )
 
-// API is what the writer asks of the API server. Errors are those of apimachinery's api/errors, as far as the API server answered.
+// API is the part of the API server that the writer uses. Errors that the API server answered with
+// are those of apimachinery's api/errors.
 type API interface {
 	// PatchStatus applies a strategic merge patch to a pod's status and returns the pod.
 	PatchStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.Pod, error)
@@ -35,45 +34,49 @@ type API interface {
 	ConfirmDeletion(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
-// WriterDeps are what a writer needs.
+// WriterDeps are what a writer needs from others.
 type WriterDeps struct {
 	API API
-	// LocalUID, where it is set, returns the UID under which the static pod runs here that a mirror pod shows; else it is the one that the mirror names.
+	// LocalUID returns the UID on this node of the static pod that a mirror pod shows. If it is
+	// nil, the UID is the one that the mirror pod names.
 	LocalUID func(mirror *v1.Pod) types.UID
 	Logger   *slog.Logger
 }
 
-// Writer makes the API server say of each pod what the [Store] says, and confirms deletions of pods of which nothing is left. It works by level: what differs from what the
-// API server said last is written, whatever happened in between. Make it with [NewWriter].
+// Writer writes each pod's status in the [Store] to the API server, and confirms deletions of pods
+// of which nothing is left. It works by level: it writes every difference from the last known
+// status at the API server, whatever happened before. Make it with [NewWriter].
 //
-// It must be told what the API server has, through Replace, Set and Remove. A pod that the API server does not have is not written.
+// The caller reports the API server's pods through Replace, Set and Remove. A pod that the API
+// server does not have is not written.
 type Writer struct {
-	store *Store
-	deps  WriterDeps
-	bell  chan struct{}
+	store   *Store
+	deps    WriterDeps
+	changes notify.Signal
 
 	mu   sync.Mutex
 	pods map[types.UID]*written
 }
 
-// written is what the writer knows of one pod.
+// written is what the writer knows about one pod.
 type written struct {
-	// api is the pod as the API server said last: for a static pod, its mirror.
+	// api is the pod as the API server last sent it; for a static pod it is the mirror pod.
 	api *v1.Pod
-	// stale says that something may have to be written; since is when that began.
+	// stale says that something may have to be written, and since says when that began.
 	stale bool
 	since time.Time
 	busy  bool
-	// failures counts failed writes in a row; not before is when the next one may be tried.
+	// failures counts failed writes in a row; notBefore is when the next write may be tried.
 	failures  int
 	notBefore time.Time
-	// wrote is when the last write was accepted.
+	// wrote is when the API server last accepted a write.
 	wrote time.Time
-	// sent is the last patch that was accepted, and taken the own part of what came of it: the same patch is not sent again for nothing.
+	// sent is the last accepted patch, and taken is our part of the pod that it returned. The same
+	// patch is not sent twice without effect.
 	sent, taken []byte
 	// confirmed says that the deletion was confirmed.
 	confirmed bool
-	// compared is what a comparison found: it is the same until one of the two is another.
+	// compared is the result of the last comparison. It stays valid until api or want changes.
 	compared struct {
 		api    *v1.Pod
 		want   *v1.PodStatus
@@ -81,12 +84,12 @@ type written struct {
 	}
 }
 
-// NewWriter returns a writer of a store's statuses; it does nothing until Run.
+// NewWriter returns a writer of a store's statuses. It does nothing until Run.
 func NewWriter(store *Store, deps WriterDeps) *Writer {
-	return &Writer{store: store, deps: deps, bell: make(chan struct{}, 1), pods: map[types.UID]*written{}}
+	return &Writer{store: store, deps: deps, changes: notify.New(), pods: map[types.UID]*written{}}
 }
 
-// Replace says which pods of this node the API server has, however they were before.
+// Replace sets all pods of this node that the API server has.
 func (w *Writer) Replace(pods []*v1.Pod) {
 	w.mu.Lock()
 	old := w.pods
@@ -98,14 +101,15 @@ func (w *Writer) Replace(pods []*v1.Pod) {
 			e = &written{}
 		}
 		w.pods[uid] = e
-		e.failures, e.notBefore = 0, time.Time{} // it answers again
+		e.failures, e.notBefore = 0, time.Time{} // the API server answers again
 		e.take(pod)
 	}
 	w.mu.Unlock()
-	w.ring()
+	w.changes.Notify()
 }
 
-// Set says that the API server has the pod so. What is older than what a write returned is nothing.
+// Set reports a pod as the API server has it. Set ignores a pod whose resourceVersion is older than
+// the one the last patch returned.
 func (w *Writer) Set(pod *v1.Pod) {
 	uid := w.localUID(pod)
 	w.mu.Lock()
@@ -118,10 +122,10 @@ func (w *Writer) Set(pod *v1.Pod) {
 		e.take(pod)
 	}
 	w.mu.Unlock()
-	w.ring()
+	w.changes.Notify()
 }
 
-// Remove says that the API server has the pod no more.
+// Remove reports that the API server no longer has the pod.
 func (w *Writer) Remove(pod *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +136,7 @@ func (w *Writer) Remove(pod *v1.Pod) {
 	}
 }
 
-// take notes what the API server has.
+// take records the API server's pod.
 func (e *written) take(pod *v1.Pod) {
 	e.api = pod
 	if g := pod.DeletionGracePeriodSeconds; g == nil || *g > 0 {
@@ -141,14 +145,14 @@ func (e *written) take(pod *v1.Pod) {
 	e.stain(time.Now())
 }
 
-// stain notes that something may have to be written.
+// stain records that something may have to be written.
 func (e *written) stain(now time.Time) {
 	if !e.stale {
 		e.stale, e.since = true, now
 	}
 }
 
-// localUID is the UID under which a pod of the API server runs here.
+// localUID is the UID on this node of a pod of the API server.
 func (w *Writer) localUID(pod *v1.Pod) types.UID {
 	uid, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	switch {
@@ -161,27 +165,15 @@ func (w *Writer) localUID(pod *v1.Pod) types.UID {
 	}
 }
 
-// isMirror reports whether a pod of the API server only shows a static one.
-func isMirror(pod *v1.Pod) bool {
-	_, ok := pod.Annotations[v1.MirrorPodAnnotationKey]
-	return ok
-}
-
-// older reports whether a is from before b; revisions that are no numbers are never older.
+// older reports whether a has an older resourceVersion than b. A resourceVersion that is not a
+// number is never older.
 func older(a, b *v1.Pod) bool {
 	x, err1 := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, err2 := strconv.ParseUint(b.ResourceVersion, 10, 64)
 	return err1 == nil && err2 == nil && x < y
 }
 
-func (w *Writer) ring() {
-	select {
-	case w.bell <- struct{}{}:
-	default:
-	}
-}
-
-// Run writes until ctx ends, and joins what it began.
+// Run writes until ctx ends, and joins the writes that it started.
 func (w *Writer) Run(ctx context.Context) error {
 	sub := w.store.Subscribe()
 	defer sub.Close()
@@ -195,14 +187,14 @@ func (w *Writer) Run(ctx context.Context) error {
 			return nil
 		case <-sub.Changed():
 			w.changed(sub.Take())
-		case <-w.bell:
+		case <-w.changes:
 		case <-timer.C:
 		}
 		due, next := w.due(time.Now())
 		for uid, e := range due {
 			writes.Go(func() {
 				w.write(ctx, uid, e)
-				w.ring()
+				w.changes.Notify()
 			})
 		}
 		timer.Stop()
@@ -212,7 +204,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// Settled reports whether the API server has been told of every status that there is now.
+// Settled reports whether the API server has every current status.
 func (w *Writer) Settled() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,8 +216,8 @@ func (w *Writer) Settled() bool {
 	return true
 }
 
-// Flush writes once what there is to write, without gathering it, until ctx ends. It is for the end, after Run has returned: nobody looks again before another
-// agent runs.
+// Flush writes everything once, without collecting changes, until ctx ends. Call it at the end,
+// after Run has returned: the next write comes only from another agent.
 func (w *Writer) Flush(ctx context.Context) {
 	w.mu.Lock()
 	todo := map[types.UID]*written{}
@@ -248,7 +240,7 @@ func (w *Writer) Flush(ctx context.Context) {
 	writes.Wait()
 }
 
-// changed notes which pods' statuses are others now.
+// changed records which pods have a new status.
 func (w *Writer) changed(uids []types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -260,7 +252,8 @@ func (w *Writer) changed(uids []types.UID) {
 	}
 }
 
-// due returns the pods to write now, which count as being written from here on, and when the next one is.
+// due returns the pods to write now, and when the next pod is due. The returned pods count as being
+// written from now on.
 func (w *Writer) due(now time.Time) (due map[types.UID]*written, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -300,117 +293,4 @@ func (w *Writer) due(now time.Time) (due map[types.UID]*written, next time.Time)
 
 func latest(times ...time.Time) time.Time {
 	return slices.MaxFunc(times, time.Time.Compare)
-}
-
-// job is what there is to do for one pod.
-type job struct {
-	change  Change
-	confirm bool
-	pod     *v1.Pod
-	version uint64
-}
-
-// job returns what there is to do for a pod; false where there is nothing. w.mu is held.
-func (w *Writer) job(uid types.UID, e *written) (job, bool) {
-	entry, ok := w.store.Get(uid)
-	if !ok || entry.Stale { // another agent may have told something newer
-		return job{}, false
-	}
-	j := job{pod: e.api, version: entry.Version}
-	change, err := e.compare(entry.Status)
-	if err != nil {
-		w.deps.Logger.Error("a pod's status cannot be written", "pod", e.api.Namespace+"/"+e.api.Name, "err", err)
-		return job{}, false
-	}
-	if !bytes.Equal(change.Patch, e.sent) || !bytes.Equal(own(e.api), e.taken) {
-		j.change = change
-	}
-	j.confirm = entry.Ended && e.api.DeletionTimestamp != nil && !e.confirmed && !isMirror(e.api)
-	return j, j.change.Patch != nil || j.confirm
-}
-
-// compare returns what has to be written for the API server to say that of the pod. Neither what it says nor what is wanted is ever modified in its place.
-func (e *written) compare(want *v1.PodStatus) (Change, error) {
-	if c := &e.compared; c.api == e.api && c.want == want {
-		return c.change, nil
-	}
-	change, err := Diff(e.api.UID, &e.api.Status, want)
-	if err == nil {
-		e.compared.api, e.compared.want, e.compared.change = e.api, want, change
-	}
-	return change, err
-}
-
-// own is the part of a status that a patch was to change, to see whether it did.
-func own(pod *v1.Pod) []byte {
-	change, err := Diff("", &v1.PodStatus{}, &pod.Status)
-	if err != nil {
-		return nil
-	}
-	return change.Patch
-}
-
-// write does what there is to do for a pod: its status, then the confirmation that it may go.
-func (w *Writer) write(ctx context.Context, uid types.UID, e *written) {
-	w.mu.Lock()
-	e.stale = false
-	j, ok := w.job(uid, e)
-	w.mu.Unlock()
-	var err error
-	var after *v1.Pod
-	if ok && j.change.Patch != nil {
-		after, err = w.deps.API.PatchStatus(ctx, j.pod.Namespace, j.pod.Name, j.change.Patch)
-	}
-	confirmed := false
-	if ok && err == nil && j.confirm {
-		if err = w.deps.API.ConfirmDeletion(ctx, j.pod.Namespace, j.pod.Name, j.pod.UID); err == nil {
-			confirmed = true
-		}
-	}
-	w.done(ctx, e, j, after, confirmed, err)
-}
-
-// done notes how a write went.
-func (w *Writer) done(ctx context.Context, e *written, j job, after *v1.Pod, confirmed bool, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	e.busy = false
-	e.confirmed = e.confirmed || confirmed
-	if after != nil && after.UID == e.api.UID {
-		if !older(after, e.api) {
-			e.api = after
-		}
-		e.sent, e.taken, e.wrote = j.change.Patch, own(after), time.Now()
-	}
-	log := w.deps.Logger.With("pod", j.podName(), "version", j.version)
-	switch {
-	case ctx.Err() != nil:
-	case err == nil:
-		if e.failures > 0 {
-			log.Info("pod's status is written to the API server again")
-		}
-		e.failures, e.notBefore = 0, time.Time{}
-	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		log.Debug("pod is gone from the API server, or is another one now", "err", err) // whoever follows the API server says so
-		e.failures, e.notBefore = 0, time.Now().Add(writeRetryMost)
-		e.stain(time.Now())
-	default:
-		if e.failures == 0 {
-			log.Warn("pod's status not written to the API server; it is tried again", "err", err)
-		}
-		e.failures++
-		d := writeRetryMost
-		if shift := e.failures - 1; shift < 8 {
-			d = min(d, writeRetryFirst<<shift)
-		}
-		e.notBefore = time.Now().Add(d - rand.N(d/5+1))
-		e.stain(time.Now())
-	}
-}
-
-func (j job) podName() string {
-	if j.pod == nil {
-		return ""
-	}
-	return j.pod.Namespace + "/" + j.pod.Name
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// apiServer is one that has pods and fails when told to.
+// apiServer has pods and fails on demand.
 type apiServer struct {
 	t        *testing.T
 	w        *Writer
@@ -28,8 +28,8 @@ type apiServer struct {
 	revision int
 	err      error
 	delay    time.Duration
-	silent   bool // changes are not told of
-	drops    bool // a status' message is not kept
+	silent   bool // changes are not reported to the writer
+	drops    bool // the message of a status is not kept
 	stays    bool // pods have finalizers
 	asked    []string
 	inFlight map[string]int
@@ -51,7 +51,7 @@ func (a *apiServer) enter(ctx context.Context, what, name string) error {
 	}
 	a.mu.Lock()
 	a.inFlight[name]--
-	return errors.Join(err, a.err) // with the lock
+	return errors.Join(err, a.err) // while holding the lock
 }
 
 func (a *apiServer) PatchStatus(ctx context.Context, _, name string, patch []byte) (*v1.Pod, error) {
@@ -88,7 +88,7 @@ func (a *apiServer) ConfirmDeletion(ctx context.Context, _, name string, uid typ
 	return nil
 }
 
-// put keeps a pod and tells of it; a.mu is held.
+// put keeps a pod and reports it to the writer. The caller holds a.mu.
 func (a *apiServer) put(pod *v1.Pod) *v1.Pod {
 	a.revision++
 	pod.ResourceVersion = strconv.Itoa(a.revision)
@@ -102,7 +102,7 @@ func (a *apiServer) put(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// requests waits and returns those since the last call.
+// requests waits, and returns the requests since the last call.
 func (a *apiServer) requests(after time.Duration) string {
 	time.Sleep(after)
 	synctest.Wait()
@@ -119,7 +119,7 @@ func (a *apiServer) change(fn func()) {
 	fn()
 }
 
-// writing gives fn a store, and an API server that a writer writes to.
+// writing calls fn with a store and an API server, and a writer between them.
 func writing(t *testing.T, fn func(t *testing.T, s *Store, a *apiServer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,10 @@ func writing(t *testing.T, fn func(t *testing.T, s *Store, a *apiServer)) {
 }
 
 func podNamed(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Status: v1.PodStatus{Phase: v1.PodPending}}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
+		Status:     v1.PodStatus{Phase: v1.PodPending},
+	}
 }
 
 func (a *apiServer) want(what string, after time.Duration, want string) {
@@ -155,7 +158,7 @@ func TestWriterWritesAtOnceAndOnce(t *testing.T) {
 		s.Set(pod, runs)
 		a.want("running", 0, "patch a")
 		a.want("nothing new", time.Hour, "")
-		a.change(func() { // somebody else writes what is ours
+		a.change(func() { // somebody else changes our fields
 			other := a.pods["a"].DeepCopy()
 			other.Status.Phase = v1.PodPending
 			a.put(other)
@@ -192,7 +195,7 @@ func TestWriterTriesAgainUntilItIsWritten(t *testing.T) {
 		}
 		s.Set(pod, v1.PodStatus{Phase: v1.PodSucceeded})
 		a.change(func() { a.err = nil })
-		if got := a.requests(writeRetryMost); got != "patch a" || a.pods["a"].Status.Phase != v1.PodSucceeded {
+		if got := a.requests(writeRetry.Most); got != "patch a" || a.pods["a"].Status.Phase != v1.PodSucceeded {
 			t.Errorf("asked %q, phase %s", got, a.pods["a"].Status.Phase)
 		}
 	})
@@ -215,17 +218,28 @@ func TestWriterConfirmsADeletionOnlyWhenNothingIsLeft(t *testing.T) {
 	})
 }
 
-// The last word is written although nobody waited for it, and an API server that does not answer holds up the end no longer than it may.
+// The last status is written although nobody waits for it. An API server that does not answer
+// delays the end only up to the limit.
 func TestWriterFlushes(t *testing.T) {
 	for name, c := range map[string]struct {
 		delay time.Duration
 		err   error
-		want  int // how many of the pods are told of
-	}{"answers": {want: 3 * parallelWrites}, "refuses": {err: errors.New("connection refused")}, "hangs": {delay: time.Hour}} {
+		want  int // how many of the pods are reported to the writer
+	}{
+		"answers": {want: 3 * parallelWrites},
+		"refuses": {err: errors.New("connection refused")},
+		"hangs":   {delay: time.Hour},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := NewStore()
-				a := &apiServer{t: t, pods: map[string]*v1.Pod{}, inFlight: map[string]int{}, delay: c.delay, err: c.err}
+				a := &apiServer{
+					t:        t,
+					pods:     map[string]*v1.Pod{},
+					inFlight: map[string]int{},
+					delay:    c.delay,
+					err:      c.err,
+				}
 				a.w = NewWriter(s, WriterDeps{API: a, Logger: slog.New(slog.DiscardHandler)})
 				for i := range 3 * parallelWrites {
 					pod := podNamed(fmt.Sprint("p", i))
@@ -254,7 +268,7 @@ func TestWriterFlushes(t *testing.T) {
 	}
 }
 
-// A pod with finalizers stays; its deletion is not confirmed over and over.
+// A pod with finalizers stays. Its deletion is confirmed only once.
 func TestWriterConfirmsOnce(t *testing.T) {
 	writing(t, func(_ *testing.T, s *Store, a *apiServer) {
 		pod := podNamed("a")
@@ -311,7 +325,7 @@ func TestWriterWritesStaticPodsToTheirMirrors(t *testing.T) {
 	})
 }
 
-// What the API server does not keep is not written over and over.
+// A status that the API server does not keep is not written again and again.
 func TestWriterStopsWhereTheAPIServerDoesNotTakeIt(t *testing.T) {
 	writing(t, func(_ *testing.T, s *Store, a *apiServer) {
 		pod := podNamed("a")
@@ -321,7 +335,7 @@ func TestWriterStopsWhereTheAPIServerDoesNotTakeIt(t *testing.T) {
 	})
 }
 
-// Many pods are written side by side, a slow answer holds up none but its own.
+// Many pods are written at the same time. A slow answer delays only its own pod.
 func TestWriterWritesSideBySide(t *testing.T) {
 	writing(t, func(t *testing.T, s *Store, a *apiServer) {
 		a.change(func() { a.delay = 30 * time.Second })

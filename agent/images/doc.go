@@ -1,26 +1,30 @@
-// Package images has the images that containers need: it looks them up, pulls them beside the pods' workers, and imports the archives that
-// lie in a directory of the node.
+// Package images provides the images that containers need: it looks them up, pulls them in the
+// background, and imports the archives in a directory of the node.
 //
-// Purpose: [Manager.Ensure] answers at once whether a container may use its image now and, where not, what it waits for, with the reasons and
-// messages that a kubelet shows. One pull serves every pod that waits for the image with the same credentials; as many pulls run at once as the
-// config says, the most important pod's first, then fairly between registries. A pull that ends wakes the pods that wait for it. An image that is there
-// is only for those who could have pulled it, as far as the node's policy asks for that: package records.
+// Purpose: [Manager.Ensure] answers at once whether a container may use its image now. If it may
+// not, the answer says what it waits for, with the reasons and messages of the kubelet. One pull
+// serves every pod that waits for the image with the same credentials. As many pulls run at once as
+// the config says: the most important pod's first, and then fairly between registries. The end of a
+// pull wakes the pods that wait for it. An image that is on the node may be used only by pods that
+// could have pulled it, as far as the node's policy demands that; see package records.
 //
-// Truth owned: which pulls are queued and under way, which pod has to hold off from which image until when, which container has
-// pulled its image for which attempt, and which archives were imported. Which images exist is the runtime's truth; it is asked each time.
+// Truth owned: which pulls are queued and under way, which pod is in back-off for which image until
+// when, which container has pulled its image for which attempt, and which archives were imported.
+// Which images exist is the runtime's truth; the runtime is asked each time.
 //
-//	                      Ensure               a place is free              the runtime answers
-//	(image is missing) ─────────────▶ Queued ─────────────────▶ Pulling ──────────────────────┬─▶ done: every waiter is woken
-//	        ▲                            │                         │ nothing comes for the    │
-//	        │ 10 s, 20 s … 300 s         │ nobody waits            ▼ stall timeout            └─▶ failed: every waiter backs off
-//	        ├──── BackOff ◀──────┐       ▼ any more             given up                                │
-//	        │                    │    dropped                      │                                    │
-//	        │ other credentials  └─────────────────────────────────┴────────────────────────────────────┘
-//	        └ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ at once
+//	                    Ensure        limits allow it     the runtime answers
+//	(image is missing) ────────▶ Queued ────────▶ Pulling ────────────────┬─▶ done: waiting pods wake
+//	        ▲                      │                 │ no data for the    │
+//	        │ 10 s, 20 s … 300 s   │ no pod waits    ▼ stall timeout      └─▶ failed: pods back off
+//	        ├──── BackOff ◀───┐    ▼ any more      ended                            │
+//	        │                 │  dropped             │                              │
+//	        │ other           └──────────────────────┴──────────────────────────────┘
+//	        └ ─ ─ credentials: at once
 //
-// A pull that nothing comes of for a part of that time is Stalled: others have its place. Where a runtime cannot say how far a pull is, one that lasts longer than the
-// stall timeout is, and goes on.
+// A pull without data for a part of the stall timeout is Stalled: it no longer counts for the
+// limit, so that another pull may begin. If a runtime does not report progress, a pull that takes
+// longer than the stall timeout is Stalled, and goes on.
 //
-// Concurrency: every method may be called from any goroutine. Pulls and imports run in goroutines that [Manager.Run] owns and joins. Events and Wake are
-// called without a lock held.
+// Concurrency: every method may be called from any goroutine. Pulls and imports run in goroutines
+// that [Manager.Run] owns and joins. Wake is called without a lock held.
 package images

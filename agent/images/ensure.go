@@ -9,34 +9,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/generate"
+	"github.com/berthd/berth/cri"
 )
 
 const (
-	// recheck is when to look again for an image whose coming nothing announces.
+	// recheck is when to look again for an image that may appear without any notification.
 	recheck = 30 * time.Second
 	// failureShown is how long a failure itself is shown before the back-off.
 	failureShown = 2 * time.Second
-	// maxLooks bounds how often one Ensure looks again because some image came meanwhile.
+	// maxLooks limits how often one Ensure starts again because an image came meanwhile.
 	maxLooks = 3
 )
 
-// Request asks for the image of one container, or of one image volume.
+// Request asks for the image of one container or of one image volume.
 type Request struct {
 	Pod *v1.Pod
-	// Container is the container's name, empty for a volume; Image is its image as the pod says it, Policy its pull policy; empty is the API's default.
+	// Container is the container's name; empty for a volume.
 	Container string
 	// Volume is the name of the image volume; empty for a container.
 	Volume string
-	Image  string
+	// Image is the image as the pod writes it.
+	Image string
+	// Policy is the pull policy; empty means the API's default.
 	Policy v1.PullPolicy
-	// Attempt is the container's restart count: under PullAlways each attempt pulls once.
+	// Attempt is the container's restart count. With PullAlways each attempt pulls once.
 	Attempt uint32
-	// Sandbox is the config of the pod's sandbox, which some runtimes pull into.
+	// Sandbox is the config of the pod's sandbox. Some runtimes need it for a pull.
 	Sandbox *runtimeapi.PodSandboxConfig
 }
 
-// key is who wants the image. No container's name has a slash in it.
+// key identifies what needs the image. The name of a container has no slash.
 func (r Request) key() wantKey {
 	if r.Volume != "" {
 		return wantKey{r.Pod.UID, "volume/" + r.Volume}
@@ -44,23 +46,28 @@ func (r Request) key() wantKey {
 	return wantKey{r.Pod.UID, r.Container}
 }
 
-// Result is either Ready or says what the container waits for.
+// Result says that the image is ready, or what the container waits for.
 type Result struct {
-	// Ready says that the image is there; Image is then what to create the container with.
+	// Ready says that the image may be used. Image is then what to create the container with.
 	Ready bool
-	Image generate.Image
-	// Reason and Message are for the container's waiting state. While the first pull is under way the reason is the API's usual one.
+	Image cri.Image
+	// Reason and Message are for the container's waiting state. During the first pull, the reason
+	// is the one that the API uses for every new container.
 	Reason, Message string
-	// RetryAt is when to ask again if nobody wakes the pod before; zero means that somebody will.
+	// RetryAt is when to ask again if the pod is not woken before. Zero means that the pod will be
+	// woken.
 	RetryAt time.Time
 }
 
-// Ensure answers whether the container may use its image now, and sees to its being pulled where its policy or the node's policy about credentials says so.
-// It makes at most a few lookups in the runtime and never waits for a pull. Ask again when woken or at RetryAt, with the same request.
+// Ensure reports whether the container may use its image now. It queues a pull if the pull policy
+// or the node's policy about credentials demands one. It makes at most a few calls to the runtime,
+// and never waits for a pull. Call it again with the same request when the pod is woken, or at
+// RetryAt.
 func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 	name, err := FullName(req.Image)
 	if err != nil {
-		return m.refuse(req, "", ReasonInvalidName, fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err), eventInspectFailed, 0)
+		return m.refuse(req, "", ReasonInvalidName,
+			fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err), eventInspectFailed, 0)
 	}
 	a := m.askOf(req, name)
 	policy := policyOf(req.Policy, name)
@@ -69,7 +76,8 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 		if policy != v1.PullAlways || done {
 			image, err := m.deps.Runtime.ImageStatus(ctx, specOf(req, ref))
 			if err != nil {
-				return m.refuse(req, name, ReasonInspect, fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err), eventInspectFailed, m.cfg.BackoffInitial)
+				return m.refuse(req, name, ReasonInspect, fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err),
+					eventInspectFailed, m.cfg.BackoffInitial)
 			}
 			if image != nil && (done || m.allowed(a, image)) {
 				return m.ready(a, image)
@@ -82,39 +90,49 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 			return res
 		}
 	}
-	// Images keep coming between our lookups and our decisions: let the pod try again.
-	return Result{Reason: ReasonCreating, Message: fmt.Sprintf("Looking for image %q", req.Image), RetryAt: time.Now().Add(time.Second)}
+	// Images keep coming between the lookups and the decisions: the pod tries again later.
+	return Result{
+		Reason:  ReasonCreating,
+		Message: fmt.Sprintf("Looking for image %q", req.Image),
+		RetryAt: time.Now().Add(time.Second),
+	}
 }
 
-// allowed says whether the pod may use an image that is there without asking the registry.
+// allowed reports whether the pod may use an image that is on the node without asking the registry.
 func (m *Manager) allowed(a ask, image *runtimeapi.Image) bool {
 	return m.deps.Records == nil || m.deps.Records.Allowed(a.Image, image.GetId(), a.own)
 }
 
-// specOf names the image to the runtime: by ref where it was pulled, else as the pod does.
+// specOf returns the image's name for the runtime: ref, if the image was pulled as ref, otherwise
+// the pod's name of it.
 func specOf(req Request, ref string) *runtimeapi.ImageSpec {
 	if ref != "" {
 		return &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: req.Image}
 	}
-	return &runtimeapi.ImageSpec{Image: withTag(req.Image), UserSpecifiedImage: req.Image, Annotations: req.Pod.Annotations}
+	return &runtimeapi.ImageSpec{
+		Image:              withTag(req.Image),
+		UserSpecifiedImage: req.Image,
+		Annotations:        req.Pod.Annotations,
+	}
 }
 
-// wantKey is a container that wants an image.
+// wantKey is a container that needs an image.
 type wantKey struct {
 	pod       types.UID
 	container string
 }
 
-// want is what is known of a container's want.
+// want is what is known of a container's need.
 type want struct {
 	name     string // the image's full name
 	attempt  uint32
-	pulled   string // what the image was pulled as for this attempt; empty before
-	told     string // the last event about a wait, so as not to repeat it each pass
-	reported bool   // the image's presence was told
+	pulled   string // the reference that this attempt's pull returned; empty before the pull
+	lastWait string // the last event about a wait, so that not every sync repeats it
+	reported bool   // the event about the image's presence was recorded
 }
 
-// wantOf returns the container's record, a new one for another attempt or image. The lock is held.
+// wantOf returns the container's want; for another attempt or image it makes a new one. The lock is
+// held.
 func (m *Manager) wantOf(req Request, name string) *want {
 	key := req.key()
 	w := m.wants[key]
@@ -125,7 +143,8 @@ func (m *Manager) wantOf(req Request, name string) *want {
 	return w
 }
 
-// look returns how many images came so far and, where this attempt pulled its image, as what.
+// look returns how many images came so far and, if this attempt has pulled its image, the reference
+// that the pull returned.
 func (m *Manager) look(a ask) (arrivals uint64, ref string, done bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +152,7 @@ func (m *Manager) look(a ask) (arrivals uint64, ref string, done bool) {
 	return m.arrivals, w.pulled, w.pulled != ""
 }
 
-// forgetPulled notes that what this attempt pulled has gone again.
+// forgetPulled records that the image that this attempt pulled has been removed.
 func (m *Manager) forgetPulled(a ask) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,25 +161,26 @@ func (m *Manager) forgetPulled(a ask) {
 	}
 }
 
-// ready answers with an image that is there.
+// ready returns the result for an image that is there.
 func (m *Manager) ready(a ask, image *runtimeapi.Image) Result {
 	m.mu.Lock()
 	w := m.wantOf(a.Request, a.name)
-	tell := !w.reported
-	w.reported, w.told = true, ""
+	first := !w.reported
+	w.reported, w.lastWait = true, ""
 	delete(m.backoffs, a.backoff())
 	m.leave(a)
 	m.mu.Unlock()
 	m.dispatch()
-	if tell {
+	if first {
 		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulled,
 			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", a.Image))
 	}
-	return Result{Ready: true, Image: generate.ImageOf(image.GetId(), image)}
+	return Result{Ready: true, Image: cri.ImageOf(image.GetId(), image)}
 }
 
-// missing decides what a container waits for whose image is not there, or is not to be used before the registry has agreed. It decides nothing when an
-// image came since arrivals was counted: it may be this one.
+// missing decides what a container waits for if its image is not there, or may not be used before
+// the registry has agreed. It decides nothing if an image came since arrivals was counted, because
+// that may be this image.
 func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Result, decided bool) {
 	m.mu.Lock()
 	if m.arrivals != arrivals {
@@ -170,7 +190,10 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 	if policy != v1.PullAlways && m.preload.pending {
 		m.preload.waiters[a.Pod.UID] = true
 		m.mu.Unlock()
-		return Result{Reason: ReasonCreating, Message: fmt.Sprintf("Image %q: waiting for the import of %s", a.Image, m.cfg.ImagesDir)}, true
+		return Result{
+			Reason:  ReasonCreating,
+			Message: fmt.Sprintf("Image %q: waiting for the import of %s", a.Image, m.cfg.ImagesDir),
+		}, true
 	}
 	if policy != v1.PullAlways {
 		m.rescan()
@@ -180,44 +203,47 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.Image)
 		return m.refuse(a.Request, a.name, ReasonNeverPull, message, ReasonNeverPull, recheck), true
 	}
-	if res, held := m.heldOff(a); held {
+	if res, waits := m.backingOff(a); waits {
 		m.mu.Unlock()
 		if res.Reason == ReasonBackOff {
-			m.tellBackOff(a)
+			m.reportBackOff(a)
 		}
 		return res, true
 	}
 	p, joined := m.join(a)
 	if joined && p.state != Queued {
-		m.tellPulling(a)
+		m.reportPulling(a)
 	}
-	last := "" // as it is before this pull, which may fail before this pass goes on
+	last := "" // taken before this pull, which may fail before this sync continues
 	if b := m.backoffs[a.backoff()]; b != nil {
 		last = b.message(a.Image)
 	}
 	m.mu.Unlock()
 	if joined {
-		m.tellSecrets(a)
+		m.reportSecrets(a)
 	}
 	m.dispatch()
 	return m.waiting(a, p, last), true
 }
 
-// tellPulling records that the image's pull is under way. The lock is held: its end must not be told of before.
-func (m *Manager) tellPulling(a ask) {
+// reportPulling records that the image's pull is under way. The lock is held, so that the event of
+// the pull's end comes later.
+func (m *Manager) reportPulling(a ask) {
 	m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulling, pullingMessage(a.Image))
 }
 
-// tellBackOff records that the pod holds off from the image, once for each failure.
-func (m *Manager) tellBackOff(a ask) {
-	m.tell(a.Request, a.name, ReasonBackOff, func() {
-		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventBackOff, fmt.Sprintf("Back-off pulling image %q", a.Image))
+// reportBackOff records that the pod is in back-off for the image, once for each failure.
+func (m *Manager) reportBackOff(a ask) {
+	m.reportOnce(a.Request, a.name, ReasonBackOff, func() {
+		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventBackOff,
+			fmt.Sprintf("Back-off pulling image %q", a.Image))
 		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed, "Error: "+ReasonBackOff)
 	})
 }
 
-// waiting answers for a container whose image is queued or being pulled: with its last failure, if it had one, as a kubelet does, so that
-// a pod that cannot be helped does not look better each time it is tried again.
+// waiting returns the result for a container whose image is queued or being pulled. After a failure
+// the result is still the failure, as in the kubelet: a pod whose pulls always fail does not look
+// better during each new pull.
 func (m *Manager) waiting(a ask, p *pull, last string) Result {
 	if last != "" {
 		return Result{Reason: ReasonBackOff, Message: last}
@@ -230,25 +256,26 @@ func (m *Manager) waiting(a ask, p *pull, last string) Result {
 	return Result{Reason: ReasonCreating, Message: pullingMessage(a.Image)}
 }
 
-// refuse answers for a container whose image cannot be had, telling it once.
+// refuse returns the result for a container that cannot have its image, and records the events
+// once.
 func (m *Manager) refuse(req Request, name, reason, message, event string, after time.Duration) Result {
 	res := Result{Reason: reason, Message: message}
 	if after > 0 {
 		res.RetryAt = time.Now().Add(after)
 	}
-	m.tell(req, name, reason+message, func() {
+	m.reportOnce(req, name, reason+message, func() {
 		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, event, message)
 		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, eventFailed, "Error: "+reason)
 	})
 	return res
 }
 
-// tell calls events unless the container was told the same last time.
-func (m *Manager) tell(req Request, name, what string, events func()) {
+// reportOnce calls events unless the container's last event was the same.
+func (m *Manager) reportOnce(req Request, name, what string, events func()) {
 	m.mu.Lock()
 	w := m.wantOf(req, name)
-	same := w.told == what
-	w.told = what
+	same := w.lastWait == what
+	w.lastWait = what
 	m.mu.Unlock()
 	if !same {
 		events()

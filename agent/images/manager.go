@@ -11,67 +11,71 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/credentials"
+	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/records"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/notify"
 )
 
 // Defaults of [Config].
 const (
-	// DefaultMaxParallelPulls is berth's own: enough to hide one slow registry, few enough not to fill the disk's queue.
+	// DefaultMaxParallelPulls is berth's own choice: enough pulls to hide one slow registry, few
+	// enough not to fill the disk's queue.
 	DefaultMaxParallelPulls = 4
 	// DefaultBackoffInitial and DefaultBackoffMax are the kubelet's.
 	DefaultBackoffInitial = 10 * time.Second
 	DefaultBackoffMax     = 300 * time.Second
-	// DefaultStallTimeout is below the five minutes after which containerd gives a download up by itself, with a message that does not say why.
+	// DefaultStallTimeout is below the five minutes after which containerd itself ends a download,
+	// with a message that does not say why.
 	DefaultStallTimeout = 2 * time.Minute
-	// DefaultPullTimeout is long enough for any image on a line that is of use.
+	// DefaultPullTimeout is long enough for any image over a usable network.
 	DefaultPullTimeout = time.Hour
 )
 
 // Config is how images are pulled and preloaded. Zero values mean the defaults.
 type Config struct {
-	// MaxParallelPulls is how many pulls may run at once; negative means any number.
+	// MaxParallelPulls is how many pulls may run at once; negative means no limit.
 	MaxParallelPulls int
-	// BackoffInitial and BackoffMax bound how long a pod holds off from an image after a failed pull; it doubles each time.
+	// BackoffInitial and BackoffMax limit a pod's back-off after a failed pull. The delay doubles
+	// with each failure.
 	BackoffInitial, BackoffMax time.Duration
-	// StallTimeout is how long nothing may come before a pull is given up, to be tried again.
+	// StallTimeout is how long a pull may receive no data before it is ended, to be tried again.
 	StallTimeout time.Duration
-	// PullTimeout is after how long a pull is ended.
+	// PullTimeout is the longest time that a pull may take.
 	PullTimeout time.Duration
-	// PullsPerSecond is how many pulls may begin per second on average, 0 for any number; PullBurst is how many of them at once.
+	// PullsPerSecond is how many pulls may begin per second on average; 0 means no limit. PullBurst
+	// is how many of them may begin at once.
 	PullsPerSecond float64
 	PullBurst      int
-	// Pins are the images that the runtime is to keep.
+	// Pins are the images that the runtime must keep.
 	Pins Pins
-	// ImagesDir holds archives (*.tar, *.tar.gz, *.tgz) to import; empty means none.
+	// ImagesDir holds the archives (*.tar, *.tar.gz, *.tgz) to import; empty means none.
 	ImagesDir string
-	// StateFile remembers across restarts which archives were imported; empty means that each start imports them again.
+	// StateFile keeps across restarts which archives were imported. If it is empty, each start
+	// imports them again.
 	StateFile string
 }
 
 // Runtime is what the manager needs of a container runtime.
 type Runtime interface {
-	// ImageStatus returns nil without an error where the image is not there.
+	// ImageStatus returns nil without an error if the image is not there.
 	ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
-	PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
+	PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
+		sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
 }
 
-// Importer imports an image archive, pins its images and returns their names; errdefs.IsNotImplemented where the runtime cannot.
-type Importer interface {
-	Import(ctx context.Context, path string) ([]string, error)
-}
-
-// NodeCredentials are the credentials that every pod of the node may use; package credentials has them.
+// NodeCredentials are the credentials that every pod of the node may use; package credentials has
+// them.
 type NodeCredentials interface {
-	// Lookup returns those for a repository, the best first; it may take long. The error is about some of them.
+	// Lookup returns the credentials for a repository, the best first. It may take long. The error
+	// is about some of them.
 	Lookup(ctx context.Context, repository string) ([]credentials.Credential, error)
-	// State identifies what they are; it is quick.
+	// State identifies the current credentials. It is quick.
 	State() string
 }
 
-// noCredentials is a node that has none.
+// noCredentials is a node without credentials.
 type noCredentials struct{}
 
 func (noCredentials) Lookup(context.Context, string) ([]credentials.Credential, error) {
@@ -79,54 +83,59 @@ func (noCredentials) Lookup(context.Context, string) ([]credentials.Credential, 
 }
 func (noCredentials) State() string { return "" }
 
-// Deps are the manager's neighbours.
+// Deps are what the manager needs from other packages.
 type Deps struct {
 	Runtime Runtime
-	// Importer may be nil: archives are then left alone.
-	Importer Importer
-	// Pin has the runtime keep an image; errdefs.IsNotImplemented where it cannot. Nil does nothing.
-	Pin func(ctx context.Context, name string) error
-	// Progress says how far the pull of an image is that began at since. Nil, or an error, where the runtime cannot say.
-	Progress func(ctx context.Context, image string, since time.Time) (cri.PullProgress, error)
-	// Secret returns a pod's pull secret by its name. Nil has none.
+	// Importer may be nil: archives are then ignored.
+	Importer cri.ImageImporter
+	// Pinner may be nil: images are then not pinned.
+	Pinner cri.ImagePinner
+	// Pulls reports the progress of pulls. It is nil or returns an error if the runtime does not
+	// report progress.
+	Pulls cri.PullReporter
+	// Secret returns a pod's pull secret by its name. Nil means that there are none.
 	Secret func(pod *v1.Pod, name string) (*v1.Secret, bool)
-	// Node has the credentials that every pod may use. Nil has none.
+	// Node has the credentials that every pod may use. Nil means that there are none.
 	Node NodeCredentials
-	// Records says who may use an image that is there; nil lets everybody.
+	// Records decide who may use an image that is on the node. With nil, every pod may.
 	Records *records.Store
-	// Events records an event about a pod's container. It must neither block nor call the manager: those of pulls are recorded under its lock, in the order in which
-	// things happen. Nil drops them.
+	// Events records an event about a pod's container. It must neither block nor call the manager:
+	// events of pulls are recorded under the manager's lock, so that they are in order. Nil drops
+	// them.
 	Events func(pod *v1.Pod, container, eventType, reason, message string)
-	// Wake asks for another pass of the pod. Nil does nothing.
+	// Wake requests a sync of the pod. Nil does nothing.
 	Wake func(podUID types.UID)
-	// Pulled is called after each pull, with how long it took, its waiting included, and the image's size in bytes. Nil does nothing.
+	// Pulled is called after each pull with how long it took, the time in the queue included, and
+	// with the image's size in bytes. Nil does nothing.
 	Pulled func(took time.Duration, size uint64)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Manager has the node's images. Make it with [New], and run [Manager.Run], without which nothing is pulled.
+// Manager provides the node's images. Make it with [New], and run [Manager.Run]: nothing is pulled
+// without it.
 type Manager struct {
 	cfg  Config
 	deps Deps
 
-	kick chan struct{} // asks Run for another look at the images directory
+	scan notify.Signal // requests another scan of the images directory
 
 	mu       sync.Mutex
-	run      context.Context // Run's, while it runs; nil otherwise
+	run      context.Context // the context of Run; nil if it does not run
 	pullers  sync.WaitGroup
 	wants    map[wantKey]*want
 	backoffs map[backoffKey]*backoff
 	pulls    map[pullKey]*pull // queued and under way
-	arrivals uint64            // counts images that came, by pull or import
-	order    uint64            // counts pulls, for their order in the queue
+	arrivals uint64            // counts the images that came, by a pull or an import
+	order    uint64            // counts the pulls, for their order in the queue
 	preload  preload
-	pace     pace
-	paced    *time.Timer // dispatches when the pace lets the next pull begin; nil before the first wait
-	node     nodeWatch
+	rate     rate
+	// dispatches when the rate lets the next pull begin; nil before the first wait
+	paced *time.Timer
+	node  nodeWatch
 }
 
-// New returns a manager that pulls nothing until it runs.
+// New returns a manager. It pulls nothing until it runs.
 func New(cfg Config, deps Deps) *Manager {
 	if cfg.MaxParallelPulls == 0 {
 		cfg.MaxParallelPulls = DefaultMaxParallelPulls
@@ -138,16 +147,20 @@ func New(cfg Config, deps Deps) *Manager {
 	fill(&deps)
 	return &Manager{
 		cfg: cfg, deps: deps,
-		kick:     make(chan struct{}, 1),
+		scan:     notify.New(),
 		wants:    make(map[wantKey]*want),
 		backoffs: make(map[backoffKey]*backoff),
 		pulls:    make(map[pullKey]*pull),
-		pace:     pace{perSecond: cfg.PullsPerSecond, burst: cfg.PullBurst},
-		preload:  preload{pending: cfg.ImagesDir != "" && deps.Importer != nil, waiters: make(map[types.UID]bool), archives: make(map[string]*Archive)},
+		rate:     rate{perSecond: cfg.PullsPerSecond, burst: cfg.PullBurst},
+		preload: preload{
+			pending:  cfg.ImagesDir != "" && deps.Importer != nil,
+			waiters:  make(map[types.UID]bool),
+			archives: make(map[string]*Archive),
+		},
 	}
 }
 
-// fill puts something that does nothing where a neighbour is missing.
+// fill replaces nil dependencies with ones that do nothing.
 func fill(deps *Deps) {
 	if deps.Secret == nil {
 		deps.Secret = func(*v1.Pod, string) (*v1.Secret, bool) { return nil, false }
@@ -176,20 +189,22 @@ func orDefault(d, def time.Duration) time.Duration {
 	return d
 }
 
-// SetLimits has other bounds count for pulls that begin from now on: how many at once and, by pace, how many in a second; as in [Config].
+// SetLimits sets the limits for pulls that begin from now on: how many run at once, and how many
+// begin per second; see [Config].
 func (m *Manager) SetLimits(cfg Config) {
 	m.mu.Lock()
 	m.cfg.MaxParallelPulls = cfg.MaxParallelPulls
-	m.pace.perSecond, m.pace.burst = cfg.PullsPerSecond, cfg.PullBurst
+	m.rate.perSecond, m.rate.burst = cfg.PullsPerSecond, cfg.PullBurst
 	m.mu.Unlock()
 	m.dispatch()
 }
 
-// errRunning is what a second Run beside the first gets.
+// errRunning is the error of a Run while another one runs.
 var errRunning = errors.New("the image manager is running already")
 
-// Run imports the archives, starts pulls as they are asked for, and imports archives that come later, until ctx ends; it then ends all pulls and
-// waits for them. Pods that wait are not told; a pull that was ended this way counts as never made. It may run again afterwards.
+// Run imports the archives, starts the pulls that pods need, and imports archives that come later.
+// When ctx ends, Run ends all pulls and waits for them. It does not wake the pods that wait, and a
+// pull that was ended this way is forgotten. Run may be called again after it has returned.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.run != nil {
@@ -207,7 +222,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return m.preloads(ctx)
 }
 
-// ended joins the pulls after Run.
+// ended waits for the pulls at the end of Run.
 func (m *Manager) ended() {
 	m.mu.Lock()
 	m.run = nil
@@ -221,11 +236,11 @@ func (m *Manager) ended() {
 	m.pullers.Wait()
 }
 
-// adoptTimeout bounds how long a runtime that hangs keeps the first pulls waiting.
+// adoptTimeout limits how long a runtime that hangs delays the first pulls.
 const adoptTimeout = 10 * time.Second
 
-// adopt looks which images are there: the records are told of them, for the pulls that an earlier run did not see to their end, and what the config
-// wants kept is pinned.
+// adopt lists the images that are on the node. It passes the list to the records, for pulls whose
+// end an earlier run did not see, and it pins the images that the config names.
 func (m *Manager) adopt(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
@@ -242,7 +257,7 @@ func (m *Manager) adopt(ctx context.Context) {
 	m.pinAll(ctx, list)
 }
 
-// Tidy removes the records of pulls whose images are gone.
+// Tidy removes the pull records of images that no longer exist.
 func (m *Manager) Tidy(ctx context.Context) {
 	if m.deps.Records == nil {
 		return
@@ -255,8 +270,9 @@ func (m *Manager) Tidy(ctx context.Context) {
 	m.deps.Records.Prune(list, at)
 }
 
-// Forget drops all that is known of a pod: its place in queues, its back-offs, its attempts. A pull that nobody waits for any more is
-// ended. Forgetting twice, or what was never known, does nothing.
+// Forget drops all that is known of a pod: its place in queues, its back-offs and its attempts. It
+// ends a pull for which no pod waits any more. Forget does nothing if the pod is unknown, or was
+// forgotten before.
 func (m *Manager) Forget(podUID types.UID) {
 	m.mu.Lock()
 	for key := range m.wants {

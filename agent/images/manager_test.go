@@ -23,15 +23,16 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-// fakeRuntime has images, and pulls by a function of the test's.
+// fakeRuntime has images, and pulls by a function of the test.
 type fakeRuntime struct {
 	mu      sync.Mutex
 	present map[string]*runtimeapi.Image // by full name and by id
 	pulls   []string                     // full names, in the order in which they began
 	inspect error
 	pull    func(ctx context.Context, name string) error // nil succeeds
-	users   []string                                     // with whose logins was pulled, "-" for nobody's
-	deny    func(name, user string) error                // nil lets everybody pull
+	// the user of each pull's login, "-" for none
+	users []string
+	deny  func(name, user string) error // nil lets everybody pull
 }
 
 func (f *fakeRuntime) put(name string) *runtimeapi.Image {
@@ -78,7 +79,9 @@ func (f *fakeRuntime) ListImages(context.Context) ([]*runtimeapi.Image, error) {
 	return list, f.inspect
 }
 
-func (f *fakeRuntime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (f *fakeRuntime) PullImage(
+	ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	name, err := FullName(spec.Image)
 	if err != nil {
 		return "", err
@@ -105,7 +108,7 @@ func (f *fakeRuntime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec,
 	return f.put(name).Id, nil
 }
 
-// bench is a manager at work.
+// bench is a running manager.
 type bench struct {
 	*testing.T
 	*Manager
@@ -117,7 +120,7 @@ type bench struct {
 	events []string
 }
 
-// start runs a manager on a fake runtime until the test or end ends it.
+// start runs a manager with a fake runtime until the test ends, or until end is called.
 func start(t *testing.T, cfg Config, deps Deps) *bench {
 	t.Helper()
 	b := &bench{T: t, runtime: &fakeRuntime{present: map[string]*runtimeapi.Image{}}, woken: make(chan types.UID, 1000)}
@@ -155,7 +158,7 @@ func (b *bench) run() {
 	synctest.Wait()
 }
 
-// want asks for an image, for container "c" of the pod.
+// want asks for an image for container "c" of the pod.
 func (b *bench) want(uid, image string, change ...func(*Request)) Result {
 	req := Request{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}, Container: "c", Image: image}
 	for _, f := range change {
@@ -179,7 +182,7 @@ func (b *bench) takeEvents() (events []string) {
 	return events
 }
 
-// takeWoken returns who was woken since the last call, sorted.
+// takeWoken returns the pods that were woken since the last call, sorted.
 func (b *bench) takeWoken() []types.UID {
 	var out []types.UID
 	for len(b.woken) > 0 {
@@ -213,7 +216,7 @@ func (b *bench) wantPulls(want ...string) {
 	}
 }
 
-// wantWait reports a result that is not this wait.
+// wantWait fails the test if the result is another one.
 func wantWait(t *testing.T, res Result, reason, message string, after time.Duration) {
 	t.Helper()
 	want := Result{Reason: reason, Message: message}
@@ -232,7 +235,7 @@ func wantReady(t *testing.T, res Result) {
 	}
 }
 
-// held is a pull that waits until it is let go or ended.
+// held is a pull that waits until it is released or ended.
 func held() (pull func(context.Context, string) error, release func(error)) {
 	gate := make(chan error)
 	return func(ctx context.Context, _ string) error {
@@ -256,14 +259,16 @@ func TestPresentImageIsReady(t *testing.T) {
 		b.runtime.put("docker.io/library/busybox:1")
 		for range 3 {
 			res := b.want("a", "busybox:1")
-			if !res.Ready || res.Image.Ref != "id-of-docker.io/library/busybox:1" || res.Image.UID == nil || *res.Image.UID != 1000 {
+			if !res.Ready || res.Image.Ref != "id-of-docker.io/library/busybox:1" || res.Image.UID == nil ||
+				*res.Image.UID != 1000 {
 				t.Errorf("result is %+v, want ready with id and user", res)
 			}
 		}
 		wantReady(t, b.want("a", "busybox:1", policy(v1.PullNever), attempt(1)))
 		b.wantPulls()
 		b.wantEvents(
-			`a/c Normal Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod`, // once for each attempt
+			// once for each attempt
+			`a/c Normal Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod`,
 			`a/c Normal Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod`)
 	})
 }
@@ -291,17 +296,21 @@ func TestOnePullServesAllWaiters(t *testing.T) {
 			`a/c Normal Pulling: Pulling image "busybox:1"`,
 			`b/c Normal Pulling: Pulling image "docker.io/busybox:1"`,
 			`b/d Normal Pulling: Pulling image "busybox:1"`,
-			`a/c Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`,
-			`b/c Normal Pulled: Successfully pulled image "docker.io/busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`,
-			`b/d Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: 1234 bytes.`)
+			`a/c Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: `+
+				`1234 bytes.`,
+			`b/c Normal Pulled: Successfully pulled image "docker.io/busybox:1" in 2s (2s including waiting). Image `+
+				`size: 1234 bytes.`,
+			`b/d Normal Pulled: Successfully pulled image "busybox:1" in 2s (2s including waiting). Image size: `+
+				`1234 bytes.`)
 		if got := b.Progress(context.Background()); len(got) != 0 {
 			t.Errorf("progress is %v, want none", got)
 		}
 	})
 }
 
-// TestEventsOfPullsAreInOrder: a pod hears first that its image is being pulled and then what came of it, also where it joins a pull that ends at that moment. So
-// nothing may happen to pulls while an event of one is recorded.
+// TestEventsOfPullsAreInOrder checks that a pod's event about the pull comes before the event about
+// the pull's end, also if the pod joins a pull at the moment of its end. So nothing may happen to a
+// pull while one of its events is recorded.
 func TestEventsOfPullsAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bench
@@ -320,9 +329,12 @@ func TestEventsOfPullsAreInOrder(t *testing.T) {
 			release(end)
 			synctest.Wait()
 			for _, uid := range []string{"a/c", "late/c"} {
-				told := slices.DeleteFunc(slices.Clone(b.events), func(e string) bool { return !strings.HasPrefix(e, uid) })
-				if len(told) < 2 || !strings.Contains(told[0], " Pulling: ") || strings.Contains(told[1], "Pulling: ") {
-					t.Errorf("%s was told %q", uid, told)
+				events := slices.DeleteFunc(slices.Clone(b.events), func(e string) bool {
+					return !strings.HasPrefix(e, uid)
+				})
+				if len(events) < 2 || !strings.Contains(events[0], " Pulling: ") ||
+					strings.Contains(events[1], "Pulling: ") {
+					t.Errorf("%s has the events %q", uid, events)
 				}
 			}
 			b.takeEvents()
@@ -369,14 +381,15 @@ func TestFailedPullBacksOff(t *testing.T) {
 			}
 		}
 		close(failing)
-		b.sleep(2*DefaultBackoffMax + time.Second) // so long after the last failure it starts anew
+		// so long after the last failure the back-off starts again
+		b.sleep(2*DefaultBackoffMax + time.Second)
 		b.want("a", "x:1")
 		b.sleep(failureShown)
 		wantWait(t, b.want("a", "x:1"), ReasonBackOff, inBackOff, DefaultBackoffInitial-failureShown)
 		b.takeWoken()
 		b.takeEvents()
 
-		// Another pod tries at once; its success wakes the one that holds off.
+		// Another pod tries at once; its success wakes the one in back-off.
 		b.runtime.pull = nil
 		b.want("b", "x:1")
 		b.wantWoken("a", "b")
@@ -393,10 +406,14 @@ func TestFailedPullBacksOff(t *testing.T) {
 
 func TestReasonsOfFailures(t *testing.T) {
 	for text, want := range map[string][2]string{
-		"anything":                               {ReasonPull, "anything"},
-		"RegistryUnavailable: pull QPS exceeded": {ReasonRegistry, "image pull failed for x:1 because the registry is unavailable: pull QPS exceeded"},
-		"":                                       {ReasonPull, "the runtime does not say why"},
-		"SignatureValidationFailed: bad":         {ReasonSignature, "image pull failed for x:1 because the signature validation failed: bad"},
+		"anything": {ReasonPull, "anything"},
+		"RegistryUnavailable: pull QPS exceeded": {
+			ReasonRegistry, "image pull failed for x:1 because the registry is unavailable: pull QPS exceeded",
+		},
+		"": {ReasonPull, "the runtime does not say why"},
+		"SignatureValidationFailed: bad": {
+			ReasonSignature, "image pull failed for x:1 because the signature validation failed: bad",
+		},
 	} {
 		reason, message := failureOf("x:1", nil, errors.New(text)).reasonOf("x:1")
 		if reason != want[0] || message != want[1] {
@@ -415,7 +432,7 @@ func TestPolicies(t *testing.T) {
 		b.wantEvents(`a/c Warning ErrImageNeverPull: `+never, `a/c Warning Failed: Error: ErrImageNeverPull`)
 		b.wantPulls()
 
-		// Always pulls once for each attempt, even what is there.
+		// Always pulls once for each attempt, even if the image is there.
 		const latest = "docker.io/library/busybox:latest"
 		b.runtime.put(latest)
 		for n := range 3 {
@@ -437,7 +454,8 @@ func TestPolicies(t *testing.T) {
 func TestBadNamesAndBrokenRuntimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Config{}, Deps{})
-		const bad = `Failed to apply default image tag "Upper": couldn't parse image name "Upper": invalid reference format: repository name (library/Upper) must be lowercase`
+		const bad = `Failed to apply default image tag "Upper": couldn't parse image name "Upper": invalid reference ` +
+			`format: repository name (library/Upper) must be lowercase`
 		for range 2 {
 			wantWait(t, b.want("a", "Upper"), ReasonInvalidName, bad, 0)
 		}
@@ -445,16 +463,19 @@ func TestBadNamesAndBrokenRuntimes(t *testing.T) {
 
 		b.runtime.inspect = errdefs.ErrUnavailable.WithMessage("no runtime")
 		for range 2 {
-			wantWait(t, b.want("a", "x:1"), ReasonInspect, `Failed to inspect image "x:1": no runtime`, DefaultBackoffInitial)
+			wantWait(t, b.want("a", "x:1"), ReasonInspect, `Failed to inspect image "x:1": no runtime`,
+				DefaultBackoffInitial)
 		}
-		b.wantEvents(`a/c Warning InspectFailed: Failed to inspect image "x:1": no runtime`, "a/c Warning Failed: Error: ImageInspectError")
+		b.wantEvents(`a/c Warning InspectFailed: Failed to inspect image "x:1": no runtime`,
+			"a/c Warning Failed: Error: ImageInspectError")
 		b.runtime.inspect = nil
 		wantWait(t, b.want("a", "x:1"), ReasonCreating, `Pulling image "x:1"`, 0)
 		wantReady(t, b.want("a", "x:1"))
 	})
 }
 
-// A pull may end before anybody looks again: what came first is told first all the same, and the pod that asked does not hold off yet.
+// A pull may end before the pod's next sync: its first event still comes first, and the pod is not
+// in back-off yet.
 func TestPullsThatEndAtOnce(t *testing.T) {
 	for _, end := range []error{nil, errPull} {
 		synctest.Test(t, func(t *testing.T) {
@@ -463,9 +484,11 @@ func TestPullsThatEndAtOnce(t *testing.T) {
 			for n := range 300 {
 				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(n))}}
 				image := fmt.Sprintf("x:%d", n)
-				wantWait(t, b.Ensure(t.Context(), Request{Pod: pod, Container: "c", Image: image}), ReasonCreating, fmt.Sprintf("Pulling image %q", image), 0)
+				wantWait(t, b.Ensure(t.Context(), Request{Pod: pod, Container: "c", Image: image}), ReasonCreating,
+					fmt.Sprintf("Pulling image %q", image), 0)
 				synctest.Wait()
-				if events := b.takeEvents(); len(events) < 2 || !strings.HasSuffix(events[0], fmt.Sprintf("Normal Pulling: Pulling image %q", image)) {
+				if events := b.takeEvents(); len(events) < 2 ||
+					!strings.HasSuffix(events[0], fmt.Sprintf("Normal Pulling: Pulling image %q", image)) {
 					t.Fatalf("events %q", events)
 				}
 				b.takeWoken()
@@ -502,7 +525,8 @@ func TestHangingPullsGiveUpTheirPlaces(t *testing.T) {
 		b.wantWoken()
 		b.sleep(DefaultPullTimeout - DefaultStallTimeout)
 		b.wantWoken("a", "b")
-		wantWait(t, b.want("a", "a:1"), ReasonPull, "the pull did not end within 1h0m0s: context deadline exceeded", failureShown)
+		wantWait(t, b.want("a", "a:1"), ReasonPull, "the pull did not end within 1h0m0s: context deadline exceeded",
+			failureShown)
 		b.sleep(failureShown)
 		if got := states(); !slices.Equal(got, []State{BackOff, BackOff, Stalled}) {
 			t.Errorf("states after the pull timeout are %v", got)
@@ -523,7 +547,8 @@ func TestOrderOfPulls(t *testing.T) {
 		b.want("c", "one.example/c:1")
 		b.want("d", "two.example/d:1")
 		b.want("e", "one.example/e:1", priority(1000))
-		b.want("f", "one.example/c:1", priority(-5)) // c waits for the same image with more
+		// c waits for the same image with a higher priority
+		b.want("f", "one.example/c:1", priority(-5))
 		for range 5 {
 			release(nil)
 		}
@@ -544,7 +569,7 @@ func TestEndOfRunEndsPulls(t *testing.T) {
 		b.wantWoken()
 		b.wantPulls("docker.io/library/a:1")
 		b.want("a", "a:1")
-		b.wantPulls("docker.io/library/a:1") // nothing is pulled while nothing runs
+		b.wantPulls("docker.io/library/a:1") // nothing is pulled while the manager does not run
 		b.runtime.pull = nil
 		b.run()
 		b.wantWoken("a", "b")
@@ -565,7 +590,7 @@ func TestForget(t *testing.T) {
 		b.forget("a")
 		b.forget("unknown")
 		b.wantPulls("docker.io/library/x:1")
-		b.forget("b") // nobody waits for x any more: it ends, and y takes its place
+		b.forget("b") // no pod waits for x any more: its pull ends, and y's begins
 		b.wantPulls("docker.io/library/x:1", "docker.io/library/y:1")
 		release(errPull)
 		b.wantWoken("c")
@@ -574,7 +599,8 @@ func TestForget(t *testing.T) {
 			t.Errorf("progress after all was forgotten is %v", got)
 		}
 		b.takeEvents()
-		wantWait(t, b.want("c", "y:1"), ReasonCreating, `Pulling image "y:1"`, 0) // no back-off is left
+		// no back-off is left
+		wantWait(t, b.want("c", "y:1"), ReasonCreating, `Pulling image "y:1"`, 0)
 		release(nil)
 		wantReady(t, b.want("c", "y:1"))
 		if len(b.backoffs) != 0 || len(b.pulls) != 0 || len(b.wants) != 1 {
@@ -607,7 +633,8 @@ func TestImageThatComesDuringItsPull(t *testing.T) {
 	})
 }
 
-// TestManyPods has pods come, wait and go from many goroutines; it is for the race detector, and for what is left.
+// TestManyPods has pods that come, wait and go in many goroutines. It is for the race detector, and
+// checks that nothing is left.
 func TestManyPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Config{MaxParallelPulls: 3}, Deps{})
@@ -625,7 +652,10 @@ func TestManyPods(t *testing.T) {
 				image := []string{"a:1", "b:1", "c", "bad:1", "d:1"}[i%5]
 				for n := range 40 {
 					res := b.Ensure(context.Background(), Request{
-						Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}, Container: "c", Image: image, Attempt: uint32(n / 20),
+						Pod:       &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}},
+						Container: "c",
+						Image:     image,
+						Attempt:   uint32(n / 20),
 					})
 					if res.Ready != (res.Reason == "") {
 						t.Errorf("result is %+v", res)
@@ -652,14 +682,26 @@ func TestNames(t *testing.T) {
 		full, tagged string
 		policy       v1.PullPolicy
 	}{
-		"busybox":                               {"docker.io/library/busybox:latest", "busybox:latest", v1.PullAlways},
-		"busybox:1":                             {"docker.io/library/busybox:1", "busybox:1", v1.PullIfNotPresent},
-		"docker.io/busybox":                     {"docker.io/library/busybox:latest", "docker.io/busybox:latest", v1.PullAlways},
-		"index.docker.io/library/a:1":           {"docker.io/library/a:1", "index.docker.io/library/a:1", v1.PullIfNotPresent},
-		"registry.example:5000/a":               {"registry.example:5000/a:latest", "registry.example:5000/a:latest", v1.PullAlways},
-		"localhost/a/b:v1":                      {"localhost/a/b:v1", "localhost/a/b:v1", v1.PullIfNotPresent},
-		"a@sha256:" + strings.Repeat("0", 64):   {"docker.io/library/a@sha256:" + strings.Repeat("0", 64), "a@sha256:" + strings.Repeat("0", 64), v1.PullIfNotPresent},
-		"a:1@sha256:" + strings.Repeat("0", 64): {"docker.io/library/a@sha256:" + strings.Repeat("0", 64), "a:1@sha256:" + strings.Repeat("0", 64), v1.PullIfNotPresent},
+		"busybox":   {"docker.io/library/busybox:latest", "busybox:latest", v1.PullAlways},
+		"busybox:1": {"docker.io/library/busybox:1", "busybox:1", v1.PullIfNotPresent},
+		"docker.io/busybox": {
+			"docker.io/library/busybox:latest", "docker.io/busybox:latest", v1.PullAlways,
+		},
+		"index.docker.io/library/a:1": {
+			"docker.io/library/a:1", "index.docker.io/library/a:1", v1.PullIfNotPresent,
+		},
+		"registry.example:5000/a": {
+			"registry.example:5000/a:latest", "registry.example:5000/a:latest", v1.PullAlways,
+		},
+		"localhost/a/b:v1": {"localhost/a/b:v1", "localhost/a/b:v1", v1.PullIfNotPresent},
+		"a@sha256:" + strings.Repeat("0", 64): {
+			"docker.io/library/a@sha256:" + strings.Repeat("0", 64), "a@sha256:" + strings.Repeat("0", 64),
+			v1.PullIfNotPresent,
+		},
+		"a:1@sha256:" + strings.Repeat("0", 64): {
+			"docker.io/library/a@sha256:" + strings.Repeat("0", 64), "a:1@sha256:" + strings.Repeat("0", 64),
+			v1.PullIfNotPresent,
+		},
 	} {
 		full, err := FullName(in)
 		if err != nil || full != want.full || withTag(in) != want.tagged || policyOf("", full) != want.policy {
@@ -669,14 +711,16 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: a policy that is set was changed", in)
 		}
 	}
-	for _, in := range []string{"", " ", "A", "a b", "a:", "http://a/b", strings.Repeat("a", 300), strings.Repeat("0", 64)} {
+	for _, in := range []string{
+		"", " ", "A", "a b", "a:", "http://a/b", strings.Repeat("a", 300), strings.Repeat("0", 64),
+	} {
 		if full, err := FullName(in); err == nil {
 			t.Errorf("%q gives %q, want an error", in, full)
 		}
 	}
 }
 
-// Other limits count at once, also for pulls that wait already.
+// New limits are used at once, also for pulls that are queued already.
 func TestSetLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Config{MaxParallelPulls: 1}, Deps{})

@@ -8,8 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FullName returns the name under which a runtime files an image, "docker.io/library/busybox:latest" for "busybox"; a name with both tag
-// and digest is filed by its digest. An error says what is wrong with the name.
+// FullName returns the name that a runtime gives an image, "docker.io/library/busybox:latest" for
+// "busybox". If a name has a tag and a digest, the full name has only the digest. The error says
+// what is wrong with the name.
 func FullName(image string) (string, error) {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -18,8 +19,8 @@ func FullName(image string) (string, error) {
 	return named.String(), nil
 }
 
-// withTag returns the image as it was written, with the default tag where it has neither tag nor digest. Runtimes get this one, so
-// that one with rules of its own for short names can apply them.
+// withTag returns the image as it was written, with the default tag if it has neither a tag nor a
+// digest. The runtime gets this name, so that it can apply its own rules for short names.
 func withTag(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err == nil && reference.IsNameOnly(named) {
@@ -34,7 +35,8 @@ func registryOf(fullName string) string {
 	return host
 }
 
-// policyOf returns the policy, or where the pod has none the API's default: Always for the tag latest, else IfNotPresent.
+// policyOf returns the pod's policy. If it is empty, policyOf returns the API's default: Always for
+// the tag latest, otherwise IfNotPresent.
 func policyOf(policy v1.PullPolicy, fullName string) v1.PullPolicy {
 	switch {
 	case policy != "":

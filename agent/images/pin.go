@@ -11,14 +11,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Pins are the images that the config wants kept, whoever removes unused ones.
+// Pins are the images that the config wants to keep, whoever removes unused images.
 type Pins struct {
-	names    []string // full
+	names    []string // full names
 	patterns []string
 }
 
-// NewPins reads the config's list: images as pods name them, or patterns of full names ("registry.example/team/*:v1") in which * and ? stand for anything but
-// a slash. The error says which entry is wrong.
+// NewPins parses the config's list: images as pods name them, or patterns of full names
+// ("registry.example/team/*:v1"), in which * and ? match anything but a slash. The error says which
+// entry is wrong.
 func NewPins(list []string) (Pins, error) {
 	var p Pins
 	for i, entry := range list {
@@ -38,7 +39,7 @@ func NewPins(list []string) (Pins, error) {
 	return p, nil
 }
 
-// has says whether the image of this full name is to be kept.
+// has reports whether the image with this full name must be kept.
 func (p Pins) has(name string) bool {
 	return slices.Contains(p.names, name) || slices.ContainsFunc(p.patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)
@@ -46,7 +47,7 @@ func (p Pins) has(name string) bool {
 	})
 }
 
-// pinAll pins the images that are there already.
+// pinAll pins the images that are on the node already.
 func (m *Manager) pinAll(ctx context.Context, list []*runtimeapi.Image) {
 	for _, image := range list {
 		for _, name := range slices.Concat(image.RepoTags, image.RepoDigests) {
@@ -57,12 +58,12 @@ func (m *Manager) pinAll(ctx context.Context, list []*runtimeapi.Image) {
 	}
 }
 
-// pin has the runtime keep the image. One that cannot keeps it no worse than others.
+// pin asks the runtime to keep the image. If that fails, the image stays unpinned.
 func (m *Manager) pin(ctx context.Context, name string) {
-	if m.deps.Pin == nil {
+	if m.deps.Pinner == nil {
 		return
 	}
-	if err := m.deps.Pin(ctx, name); err != nil && !errdefs.IsNotImplemented(err) {
+	if err := m.deps.Pinner.Pin(ctx, name); err != nil && !errdefs.IsNotImplemented(err) {
 		m.deps.Logger.Warn("Could not pin an image", "image", name, "err", err)
 	}
 }

@@ -36,7 +36,8 @@ func TestPins(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "Upper", "a b", "r.io/[a:1"} {
-		if _, err := NewPins([]string{"busybox", bad}); err == nil || !strings.Contains(err.Error(), "pinnedImages[1]") {
+		if _, err := NewPins([]string{"busybox", bad}); err == nil ||
+			!strings.Contains(err.Error(), "pinnedImages[1]") {
 			t.Errorf("%q: error is %v", bad, err)
 		}
 	}
@@ -44,6 +45,11 @@ func TestPins(t *testing.T) {
 		t.Error("no pins pin something")
 	}
 }
+
+// pinFunc pins by a function.
+type pinFunc func(ctx context.Context, name string) error
+
+func (f pinFunc) Pin(ctx context.Context, name string) error { return f(ctx, name) }
 
 func TestPinnedImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -53,22 +59,22 @@ func TestPinnedImages(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var pinned []string
-		b := start(t, Config{Pins: pins}, Deps{Pin: func(_ context.Context, name string) error {
+		b := start(t, Config{Pins: pins}, Deps{Pinner: pinFunc(func(_ context.Context, name string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			pinned = append(pinned, name)
 			if name == "r.io/odd:1" {
-				return errors.New("no") // which keeps nobody from the image
+				return errors.New("no") // a pin that fails does not make the image unusable
 			}
 			return errdefs.ErrNotImplemented
-		}})
+		})})
 		for _, image := range []string{"r.io/kept/a:1", "r.io/other:1", "r.io/odd:1"} {
 			b.want("p", image)
 			wantReady(t, b.want("p", image))
 		}
 		b.end()
 		b.runtime.put("r.io/kept/b:1").Pinned = true
-		b.run() // what is there already, and is not pinned
+		b.run() // images that are there already and not pinned
 		slices.Sort(pinned)
 		if want := []string{"r.io/kept/a:1", "r.io/kept/a:1", "r.io/odd:1", "r.io/odd:1"}; !slices.Equal(pinned, want) {
 			t.Errorf("pinned %q, want %q", pinned, want)

@@ -15,31 +15,34 @@ import (
 	"github.com/containerd/errdefs"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/atomicfile"
 )
 
-// preloadRetry is the pause after a preload that failed for want of a runtime.
+// preloadRetry is the pause after a preload that failed because the runtime did not answer.
 const preloadRetry = time.Second
 
-// Archive is an image archive of the images directory.
+// Archive is an image archive in the images directory.
 type Archive struct {
 	Path string `json:"path"`
-	// Size and ModTime are the file's when it was last looked at; a file that changes either is imported again.
+	// Size and ModTime are the file's at its last check. A file with another size or time is
+	// imported again.
 	Size    int64     `json:"size"`
 	ModTime time.Time `json:"modTime"`
-	// Images are the names that were imported from it, Error why none was.
+	// Images are the names of the imported images. Error says why none was imported.
 	Images []string `json:"images,omitempty"`
 	Error  string   `json:"error,omitempty"`
 }
 
-// preload is what is known of the images directory. It is guarded by the manager's lock.
+// preload is what is known of the images directory. The manager's lock guards it.
 type preload struct {
-	pending  bool // the first look at the directory has not ended: an image that is missing may come from it
+	pending  bool // the first scan of the directory has not ended: a missing image may come from it
 	waiters  map[types.UID]bool
 	archives map[string]*Archive // by path
 	loaded   bool                // the state file was read
 }
 
-// Archives returns what became of the files of the images directory, by path.
+// Archives returns the files of the images directory and the results of their imports, by path.
 func (m *Manager) Archives() []Archive {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,20 +54,19 @@ func (m *Manager) Archives() []Archive {
 	return list
 }
 
-// rescan asks for another look at the images directory. The lock may be held.
+// rescan requests another scan of the images directory. The lock may be held.
 func (m *Manager) rescan() {
 	if m.cfg.ImagesDir == "" || m.deps.Importer == nil {
 		return
 	}
-	select {
-	case m.kick <- struct{}{}:
-	default:
-	}
+	m.scan.Notify()
 }
 
-// preloads makes the first preload, again while it fails, and further ones when asked for, until ctx ends.
+// preloads makes the first preload, repeats it while it fails, and makes further ones on request,
+// until ctx ends.
 func (m *Manager) preloads(ctx context.Context) error {
-	late := time.AfterFunc(m.cfg.StallTimeout, m.preloaded) // an import that hangs must not keep pods from pulling
+	// an import that hangs must not stop pods from pulling
+	late := time.AfterFunc(m.cfg.StallTimeout, m.preloaded)
 	defer late.Stop()
 	for {
 		err := m.Preload(ctx)
@@ -85,12 +87,12 @@ func (m *Manager) preloads(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-again:
-		case <-m.kick:
+		case <-m.scan:
 		}
 	}
 }
 
-// preloaded ends the time in which missing images may still come from the directory.
+// preloaded ends the time in which pods wait for images from the directory.
 func (m *Manager) preloaded() {
 	m.mu.Lock()
 	m.preload.pending = false
@@ -99,16 +101,18 @@ func (m *Manager) preloaded() {
 	wake.call(m.deps.Wake)
 }
 
-// takeWaiters returns the pods that wait for an import, and forgets them. The lock is held.
+// takeWaiters returns the pods that wait for an import, and empties the set. The lock is held.
 func (m *Manager) takeWaiters() wakes {
 	wake := wakes(m.preload.waiters)
 	m.preload.waiters = make(map[types.UID]bool)
 	return wake
 }
 
-// Preload imports the images directory's archives that are new, changed, or whose images have gone, one after another, and returns what went wrong,
-// joined. An archive that cannot be imported does not stop the others, and is tried again when its file changes; a runtime that is away
-// (errdefs.IsUnavailable) stops all. [Manager.Run] calls it; two calls at once may import the same file twice, which does no harm.
+// Preload imports the archives of the images directory that are new or changed, or whose images
+// were removed. It imports one after another and returns all errors, joined. An archive that cannot
+// be imported does not stop the others; it is tried again if its file changes. A runtime that is
+// not available (errdefs.IsUnavailable) stops all. [Manager.Run] calls Preload. Two calls at the
+// same time may import the same file twice, which does no harm.
 func (m *Manager) Preload(ctx context.Context) error {
 	if m.cfg.ImagesDir == "" || m.deps.Importer == nil {
 		return nil
@@ -135,7 +139,8 @@ func (m *Manager) Preload(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// archivesIn returns the directory's archives, by name; none where there is no directory.
+// archivesIn returns the directory's archives, by name. It returns none if the directory does not
+// exist.
 func archivesIn(dir string) ([]Archive, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +152,9 @@ func archivesIn(dir string) ([]Archive, error) {
 	var out []Archive
 	for _, e := range entries {
 		name := e.Name()
-		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, ".tar") && !strings.HasSuffix(name, ".tar.gz") && !strings.HasSuffix(name, ".tgz") {
+		if strings.HasPrefix(name, ".") ||
+			!strings.HasSuffix(name, ".tar") && !strings.HasSuffix(name, ".tar.gz") &&
+				!strings.HasSuffix(name, ".tgz") {
 			continue
 		}
 		path := filepath.Join(dir, name)
@@ -160,7 +167,8 @@ func archivesIn(dir string) ([]Archive, error) {
 	return out, nil
 }
 
-// imported says whether the file needs no import: it was imported and its images are still there, or it failed and has not changed.
+// imported reports whether the file needs no import: it was imported and its images still exist, or
+// it failed and has not changed.
 func (m *Manager) imported(ctx context.Context, file Archive) (bool, error) {
 	m.mu.Lock()
 	last := m.preload.archives[file.Path]
@@ -180,14 +188,14 @@ func (m *Manager) imported(ctx context.Context, file Archive) (bool, error) {
 	return true, nil
 }
 
-// importFile imports one archive, notes what became of it and wakes those who wait for an image.
+// importFile imports one archive, records the result, and wakes the pods that wait for an image.
 func (m *Manager) importFile(ctx context.Context, file Archive) error {
 	start := time.Now()
 	limited, cancel := context.WithTimeout(ctx, m.cfg.PullTimeout)
 	defer cancel()
 	names, err := m.deps.Importer.Import(limited, file.Path)
 	if ctx.Err() != nil || errdefs.IsUnavailable(err) || errdefs.IsNotImplemented(err) {
-		return err // it says nothing about the file
+		return err // the error says nothing about the file
 	}
 	file.Images = names
 	if err != nil {
@@ -219,7 +227,7 @@ func (m *Manager) importFile(ctx context.Context, file Archive) error {
 	return err
 }
 
-// dropArchives forgets files that are gone.
+// dropArchives drops the records of files that no longer exist.
 func (m *Manager) dropArchives(files []Archive) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -230,7 +238,8 @@ func (m *Manager) dropArchives(files []Archive) {
 	}
 }
 
-// loadState reads the state file, once. A file that cannot be read costs an import, no more.
+// loadState reads the state file, once. If the file cannot be read, the archives are imported
+// again.
 func (m *Manager) loadState() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,7 +266,8 @@ func (m *Manager) loadState() {
 	}
 }
 
-// saveState writes the state file, replacing it at once.
+// saveState replaces the state file. The file need not outlive a power loss: without it, the
+// archives are only imported again.
 func (m *Manager) saveState() {
 	if m.cfg.StateFile == "" {
 		return
@@ -266,12 +276,8 @@ func (m *Manager) saveState() {
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(m.cfg.StateFile), 0o700)
 	}
-	tmp := m.cfg.StateFile + ".tmp"
 	if err == nil {
-		err = os.WriteFile(tmp, data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(tmp, m.cfg.StateFile)
+		err = atomicfile.Write(m.cfg.StateFile, data, 0o600, atomicfile.OverCrash)
 	}
 	if err != nil {
 		m.deps.Logger.Warn("Could not note which image archives were imported", "err", err)

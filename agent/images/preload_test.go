@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// fakeImporter imports files whose content is an image's name.
+// fakeImporter imports files that contain the name of an image.
 type fakeImporter struct {
 	runtime *fakeRuntime
 
@@ -57,7 +57,7 @@ func (f *fakeImporter) take() (imports []string) {
 	return imports
 }
 
-// archives is a test's images directory with what works on it.
+// archives is a test's images directory and the manager that uses it.
 type archives struct {
 	*testing.T
 	dir      string
@@ -76,12 +76,13 @@ func newArchives(t *testing.T) *archives {
 	}
 }
 
-// write puts a file into the images directory, with the bubble's time.
+// write writes a file into the images directory, with the bubble's time.
 func (a *archives) write(name, content string) {
 	a.Helper()
 	path := filepath.Join(a.cfg.ImagesDir, name)
 	now := time.Now()
-	err := errors.Join(os.MkdirAll(a.cfg.ImagesDir, 0o755), os.WriteFile(path, []byte(content), 0o600), os.Chtimes(path, now, now))
+	err := errors.Join(os.MkdirAll(a.cfg.ImagesDir, 0o755), os.WriteFile(path, []byte(content), 0o600),
+		os.Chtimes(path, now, now))
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -109,16 +110,17 @@ func TestPreload(t *testing.T) {
 		a.wantImports("a.tar", "b.tar.gz", "c.tgz")
 		wantReady(t, b.want("p", "one.example/a:1", policy(v1.PullNever)))
 		list := b.Archives()
-		if len(list) != 3 || !slices.Equal(list[0].Images, []string{"one.example/a:1"}) || list[2].Error != "not an archive" {
+		if len(list) != 3 || !slices.Equal(list[0].Images, []string{"one.example/a:1"}) ||
+			list[2].Error != "not an archive" {
 			t.Errorf("archives are %+v", list)
 		}
 
-		// Nothing changed: nothing is imported again, not even what failed.
+		// If nothing changed, nothing is imported again, not even a file that failed.
 		if err := b.Preload(t.Context()); err != nil {
 			t.Error(err)
 		}
 		a.wantImports()
-		// A changed file is, and so is one whose image has gone.
+		// A changed file is imported again, and so is one whose image was removed.
 		b.sleep(time.Second)
 		a.write("c.tgz", "one.example/c:1")
 		b.runtime.remove("one.example/b:1")
@@ -131,7 +133,7 @@ func TestPreload(t *testing.T) {
 		// The next run remembers.
 		b = start(t, a.cfg, a.deps)
 		a.wantImports()
-		// A file that is gone is forgotten, its image stays.
+		// A removed file is forgotten; its image stays.
 		if err := os.Remove(filepath.Join(a.cfg.ImagesDir, "a.tar")); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +146,7 @@ func TestPreload(t *testing.T) {
 		wantReady(t, b.want("p", "one.example/a:1", policy(v1.PullNever)))
 		b.end()
 
-		// A state file that is no use costs an import.
+		// With an invalid state file, all is imported again.
 		if err := os.WriteFile(a.cfg.StateFile, []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -163,9 +165,10 @@ func TestPodsWaitForThePreload(t *testing.T) {
 		b := start(t, a.cfg, a.deps)
 		waiting := "waiting for the import of " + a.cfg.ImagesDir
 		wantWait(t, b.want("pa", "one.example/a:1"), ReasonCreating, `Image "one.example/a:1": `+waiting, 0)
-		wantWait(t, b.want("pb", "one.example/b:1", policy(v1.PullNever)), ReasonCreating, `Image "one.example/b:1": `+waiting, 0)
+		wantWait(t, b.want("pb", "one.example/b:1", policy(v1.PullNever)), ReasonCreating,
+			`Image "one.example/b:1": `+waiting, 0)
 		b.want("always", "one.example/c")
-		b.wantPulls("one.example/c:latest") // that one is not for the directory to give
+		b.wantPulls("one.example/c:latest") // this image is not in the directory
 		b.takeWoken()
 		release(nil)
 		b.wantWoken("pa", "pb")
@@ -242,7 +245,7 @@ func TestLateArchiveWakesWhoNeedsIt(t *testing.T) {
 		b.want("o", "one.example/o:1")
 		b.takeWoken()
 		a.write("a.tar", "one.example/a:1")
-		b.want("o", "one.example/o:1") // a missing image makes it look
+		b.want("o", "one.example/o:1") // a missing image starts a scan
 		b.wantWoken("n", "p")
 		wantReady(t, b.want("p", "one.example/a:1"))
 		wantReady(t, b.want("n", "one.example/a:1", policy(v1.PullNever)))

@@ -10,39 +10,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is where a pull is.
+// State is the state of a pull.
 type State string
 
 // The states of a pull.
 const (
 	Queued    State = "Queued"
 	Pulling   State = "Pulling"
-	Unpacking State = "Unpacking" // all has come
-	Stalled   State = "Stalled"   // nothing has come for a while, or nobody can tell and it lasts very long: others have its place
+	Unpacking State = "Unpacking" // all data has come
+	Stalled   State = "Stalled"   // see the package's documentation
 	BackOff   State = "BackOff"   // failed; it is tried again
 )
 
-// errNoProgress is what a runtime answers that cannot say how far a pull is.
+// errNoProgress is the error of a runtime that does not report progress.
 var errNoProgress = errors.New("the runtime does not say how far a pull is")
 
-// Pull is an image that is not there yet.
+// Pull is an image for which pods wait.
 type Pull struct {
 	// Image is the image's full name.
 	Image string `json:"image"`
 	State State  `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
-	// Done and Total are bytes, compressed; Total is 0 where they are not known.
+	// Done and Total are compressed bytes. Total is 0 if it is unknown.
 	Done  int64 `json:"done,omitempty"`
 	Total int64 `json:"total,omitempty"`
-	// RetryAt and Error are a failed pull's, of the pod that tries again first.
+	// RetryAt and Error are those of a failed pull, of the pod that tries again first.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 	Error   string    `json:"error,omitempty"`
 	// Pods are the UIDs of the pods that wait, sorted.
 	Pods []types.UID `json:"pods"`
 }
 
-// Progress returns the images that are being waited for, by name. It asks the runtime how far the pulls under way are.
+// Progress returns the images for which pods wait, by name. It asks the runtime for the progress of
+// the running pulls.
 func (m *Manager) Progress(ctx context.Context) []Pull {
 	byName, running := m.waitedFor()
 	for _, p := range running {
@@ -64,8 +65,8 @@ func (m *Manager) Progress(ctx context.Context) []Pull {
 	return list
 }
 
-// waitedFor returns the images that are being waited for, and the pulls under way. An image that is pulled several times, with different credentials, is as far
-// as the one under way.
+// waitedFor returns the images for which pods wait, and the running pulls. If an image is pulled
+// several times, with different credentials, its progress is that of the running pull.
 func (m *Manager) waitedFor() (byName map[string]*Pull, running []*pull) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,10 +109,10 @@ func (m *Manager) waitedFor() (byName map[string]*Pull, running []*pull) {
 	return byName, running
 }
 
-// wakes is a set of pods to wake once the lock is given back.
+// wakes is a set of pods to wake after the lock is released.
 type wakes map[types.UID]bool
 
-// add adds the pod, and says whether it was not in the set.
+// add adds the pod, and reports whether it was not in the set.
 func (w wakes) add(uid types.UID) bool {
 	if w[uid] {
 		return false

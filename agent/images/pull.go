@@ -11,11 +11,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/credentials"
+	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/records"
 )
 
-// nodes is the index of a credential that is not one of the pod's own: the node's, or none.
+// nodes is the index of a credential that is not one of the pod's own: one of the node's, or none.
 const nodes = -1
 
 // pull pulls one image.
@@ -25,7 +25,8 @@ func (m *Manager) pull(ctx context.Context, p *pull) {
 	m.trying(p)
 	if m.deps.Records != nil {
 		if err := m.deps.Records.Begin(p.image); err != nil {
-			m.notPulled(p, failure(fmt.Sprintf("Failed to record image pull intent for container image %q: %v", p.image, err)))
+			m.notPulled(p,
+				failure(fmt.Sprintf("Failed to record image pull intent for container image %q: %v", p.image, err)))
 			return
 		}
 	}
@@ -50,8 +51,9 @@ func (m *Manager) pull(ctx context.Context, p *pull) {
 	m.pulled(p, ref, bytes, took)
 }
 
-// attempt pulls with each of the credentials in turn, until one opens the registry: the pod's own, then the node's. Without any it pulls as nobody. by is the index
-// of the one of the pod's own that did it, or [nodes].
+// attempt tries the pull with one credential after another until the registry accepts one: first
+// the pod's own, then the node's. If there are none, it pulls without credentials. by is the index
+// of the pod's own credential that was accepted, or [nodes].
 func (m *Manager) attempt(ctx context.Context, p *pull) (ref string, by int, failed failure) {
 	given, providers := m.deps.Node.Lookup(ctx, repositoryOf(p.name))
 	list := append(slices.Clone(p.own), given...)
@@ -85,7 +87,7 @@ func (m *Manager) attempt(ctx context.Context, p *pull) (ref string, by int, fai
 	return "", 0, failureOf(p.name, list, errs...)
 }
 
-// whyEnded says why a pull was ended.
+// whyEnded returns the reason why a pull was ended.
 func (m *Manager) whyEnded(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if stall := (*stallError)(nil); errors.As(cause, &stall) {
@@ -97,7 +99,7 @@ func (m *Manager) whyEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// record notes who may use the image.
+// record records who may use the image.
 func (m *Manager) record(p *pull, id string, by int) {
 	if m.deps.Records == nil {
 		return
@@ -109,18 +111,21 @@ func (m *Manager) record(p *pull, id string, by int) {
 		if by == nodes {
 			return credentials.Credential{}
 		}
-		return own[by] // all who wait have the same ones, in the same order, of Secrets of their own
+		// all waiting pods have the same credentials in the same order, from Secrets of their own
+		return own[by]
 	}
 	uses := []records.Use{{Image: p.image, Credential: used(p.own)}}
 	for _, a := range waiters {
 		uses = append(uses, records.Use{Image: a.Image, Credential: used(a.own)})
 	}
 	if err := m.deps.Records.Pulled(p.image, id, uses); err != nil {
-		m.deps.Logger.Warn("Could not note with which credentials an image was pulled; pods that want it have to ask the registry", "image", p.name, "err", err)
+		m.deps.Logger.Warn(
+			"Could not note with which credentials an image was pulled; pods that want it have to ask the registry",
+			"image", p.name, "err", err)
 	}
 }
 
-// finish takes an ended pull off the list, and returns who waited for it. The lock is held.
+// finish removes an ended pull from the list, and returns who waited for it. The lock is held.
 func (m *Manager) finish(p *pull) []ask {
 	if m.pulls[p.pullKey] == p {
 		delete(m.pulls, p.pullKey)
@@ -128,7 +133,8 @@ func (m *Manager) finish(p *pull) []ask {
 	return slices.Collect(maps.Values(p.waiters))
 }
 
-// pulled notes a pull that succeeded, tells and wakes those who waited, and wakes those who hold off from the image.
+// pulled handles a pull that succeeded: it records the events, and wakes the pods that waited and
+// those in back-off for the image.
 func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) {
 	whole := time.Since(p.queued)
 	m.mu.Lock()
@@ -140,7 +146,8 @@ func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) 
 		w.pulled, w.reported = ref, true
 		delete(m.backoffs, a.backoff())
 		wake.add(a.Pod.UID)
-		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulled, // before anybody can go on with the image
+		// before any pod can continue with the image
+		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulled,
 			fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 				a.Image, took.Truncate(time.Millisecond), whole.Truncate(time.Millisecond), bytes))
 	}
@@ -155,8 +162,8 @@ func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) 
 	wake.call(m.deps.Wake)
 }
 
-// notPulled notes a pull that failed, and tells and wakes those who waited. One that was ended because nobody waits any more, or because
-// the manager ends, is not a failure.
+// notPulled handles a pull that failed: it records the events and wakes the pods that waited. A
+// pull that was ended because no pod waits any more, or because the manager ends, is no failure.
 func (m *Manager) notPulled(p *pull, failed failure) {
 	m.mu.Lock()
 	waiters := m.finish(p)
@@ -170,9 +177,10 @@ func (m *Manager) notPulled(p *pull, failed failure) {
 		if wake.add(a.Pod.UID) {
 			m.failed(a, p.tried, now, failed)
 		}
-		m.wantOf(a.Request, p.name).told = ""
+		m.wantOf(a.Request, p.name).lastWait = ""
 		reason, _ := failed.reasonOf(a.Image)
-		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed, fmt.Sprintf("Failed to pull image %q: %s", a.Image, failed))
+		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed,
+			fmt.Sprintf("Failed to pull image %q: %s", a.Image, failed))
 		m.deps.Events(a.Pod, a.Container, v1.EventTypeWarning, eventFailed, "Error: "+reason)
 	}
 	m.mu.Unlock()

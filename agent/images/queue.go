@@ -7,24 +7,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/credentials"
+	"github.com/berthd/berth/agent/images/credentials"
 )
 
-// The priorities of the classes that every cluster has (k8s.io/kubernetes pkg/apis/scheduling), for pods that no admission gave a number.
+// The priorities of the classes that every cluster has (k8s.io/kubernetes pkg/apis/scheduling), for
+// pods that have no number from admission.
 const (
 	nodeCritical    = 2_000_001_000
 	clusterCritical = 2_000_000_000
 )
 
-// pullKey is a pull: an image's full name and, as [ask] has them, the credentials of the pods that wait for it.
+// pullKey identifies a pull: the image's full name, and the credentials of the pods that wait for
+// it; see [ask].
 type pullKey struct {
 	name, set string
 }
 
-// pull is one image's way from the queue to the runtime's answer. Everything in it is guarded by the manager's lock, but for what never changes.
+// pull is the pull of one image, from the queue to the runtime's answer. The manager's lock guards
+// all that can change in it.
 type pull struct {
 	pullKey
-	image   string // as the first pod has it
+	image   string // as the first pod writes it
 	own     []credentials.Credential
 	spec    *runtimeapi.ImageSpec
 	sandbox *runtimeapi.PodSandboxConfig
@@ -33,15 +36,15 @@ type pull struct {
 
 	state   State
 	started time.Time
-	tried   string // what identifies the credentials that it is tried with; see [ask]
+	tried   string // identifies the credentials that it is tried with; see [ask]
 	meter   meter
-	resting bool // nothing came for a while: it needs no place
+	resting bool // no data came for a while: it does not count for the limit
 	waiters map[wantKey]ask
 	stop    context.CancelCauseFunc // while it runs
-	dropped bool                    // nobody waits any more
+	dropped bool                    // no pod waits any more
 }
 
-// abandon ends a pull that nobody waits for. The lock is held.
+// abandon ends a pull for which no pod waits. The lock is held.
 func (p *pull) abandon() {
 	p.dropped = true
 	if p.stop != nil {
@@ -49,7 +52,7 @@ func (p *pull) abandon() {
 	}
 }
 
-// priority is that of the most important pod that waits.
+// priority is the priority of the most important pod that waits.
 func (p *pull) priority() int32 {
 	highest := int32(-1 << 31)
 	for _, a := range p.waiters {
@@ -70,8 +73,8 @@ func priorityOf(pod *v1.Pod) int32 {
 	return 0
 }
 
-// join makes the container wait for the image's pull, queueing one where there is none; joined says that it did not wait before. The lock
-// is held.
+// join makes the container wait for the image's pull, and queues a pull if there is none. joined
+// says that the container did not wait before. The lock is held.
 func (m *Manager) join(a ask) (p *pull, joined bool) {
 	p = m.pulls[a.pull()]
 	if p == nil {
@@ -90,7 +93,7 @@ func (m *Manager) join(a ask) (p *pull, joined bool) {
 	return p, !waited
 }
 
-// leaveOthers withdraws a container from all pulls but the one that it asks for now. The lock is held.
+// leaveOthers removes a container from all pulls but the one that it needs now. The lock is held.
 func (m *Manager) leaveOthers(a ask) {
 	for key, p := range m.pulls {
 		if _, waits := p.waiters[a.key()]; waits && key != a.pull() {
@@ -100,7 +103,7 @@ func (m *Manager) leaveOthers(a ask) {
 	}
 }
 
-// dropUnwanted ends a pull that the last container that waited has been withdrawn from. The lock is held.
+// dropUnwanted ends a pull if no container waits for it. The lock is held.
 func (m *Manager) dropUnwanted(p *pull) {
 	if len(p.waiters) == 0 {
 		delete(m.pulls, p.pullKey)
@@ -108,8 +111,9 @@ func (m *Manager) dropUnwanted(p *pull) {
 	}
 }
 
-// leave withdraws a container that has its image from the image's pulls. One that nobody waits for any more is dropped from the queue; one under
-// way goes on, because the image may have been seen a moment before the runtime is done with it. The lock is held.
+// leave removes a container that has its image from the image's pulls. A queued pull for which no
+// container waits any more is dropped. A running one goes on, because the image may be visible a
+// moment before the runtime has finished it. The lock is held.
 func (m *Manager) leave(a ask) {
 	for key, p := range m.pulls {
 		if _, waits := p.waiters[a.key()]; !waits {
@@ -122,7 +126,7 @@ func (m *Manager) leave(a ask) {
 	}
 }
 
-// dispatch starts queued pulls while there are places.
+// dispatch starts queued pulls while the limits allow it.
 func (m *Manager) dispatch() {
 	for {
 		m.mu.Lock()
@@ -136,7 +140,7 @@ func (m *Manager) dispatch() {
 		p.state, p.started, p.stop = Pulling, time.Now(), stop
 		p.meter.moved = p.started
 		for _, a := range p.waiters {
-			m.tellPulling(a)
+			m.reportPulling(a)
 		}
 		m.pullers.Go(func() {
 			defer cancel()
@@ -146,8 +150,10 @@ func (m *Manager) dispatch() {
 	}
 }
 
-// next returns the queued pull to start now, or nil: the most important pod's first, then from the registry with the fewest under way, then
-// the oldest. One image is pulled with one set of credentials at a time: the next then finds all its parts there. The lock is held.
+// next returns the queued pull to start now, or nil. The most important pod's pull comes first,
+// then one from the registry with the fewest running pulls, then the oldest. An image is pulled
+// with one set of credentials at a time: the next pull then finds all parts of the image on the
+// node. The lock is held.
 func (m *Manager) next() *pull {
 	if m.run == nil || m.run.Err() != nil {
 		return nil
@@ -157,7 +163,8 @@ func (m *Manager) next() *pull {
 		if p.state == Pulling {
 			perRegistry[registryOf(p.name)]++
 		}
-		if p.state == Pulling && (!p.resting || m.cfg.MaxParallelPulls == 1) { // who wants one at a time gets no more
+		// with a limit of one, a stalled pull counts, too
+		if p.state == Pulling && (!p.resting || m.cfg.MaxParallelPulls == 1) {
 			running++
 		}
 		busy[p.name] = busy[p.name] || p.state != Queued
@@ -174,7 +181,7 @@ func (m *Manager) next() *pull {
 	if best == nil {
 		return nil
 	}
-	if wait := m.pace.take(time.Now()); wait > 0 {
+	if wait := m.rate.take(time.Now()); wait > 0 {
 		m.later(wait)
 		return nil
 	}
@@ -189,7 +196,7 @@ func (m *Manager) later(wait time.Duration) {
 	m.paced = time.AfterFunc(wait, m.dispatch)
 }
 
-// before says whether a is to be pulled before b.
+// before reports whether a is to be pulled before b.
 func before(a, b *pull, perRegistry map[string]int) bool {
 	if pa, pb := a.priority(), b.priority(); pa != pb {
 		return pa > pb

@@ -8,10 +8,10 @@ import (
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/berthd/berth/agent/credentials"
+	"github.com/berthd/berth/agent/images/credentials"
 )
 
-// The reasons why a container waits for its image, as a kubelet writes them.
+// The reasons why a container waits for its image; they are the kubelet's.
 const (
 	ReasonPull        = "ErrImagePull"
 	ReasonBackOff     = "ImagePullBackOff"
@@ -20,11 +20,12 @@ const (
 	ReasonInspect     = "ImageInspectError"
 	ReasonRegistry    = "RegistryUnavailable"
 	ReasonSignature   = "SignatureValidationFailed"
-	// ReasonCreating is the API's usual one: queued, pulling or importing for the first time.
+	// ReasonCreating is the API's reason for a new container: its image is queued, pulled or
+	// imported for the first time.
 	ReasonCreating = "ContainerCreating"
 )
 
-// The events' reasons, as a kubelet writes them.
+// The reasons of events; they are the kubelet's.
 const (
 	eventPulling       = "Pulling"
 	eventPulled        = "Pulled"
@@ -34,13 +35,15 @@ const (
 	eventNoSecret      = "FailedToRetrieveImagePullSecret"
 )
 
-// maxText bounds what a failed pull says, in bytes: a registry's answer, which may be a whole page, is part of it.
+// maxText limits the text of a failed pull, in bytes. The text contains the registry's answer,
+// which may be a whole page.
 const maxText = 2048
 
-// failure is why a pull failed, for whoever reads it: nothing in it is secret.
+// failure is the text of a failed pull. Nothing in it is secret.
 type failure string
 
-// failureOf puts the errors of a pull's attempts into words, each once, without the credentials that were used: a registry may say back what it was sent.
+// failureOf joins the errors of a pull's attempts, each once. It removes the credentials that were
+// used, because a registry may repeat what was sent to it.
 func failureOf(name string, used []credentials.Credential, errs ...error) failure {
 	for i, err := range errs {
 		errs[i] = errors.New(credentials.Scrub(strings.ToValidUTF8(err.Error(), "\uFFFD"), name, used))
@@ -52,19 +55,22 @@ func failureOf(name string, used []credentials.Credential, errs ...error) failur
 	return failure(text)
 }
 
-// reasonOf returns a failed pull's reason and message. The CRI has two reasons that a runtime puts before its message.
+// reasonOf returns a failed pull's reason and message. The CRI has two reasons that a runtime
+// writes before its message.
 func (f failure) reasonOf(image string) (reason, message string) {
 	text := string(f)
 	if rest, ok := strings.CutPrefix(text, ReasonRegistry); ok {
-		return ReasonRegistry, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest)
+		return ReasonRegistry, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s",
+			image, rest)
 	}
 	if rest, ok := strings.CutPrefix(text, ReasonSignature); ok {
-		return ReasonSignature, fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest)
+		return ReasonSignature, fmt.Sprintf("image pull failed for %s because the signature validation failed%s",
+			image, rest)
 	}
 	return ReasonPull, text
 }
 
-// head returns the beginning of a text, of at most so many bytes.
+// head returns the beginning of a text, at most so many bytes.
 func head(text string, most int) string {
 	const more = "…"
 	if len(text) <= most {
@@ -79,7 +85,7 @@ func head(text string, most int) string {
 
 func pullingMessage(image string) string { return fmt.Sprintf("Pulling image %q", image) }
 
-// size writes bytes for people.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	switch {
 	case n >= 1e9:

@@ -8,19 +8,21 @@ import (
 )
 
 const (
-	// samples is how often a pull is looked at within the stall timeout; longestSample bounds the time between two looks.
+	// samples is how often a pull is checked within the stall timeout. longestSample limits the
+	// time between two checks.
 	samples       = 8
 	longestSample = 15 * time.Second
-	// lookTimeout bounds one look.
+	// lookTimeout limits one check.
 	lookTimeout = 5 * time.Second
 )
 
-// watch looks at a pull from time to time while it runs. One that stands still for the stall timeout is given up, and before that lets others have its place; where
-// the runtime cannot say how far it is, it only gives up its place.
+// watch checks a running pull from time to time. A pull without progress first stops counting for
+// the limit; after the stall timeout it is ended. If the runtime does not report progress, the pull
+// only stops counting for the limit.
 func (m *Manager) watch(ctx context.Context, p *pull) {
 	tick := time.NewTicker(min(m.cfg.StallTimeout/samples, longestSample))
 	defer tick.Stop()
-	blind := true // no look has told anything yet
+	blind := true // no check has reported progress yet
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,24 +56,25 @@ func (m *Manager) watch(ctx context.Context, p *pull) {
 	}
 }
 
-// progressOf asks the runtime how far the pull is.
+// progressOf asks the runtime for the pull's progress.
 func (m *Manager) progressOf(ctx context.Context, p *pull) (cri.PullProgress, error) {
-	if m.deps.Progress == nil {
+	if m.deps.Pulls == nil {
 		return cri.PullProgress{}, errNoProgress
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	return m.deps.Progress(ctx, p.name, p.started)
+	return m.deps.Pulls.PullProgress(ctx, p.name, p.started)
 }
 
-// moved begins the pull's measuring anew, for another attempt.
+// moved starts the measurement again, for another attempt.
 func (m *Manager) moved(p *pull) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.meter.moved = time.Now()
 }
 
-// stalled takes its place from a pull that takes very long, so that others are not held up by it.
+// stalled marks a pull that takes very long, so that it does not count for the limit and other
+// pulls can start.
 func (m *Manager) stalled(p *pull) {
 	m.mu.Lock()
 	stalled := p.state == Pulling && m.pulls[p.pullKey] == p
@@ -80,7 +83,8 @@ func (m *Manager) stalled(p *pull) {
 	}
 	m.mu.Unlock()
 	if stalled {
-		m.deps.Logger.Warn("The pull of an image takes very long; others go on beside it", "image", p.name, "since", p.started)
+		m.deps.Logger.Warn("The pull of an image takes very long; others go on beside it", "image", p.name,
+			"since", p.started)
 		m.dispatch()
 	}
 }

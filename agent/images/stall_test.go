@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// registry is how far a test's pulls are.
+// registry has the progress of a test's pulls.
 type registry struct {
 	mu  sync.Mutex
 	at  cri.PullProgress
@@ -29,16 +29,23 @@ func (r *registry) set(at cri.PullProgress, err error) {
 	r.at, r.err = at, err
 }
 
-func (r *registry) progress(context.Context, string, time.Time) (cri.PullProgress, error) {
+func (r *registry) PullProgress(context.Context, string, time.Time) (cri.PullProgress, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.at, r.err
 }
 
+// pullsFunc reports progress by a function.
+type pullsFunc func(ctx context.Context, image string, since time.Time) (cri.PullProgress, error)
+
+func (f pullsFunc) PullProgress(ctx context.Context, image string, since time.Time) (cri.PullProgress, error) {
+	return f(ctx, image, since)
+}
+
 func TestPullThatStandsStillIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &registry{}
-		b := start(t, Config{StallTimeout: time.Minute, MaxParallelPulls: 1}, Deps{Progress: r.progress})
+		b := start(t, Config{StallTimeout: time.Minute, MaxParallelPulls: 1}, Deps{Pulls: r})
 		b.runtime.pull, _ = held()
 		b.want("a", "x:1")
 		b.want("b", "y:1")
@@ -49,7 +56,7 @@ func TestPullThatStandsStillIsGivenUp(t *testing.T) {
 			`a/c Normal Pulling: Pulling image "x:1"`,
 			`a/c Warning Failed: Failed to pull image "x:1": `+message,
 			`a/c Warning Failed: Error: ErrImagePull`,
-			`b/c Normal Pulling: Pulling image "y:1"`) // its place is free
+			`b/c Normal Pulling: Pulling image "y:1"`) // the stalled pull does not count any more
 		b.runtime.pull = nil
 		b.forget("b")
 		b.sleep(DefaultBackoffInitial)
@@ -61,8 +68,9 @@ func TestPullThatStandsStillIsGivenUp(t *testing.T) {
 func TestStalls(t *testing.T) {
 	const total = 100_000_000
 	for name, tc := range map[string]struct {
-		at    func(elapsed time.Duration) (cri.PullProgress, error)
-		given string // the message with which the pull is given up within ten minutes; empty for not
+		at func(elapsed time.Duration) (cri.PullProgress, error)
+		// the message with which the pull is ended within ten minutes; empty if it is not ended
+		given string
 	}{
 		"slow but steady": {at: func(d time.Duration) (cri.PullProgress, error) {
 			return cri.PullProgress{Done: int64(d / time.Second), Total: total}, nil
@@ -84,7 +92,9 @@ func TestStalls(t *testing.T) {
 			return cri.PullProgress{Done: total, Total: total, Unpacking: true}, nil
 		}},
 		"all has come, and nothing is done with it": {
-			at:    func(time.Duration) (cri.PullProgress, error) { return cri.PullProgress{Done: total, Total: total}, nil },
+			at: func(time.Duration) (cri.PullProgress, error) {
+				return cri.PullProgress{Done: total, Total: total}, nil
+			},
 			given: "the pull stalled: the registry sent nothing for 1m30s, after 100.0 MB of 100.0 MB",
 		},
 		"cannot be looked at for a time": {at: func(d time.Duration) (cri.PullProgress, error) {
@@ -100,9 +110,10 @@ func TestStalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				b := start(t, Config{StallTimeout: 90 * time.Second}, Deps{Progress: func(context.Context, string, time.Time) (cri.PullProgress, error) {
-					return tc.at(time.Since(began))
-				}})
+				b := start(t, Config{StallTimeout: 90 * time.Second},
+					Deps{Pulls: pullsFunc(func(context.Context, string, time.Time) (cri.PullProgress, error) {
+						return tc.at(time.Since(began))
+					})})
 				b.runtime.pull, _ = held()
 				b.want("a", "x:1")
 				for range 600 {
@@ -125,47 +136,53 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// TestSilentRegistriesHoldNobodyUp has a registry that sends nothing take all places: they are free for others long before it is given up.
+// TestSilentRegistriesHoldNobodyUp has a registry that sends nothing, and as many pulls of it as
+// the limit allows: other pulls begin long before these are ended.
 func TestSilentRegistriesHoldNobodyUp(t *testing.T) {
 	for _, parallel := range []int{2, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			var bytes atomic.Int64
 			b := start(t, Config{StallTimeout: 80 * time.Second, MaxParallelPulls: parallel}, Deps{
-				Progress: func(_ context.Context, image string, _ time.Time) (cri.PullProgress, error) {
+				Pulls: pullsFunc(func(_ context.Context, image string, _ time.Time) (cri.PullProgress, error) {
 					if image == "silent.example/a:1" || image == "silent.example/b:1" {
 						return cri.PullProgress{}, nil
 					}
 					return cri.PullProgress{Done: bytes.Add(1), Total: 1 << 30}, nil
-				},
+				}),
 			})
 			b.runtime.pull, _ = held()
-			for _, image := range []string{"silent.example/a:1", "silent.example/b:1", "r.io/c:1", "r.io/d:1", "r.io/e:1"} {
+			for _, image := range []string{
+				"silent.example/a:1", "silent.example/b:1", "r.io/c:1", "r.io/d:1", "r.io/e:1",
+			} {
 				b.want(image, image)
 			}
 			b.sleep(30 * time.Second)
-			want := []string{"silent.example/a:1", "silent.example/b:1", "r.io/c:1", "r.io/d:1"} // and e waits for c or d
+			// and e waits for c or d
+			want := []string{"silent.example/a:1", "silent.example/b:1", "r.io/c:1", "r.io/d:1"}
 			if parallel == 1 {
 				want = want[:1]
 			}
 			got := b.runtime.begun()
-			slices.Sort(got) // those that begin at one time do so in any order
+			slices.Sort(got) // pulls that begin at the same time are in any order
 			slices.Sort(want)
 			if !slices.Equal(got, want) {
 				t.Errorf("pulls: %v, want %v", got, want)
 			}
-			if p := b.Progress(context.Background())[3]; p.Image != "silent.example/a:1" || p.State != Stalled || time.Since(p.Since) != 30*time.Second {
+			if p := b.Progress(context.Background())[3]; p.Image != "silent.example/a:1" || p.State != Stalled ||
+				time.Since(p.Since) != 30*time.Second {
 				t.Errorf("progress is %+v", p)
 			}
 		})
 	}
 }
 
-// TestNextCredentialsHaveTheirTime has the first login take its time: the measure is each attempt's own.
+// TestNextCredentialsHaveTheirTime has a first login that takes long: each attempt's progress is
+// measured from the attempt's own start.
 func TestNextCredentialsHaveTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, n := &registry{}, newNode()
 		n.setNode("", "eve", "alice")
-		b := start(t, Config{StallTimeout: time.Minute}, Deps{Progress: r.progress, Node: n})
+		b := start(t, Config{StallTimeout: time.Minute}, Deps{Pulls: r, Node: n})
 		b.runtime.deny = func(_, user string) error {
 			time.Sleep(50 * time.Second)
 			if user == "eve" {
@@ -182,7 +199,7 @@ func TestNextCredentialsHaveTheirTime(t *testing.T) {
 func TestProgressOfPulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &registry{}
-		b := start(t, Config{MaxParallelPulls: 1}, Deps{Progress: r.progress})
+		b := start(t, Config{MaxParallelPulls: 1}, Deps{Pulls: r})
 		var release func(error)
 		b.runtime.pull, release = held()
 		b.want("a", "x:1")
@@ -244,7 +261,7 @@ func TestPaceOfPulls(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	now := time.Unix(0, 0)
-	p := pace{perSecond: 2, burst: 0} // a burst of none is one
+	p := rate{perSecond: 2, burst: 0} // a burst of 0 counts as 1
 	for i, want := range []time.Duration{0, 500 * time.Millisecond, 500 * time.Millisecond} {
 		if got := p.take(now); got != want {
 			t.Errorf("take %d waits %v, want %v", i, got, want)
@@ -256,7 +273,7 @@ func TestPace(t *testing.T) {
 	if got := p.take(now.Add(-time.Hour)); got < 500*time.Millisecond {
 		t.Errorf("when the clock has gone back it waits %v", got)
 	}
-	if got := (&pace{}).take(now); got != 0 {
+	if got := (&rate{}).take(now); got != 0 {
 		t.Errorf("without a bound it waits %v", got)
 	}
 }

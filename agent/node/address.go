@@ -19,7 +19,8 @@ const (
 // loopback is the address of a node that has no other.
 const loopback = "127.0.0.1"
 
-// addresses returns the node's addresses: the configured ones, else the one of the interface that the default route leaves by, else the first global one.
+// addresses returns the node's addresses. They are the configured ones; without those, the address
+// of the interface of the default route; without that, the first global address.
 func addresses(configured []netip.Addr) []string {
 	var out []string
 	for _, ip := range configured {
@@ -43,7 +44,7 @@ func addresses(configured []netip.Addr) []string {
 	return []string{loopback}
 }
 
-// Absent returns those of the addresses that the node was given (--node-ip) that no interface of the machine has.
+// Absent returns the configured addresses (--node-ip) that no interface of the machine has.
 func (n *Node) Absent() ([]netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -66,7 +67,7 @@ func absent(configured []netip.Addr, addrs []net.Addr) []netip.Addr {
 	return out
 }
 
-// defaultRouteIP returns the address of the interface that the default route leaves by, IPv4 before IPv6.
+// defaultRouteIP returns the address of the interface of the default route, IPv4 before IPv6.
 func defaultRouteIP() (netip.Addr, bool) {
 	for _, family := range []struct {
 		file    string
@@ -78,7 +79,7 @@ func defaultRouteIP() (netip.Addr, bool) {
 	} {
 		data, err := readFile(family.file)
 		if err != nil {
-			continue // a kernel without this family
+			continue // the kernel does not have this family
 		}
 		for _, name := range family.parse(string(data)) {
 			iface, err := net.InterfaceByName(name)
@@ -113,8 +114,9 @@ type route struct {
 	metric uint64
 }
 
-// defaultRoutes4 returns the interfaces of the default routes in /proc/net/route, the preferred one first (proc_net(5)): columns Iface, Destination,
-// Gateway, Flags, RefCnt, Use, Metric, Mask.
+// defaultRoutes4 returns the interfaces of the default routes in /proc/net/route, the preferred one
+// first. The columns are Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask
+// (proc_net(5)).
 func defaultRoutes4(table string) []string {
 	var routes []route
 	for line := range strings.Lines(table) {
@@ -130,8 +132,10 @@ func defaultRoutes4(table string) []string {
 	return preferred(routes)
 }
 
-// defaultRoutes6 returns the interfaces of the default routes in /proc/net/ipv6_route, the preferred one first (Documentation/networking/proc_net: destination,
-// its prefix length, source, its prefix length, next hop, metric, references, uses, flags, interface, all in hexadecimal).
+// defaultRoutes6 returns the interfaces of the default routes in /proc/net/ipv6_route, the
+// preferred one first. The columns are, by Documentation/networking/proc_net, destination, its
+// prefix length, source, its prefix length, next hop, metric, references, uses, flags, interface,
+// all in hexadecimal.
 func defaultRoutes6(table string) []string {
 	var routes []route
 	for line := range strings.Lines(table) {
@@ -147,7 +151,8 @@ func defaultRoutes6(table string) []string {
 	return preferred(routes)
 }
 
-// usable reads a route's flags in hexadecimal.
+// usable reports whether a route's flags, in hexadecimal, say that the route is up and leads
+// somewhere.
 func usable(flags string) bool {
 	n, err := strconv.ParseUint(flags, 16, 32)
 	return err == nil && n&routeUp != 0 && n&routeReject == 0

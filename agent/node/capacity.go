@@ -16,12 +16,15 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// evictionResources are the resources that hard eviction keeps some of free, by the signal that it watches.
+// evictionResources maps each signal of hard eviction to the resource of which hard eviction keeps
+// some free.
 func evictionResources() map[string]v1.ResourceName {
-	return map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage}
+	return map[string]v1.ResourceName{
+		"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage,
+	}
 }
 
-// capacity reads what the machine has, for an agent with that config.
+// capacity reads the capacity of the machine, for an agent with this config.
 func capacity(cfg *configs.Config) (v1.ResourceList, error) {
 	out, err := Machine()
 	if err != nil {
@@ -37,13 +40,14 @@ func capacity(cfg *configs.Config) (v1.ResourceList, error) {
 	return out, nil
 }
 
-// Machine reads what the machine has of cpu, memory and huge pages.
+// Machine reads how much cpu and memory and how many huge pages the machine has.
 func Machine() (v1.ResourceList, error) {
 	memory, err := MemoryCapacity()
 	if err != nil {
 		return nil, err
 	}
-	cpus := runtime.NumCPU() // those that the agent may use, where the machine's are not told
+	// those that the agent may use, if the kernel does not list the machine's
+	cpus := runtime.NumCPU()
 	if data, err := readFile("/sys/devices/system/cpu/online"); err == nil {
 		if n := countCPUs(string(data)); n > 0 {
 			cpus = n
@@ -57,12 +61,14 @@ func Machine() (v1.ResourceList, error) {
 	return out, nil
 }
 
-// hugePages returns the huge pages that the kernel has set aside, by their size (Documentation/admin-guide/mm/hugetlbpage.rst); none where it has none.
+// hugePages returns the huge pages that the kernel has reserved, by their size
+// (Documentation/admin-guide/mm/hugetlbpage.rst).
 func hugePages(dir string) v1.ResourceList {
 	out := v1.ResourceList{}
 	sizes, _ := filepath.Glob(filepath.Join(dir, "hugepages-*kB")) // the pattern is well formed
 	for _, path := range sizes {
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "hugepages-"), "kB"), 10, 53)
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "hugepages-"), "kB"),
+			10, 53)
 		if err != nil {
 			continue
 		}
@@ -75,7 +81,8 @@ func hugePages(dir string) v1.ResourceList {
 			continue
 		}
 		size := resource.NewQuantity(kib<<10, resource.BinarySI)
-		out[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*kib<<10, resource.BinarySI)
+		out[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*kib<<10,
+			resource.BinarySI)
 	}
 	return out
 }
@@ -103,7 +110,8 @@ func memTotal(meminfo string) (int64, error) {
 	return 0, fmt.Errorf("reading the machine's memory: /proc/meminfo has no MemTotal")
 }
 
-// countCPUs counts the processors in a list like "0-3,8,10-11" (cpuset(7), list format); 0 where it is not understood.
+// countCPUs counts the processors in a list like "0-3,8,10-11" (cpuset(7), list format). It returns
+// 0 if the list cannot be parsed.
 func countCPUs(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
@@ -123,7 +131,8 @@ func countCPUs(list string) int {
 	return n
 }
 
-// storageCapacity returns the size in bytes of the file system that the root directory is on, or will be once it is made.
+// storageCapacity returns the size in bytes of the file system of the root directory. If the
+// directory does not exist yet, its nearest existing parent counts.
 func storageCapacity(dir string) (int64, error) {
 	for {
 		var fs unix.Statfs_t
@@ -139,7 +148,7 @@ func storageCapacity(dir string) (int64, error) {
 	}
 }
 
-// reserve takes reserved amounts off list; what the list does not have is nothing.
+// reserve subtracts reserved amounts from list. A resource that is not in the list is ignored.
 func reserve(list v1.ResourceList, reserved map[string]string) {
 	for name, amount := range reserved {
 		if q, err := resource.ParseQuantity(amount); err == nil {
@@ -148,7 +157,8 @@ func reserve(list v1.ResourceList, reserved map[string]string) {
 	}
 }
 
-// take takes off list what hard eviction keeps free: an amount, or a percentage of the capacity.
+// take subtracts from list what hard eviction keeps free: an amount, or a percentage of the
+// capacity.
 func take(list, capacity v1.ResourceList, thresholds map[string]string) {
 	for signal, name := range evictionResources() {
 		threshold, ok := thresholds[signal]
@@ -167,7 +177,7 @@ func take(list, capacity v1.ResourceList, thresholds map[string]string) {
 	}
 }
 
-// subtract takes q off one resource of list, down to nothing.
+// subtract subtracts q from one resource of list. The result is never below 0.
 func subtract(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	have, ok := list[name]
 	if !ok || q.Sign() <= 0 {
@@ -180,7 +190,8 @@ func subtract(list v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	list[name] = have
 }
 
-// maxPods returns how many pods the node takes: the config's maxPods, and no more than its podsPerCore allows.
+// maxPods returns how many pods the node runs at most: the config's maxPods, but not more than its
+// podsPerCore allows.
 func maxPods(cfg *configs.Config, cpus int) int64 {
 	most := int64(cfg.Kubelet.MaxPods)
 	if perCore := int64(cfg.Kubelet.PodsPerCore); perCore > 0 {

@@ -6,13 +6,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/admit"
+	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/configs"
 )
 
-// What the config takes away is not declared.
+// A feature that the config switches off is not declared.
 func TestDeclaredFeatures(t *testing.T) {
-	for gate, want := range map[string]int{"": 3, "NodeDeclaredFeatures": 0, "RestartAllContainersOnContainerExits": 2, "AllBeta": 0} {
+	for gate, want := range map[string]int{
+		"":                                     3,
+		"NodeDeclaredFeatures":                 0,
+		"RestartAllContainersOnContainerExits": 2,
+		"AllBeta":                              0,
+	} {
 		cfg := &configs.Config{}
 		if gate != "" {
 			cfg.Kubelet.FeatureGates = map[string]bool{gate: false}
@@ -23,18 +28,25 @@ func TestDeclaredFeatures(t *testing.T) {
 	}
 }
 
-// TestAdmissionAsksForDeclaredFeatures: what the node does not declare, pods that need it are refused for, unless the config says that nobody asks.
+// TestAdmissionAsksForDeclaredFeatures: a pod that needs a feature that the node does not declare
+// is refused, unless the feature gate is off.
 func TestAdmissionAsksForDeclaredFeatures(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
-		Name: "c", RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}},
+		Name:               "c",
+		RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}},
 	}}}}
 	for name, test := range map[string]struct {
 		gates map[string]bool
 		want  string
 	}{
-		"declared":      {},
-		"taken away":    {map[string]bool{"RestartAllContainersOnContainerExits": false}, "Pod requires node features that are not available: RestartAllContainersOnContainerExits"},
-		"nobody asks":   {map[string]bool{"RestartAllContainersOnContainerExits": false, "NodeDeclaredFeatures": false}, ""},
+		"declared": {},
+		"taken away": {
+			map[string]bool{"RestartAllContainersOnContainerExits": false},
+			"Pod requires node features that are not available: RestartAllContainersOnContainerExits",
+		},
+		"nobody asks": {
+			map[string]bool{"RestartAllContainersOnContainerExits": false, "NodeDeclaredFeatures": false}, "",
+		},
 		"all beta gone": {map[string]bool{"AllBeta": false}, ""},
 	} {
 		cfg, _, err := configs.Load(configs.Options{})
@@ -48,7 +60,8 @@ func TestAdmissionAsksForDeclaredFeatures(t *testing.T) {
 		}
 		got := admit.Check(admit.Input{Pod: pod, Node: n.Admission()})
 		switch {
-		case test.want == "" && got != nil, test.want != "" && (got == nil || got.Reason != "PodFeatureUnsupported" || got.Message != test.want):
+		case test.want == "" && got != nil,
+			test.want != "" && (got == nil || got.Reason != "PodFeatureUnsupported" || got.Message != test.want):
 			t.Errorf("%s: %+v, want %q", name, got, test.want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile bounds the files that are read.
+// maxFile is the largest file in bytes that is read.
 const maxFile = 1 << 20
 
 // readFile reads a file of at most maxFile bytes.
@@ -21,7 +21,7 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// enabled reports whether a kernel parameter says yes.
+// enabled reports whether a kernel parameter is "Y".
 func enabled(path string) bool {
 	data, err := readFile(path)
 	return err == nil && strings.TrimSpace(string(data)) == "Y"
@@ -32,7 +32,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// kernelRelease is the running kernel's release, empty where it cannot be had.
+// kernelRelease returns the running kernel's release; empty if the kernel does not give it.
 func kernelRelease() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// KubernetesVersion is the release of Kubernetes whose kubelet this agent does the work of, by the libraries that it is built with; +berth tells that it is none.
+// KubernetesVersion returns the release of Kubernetes whose kubelet this agent replaces, read from
+// the versions of its libraries. The suffix +berth shows that the agent is not a kubelet.
 func KubernetesVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if ok {
@@ -24,14 +25,21 @@ func KubernetesVersion() string {
 	return "v1.36.0+berth"
 }
 
-// Info returns what a Node object says of the machine; runtimeVersion is the container runtime's as NAME://VERSION.
+// Info returns the facts about the machine for a Node object. runtimeVersion is the container
+// runtime's version as NAME://VERSION.
 func (n *Node) Info(runtimeVersion string) v1.NodeSystemInfo {
 	info := v1.NodeSystemInfo{
-		MachineID: firstLine("/etc/machine-id", "/var/lib/dbus/machine-id"), BootID: firstLine("/proc/sys/kernel/random/boot_id"),
-		KernelVersion: kernelRelease(), OSImage: osImage(firstFile("/etc/os-release", "/usr/lib/os-release")),
-		ContainerRuntimeVersion: runtimeVersion, KubeletVersion: KubernetesVersion(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		MachineID:               firstLine("/etc/machine-id", "/var/lib/dbus/machine-id"),
+		BootID:                  firstLine("/proc/sys/kernel/random/boot_id"),
+		KernelVersion:           kernelRelease(),
+		OSImage:                 osImage(firstFile("/etc/os-release", "/usr/lib/os-release")),
+		ContainerRuntimeVersion: runtimeVersion,
+		KubeletVersion:          KubernetesVersion(),
+		OperatingSystem:         runtime.GOOS,
+		Architecture:            runtime.GOARCH,
 	}
-	if info.SystemUUID = firstLine("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id"); info.SystemUUID == "" {
+	if info.SystemUUID = firstLine("/sys/class/dmi/id/product_uuid",
+		"/proc/device-tree/system-id"); info.SystemUUID == "" {
 		info.SystemUUID = info.MachineID
 	}
 	if data, err := readFile("/proc/meminfo"); err == nil {
@@ -42,7 +50,7 @@ func (n *Node) Info(runtimeVersion string) v1.NodeSystemInfo {
 	return info
 }
 
-// firstFile returns the content of the first file that can be read, or nothing.
+// firstFile returns the content of the first file that can be read; empty if there is none.
 func firstFile(paths ...string) string {
 	for _, path := range paths {
 		if data, err := readFile(path); err == nil {
@@ -52,7 +60,7 @@ func firstFile(paths ...string) string {
 	return ""
 }
 
-// firstLine returns the first line of the first file that has one.
+// firstLine returns the first line of the first file that has a line.
 func firstLine(paths ...string) string {
 	for _, path := range paths {
 		line, _, _ := strings.Cut(firstFile(path), "\n")
@@ -63,7 +71,7 @@ func firstLine(paths ...string) string {
 	return ""
 }
 
-// osImage is the name of the operating system that os-release gives, for people.
+// osImage returns the name of the operating system from os-release, for people.
 func osImage(release string) string {
 	for line := range strings.Lines(release) {
 		if value, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
@@ -73,7 +81,7 @@ func osImage(release string) string {
 	return "Unknown"
 }
 
-// swapTotal is the size of the machine's swap in bytes, as /proc/meminfo has it.
+// swapTotal returns the size of the machine's swap in bytes, from /proc/meminfo.
 func swapTotal(meminfo string) int64 {
 	for line := range strings.Lines(meminfo) {
 		if rest, ok := strings.CutPrefix(line, "SwapTotal:"); ok {
@@ -86,7 +94,8 @@ func swapTotal(meminfo string) int64 {
 	return 0
 }
 
-// SetLabels says which labels the node has in the API server, where pods choose it by them. Until it is called, and for nil, they are those of the config.
+// SetLabels sets the labels that the node has in the API server, where pods select nodes by them.
+// Before the first call, and for nil, the labels are those of the config.
 func (n *Node) SetLabels(labels map[string]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

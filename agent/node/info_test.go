@@ -23,7 +23,12 @@ func TestOSImage(t *testing.T) {
 }
 
 func TestSwapTotal(t *testing.T) {
-	for text, want := range map[string]int64{"SwapTotal:  1024 kB\n": 1 << 20, "SwapTotal: 0 kB\n": 0, "SwapTotal: x kB": 0, "": 0} {
+	for text, want := range map[string]int64{
+		"SwapTotal:  1024 kB\n": 1 << 20,
+		"SwapTotal: 0 kB\n":     0,
+		"SwapTotal: x kB":       0,
+		"":                      0,
+	} {
 		if got := swapTotal(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
@@ -50,10 +55,11 @@ func TestFirstLine(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	info := (&Node{}).Info("containerd://2.4.2")
-	if info.ContainerRuntimeVersion != "containerd://2.4.2" || info.KernelVersion == "" || info.BootID == "" || info.OperatingSystem != "linux" {
+	if info.ContainerRuntimeVersion != "containerd://2.4.2" || info.KernelVersion == "" || info.BootID == "" ||
+		info.OperatingSystem != "linux" {
 		t.Errorf("%+v", info)
 	}
-	// kubectl and the control plane read a version of Kubernetes out of it.
+	// kubectl and the control plane parse it as a version of Kubernetes.
 	if !regexp.MustCompile(`^v1\.\d+\.\d+\+berth$`).MatchString(info.KubeletVersion) {
 		t.Errorf("version %q", info.KubeletVersion)
 	}

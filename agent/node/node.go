@@ -1,8 +1,10 @@
 // Package node knows the machine that the agent runs on.
 //
-// Purpose: the node's name, addresses, capacity, resolver and hosts files, and kernel features, as pods and steps need them.
+// Purpose: the node's name, addresses, capacity, resolver and hosts files, and kernel features, for
+// pods and their steps.
 //
-// Truth owned: the node's facts. Those that change while the agent runs (addresses, files) are read anew, at most once a second.
+// Truth owned: the node's facts. Addresses and files can change while the agent runs: they are read
+// again, at most once a second.
 //
 // Concurrency: a [Node] is safe for concurrent use.
 package node
@@ -20,12 +22,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/admit"
-	"github.com/berthd/berth/agent/generate"
+	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/configs"
 )
 
-// fresh is how long addresses and files that were read are taken as still true.
+// fresh is how long addresses and files count as current after they were read.
 const fresh = time.Second
 
 // Node is this machine.
@@ -41,20 +43,22 @@ type Node struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// handlers is what each runtime handler can do, by its name; the empty one is the runtime's own choice.
+	// handlers is what each runtime handler supports, by the handler's name. The empty name is the
+	// runtime's default handler.
 	handlers map[string]Handler
-	// podSecurity is the standard that pods are held to.
+	// podSecurity is the Pod Security Standard that pods must meet.
 	podSecurity string
-	// apiLabels are those of the Node object; nil where there is none.
+	// apiLabels are the labels of the Node object; nil if there is no Node object.
 	apiLabels map[string]string
-	// met says that the runtime has said what it can do.
-	met    bool
+	// known says that the runtime has reported its features.
+	known  bool
 	read   time.Time
 	ips    []string
 	resolv *generate.ResolvConf
 	hosts  []byte
-	// complaint is what was last said about the resolver configuration, so that it is said once.
-	complaint string
+	// logged is the last failure of the resolver configuration that was logged, so that each is
+	// logged once.
+	logged string
 }
 
 // New reads the machine's facts.
@@ -79,51 +83,73 @@ func New(cfg *configs.Config, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Name: name, sysctls: sysctls, declared: features, cfg: cfg, capacity: capacity, log: log, masked: masked, podSecurity: string(cfg.Berth.PodSecurity)}
-	n.features = generate.Features{AppArmor: enabled("/sys/module/apparmor/parameters/enabled"), SELinux: exists("/sys/fs/selinux/enforce")}
+	n := &Node{
+		Name:        name,
+		sysctls:     sysctls,
+		declared:    features,
+		cfg:         cfg,
+		capacity:    capacity,
+		log:         log,
+		masked:      masked,
+		podSecurity: string(cfg.Berth.PodSecurity),
+	}
+	n.features = generate.Features{
+		AppArmor: enabled("/sys/module/apparmor/parameters/enabled"), SELinux: exists("/sys/fs/selinux/enforce"),
+	}
 	return n, nil
 }
 
-// Handler is what a runtime handler can do: make mounts recursively read-only, and give a pod users of its own.
+// Handler is what a runtime handler supports: recursively read-only mounts, and user namespaces for
+// pods.
 type Handler struct {
 	RecursiveReadOnly, UserNamespaces bool
 }
 
-// SetRuntimeFeatures notes what the runtime can do, once it has said so; handlers says it by the handler's name.
+// SetRuntimeFeatures records what the runtime supports. handlers has an entry for each handler, by
+// its name.
 func (n *Node) SetRuntimeFeatures(supplementalGroupsPolicy bool, handlers map[string]Handler) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.features.SupplementalGroupsPolicy = supplementalGroupsPolicy
 	n.handlers = maps.Clone(handlers)
-	n.met = true
+	n.known = true
 }
 
-// SetPodSecurity has pods be held to another Pod Security Standard from now on; those that were admitted stay.
+// SetPodSecurity sets the Pod Security Standard for pods that are admitted from now on. Admitted
+// pods stay.
 func (n *Node) SetPodSecurity(standard string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.podSecurity = standard
 }
 
-// UserNamespaces reports whether a runtime handler, empty for the runtime's own choice, can give a pod users of its own.
+// UserNamespaces reports whether a runtime handler supports user namespaces for pods. The empty
+// name is the runtime's default handler.
 func (n *Node) UserNamespaces(handler string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.handlers[handler].UserNamespaces
 }
 
-// Admission returns what admitting a pod must know of the node. A runtime that has not said what it can do is taken to be able: a rejection is for good, and
-// what is generated for the pod is checked again.
+// Admission returns the facts that admission needs. Until the runtime has reported its features,
+// admission assumes that the runtime supports all: a rejection is final, and the features are
+// checked again when the pod's config is generated.
 func (n *Node) Admission() admit.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return admit.Node{
-		Name: n.Name, Labels: n.labels(), AppArmor: n.features.AppArmor, NoStrictGroups: n.met && !n.features.SupplementalGroupsPolicy, Sysctls: n.sysctls, PodSecurity: n.podSecurity,
-		Declared: n.declared,
+		Name:           n.Name,
+		Labels:         n.labels(),
+		AppArmor:       n.features.AppArmor,
+		NoStrictGroups: n.known && !n.features.SupplementalGroupsPolicy,
+		Sysctls:        n.sysctls,
+		PodSecurity:    n.podSecurity,
+		Declared:       n.declared,
 	}
 }
 
-// labels are the node's labels: those that every node has, and the config's.
+// labels returns the node's labels: those that every node has, and the config's or the API
+// server's.
 func (n *Node) labels() map[string]string {
 	out := maps.Clone(n.apiLabels)
 	if out == nil {
@@ -136,7 +162,8 @@ func (n *Node) labels() map[string]string {
 	return out
 }
 
-// Generate returns what translating a pod must know of the node; handler runs the pod, empty for the runtime's own choice.
+// Generate returns the facts that the translation of a pod needs. handler is the pod's runtime
+// handler; empty means the runtime's default handler.
 func (n *Node) Generate(handler string) generate.Node {
 	n.refresh()
 	n.mu.Lock()
@@ -145,8 +172,14 @@ func (n *Node) Generate(handler string) generate.Node {
 	features := n.features
 	features.RecursiveReadOnly = n.handlers[handler].RecursiveReadOnly
 	return generate.Node{
-		PodLogsDir:     k.PodLogsDir,
-		DNS:            generate.NodeDNS{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, Cluster: n.cfg.Kubeconfig != "", Resolv: n.resolv, NodeIPs: n.ips},
+		PodLogsDir: k.PodLogsDir,
+		DNS: generate.NodeDNS{
+			ClusterDNS:    k.ClusterDNS,
+			ClusterDomain: k.ClusterDomain,
+			Cluster:       n.cfg.Kubeconfig != "",
+			Resolv:        n.resolv,
+			NodeIPs:       n.ips,
+		},
 		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
 		SeccompRoot:    n.cfg.SeccompRoot(),
 		MaskedPaths:    n.masked,
@@ -154,8 +187,9 @@ func (n *Node) Generate(handler string) generate.Node {
 	}
 }
 
-// HostIPs returns the node's addresses, the primary first: those of --node-ip, else of the interface that the default route leaves by, else the
-// first global address, else loopback.
+// HostIPs returns the node's addresses, the primary address first. They are those of --node-ip;
+// without those, the address of the interface of the default route; without that, the first global
+// address, or loopback.
 func (n *Node) HostIPs() []string {
 	n.refresh()
 	n.mu.Lock()
@@ -163,14 +197,15 @@ func (n *Node) HostIPs() []string {
 	return slices.Clone(n.ips)
 }
 
-// MaxPods returns how many pods the node takes: the config's maxPods, and no more than its podsPerCore allows.
+// MaxPods returns how many pods the node runs at most: the config's maxPods, but not more than its
+// podsPerCore allows.
 func (n *Node) MaxPods() int { return int(n.capacity.Pods().Value()) }
 
-// Capacity returns what the machine has.
+// Capacity returns the machine's capacity.
 func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
 
-// Allocatable returns what a pod can have: capacity without the config's reservations and without what hard eviction keeps free. Memory that is set aside for huge
-// pages is theirs.
+// Allocatable returns what pods can request: the capacity without the config's reservations,
+// without what hard eviction keeps free, and without memory that is reserved for huge pages.
 func (n *Node) Allocatable() v1.ResourceList {
 	out := n.Enforced()
 	take(out, n.capacity, n.cfg.Kubelet.EvictionHard)
@@ -182,7 +217,8 @@ func (n *Node) Allocatable() v1.ResourceList {
 	return out
 }
 
-// Enforced returns what all pods together are held to by cgroups: capacity without the config's reservations.
+// Enforced returns the cgroup limits of all pods together: the capacity without the config's
+// reservations.
 func (n *Node) Enforced() v1.ResourceList {
 	out := n.capacity.DeepCopy()
 	reserve(out, n.cfg.Kubelet.SystemReserved)
@@ -190,7 +226,7 @@ func (n *Node) Enforced() v1.ResourceList {
 	return out
 }
 
-// HostsFile returns the content of /etc/hosts, empty where it cannot be read.
+// HostsFile returns the content of /etc/hosts; empty if it cannot be read.
 func (n *Node) HostsFile() []byte {
 	n.refresh()
 	n.mu.Lock()
@@ -198,7 +234,8 @@ func (n *Node) HostsFile() []byte {
 	return n.hosts
 }
 
-// refresh reads addresses and files again if they were read a while ago. A file that cannot be read now counts as it was read last.
+// refresh reads addresses and files again if the last read is older than [fresh]. If a file cannot
+// be read now, its last content counts.
 func (n *Node) refresh() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,7 +256,7 @@ func (n *Node) refresh() {
 func (n *Node) readResolvConf(path string) {
 	content, err := readFile(path)
 	if err != nil {
-		n.complain("resolver configuration not read: pods get the name servers that were read last", path, err)
+		n.logOnce("resolver configuration not read: pods get the name servers that were read last", path, err)
 		if n.resolv == nil {
 			n.resolv = &generate.ResolvConf{}
 		}
@@ -227,17 +264,18 @@ func (n *Node) readResolvConf(path string) {
 	}
 	conf, err := generate.ParseResolvConf(content)
 	if err != nil {
-		n.complain("resolver configuration not understood in part", path, err)
+		n.logOnce("resolver configuration not understood in part", path, err)
 	} else {
-		n.complaint = ""
+		n.logged = ""
 	}
 	n.resolv = &conf
 }
 
-// complain says what is wrong with the resolver configuration, once.
-func (n *Node) complain(message, path string, err error) {
-	if text := message + err.Error(); text != n.complaint {
-		n.complaint = text
+// logOnce logs what is wrong with the resolver configuration, unless that was the last failure
+// logged.
+func (n *Node) logOnce(message, path string, err error) {
+	if text := message + err.Error(); text != n.logged {
+		n.logged = text
 		n.log.Warn(message, "path", path, "err", err)
 	}
 }

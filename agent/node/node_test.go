@@ -41,7 +41,17 @@ func TestMemTotal(t *testing.T) {
 
 func TestCountCPUs(t *testing.T) {
 	for text, want := range map[string]int{
-		"0\n": 1, "0-1\n": 2, "0-3,8,10-11\n": 7, "4-4": 1, "": 0, "\n": 0, "3-1": 0, "x": 0, "0-": 0, "0,,1": 0, "0-99999999": 0,
+		"0\n":           1,
+		"0-1\n":         2,
+		"0-3,8,10-11\n": 7,
+		"4-4":           1,
+		"":              0,
+		"\n":            0,
+		"3-1":           0,
+		"x":             0,
+		"0-":            0,
+		"0,,1":          0,
+		"0-99999999":    0,
 	} {
 		if got := countCPUs(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
@@ -86,7 +96,9 @@ func TestDefaultRoutes(t *testing.T) {
 
 func TestGlobal(t *testing.T) {
 	var addrs []net.Addr
-	for _, text := range []string{"127.0.0.1/8", "169.254.1.1/16", "fe80::1/64", "2001:db8::5/64", "192.168.2.7/24", "10.0.0.1/8"} {
+	for _, text := range []string{
+		"127.0.0.1/8", "169.254.1.1/16", "fe80::1/64", "2001:db8::5/64", "192.168.2.7/24", "10.0.0.1/8",
+	} {
 		ip, n, err := net.ParseCIDR(text)
 		if err != nil {
 			t.Fatal(err)
@@ -106,9 +118,18 @@ func TestGlobal(t *testing.T) {
 }
 
 func TestAbsentAddresses(t *testing.T) {
-	addrs := []net.Addr{&net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: net.ParseIP("2001:db8::1"), Mask: net.CIDRMask(64, 128)}}
+	addrs := []net.Addr{
+		&net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)},
+		&net.IPNet{IP: net.ParseIP("2001:db8::1"), Mask: net.CIDRMask(64, 128)},
+	}
 	for configured, want := range map[string]string{
-		"192.0.2.1": "", "::ffff:192.0.2.1": "", "2001:db8::1": "", "0.0.0.0": "", "::": "", "192.0.2.2": "192.0.2.2", "2001:db8::2": "2001:db8::2",
+		"192.0.2.1":        "",
+		"::ffff:192.0.2.1": "",
+		"2001:db8::1":      "",
+		"0.0.0.0":          "",
+		"::":               "",
+		"192.0.2.2":        "192.0.2.2",
+		"2001:db8::2":      "2001:db8::2",
 	} {
 		got := ""
 		for _, ip := range absent([]netip.Addr{netip.MustParseAddr(configured)}, addrs) {
@@ -121,11 +142,13 @@ func TestAbsentAddresses(t *testing.T) {
 }
 
 func TestConfiguredAddressesWin(t *testing.T) {
-	configured := []netip.Addr{netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.2")}
+	configured := []netip.Addr{
+		netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.2"),
+	}
 	if got := fmt.Sprint(addresses(configured)); got != "[192.0.2.1 192.0.2.2]" {
 		t.Errorf("addresses %s", got)
 	}
-	// Whatever this machine has, there is one address, and it is one.
+	// On every machine, there is exactly one address, and it can be parsed.
 	for _, c := range [][]netip.Addr{nil, {netip.IPv6Unspecified()}} {
 		got := addresses(c)
 		if len(got) != 1 {
@@ -153,7 +176,10 @@ func TestStorageCapacity(t *testing.T) {
 
 func TestAllocatable(t *testing.T) {
 	n := &Node{cfg: &configs.Config{}, capacity: v1.ResourceList{
-		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "ephemeral-storage": resource.MustParse("100Gi"), "pods": resource.MustParse("110"),
+		"cpu":               resource.MustParse("4"),
+		"memory":            resource.MustParse("8Gi"),
+		"ephemeral-storage": resource.MustParse("100Gi"),
+		"pods":              resource.MustParse("110"),
 	}}
 	check := func(what string, got v1.ResourceList, want string) {
 		t.Helper()
@@ -174,7 +200,12 @@ func TestAllocatable(t *testing.T) {
 	k.SystemReserved = map[string]string{"cpu": "500m", "memory": "1Gi", "pid": "100", "odd": "x"}
 	k.KubeReserved = map[string]string{"cpu": "500m", "ephemeral-storage": "200Gi", "memory": "nonsense"}
 	check("enforced", n.Enforced(), "3 7Gi 0 110")
-	k.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "10%", "imagefs.available": "15%", "nodefs.inodesFree": "5%"}
+	k.EvictionHard = map[string]string{
+		"memory.available":  "1Gi",
+		"nodefs.available":  "10%",
+		"imagefs.available": "15%",
+		"nodefs.inodesFree": "5%",
+	}
 	check("allocatable", n.Allocatable(), "3 6Gi 0 110")
 	k.KubeReserved = nil
 	check("a share of the disk", n.Allocatable(), "3500m 6Gi 90Gi 110")
@@ -183,10 +214,15 @@ func TestAllocatable(t *testing.T) {
 	check("capacity", n.Capacity(), "4 8Gi 100Gi 110")
 }
 
-// Memory for huge pages is nobody else's.
+// Memory that is reserved for huge pages is not allocatable.
 func TestHugePages(t *testing.T) {
 	dir := t.TempDir()
-	for name, n := range map[string]string{"hugepages-2048kB": "3\n", "hugepages-1048576kB": "1\n", "hugepages-64kB": "many\n", "hugepages-xkB": "1\n"} {
+	for name, n := range map[string]string{
+		"hugepages-2048kB":    "3\n",
+		"hugepages-1048576kB": "1\n",
+		"hugepages-64kB":      "many\n",
+		"hugepages-xkB":       "1\n",
+	} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +231,8 @@ func TestHugePages(t *testing.T) {
 		}
 	}
 	pages := hugePages(dir)
-	if small, large := pages["hugepages-2Mi"], pages["hugepages-1Gi"]; len(pages) != 2 || small.String() != "6Mi" || large.String() != "1Gi" {
+	if small, large := pages["hugepages-2Mi"], pages["hugepages-1Gi"]; len(pages) != 2 || small.String() != "6Mi" ||
+		large.String() != "1Gi" {
 		t.Errorf("got %v", pages)
 	}
 	if got := hugePages(filepath.Join(dir, "nothing")); len(got) != 0 {
@@ -203,7 +240,8 @@ func TestHugePages(t *testing.T) {
 	}
 	pages["memory"] = resource.MustParse("8Gi")
 	n := &Node{cfg: &configs.Config{}, capacity: pages}
-	if got, enforced := n.Allocatable(), n.Enforced(); got.Memory().Value() != 7<<30-6<<20 || enforced.Memory().Value() != 8<<30 {
+	if got, enforced := n.Allocatable(), n.Enforced(); got.Memory().Value() != 7<<30-6<<20 ||
+		enforced.Memory().Value() != 8<<30 {
 		t.Errorf("allocatable %v, enforced %v", got, enforced)
 	}
 }
@@ -291,7 +329,8 @@ func TestNew(t *testing.T) {
 		t.Error("the runtime lacks the policy Strict and is taken to have it")
 	}
 	n.SetRuntimeFeatures(true, map[string]Handler{"": {true, true}, "vm": {}})
-	if g := n.Generate(""); !g.Features.RecursiveReadOnly || !g.Features.SupplementalGroupsPolicy || g.PodLogsDir != "/var/log/pods" || len(g.DNS.NodeIPs) != 1 {
+	if g := n.Generate(""); !g.Features.RecursiveReadOnly || !g.Features.SupplementalGroupsPolicy ||
+		g.PodLogsDir != "/var/log/pods" || len(g.DNS.NodeIPs) != 1 {
 		t.Errorf("for translating pods: %+v", g)
 	}
 	if n.Generate("vm").Features.RecursiveReadOnly || n.Generate("unknown").Features.RecursiveReadOnly {
@@ -304,12 +343,18 @@ func TestNew(t *testing.T) {
 		t.Log("this machine has no /etc/hosts")
 	}
 	cfg.NodeLabels = map[string]string{"disk": "ssd", v1.LabelHostname: "liar"}
-	want := map[string]string{"disk": "ssd", v1.LabelHostname: "node1", v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH}
+	want := map[string]string{
+		"disk":             "ssd",
+		v1.LabelHostname:   "node1",
+		v1.LabelOSStable:   runtime.GOOS,
+		v1.LabelArchStable: runtime.GOARCH,
+	}
 	if a := n.Admission(); a.Name != "node1" || !maps.Equal(a.Labels, want) || len(cfg.NodeLabels) != 2 {
 		t.Errorf("for admission: %+v", a)
 	}
 	cfg.Kubelet.AllowedUnsafeSysctls = []string{"vm.swappiness"}
-	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "allowedUnsafeSysctls: the sysctls") {
+	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "allowedUnsafeSysctls: the sysctls") {
 		t.Errorf("a sysctl of the whole node was taken: %v", err)
 	}
 	cfg.HostnameOverride, cfg.Kubelet.AllowedUnsafeSysctls = "not a name", nil

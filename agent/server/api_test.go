@@ -14,8 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/certs"
-	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/cluster/certs"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 )
 
 // doorkeeper lets in what it is told to, and notes what it was asked.
@@ -47,10 +47,18 @@ func (d *doorkeeper) last() string {
 
 // everything is a config of a port that has all of the kubelet's API.
 var everything = Config{Handlers: Handlers{
-	Debugging: true, Profiling: true, DebugFlags: true, SystemLogs: true, SystemLogQuery: true, Checkpoint: true, Flagz: true, Statusz: true,
+	Debugging:      true,
+	Profiling:      true,
+	DebugFlags:     true,
+	SystemLogs:     true,
+	SystemLogQuery: true,
+	Checkpoint:     true,
+	Flagz:          true,
+	Statusz:        true,
 }}
 
-// TestGuardStandsBeforeEverything shows that every spelling of a path is judged by the handler that it leads to, and that nothing is answered unjudged.
+// TestGuardStandsBeforeEverything shows that every spelling of a path is judged by the handler that
+// it leads to, and that nothing is answered unjudged.
 func TestGuardStandsBeforeEverything(t *testing.T) {
 	d := &doorkeeper{shut: true}
 	s := newAPI(t, d, everything)
@@ -93,7 +101,8 @@ func TestGuardStandsBeforeEverything(t *testing.T) {
 
 // TestAPIHasTheKubelets shows what is on the port and what is not, for one who may do everything.
 func TestAPIHasTheKubelets(t *testing.T) {
-	all, debugging, profiling := everything, Config{Handlers: Handlers{Debugging: true}}, Config{Handlers: Handlers{Profiling: true}}
+	all, debugging, profiling := everything, Config{Handlers: Handlers{Debugging: true}},
+		Config{Handlers: Handlers{Profiling: true}}
 	for _, tc := range []struct {
 		cfg            Config
 		method, target string
@@ -170,7 +179,8 @@ func newAPI(t *testing.T, guard Guard, cfg Config) *Server {
 	return s
 }
 
-// TestAPIPort shows the port itself: TLS only, HTTP/1.1 and 2, callers' certificates are handed on, and it ends with the server.
+// TestAPIPort shows the port itself: TLS only, HTTP/1.1 and 2, callers' certificates are handed on,
+// and it ends with the server.
 func TestAPIPort(t *testing.T) {
 	cert, err := certs.NewSelfSigned(t.TempDir(), []string{"node"}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -190,8 +200,12 @@ func TestAPIPort(t *testing.T) {
 	})
 	r := &rig{fixture: f, socket: t.TempDir() + "/s"}
 	r.server, err = New(Config{Socket: r.socket, Node: "node", API: address}, f, Deps{
-		Runtime: f, Stats: f, Metrics: metrics.New("node", "v1"), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Guard: guard, TLS: certs.ServerConfig(cert, func() *x509.CertPool { return x509.NewCertPool() }, certs.Limits{}),
+		Runtime: f,
+		Stats:   f,
+		Metrics: metrics.New("node", "v1"),
+		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Guard:   guard,
+		TLS:     certs.ServerConfig(cert, func() *x509.CertPool { return x509.NewCertPool() }, certs.Limits{}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +219,10 @@ func TestAPIPort(t *testing.T) {
 		certificates []tls.Certificate
 		http2        bool
 	}{"HTTP/1.1": {nil, false}, "HTTP/2.0": {[]tls.Certificate{*own}, true}} {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: tc.certificates}, ForceAttemptHTTP2: tc.http2}
+		transport := &http.Transport{
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: tc.certificates},
+			ForceAttemptHTTP2: tc.http2,
+		}
 		resp := getUntil(t, transport, "https://"+address+"/healthz")
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()

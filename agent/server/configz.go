@@ -7,13 +7,15 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// masked is shown in the place of what is secret, as the kubelet's log does.
+// masked replaces secrets, as in the kubelet's log.
 const masked = "<masked>"
 
 // configz shows the agent's configuration.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) { answer(w, s.cfg.Configz) }
 
-// configzOf is what /configz shows of a config, by component. The headers that manifests are asked for with may hold a password or a token: only their names are told, and the URL is told without its password.
+// configzOf is what /configz shows of a config, by component. The headers of requests for manifests
+// may contain a password or a token, so only their names are shown. The URL is shown without its
+// password.
 func configzOf(cfg *configs.Config) map[string]any {
 	kubelet := cfg.Kubelet
 	kubelet.StaticPodURL = configs.WithoutPassword(kubelet.StaticPodURL)

@@ -19,7 +19,7 @@ import (
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 )
 
 // debugged is a server of the socket's routes over a fixture.
@@ -29,9 +29,18 @@ func debugged(t *testing.T, f *fixture, setVerbosity func(uint32)) http.Handler 
 		f.pods = []*v1.Pod{webPod()}
 	}
 	s, err := New(Config{
-		Node: "node", Version: "v9.8.7", Kubernetes: "v1.36.3+berth", CheckpointsDir: filepath.Join(t.TempDir(), "checkpoints"),
-		Flags: map[string]string{"v": "2", "root-dir": "/r"},
-	}, f, Deps{Runtime: f, Stats: f, Metrics: metrics.New("node", "v1"), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), SetVerbosity: setVerbosity})
+		Node:           "node",
+		Version:        "v9.8.7",
+		Kubernetes:     "v1.36.3+berth",
+		CheckpointsDir: filepath.Join(t.TempDir(), "checkpoints"),
+		Flags:          map[string]string{"v": "2", "root-dir": "/r"},
+	}, f, Deps{
+		Runtime:      f,
+		Stats:        f,
+		Metrics:      metrics.New("node", "v1"),
+		Logger:       slog.New(slog.NewTextHandler(t.Output(), nil)),
+		SetVerbosity: setVerbosity,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,16 +66,28 @@ func TestZPages(t *testing.T) {
 	}{
 		{"/flagz", "", 200, "\nkubelet flagz\nWarning: "},
 		{"/flagz", "*/*", 200, "root-dir=/r\nv=2\n"},
-		{"/flagz", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz", 200, `{"apiVersion":"config.k8s.io/v1beta1","flags":{"root-dir":"/r","v":"2"},"kind":"Flagz","metadata":{"name":"kubelet"}}`},
+		{
+			"/flagz", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz", 200,
+			`{"apiVersion":"config.k8s.io/v1beta1","flags":{"root-dir":"/` +
+				`r","v":"2"},"kind":"Flagz","metadata":{"name":"kubelet"}}`,
+		},
 		{"/flagz", "application/yaml; v=v1beta1; g=config.k8s.io; as=Flagz", 200, "flags:\n  root-dir: /r\n"},
 		{"/flagz", "application/json", 406, "text/plain"},
 		{"/flagz", "application/json;g=config.k8s.io;v=v1beta1;as=Statusz", 406, "text/plain"},
 		{"/flagz", "application/json;g=config.k8s.io;v=v2;as=Flagz", 406, "text/plain"},
 		{"/flagz", "application/vnd.kubernetes.protobuf, text/plain", 200, "v=2\n"},
 		{"/flagz", ";;", 406, ""},
-		{"/statusz", "", 200, "Binary version: v9.8.7\nEmulation version: v1.36.3+berth\nPaths: /attach /berth /checkpoint /configz /containerLogs /debug /exec /flagz /healthz /logs /metrics /pods /portForward /run /runningpods /stats /statusz\n"},
+		{
+			"/statusz", "", 200,
+			"Binary version: v9.8.7\nEmulation version: v1.36.3+berth\nPaths: /attach /berth /checkpoint /configz " +
+				"/containerLogs /debug /exec /flagz /healthz /logs /metrics /pods /portForward /run /runningpods " +
+				"/stats /statusz\n",
+		},
 		{"/statusz", "application/json;g=config.k8s.io;v=v1beta1;as=Statusz", 200, `"binaryVersion":"v9.8.7"`},
-		{"/statusz", "application/json;g=config.k8s.io;v=v1alpha1;as=Statusz", 200, `"apiVersion":"config.k8s.io/v1alpha1"`},
+		{
+			"/statusz", "application/json;g=config.k8s.io;v=v1alpha1;as=Statusz", 200,
+			`"apiVersion":"config.k8s.io/v1alpha1"`,
+		},
 	} {
 		w := send(h, "GET", tc.path, "", "Accept", tc.accept)
 		if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.want) {
@@ -89,7 +110,8 @@ func TestCheckpoint(t *testing.T) {
 	if text, err := os.ReadFile(made.Items[0]); err != nil || string(text) != "id-main 7s" {
 		t.Errorf("the runtime was asked for %q (%v)", text, err)
 	}
-	if base := filepath.Base(made.Items[0]); !strings.HasPrefix(base, "checkpoint-web-node_default-main-20") || !strings.HasSuffix(base, ".tar") {
+	if base := filepath.Base(made.Items[0]); !strings.HasPrefix(base, "checkpoint-web-node_default-main-20") ||
+		!strings.HasSuffix(base, ".tar") {
 		t.Errorf("it is called %s", base)
 	}
 	if info, err := os.Stat(filepath.Dir(made.Items[0])); err != nil || info.Mode().Perm() != 0o700 {
@@ -103,16 +125,19 @@ func TestCheckpoint(t *testing.T) {
 	} {
 		w := send(h, "POST", path, "")
 		code, text, _ := strings.Cut(want, " ")
-		if http.StatusText(w.Code) == "" || code != strings.Fields(w.Result().Status)[0] || !strings.Contains(w.Body.String(), text) {
+		if http.StatusText(w.Code) == "" || code != strings.Fields(w.Result().Status)[0] ||
+			!strings.Contains(w.Body.String(), text) {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
 		}
 	}
 	for err, want := range map[error]string{
 		errdefs.ErrNotImplemented.WithMessage("unknown method"): "the container runtime has no checkpoints",
-		errors.New("criu binary not found"):                     "checkpointing of default/web-node/main failed (criu binary not found)",
+		errors.New("criu binary not found"): "checkpointing of default/web-node/main failed (criu " +
+			"binary not found)",
 	} {
 		f.noCheckpoints = err
-		if w := send(h, "POST", "/checkpoint/default/web-node/main", ""); w.Code != 500 || !strings.Contains(w.Body.String(), want) {
+		if w := send(h, "POST", "/checkpoint/default/web-node/main", ""); w.Code != 500 ||
+			!strings.Contains(w.Body.String(), want) {
 			t.Errorf("%v: %d %s", err, w.Code, w.Body)
 		}
 	}
@@ -125,7 +150,8 @@ func TestOneCheckpointAtATime(t *testing.T) {
 	first := make(chan int)
 	go func() { first <- send(h, "POST", "/checkpoint/default/web-node/main", "").Code }()
 	<-f.entered
-	if w := send(h, "POST", "/checkpoint/default/web-node/main", ""); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+	if w := send(h, "POST", "/checkpoint/default/web-node/main", ""); w.Code != http.StatusTooManyRequests ||
+		w.Header().Get("Retry-After") == "" {
 		t.Errorf("a second one: %d %s", w.Code, w.Body)
 	}
 	close(f.block)
@@ -149,7 +175,8 @@ func TestVerbosity(t *testing.T) {
 		{"PUT", strings.Repeat("1", 1<<20), 400, "must be a number"},
 		{"GET", "", 406, "unsupported http method"},
 	} {
-		if w := send(h, tc.method, "/debug/flags/v", tc.body); w.Code != tc.code || !strings.Contains(w.Body.String(), tc.want) {
+		if w := send(h, tc.method, "/debug/flags/v", tc.body); w.Code != tc.code ||
+			!strings.Contains(w.Body.String(), tc.want) {
 			t.Errorf("%s %.10q: %d %s", tc.method, tc.body, w.Code, w.Body)
 		}
 	}
@@ -186,7 +213,8 @@ func TestIdleStreams(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if dial := closeIdle(func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }, time.Minute); dial != nil {
+	if dial := closeIdle(func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF },
+		time.Minute); dial != nil {
 		if _, err := dial(t.Context(), "tcp", "x"); !errors.Is(err, io.EOF) {
 			t.Errorf("a connection that there is not: %v", err)
 		}

@@ -50,7 +50,11 @@ func TestDrain(t *testing.T) {
 		s := &Server{deps: Deps{Drainer: d}}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(c.method, api.PathDrain, strings.NewReader(c.body))
-		map[string]http.HandlerFunc{http.MethodGet: s.drained, http.MethodPost: s.drain, http.MethodDelete: s.undrain}[c.method](w, r)
+		map[string]http.HandlerFunc{
+			http.MethodGet:    s.drained,
+			http.MethodPost:   s.drain,
+			http.MethodDelete: s.undrain,
+		}[c.method](w, r)
 		if w.Code != c.code || d.state != c.state {
 			t.Errorf("%s %s: %d, then %s; %s", c.method, c.body, w.Code, d.state, w.Body)
 		}

@@ -6,17 +6,12 @@ import (
 	"net/http"
 
 	v1 "k8s.io/api/core/v1"
+
+	podengine "github.com/berthd/berth/agent/pod"
 )
 
-// The errors of a backend that adds ephemeral containers.
-var (
-	// ErrInvalid is the error of a container that the API would not accept.
-	ErrInvalid = errors.New("invalid")
-	// ErrPodOver is the error of a pod that takes no containers any more.
-	ErrPodOver = errors.New("the pod takes no more containers")
-)
-
-// ephemeral adds the ephemeral container of the request's body to a running pod, and answers once it is kept.
+// ephemeral adds the ephemeral container in the request's body to a running pod. It answers after
+// the container was recorded.
 func (s *Server) ephemeral(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
@@ -31,9 +26,9 @@ func (s *Server) ephemeral(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch err := s.backend.AddEphemeral(r.Context(), pod.UID, &c); {
-	case errors.Is(err, ErrInvalid):
+	case errors.Is(err, podengine.ErrInvalid):
 		fail(w, http.StatusUnprocessableEntity, "%v", err)
-	case errors.Is(err, ErrPodOver):
+	case errors.Is(err, podengine.ErrOver):
 		fail(w, http.StatusConflict, "pod %s/%s: %v", pod.Namespace, pod.Name, err)
 	case err != nil:
 		failWith(w, err)

@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// events answers with the node's events; ?watch=true sends them one by one and goes on with those that follow.
+// events answers with the node's events. With ?watch=true, it sends them one by one and continues
+// with new events.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if !asked(r, "watch") {
 		items := s.backend.Events()

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// manifests answers with the verdict on each document of each manifest.
+// manifests answers with the validation result of each document of each manifest.
 func (s *Server) manifests(w http.ResponseWriter, _ *http.Request) {
 	list := api.ManifestList{Items: []api.Manifest{}}
 	for _, v := range s.backend.Verdicts() {
@@ -24,11 +24,22 @@ func (s *Server) manifests(w http.ResponseWriter, _ *http.Request) {
 	answer(w, list)
 }
 
-// ManifestOf says a verdict in the API's words.
+// ManifestOf converts a validation result to the API's type.
 func ManifestOf(v source.Verdict) api.Manifest {
 	out := api.Manifest{
-		File: v.File, Document: v.Document, Line: v.Line, Kind: v.Kind, Namespace: v.Namespace, Name: v.Name, UID: v.UID,
-		Accepted: v.Accepted, Kept: v.Kept, Field: v.Field, Message: v.Message, Warnings: v.Warnings, Since: v.Since,
+		File:      v.File,
+		Document:  v.Document,
+		Line:      v.Line,
+		Kind:      v.Kind,
+		Namespace: v.Namespace,
+		Name:      v.Name,
+		UID:       v.UID,
+		Accepted:  v.Accepted,
+		Kept:      v.Kept,
+		Field:     v.Field,
+		Message:   v.Message,
+		Warnings:  v.Warnings,
+		Since:     v.Since,
 	}
 	for _, f := range v.Faults {
 		out.Errors = append(out.Errors, api.ManifestError(f))
@@ -36,7 +47,7 @@ func ManifestOf(v source.Verdict) api.Manifest {
 	return out
 }
 
-// images answers with the runtime's images and the pulls under way.
+// images answers with the runtime's images and the pulls in progress.
 func (s *Server) images(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), plainTimeout/2)
 	defer cancel()
@@ -71,7 +82,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// runtimeVersionTimeout is how long a version is waited for: a runtime that hangs must not keep the agent from saying its own.
+// runtimeVersionTimeout bounds the request for the runtime's version: the agent's version must be
+// answered even if the runtime hangs.
 const runtimeVersionTimeout = 2 * time.Second
 
 // version answers with the agent's and the runtime's versions.

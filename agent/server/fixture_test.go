@@ -24,30 +24,33 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/berthd/berth/agent/metrics"
+	podengine "github.com/berthd/berth/agent/pod"
+	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/notify"
 	"github.com/berthd/berth/test/leaks"
 )
 
 func TestMain(m *testing.M) {
-	// The heartbeat of the WebSocket client, which only tests use, may outlast a connection that was cut.
+	// The heartbeat of the WebSocket client, which only tests use, may outlast a connection that
+	// was cut.
 	os.Exit(leaks.Run(m, "k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
 }
 
 // fixture is an agent and a runtime that say what a test wants them to.
 type fixture struct {
-	mu       sync.Mutex
-	pods     []*v1.Pod
-	bells    map[chan struct{}]bool
-	stories  map[types.UID]Story
-	kept     []v1.Event
-	events   chan v1.Event
-	verdicts []source.Verdict
-	pulls    []api.Pull
-	sick     error
+	mu        sync.Mutex
+	pods      []*v1.Pod
+	watches   map[notify.Signal]bool
+	timelines map[types.UID]timeline.Timeline
+	kept      []v1.Event
+	events    chan v1.Event
+	verdicts  []source.Verdict
+	pulls     []api.Pull
+	sick      error
 
 	// block, if not nil, holds every runtime call until it is closed.
 	block chan struct{}
@@ -79,9 +82,9 @@ func (f *fixture) Pods() []*v1.Pod {
 func (f *fixture) AddEphemeral(_ context.Context, uid types.UID, c *v1.EphemeralContainer) error {
 	switch c.Name {
 	case "":
-		return fmt.Errorf("%w: spec.ephemeralContainers[0].name: Required value", ErrInvalid)
+		return fmt.Errorf("%w: spec.ephemeralContainers[0].name: Required value", podengine.ErrInvalid)
 	case "late":
-		return fmt.Errorf("%w: its phase is Failed", ErrPodOver)
+		return fmt.Errorf("%w: its phase is Failed", podengine.ErrOver)
 	case "unlucky":
 		return errors.New("disk full")
 	}
@@ -96,35 +99,32 @@ func (f *fixture) AddEphemeral(_ context.Context, uid types.UID, c *v1.Ephemeral
 }
 
 func (f *fixture) WatchPods() (<-chan struct{}, func()) {
-	bell := make(chan struct{}, 1)
+	changed := notify.New()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.bells == nil {
-		f.bells = map[chan struct{}]bool{}
+	if f.watches == nil {
+		f.watches = map[notify.Signal]bool{}
 	}
-	f.bells[bell] = true
-	return bell, func() {
+	f.watches[changed] = true
+	return changed, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.bells, bell)
+		delete(f.watches, changed)
 	}
 }
 
-// setPods changes the pods and rings.
+// setPods changes the pods and notifies the watches.
 func (f *fixture) setPods(pods ...*v1.Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pods = pods
-	for bell := range f.bells {
-		select {
-		case bell <- struct{}{}:
-		default:
-		}
+	for changed := range f.watches {
+		changed.Notify()
 	}
 }
 
-func (f *fixture) Story(uid types.UID) (Story, bool) {
-	s, ok := f.stories[uid]
+func (f *fixture) Timeline(uid types.UID) (timeline.Timeline, bool) {
+	s, ok := f.timelines[uid]
 	return s, ok
 }
 
@@ -156,7 +156,9 @@ func (f *fixture) Version(ctx context.Context) (*runtimeapi.VersionResponse, err
 	return &runtimeapi.VersionResponse{RuntimeName: "fake", RuntimeVersion: "1.0"}, f.wait(ctx)
 }
 
-func (f *fixture) ListPodSandbox(ctx context.Context, _ *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+func (f *fixture) ListPodSandbox(
+	ctx context.Context, _ *runtimeapi.PodSandboxFilter,
+) ([]*runtimeapi.PodSandbox, error) {
 	return f.sandboxes, f.wait(ctx)
 }
 
@@ -164,8 +166,10 @@ func (f *fixture) ListContainers(ctx context.Context, _ *runtimeapi.ContainerFil
 	pod := f.Pods()[0]
 	return []*runtimeapi.Container{
 		{
-			Id: "id-main", Image: &runtimeapi.ImageSpec{Image: "sha256:1"},
-			Labels: cri.ContainerLabels(pod, "main"), Annotations: cri.ContainerAnnotations(pod, &pod.Spec.Containers[0], 0),
+			Id:          "id-main",
+			Image:       &runtimeapi.ImageSpec{Image: "sha256:1"},
+			Labels:      cri.ContainerLabels(pod, "main"),
+			Annotations: cri.ContainerAnnotations(pod, &pod.Spec.Containers[0], 0),
 		},
 		{Id: "foreign", Labels: map[string]string{"a": "b"}},
 	}, f.wait(ctx)
@@ -185,10 +189,14 @@ func (f *fixture) ContainerStatus(ctx context.Context, id string) (*runtimeapi.C
 }
 
 func (f *fixture) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
-	return []*runtimeapi.Image{{Id: "sha256:2", RepoTags: []string{"b:1"}, Size: 20}, {Id: "sha256:1", RepoTags: []string{"a:1"}, Size: 10}}, f.wait(ctx)
+	return []*runtimeapi.Image{
+		{Id: "sha256:2", RepoTags: []string{"b:1"}, Size: 20}, {Id: "sha256:1", RepoTags: []string{"a:1"}, Size: 10},
+	}, f.wait(ctx)
 }
 
-func (f *fixture) ExecSync(ctx context.Context, _ string, cmd []string, _ time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+func (f *fixture) ExecSync(
+	ctx context.Context, _ string, cmd []string, _ time.Duration,
+) (*runtimeapi.ExecSyncResponse, error) {
 	return &runtimeapi.ExecSyncResponse{Stdout: []byte(strings.Join(cmd, "+")), ExitCode: f.exitCode}, f.wait(ctx)
 }
 
@@ -233,15 +241,23 @@ func webPod() *v1.Pod {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-node", UID: "u1"},
-		Spec:       v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main"}, {Name: "waits"}, {Name: "again"}, {Name: "shell", TTY: true}}},
+		Spec: v1.PodSpec{
+			NodeName:   "node",
+			Containers: []v1.Container{{Name: "main"}, {Name: "waits"}, {Name: "again"}, {Name: "shell", TTY: true}},
+		},
 		Status: v1.PodStatus{
 			Phase: v1.PodRunning,
 			ContainerStatuses: []v1.ContainerStatus{
 				{Name: "main", ContainerID: "fake://id-main", State: running, Ready: true},
-				{Name: "waits", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}},
+				{
+					Name:  "waits",
+					State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}},
+				},
 				{
 					Name: "again", ContainerID: "fake://id-again", State: running, RestartCount: 1,
-					LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "fake://id-before"}},
+					LastTerminationState: v1.ContainerState{
+						Terminated: &v1.ContainerStateTerminated{ContainerID: "fake://id-before"},
+					},
 				},
 				{Name: "shell", ContainerID: "fake://id-shell", State: running, Ready: true},
 			},
@@ -272,8 +288,17 @@ func start(t *testing.T, f *fixture) *rig {
 		f.pods = []*v1.Pod{webPod()}
 	}
 	r.server, err = New(Config{
-		Socket: r.socket, PodLogsDir: r.logs, Node: "node", Version: "v1", Configz: map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}},
-	}, f, Deps{Runtime: f, Stats: f, Metrics: metrics.New("node", "v1"), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		Socket:     r.socket,
+		PodLogsDir: r.logs,
+		Node:       "node",
+		Version:    "v1",
+		Configz:    map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}},
+	}, f, Deps{
+		Runtime: f,
+		Stats:   f,
+		Metrics: metrics.New("node", "v1"),
+		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,15 +360,15 @@ func (r *rig) ask(t *testing.T, method, path string, body io.Reader) (code int, 
 	return resp.StatusCode, string(data)
 }
 
-// story is a pod's story of these entries; each ends a second after the one before.
-func story(phase string, entries ...timeline.Entry) Story {
+// lineOf is a pod's timeline of these entries; each ends a second after the one before.
+func lineOf(phase string, entries ...timeline.Entry) timeline.Timeline {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range entries {
 		entries[i].Begin = at
 		at = at.Add(time.Second)
 		entries[i].End, entries[i].Last, entries[i].Count = at, at, 1
 	}
-	return Story{Phase: phase, Ladder: []string{"admit", "sandbox", "images"}, Entries: entries}
+	return timeline.Timeline{Phase: phase, Steps: []string{"admit", "sandbox", "images"}, Entries: entries}
 }
 
 func (*fixture) Summary(_ context.Context, onlyCPUAndMemory bool) *statsapi.Summary {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/logs"
+	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/status"
 )
 
@@ -22,7 +23,8 @@ type instance struct {
 	file    logs.File
 }
 
-// instance asks the runtime for an instance, whose log must be beneath the directory of pod logs.
+// instance asks the runtime for an instance. The instance's log must be below the directory of pod
+// logs.
 func (s *Server) instance(ctx context.Context, id string) (instance, error) {
 	st, err := s.deps.Runtime.ContainerStatus(ctx, id)
 	if err != nil {
@@ -33,13 +35,21 @@ func (s *Server) instance(ctx context.Context, id string) (instance, error) {
 	}
 	path, err := filepath.Rel(s.cfg.PodLogsDir, st.LogPath)
 	if err != nil || !filepath.IsLocal(path) {
-		return instance{}, failure(http.StatusNotFound, "the log %s of container %s is not in %s", st.LogPath, id, s.cfg.PodLogsDir)
+		return instance{}, failure(http.StatusNotFound, "the log %s of container %s is not in %s", st.LogPath, id,
+			s.cfg.PodLogsDir)
 	}
-	return instance{id: id, attempt: st.GetMetadata().GetAttempt(), file: logs.File{Root: s.cfg.PodLogsDir, Path: path}}, nil
+	return instance{
+		id:      id,
+		attempt: st.GetMetadata().GetAttempt(),
+		file:    logs.File{Root: s.cfg.PodLogsDir, Path: path},
+	}, nil
 }
 
-// readLogs writes the log of an instance to out. A log that is followed goes on with the instances that come after it, until none will come.
-func (s *Server) readLogs(ctx context.Context, out *logWriter, pod *v1.Pod, container string, in instance, asked *v1.PodLogOptions) error {
+// readLogs writes the log of an instance to out. If the log is followed, readLogs continues with
+// the later instances, until no other instance will start.
+func (s *Server) readLogs(
+	ctx context.Context, out *logWriter, pod *v1.Pod, container string, in instance, asked *v1.PodLogOptions,
+) error {
 	opts := logs.OptionsFrom(asked, time.Now())
 	for {
 		err := logs.Read(ctx, logs.Output{Stdout: out, Stderr: out}, in.file, opts, logs.Deps{
@@ -65,13 +75,14 @@ func (s *Server) readLogs(ctx context.Context, out *logWriter, pod *v1.Pod, cont
 	}
 }
 
-// successor waits for the instance that comes after one that has ended; nil where none will come.
+// successor waits for the instance after one that has ended; nil if none will start.
 func (s *Server) successor(ctx context.Context, pod *v1.Pod, container string, in instance) (*instance, error) {
 	changed, stop := s.backend.WatchPods()
 	defer stop()
 	for {
 		id, err := s.after(ctx, pod, container, in.attempt)
-		if err != nil && !errdefs.IsUnavailable(err) { // a runtime that is away will be back
+		// a runtime that does not answer now will answer later
+		if err != nil && !errdefs.IsUnavailable(err) {
 			return nil, err
 		}
 		if id != "" {
@@ -93,7 +104,7 @@ func (s *Server) successor(ctx context.Context, pod *v1.Pod, container string, i
 	}
 }
 
-// after returns the id of the first instance after an attempt that was started; empty where there is none.
+// after returns the id of the first started instance after an attempt; empty if there is none.
 func (s *Server) after(ctx context.Context, pod *v1.Pod, container string, attempt uint32) (id string, err error) {
 	list, err := s.deps.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID), cri.LabelContainerName: container},
@@ -109,10 +120,10 @@ func (s *Server) after(ctx context.Context, pod *v1.Pod, container string, attem
 	return id, err
 }
 
-// goesOn reports whether a container whose instance has ended will have another one.
+// goesOn reports whether a container whose instance has ended will have another instance.
 func (s *Server) goesOn(ctx context.Context, pod *v1.Pod, container, id string) (bool, error) {
 	now, err := s.find(pod.Namespace, pod.Name, string(pod.UID))
-	if err != nil || now.DeletionTimestamp != nil || now.Status.Phase == v1.PodSucceeded || now.Status.Phase == v1.PodFailed {
+	if err != nil || now.DeletionTimestamp != nil || pods.Terminal(now.Status.Phase) {
 		return false, nil //nolint:nilerr // a pod that is gone starts nothing
 	}
 	st, err := s.deps.Runtime.ContainerStatus(ctx, id)

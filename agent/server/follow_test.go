@@ -29,7 +29,13 @@ func (r *restarting) ContainerStatus(_ context.Context, id string) (*runtimeapi.
 	defer r.mu.Unlock()
 	for _, st := range r.instances {
 		if st.Id == id {
-			return &runtimeapi.ContainerStatus{Id: st.Id, Metadata: st.Metadata, State: st.State, ExitCode: st.ExitCode, LogPath: st.LogPath}, nil
+			return &runtimeapi.ContainerStatus{
+				Id:       st.Id,
+				Metadata: st.Metadata,
+				State:    st.State,
+				ExitCode: st.ExitCode,
+				LogPath:  st.LogPath,
+			}, nil
 		}
 	}
 	return nil, fmt.Errorf("no container %s", id)
@@ -41,7 +47,10 @@ func (r *restarting) ListContainers(context.Context, *runtimeapi.ContainerFilter
 	var out []*runtimeapi.Container
 	for _, st := range r.instances {
 		out = append(out, &runtimeapi.Container{
-			Id: st.Id, Metadata: st.Metadata, State: st.State, Labels: map[string]string{cri.LabelPodUID: "u1", cri.LabelContainerName: "main"},
+			Id:       st.Id,
+			Metadata: st.Metadata,
+			State:    st.State,
+			Labels:   map[string]string{cri.LabelPodUID: "u1", cri.LabelContainerName: "main"},
 		})
 	}
 	return out, nil
@@ -76,7 +85,7 @@ func (r *restarting) end(code int32) {
 	r.tell(v1.PodRunning, false)
 }
 
-// tell brings the pod's status up to date and rings.
+// tell updates the pod's status and notifies the watches.
 func (r *restarting) tell(phase v1.PodPhase, leaving bool) {
 	pod := webPod()
 	pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
@@ -118,7 +127,8 @@ func TestFollowedLogGoesOnAfterARestart(t *testing.T) {
 			rig.server.deps.Runtime = r
 			rig.run(t)
 			r.begin(t, rig.logs, line(1, "old")+line(2, "one"))
-			resp, err := rig.http.Get("http://berth/containerLogs/default/web-node/main?follow=true&tailLines=1" + c.query)
+			resp, err := rig.http.Get("http://berth/containerLogs/default/web-node/main?follow=true&tailLines=1" +
+				c.query)
 			if err != nil {
 				t.Fatal(err)
 			}

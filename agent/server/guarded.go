@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// guarded lets only those requests to handlers that the guard lets in. It asks about the path of the handler that would answer, not about the request's
-// spelling of it: no spelling leads to a handler by the rights of another.
+// guarded passes a request to its handler if the guard allows it. The guard decides about the path
+// of the handler, not about the path as the request spells it. Therefore no spelling reaches a
+// handler with the rights of another handler.
 type guarded struct {
 	mux   *http.ServeMux
 	guard Guard

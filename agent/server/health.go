@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// syncLimit is how long the main loop may not turn before the agent counts as unhealthy: the kubelet's (twice its relist period, at least 2 minutes).
+// syncLimit is how long the main loop may be silent before the agent is unhealthy. It is the
+// kubelet's value: twice its relist period, at least 2 minutes.
 const syncLimit = 2 * time.Minute
 
 // check is one health check.
@@ -20,12 +21,13 @@ func (s *Server) checks() []check {
 	ok := func() error { return nil }
 	return []check{
 		{"ping", ok},
-		{"log", ok}, // the agent's log is standard error: there is no buffer that could be stuck
+		{"log", ok}, // the agent logs to standard error, so no buffer can be stuck
 		{"syncloop", func() error { return s.backend.Healthy(syncLimit) }},
 	}
 }
 
-// healthz answers "ok", or what is wrong with code 500. ?verbose lists the checks, and ?exclude=NAME leaves one out.
+// healthz answers "ok", or the failed checks with code 500. ?verbose lists the checks, and
+// ?exclude=NAME leaves one out.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	_, verbose := query["verbose"]

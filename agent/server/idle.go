@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// closeIdle returns a dialer whose connections are closed when nothing was read or written for so long (streamingConnectionIdleTimeout); 0 closes none.
+// closeIdle returns a dialer that closes a connection if nothing was read or written for the time
+// idle (streamingConnectionIdleTimeout). 0 closes no connection.
 func closeIdle(dial dialFunc, idle time.Duration) dialFunc {
 	if idle <= 0 {
 		return dial
@@ -20,7 +21,7 @@ func closeIdle(dial dialFunc, idle time.Duration) dialFunc {
 	}
 }
 
-// idleConn is a connection that ends when it rests.
+// idleConn is a connection that is closed when it is idle.
 type idleConn struct {
 	net.Conn
 	idle time.Duration
@@ -41,7 +42,7 @@ func (c *idleConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// used puts the end off. A connection that has ended stays so.
+// used starts the idle time again. A connection that was closed stays closed.
 func (c *idleConn) used(n int) {
 	if n > 0 && c.end.Stop() {
 		c.end.Reset(c.idle)

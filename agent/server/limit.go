@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxBody bounds what a request may carry: none of the endpoints takes more than a form.
+// maxBody bounds the body of a request in bytes: no endpoint takes more than a form.
 const maxBody = 64 << 10
 
-// plainTimeout bounds the writing of a short answer.
+// plainTimeout bounds the writing of a short response.
 const plainTimeout = 30 * time.Second
 
-// short is the handler of a request that is answered at once.
+// short returns the handler of requests that are answered at once.
 func (s *Server) short(path string, next http.HandlerFunc) http.Handler {
 	return s.bounded(s.plain, path, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(plainTimeout))
@@ -24,15 +24,16 @@ func (s *Server) short(path string, next http.HandlerFunc) http.Handler {
 	}))
 }
 
-// long is the handler of a request that may last.
+// long returns the handler of requests that may last.
 func (s *Server) long(path string, next http.HandlerFunc) http.Handler {
 	return s.bounded(s.streams, path, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // that of an earlier request on the connection
+		// An earlier request on the connection may have set a deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		next(w, r)
 	}))
 }
 
-// bounded refuses what comes on top of the bound, limits the body and counts.
+// bounded refuses requests above the limit, bounds their bodies, and counts them.
 func (s *Server) bounded(slots chan struct{}, path string, lasts bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -40,7 +41,8 @@ func (s *Server) bounded(slots chan struct{}, path string, lasts bool, next http
 			defer func() { <-slots }()
 		default:
 			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusTooManyRequests, "the agent answers %d such requests already: try again later", cap(slots))
+			fail(w, http.StatusTooManyRequests, "the agent answers %d such requests already: try again later",
+				cap(slots))
 			return
 		}
 		labels := []string{r.Method, path, "readwrite", strconv.FormatBool(lasts)}
@@ -69,16 +71,22 @@ type counts struct {
 func newCounts(registry *prometheus.Registry) (counts, error) {
 	labels := []string{"method", "path", "server_type", "long_running"}
 	c := counts{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_http_requests_total", Help: "HTTP requests answered."}, labels),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_http_requests_duration_seconds", Help: "Duration in seconds of HTTP requests.", Buckets: []float64{.005, .05, .5, 5, 60},
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_http_requests_total", Help: "HTTP requests answered.",
 		}, labels),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "HTTP requests being answered."}, labels),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kubelet_http_requests_duration_seconds",
+			Help:    "Duration in seconds of HTTP requests.",
+			Buckets: []float64{.005, .05, .5, 5, 60},
+		}, labels),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_http_inflight_requests", Help: "HTTP requests being answered.",
+		}, labels),
 	}
 	return c, errors.Join(registry.Register(c.total), registry.Register(c.seconds), registry.Register(c.inFlight))
 }
 
-// routes answers what no pattern matches with a Status, too.
+// routes answers requests that no pattern matches with a Status, too.
 type routes struct {
 	mux *http.ServeMux
 }
@@ -92,7 +100,8 @@ func (t routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refused := &refusal{ResponseWriter: w, code: http.StatusNotFound}
 	t.mux.ServeHTTP(refused, r)
 	if refused.code == http.StatusMethodNotAllowed {
-		fail(w, refused.code, "%s %s: use %s", r.Method, r.URL.Path, strings.ReplaceAll(w.Header().Get("Allow"), ", ", " or "))
+		fail(w, refused.code, "%s %s: use %s", r.Method, r.URL.Path,
+			strings.ReplaceAll(w.Header().Get("Allow"), ", ", " or "))
 		return
 	}
 	fail(w, refused.code, "there is no %s", r.URL.Path)

@@ -16,22 +16,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is how long a socket's path may be so that clients can connect to it (unix(7), sun_path without its zero byte).
+// maxSocketPath is the longest path of a socket to which clients can connect, in bytes (unix(7),
+// sun_path without its zero byte).
 const maxSocketPath = 107
 
-// socket is the local socket's listener. Closing it removes the file, if it is still this listener's.
+// socket is the listener on the local socket. Close removes the file, if it is still the file of
+// this listener.
 type socket struct {
 	*net.UnixListener
 	path string
 	made os.FileInfo
-	gid  int // -1 where no group may open it
+	gid  int // -1 if no group may open it
 }
 
-// listenSocket makes the socket, of mode 0660 and the group's where there is such a group, and replaces one that nobody answers on. The socket appears
-// under its name only when it is ready.
+// listenSocket makes the socket with mode 0660, and with the group if the group exists. It replaces
+// a socket on which nobody answers. The socket gets its name only when it is ready.
 func listenSocket(ctx context.Context, path, group string, log *slog.Logger) (*socket, error) {
 	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
-		return nil, fmt.Errorf("listening on socket %q: the path must be absolute and at most %d bytes long", path, maxSocketPath)
+		return nil, fmt.Errorf("listening on socket %q: the path must be absolute and at most %d bytes long", path,
+			maxSocketPath)
 	}
 	s := &socket{path: path, gid: groupID(group)}
 	if s.gid < 0 && group != "" {
@@ -53,7 +56,7 @@ func listenSocket(ctx context.Context, path, group string, log *slog.Logger) (*s
 	return s, nil
 }
 
-// unclaimed returns an error if somebody answers on the socket, or if what is there is no socket.
+// unclaimed returns an error if somebody answers on the socket, or if the file is not a socket.
 func unclaimed(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,22 +66,25 @@ func unclaimed(ctx context.Context, path string) error {
 		return fmt.Errorf("looking at the socket: %w", err)
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("%s exists and is not a socket: remove it, or set another path as socket of BerthConfiguration", path)
+		return fmt.Errorf(
+			"%s exists and is not a socket: remove it, or set another path as socket of BerthConfiguration", path)
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
 		_ = conn.Close()
-		return fmt.Errorf("somebody answers on %s already: stop the other agent, or set another path as socket of BerthConfiguration", path)
+		return fmt.Errorf("somebody answers on %s already: stop the other agent, or set another path as socket of "+
+			"BerthConfiguration", path)
 	case errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT):
 		return nil
 	}
 	return fmt.Errorf("asking who listens on %s: %w", path, err)
 }
 
-// bind listens under a passing name, through a descriptor of the directory since that name may be too long otherwise, sets owner and mode, and puts the
-// socket in place.
+// bind listens under a temporary name, sets owner and mode, and renames the socket. It names the
+// socket through a descriptor of the directory, because the temporary name may be too long
+// otherwise.
 func (s *socket) bind() (err error) {
 	dir, err := os.OpenFile(filepath.Dir(s.path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -90,7 +96,8 @@ func (s *socket) bind() (err error) {
 	if err := os.Remove(full); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	s.UnixListener, err = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), passing)})
+	s.UnixListener, err = net.ListenUnix("unix",
+		&net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), passing)})
 	if err != nil {
 		return err
 	}
@@ -126,7 +133,7 @@ func (s *socket) Close() error {
 // Addr returns the socket's path.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: s.path} }
 
-// groupID returns the id of a group by name or number, -1 where there is none.
+// groupID returns the id of a group, given by name or number; -1 if there is no such group.
 func groupID(name string) int {
 	if name == "" {
 		return -1
@@ -145,7 +152,8 @@ func groupID(name string) int {
 	return id
 }
 
-// tracked is a listener that remembers its connections, so that those that HTTP has let go of (upgraded ones) can be closed, too.
+// tracked is a listener that remembers its connections. The HTTP server does not close upgraded
+// connections; tracked closes them, too.
 type tracked struct {
 	net.Listener
 	mu    sync.Mutex
@@ -186,7 +194,7 @@ type trackedConn struct {
 	from *tracked
 }
 
-// Close closes the connection and forgets it.
+// Close closes the connection and removes it from the listener's list.
 func (c *trackedConn) Close() error {
 	c.from.mu.Lock()
 	delete(c.from.conns, c)

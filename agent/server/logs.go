@@ -18,9 +18,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// containerLogs answers with a container's log, as v1.PodLogOptions in the query say.
+// containerLogs answers with a container's log, according to the v1.PodLogOptions in the query.
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	opts, err := logOptions(r.URL.Query())
 	if err != nil {
@@ -51,17 +52,20 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 	case r.Context().Err() != nil || out.written:
 		if r.Context().Err() == nil {
-			s.log.Warn("container log broken off", "pod", pod.Namespace+"/"+pod.Name, "container", r.PathValue("container"), "err", err)
+			s.log.Warn("container log broken off", "pod", pods.FullName(pod), "container", r.PathValue("container"),
+				"err", err)
 		}
-		panic(http.ErrAbortHandler) // the reader has to see that this is not the end of the log
+		panic(http.ErrAbortHandler) // the reader must see that this is not the end of the log
 	case errors.Is(err, fs.ErrNotExist):
-		failPlainly(w, r, failure(http.StatusNotFound, "the log of container %q in pod %q is not there: %v", r.PathValue("container"), pod.Name, err))
+		failPlainly(w, r,
+			failure(http.StatusNotFound, "the log of container %q in pod %q is not there: %v", r.PathValue("container"),
+				pod.Name, err))
 	default:
 		failPlainly(w, r, failure(http.StatusInternalServerError, "%v", err))
 	}
 }
 
-// runs says whether a container runs or may still be started.
+// runs reports whether a container runs or may still be started.
 func (s *Server) runs(ctx context.Context, id string) (bool, error) {
 	status, err := s.deps.Runtime.ContainerStatus(ctx, id)
 	if errdefs.IsNotFound(err) {
@@ -70,10 +74,12 @@ func (s *Server) runs(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return status.State == runtimeapi.ContainerState_CONTAINER_RUNNING || status.State == runtimeapi.ContainerState_CONTAINER_CREATED, nil
+	return status.State == runtimeapi.ContainerState_CONTAINER_RUNNING ||
+		status.State == runtimeapi.ContainerState_CONTAINER_CREATED, nil
 }
 
-// logContainer returns the id of the incarnation whose log is meant: the running one, or the one that ended last; with previous the one before.
+// logContainer returns the id of the instance whose log is requested: the running one, or the one
+// that ended last. With previous, it returns the one before.
 func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
 	if err := hasContainer(pod, name); err != nil {
 		return "", err
@@ -89,7 +95,8 @@ func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
 	var id string
 	switch {
 	case previous && last == "":
-		return "", failure(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
+		return "", failure(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name,
+			pod.Name)
 	case previous:
 		id = last
 	case status.State.Running != nil:
@@ -99,14 +106,16 @@ func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
 	case last != "":
 		id = last
 	case status.State.Waiting != nil:
-		return "", failure(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", name, pod.Name, waitWord(status.State.Waiting))
+		return "", failure(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", name, pod.Name,
+			waitWord(status.State.Waiting))
 	default:
-		return "", failure(http.StatusBadRequest, "container %q in pod %q is waiting to start - no logs yet", name, pod.Name)
+		return "", failure(http.StatusBadRequest, "container %q in pod %q is waiting to start - no logs yet", name,
+			pod.Name)
 	}
 	return rawID(id), nil
 }
 
-// waitWord says why a container does not run yet, with the kubelet's words for images.
+// waitWord says why a container does not run yet. For images, it uses the kubelet's words.
 func waitWord(w *v1.ContainerStateWaiting) string {
 	switch w.Reason {
 	case "ErrImagePull":
@@ -117,7 +126,7 @@ func waitWord(w *v1.ContainerStateWaiting) string {
 	return w.Reason
 }
 
-// rawID is a container's id without the runtime's name before it.
+// rawID is a container's id without the name of the runtime.
 func rawID(id string) string {
 	if _, raw, ok := strings.Cut(id, "://"); ok {
 		return raw
@@ -131,11 +140,14 @@ func hasContainer(pod *v1.Pod, name string) error {
 	if slices.Contains(names, name) {
 		return nil
 	}
-	return failure(http.StatusNotFound, "container %q not found in pod %q; it has %s", name, pod.Name, strings.Join(names, ", "))
+	return failure(http.StatusNotFound, "container %q not found in pod %q; it has %s", name, pod.Name,
+		strings.Join(names, ", "))
 }
 
 func containerStatus(pod *v1.Pod, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{
+		pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
@@ -145,9 +157,9 @@ func containerStatus(pod *v1.Pod, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// logOptions reads the query's v1.PodLogOptions.
+// logOptions parses the v1.PodLogOptions of the query.
 func logOptions(query url.Values) (*v1.PodLogOptions, error) {
-	if tail := query.Get("tail"); tail != "" { // the name of long ago
+	if tail := query.Get("tail"); tail != "" { // the parameter's old name
 		if tail == "all" {
 			query.Del("tailLines")
 		} else {
@@ -165,7 +177,8 @@ func logOptions(query url.Values) (*v1.PodLogOptions, error) {
 	if text := query.Get("sinceTime"); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
-			p.fail(http.StatusBadRequest, "sinceTime=%q: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z", text)
+			p.fail(http.StatusBadRequest, "sinceTime=%q: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z",
+				text)
 		}
 		o.SinceTime = &metav1.Time{Time: at}
 	}
@@ -185,7 +198,7 @@ func logOptions(query url.Values) (*v1.PodLogOptions, error) {
 	return o, p.err
 }
 
-// queryParser reads parameters and keeps the first error.
+// queryParser parses parameters and keeps the first error.
 type queryParser struct {
 	query url.Values
 	err   error
@@ -229,15 +242,15 @@ func (p *queryParser) number(name string, least int64, into **int64) {
 	*into = &n
 }
 
-// logWriter sends each piece at once when a log is followed.
+// logWriter sends each piece at once if the log is followed.
 type logWriter struct {
 	w       io.Writer
 	flush   bool
 	written bool
-	bytes   int64 // written so far
+	bytes   int64 // bytes written so far
 }
 
-// begin lets the reader of a followed log know that it is connected before there is anything to read.
+// begin sends the header of a followed log, so that the reader knows that it is connected.
 func (l *logWriter) begin() {
 	if l.flush {
 		l.written = true

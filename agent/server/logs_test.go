@@ -59,7 +59,8 @@ func TestLogs(t *testing.T) {
 		"?sinceSeconds=1":                 "",
 		"?stream=Stderr":                  "two\n",
 	} {
-		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/main"+query, nil); code != 200 || text != want {
+		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/main"+query, nil); code != 200 ||
+			text != want {
 			t.Errorf("%s: %d %q, want %q", query, code, text, want)
 		}
 	}
@@ -67,7 +68,8 @@ func TestLogs(t *testing.T) {
 		"a link":                    "again",
 		"a file beside the log dir": "again?previous=true",
 	} {
-		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/"+path, nil); code == 200 || strings.Contains(text, "three") {
+		if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/"+path, nil); code == 200 ||
+			strings.Contains(text, "three") {
 			t.Errorf("%s was read: %d %q", what, code, text)
 		}
 	}
@@ -102,7 +104,8 @@ func TestFollowedLog(t *testing.T) {
 	}
 }
 
-// TestFollowedLogOfEndingServer shows that a reader can tell a log that was broken off from one that ended.
+// TestFollowedLogOfEndingServer shows that a reader can tell a log that was broken off from one
+// that ended.
 func TestFollowedLogOfEndingServer(t *testing.T) {
 	r := withLogs(t, &fixture{})
 	resp, err := r.http.Get("http://berth/containerLogs/default/web-node/main?follow=true")

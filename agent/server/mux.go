@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// mux is a ServeMux that knows the first parts of its paths.
+// mux is a ServeMux that knows the first segments of its paths.
 type mux struct {
 	*http.ServeMux
 	roots map[string]bool
@@ -26,5 +26,5 @@ func (m *mux) Handle(pattern string, h http.Handler) {
 // HandleFunc adds a function for a pattern.
 func (m *mux) HandleFunc(pattern string, h http.HandlerFunc) { m.Handle(pattern, h) }
 
-// paths returns the first parts of its paths, sorted.
+// paths returns the first segments of its paths, sorted.
 func (m *mux) paths() []string { return slices.Sorted(maps.Keys(m.roots)) }

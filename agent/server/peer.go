@@ -15,14 +15,15 @@ import (
 // peer is the process at the other end of a unix connection, as it was when it connected.
 type peer struct {
 	uid, gid uint32
-	// groups are its supplementary groups, where the kernel says them (since 4.13).
+	// groups are its supplementary groups, if the kernel reports them (since 4.13).
 	groups []uint32
 }
 
-// peerKey is where a connection's peer is in its context.
+// peerKey is the key of a connection's peer in a context.
 type peerKey struct{}
 
-// withPeer notes who is at the other end of a unix connection. The kernel says so, once for each connection: no list of users is read.
+// withPeer records the process at the other end of a unix connection. It asks the kernel once for
+// each connection, and reads no list of users.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*trackedConn); ok {
 		c = t.Conn
@@ -56,7 +57,8 @@ func peerOf(fd int) (*peer, error) {
 	return &peer{uid: cred.Uid, gid: cred.Gid, groups: groups}, nil
 }
 
-// peerGroups returns the supplementary groups of the process at the other end (unix(7), SO_PEERGROUPS).
+// peerGroups returns the supplementary groups of the process at the other end (unix(7),
+// SO_PEERGROUPS).
 func peerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 32)
 	for {
@@ -67,7 +69,8 @@ func peerGroups(fd int) ([]uint32, error) {
 		switch {
 		case errno == 0:
 			return groups[:count], nil
-		case errno == unix.ERANGE && int(count) > len(groups): // the kernel says how many there are
+		// the kernel returns how many groups there are
+		case errno == unix.ERANGE && int(count) > len(groups):
 			groups = make([]uint32, count)
 		default:
 			return nil, errno
@@ -75,7 +78,7 @@ func peerGroups(fd int) ([]uint32, error) {
 	}
 }
 
-// allow lets only root, the agent's own user and the socket's group in, whatever the file's mode has become.
+// allow admits only root, the agent's own user and the socket's group, whatever mode the file has.
 func (s *socket) allow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok := r.Context().Value(peerKey{}).(*peer)
@@ -87,7 +90,7 @@ func (s *socket) allow(next http.Handler) http.Handler {
 	})
 }
 
-// allowed decides about one peer. A process is in a group if the kernel says so, as for the modes of files.
+// allowed decides about one peer. A process is in a group if the kernel says so, as for file modes.
 func (s *socket) allowed(p *peer) bool {
 	if p.uid == 0 || int(p.uid) == os.Geteuid() {
 		return true

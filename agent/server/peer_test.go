@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 )
 
 func TestAllowed(t *testing.T) {
@@ -42,7 +42,8 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// TestPeers connects as other users, with few and with many groups, through a socket file that lets everybody in: the server asks the kernel.
+// TestPeers connects as other users, with few and with many groups, through a socket file that lets
+// everybody in: the server asks the kernel.
 func TestPeers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -59,7 +60,12 @@ func TestPeers(t *testing.T) {
 	f := &fixture{pods: []*v1.Pod{webPod()}}
 	r := &rig{fixture: f, socket: filepath.Join(dir, "s")}
 	r.server, err = New(Config{Socket: r.socket, SocketGroup: fmt.Sprint(group), Node: "node"}, f,
-		Deps{Runtime: f, Stats: f, Metrics: metrics.New("node", "v1"), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		Deps{
+			Runtime: f,
+			Stats:   f,
+			Metrics: metrics.New("node", "v1"),
+			Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

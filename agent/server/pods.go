@@ -15,12 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/tasks"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/retry"
 )
 
-// find returns a pod by namespace, name and, where it is given, UID. A pod that is leaving has less of a right to its name than its successor.
+// find returns a pod by namespace, name and, if given, UID. If a terminating pod and its successor
+// have the same name, find returns the successor.
 func (s *Server) find(namespace, name, uid string) (*v1.Pod, error) {
 	var found *v1.Pod
 	for _, pod := range s.backend.Pods() {
@@ -43,14 +44,17 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 }
 
 func podList(pods []*v1.Pod) v1.PodList {
-	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods))}
+	list := v1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods)),
+	}
 	for _, pod := range pods {
 		list.Items = append(list.Items, *pod)
 	}
 	return list
 }
 
-// runningPods answers with the pods that run as the runtime has them: identity, containers and their images, nothing else.
+// runningPods answers with the pods that run in the runtime, with their identity, containers and
+// images only.
 func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), plainTimeout/2)
 	defer cancel()
@@ -65,11 +69,15 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	for _, c := range containers {
 		id, err := cri.ParseContainer(c.Labels, c.Annotations)
 		if err != nil && id.Name == "" {
-			continue // somebody else's
+			continue // the container is unmanaged
 		}
 		pod := byUID[id.Pod.UID]
 		if pod == nil {
-			pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: id.Pod.UID, Namespace: id.Pod.Namespace, Name: id.Pod.Name}}
+			pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+				UID:       id.Pod.UID,
+				Namespace: id.Pod.Namespace,
+				Name:      id.Pod.Name,
+			}}
 			byUID[id.Pod.UID] = pod
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: id.Name, Image: c.GetImage().GetImage()})
@@ -85,10 +93,11 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	answer(w, podList(pods))
 }
 
-// settle is how long changes are gathered before a watch is told: a pass changes a status more than once.
-const settle = 50 * time.Millisecond
+// watchDelay is how long changes are collected before a watch reports them: a sync changes a status
+// more than once.
+const watchDelay = 50 * time.Millisecond
 
-// summaries answers with a line for each pod; ?watch=true goes on with what changes.
+// summaries answers with a summary of each pod. With ?watch=true, it continues with changes.
 func (s *Server) summaries(w http.ResponseWriter, r *http.Request) {
 	if !asked(r, "watch") {
 		answer(w, api.PodList{Items: s.summarize()})
@@ -123,7 +132,7 @@ func (s *Server) summaries(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		}
-		if !stream.wait(r.Context(), changed) || !tasks.Sleep(r.Context(), settle) {
+		if !stream.wait(r.Context(), changed) || !retry.Sleep(r.Context(), watchDelay) {
 			return
 		}
 	}
@@ -144,13 +153,16 @@ func asked(r *http.Request, name string) bool {
 	return ok && values[0] != "false" && values[0] != "0"
 }
 
-// look is how often a watch of pods looks by itself: what a worker is about to do with a pod is no change of its status.
+// look is how often a watch of pods looks without a notification: what a worker does next is not a
+// change of the pod's status.
 const look = time.Second
 
-// heartbeat is how often a watch that has nothing to say shows that it lives, so that a reader who left is noticed.
+// heartbeat is how often a watch without changes writes, so that the server notices a reader who
+// has left.
 const heartbeat = 15 * time.Second
 
-// sendTimeout bounds the sending of one change: a watcher that does not read for so long is let go and may come again.
+// sendTimeout bounds the sending of one change. A reader that does not read for so long is
+// disconnected and may connect again.
 const sendTimeout = 30 * time.Second
 
 // eventStream sends JSON values as server-sent events.
@@ -185,8 +197,9 @@ func (s *eventStream) write(text string) error {
 	return s.control.Flush()
 }
 
-// wait waits for the bell or until it is time to look again, shows now and then that the stream lives, and reports whether it does.
-func (s *eventStream) wait(ctx context.Context, bell <-chan struct{}) bool {
+// wait waits for a notification, or until it is time to look again. It first writes a comment if
+// the stream was silent for long. It reports whether the stream lives.
+func (s *eventStream) wait(ctx context.Context, changed <-chan struct{}) bool {
 	if time.Since(s.sent) > heartbeat && s.write(": alive\n\n") != nil {
 		return false
 	}
@@ -195,7 +208,7 @@ func (s *eventStream) wait(ctx context.Context, bell <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-bell:
+	case <-changed:
 	case <-t.C:
 	}
 	return true

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// answerError is an error with the HTTP code that it is answered with.
+// answerError is an error with its HTTP code.
 type answerError struct {
 	code    int
 	message string
@@ -21,12 +21,12 @@ type answerError struct {
 // Error returns the message.
 func (e *answerError) Error() string { return e.message }
 
-// failure makes an error that is answered with a code.
+// failure returns an error with an HTTP code.
 func failure(code int, format string, args ...any) error {
 	return &answerError{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// fail answers with an error, as the Kubernetes API does: a metav1.Status.
+// fail answers with an error in the form of the Kubernetes API, a metav1.Status.
 func fail(w http.ResponseWriter, code int, format string, args ...any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -37,11 +37,12 @@ func fail(w http.ResponseWriter, code int, format string, args ...any) {
 	})
 }
 
-// failWith answers with the code that the error's class has.
+// failWith answers with an error and the code of the error's class.
 func failWith(w http.ResponseWriter, err error) { fail(w, codeOf(err), "%s", err.Error()) }
 
-// failPlainly answers as failWith does, but with the message alone to who does not ask for JSON, as a kubelet answers who wants a log: the API server hands
-// on what it reads, word for word.
+// failPlainly answers as failWith does, but it sends only the message if the caller does not ask
+// for JSON. A kubelet answers requests for logs in this way, and the API server passes the text on
+// unchanged.
 func failPlainly(w http.ResponseWriter, r *http.Request, err error) {
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		failWith(w, err)
@@ -53,10 +54,10 @@ func failPlainly(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = io.WriteString(w, err.Error())
 }
 
-// plainText is the type of answers that are read by people.
+// plainText is the content type of answers for people.
 const plainText = "text/plain; charset=utf-8"
 
-// codeOf returns the code that an error's class has.
+// codeOf returns the code of an error's class.
 func codeOf(err error) int {
 	code := http.StatusInternalServerError
 	var known *answerError
@@ -110,7 +111,7 @@ func answer(w http.ResponseWriter, value any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// refusal takes the answer of net/http's own error handlers and makes it a Status.
+// refusal converts the answer of net/http's own error handlers into a Status.
 type refusal struct {
 	http.ResponseWriter
 	code int

@@ -7,17 +7,26 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// socketRoutes is all that there is: for root and the socket's group.
+// socketRoutes returns all routes, for root and the socket's group.
 func (s *Server) socketRoutes() http.Handler {
 	mux := newMux()
 	s.addHealthz(mux)
 	s.addReadOnly(mux)
-	s.addDebugging(mux, Handlers{Debugging: true, Profiling: true, DebugFlags: true, SystemLogs: true, Checkpoint: true, Flagz: true, Statusz: true})
+	s.addDebugging(mux, Handlers{
+		Debugging:  true,
+		Profiling:  true,
+		DebugFlags: true,
+		SystemLogs: true,
+		Checkpoint: true,
+		Flagz:      true,
+		Statusz:    true,
+	})
 	s.addOwn(mux)
 	return routes{mux.ServeMux}
 }
 
-// apiRoutes is the kubelet's API, for whom the guard lets in; nothing of berth's own.
+// apiRoutes returns the kubelet's API, for callers that the guard allows. berth's own API is not in
+// it.
 func (s *Server) apiRoutes() http.Handler {
 	mux := newMux()
 	s.addHealthz(mux)
@@ -25,13 +34,15 @@ func (s *Server) apiRoutes() http.Handler {
 	if s.cfg.Debugging {
 		s.addDebugging(mux, s.cfg.Handlers)
 	} else {
-		s.addDisabled(mux, "Debug endpoints are disabled.", "run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs")
+		s.addDisabled(mux, "Debug endpoints are disabled.", "run", "exec", "attach", "portForward", "containerLogs",
+			"runningpods", "debug/pprof", "logs")
 	}
 	g := guarded{mux.ServeMux, s.deps.Guard}
 	return s.deps.Tracing.Handler(g.route, g)
 }
 
-// addDebugging adds what the kubelet has with enableDebuggingHandlers: logs, commands, streams, and of the rest what the handlers say.
+// addDebugging adds what the kubelet has with enableDebuggingHandlers: logs, commands and streams,
+// and the other handlers that h enables.
 func (s *Server) addDebugging(mux *mux, h Handlers) {
 	if h.Profiling {
 		s.addProfiles(mux)
@@ -67,8 +78,16 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 		handle http.HandlerFunc
 	}{
 		{"exec", []string{"/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"}, s.exec},
-		{"attach", []string{"/attach/{namespace}/{pod}/{container}", "/attach/{namespace}/{pod}/{uid}/{container}"}, s.attach},
-		{"portForward", []string{"/portForward/{namespace}/{pod}", "/portForward/{namespace}/{pod}/{uid}"}, s.portForward},
+		{
+			"attach",
+			[]string{"/attach/{namespace}/{pod}/{container}", "/attach/{namespace}/{pod}/{uid}/{container}"},
+			s.attach,
+		},
+		{
+			"portForward",
+			[]string{"/portForward/{namespace}/{pod}", "/portForward/{namespace}/{pod}/{uid}"},
+			s.portForward,
+		},
 	} {
 		for _, path := range stream.paths {
 			mux.Handle("GET "+path, s.long(stream.name, stream.handle))
@@ -80,12 +99,14 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 	}
 }
 
-// disabled answers that something is switched off.
+// disabled answers that something is disabled.
 func (s *Server) disabled(why string) http.Handler {
-	return s.short("disabled", func(w http.ResponseWriter, _ *http.Request) { fail(w, http.StatusMethodNotAllowed, "%s", why) })
+	return s.short("disabled", func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusMethodNotAllowed, "%s", why)
+	})
 }
 
-// addDisabled says of those paths, and of all below them, why they are switched off.
+// addDisabled makes these paths, and all paths below them, answer why they are disabled.
 func (s *Server) addDisabled(mux *mux, why string, paths ...string) {
 	for _, path := range paths {
 		mux.Handle("/"+path+"/", s.disabled(why))
@@ -115,7 +136,7 @@ func (s *Server) addProfiles(mux *mux) {
 	mux.Handle("GET /debug/pprof/trace", s.long("debug", pprof.Trace))
 }
 
-// readOnlyRoutes is what the kubelet's read-only port has.
+// readOnlyRoutes returns the routes of the kubelet's read-only port.
 func (s *Server) readOnlyRoutes() http.Handler {
 	mux := newMux()
 	s.addHealthz(mux)
@@ -123,14 +144,15 @@ func (s *Server) readOnlyRoutes() http.Handler {
 	return routes{mux.ServeMux}
 }
 
-// healthzRoutes is what the healthz port has.
+// healthzRoutes returns the routes of the healthz port.
 func (s *Server) healthzRoutes() http.Handler {
 	mux := newMux()
 	s.addHealthz(mux)
 	return routes{mux.ServeMux}
 }
 
-// addHealthz adds the health checks; they are not bounded with the others, so that a busy agent is not a dead one.
+// addHealthz adds the health checks. The limits of other requests do not apply to them, so that a
+// busy agent is not taken for a dead one.
 func (s *Server) addHealthz(mux *mux) {
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /healthz/{check}", s.healthz)

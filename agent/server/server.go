@@ -19,55 +19,69 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/berthd/berth/agent/hostlogs"
-	"github.com/berthd/berth/agent/metrics"
 	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/pod/timeline"
+	"github.com/berthd/berth/agent/server/hostlogs"
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/timeline"
-	"github.com/berthd/berth/agent/tracing"
+	"github.com/berthd/berth/agent/telemetry/metrics"
+	"github.com/berthd/berth/agent/telemetry/tracing"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/retry"
 )
 
-// Config says where to listen and what to say about the agent.
+// Config says where to listen and what to report about the agent.
 type Config struct {
 	// Socket is the unix socket's path, absolute; SocketGroup may open it, besides root.
 	Socket, SocketGroup string
 	// Healthz and ReadOnly are the addresses of the ports, as host:port; empty for none.
 	Healthz, ReadOnly string
-	// API is the address of the port with TLS, as host:port; empty for none. Handlers are what it has beside the kubelet's read-only port.
+	// API is the address of the port with TLS, as host:port; empty for none. Handlers say what this
+	// port has beyond the kubelet's read-only port.
 	API string
 	Handlers
-	// PodLogsDir is the root of the container logs, CheckpointsDir that of containers' checkpoints.
+	// PodLogsDir is the directory of the container logs, CheckpointsDir the directory of
+	// checkpoints.
 	PodLogsDir, CheckpointsDir string
-	// StreamIdle is how long a stream may rest before it is closed; 0 for no end.
+	// StreamIdle is how long a stream may be idle before it is closed; 0 means no limit.
 	StreamIdle time.Duration
-	// Node and Version are the node's name and the agent's version, Kubernetes the version whose kubelet it is in the place of, and Flags the flags that it runs with.
+	// Node is the node's name and Version the agent's version. Kubernetes is the version of the
+	// kubelet that the agent replaces. Flags are the flags that the agent was started with.
 	Node, Version, Kubernetes string
 	Flags                     map[string]string
 	// Configz is what /configz shows, by component.
 	Configz map[string]any
 }
 
-// Handlers say what of the kubelet's debugging the port with TLS has.
+// Handlers say which of the kubelet's debugging handlers the port with TLS has.
 type Handlers struct {
-	// Debugging has logs of containers, streams and commands; all that follows needs it (enableDebuggingHandlers).
+	// Debugging enables logs of containers, streams and commands. All fields below need it
+	// (enableDebuggingHandlers).
 	Debugging bool
-	// Profiling has Go's profiles (enableProfilingHandler), DebugFlags lets the verbosity be set (enableDebugFlagsHandler).
+	// Profiling enables Go's profiles (enableProfilingHandler). DebugFlags enables setting the
+	// verbosity (enableDebugFlagsHandler).
 	Profiling, DebugFlags bool
-	// SystemLogs has the host's own logs (enableSystemLogHandler), SystemLogQuery answers queries for those of services, too (enableSystemLogQuery).
+	// SystemLogs enables the host's logs (enableSystemLogHandler). SystemLogQuery enables queries
+	// for the logs of services (enableSystemLogQuery).
 	SystemLogs, SystemLogQuery bool
-	// Checkpoint has checkpoints of containers (feature gate ContainerCheckpoint); Flagz and Statusz have the pages of those names (ComponentFlagz, ComponentStatusz).
+	// Checkpoint enables checkpoints of containers (feature gate ContainerCheckpoint). Flagz and
+	// Statusz enable the pages of those names (ComponentFlagz, ComponentStatusz).
 	Checkpoint, Flagz, Statusz bool
 }
 
 // ConfigFrom reads the agent's config.
 func ConfigFrom(cfg *configs.Config, name, version string) Config {
 	c := Config{
-		Socket: cfg.Berth.Socket, SocketGroup: cfg.Berth.SocketGroup, PodLogsDir: cfg.Kubelet.PodLogsDir,
-		Node: name, Version: version,
-		Configz: configzOf(cfg), CheckpointsDir: filepath.Join(cfg.RootDir, "checkpoints"), StreamIdle: cfg.Kubelet.StreamingConnectionIdleTimeout.Duration,
-		Kubernetes: node.KubernetesVersion(), Flags: cfg.Flagz(),
+		Socket:         cfg.Berth.Socket,
+		SocketGroup:    cfg.Berth.SocketGroup,
+		PodLogsDir:     cfg.Kubelet.PodLogsDir,
+		Node:           name,
+		Version:        version,
+		Configz:        configzOf(cfg),
+		CheckpointsDir: filepath.Join(cfg.RootDir, "checkpoints"),
+		StreamIdle:     cfg.Kubelet.StreamingConnectionIdleTimeout.Duration,
+		Kubernetes:     node.KubernetesVersion(),
+		Flags:          cfg.Flagz(),
 	}
 	k := &cfg.Kubelet
 	c.SystemLogQuery = *k.EnableSystemLogHandler && *k.EnableSystemLogQuery
@@ -79,73 +93,52 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 	}
 	if cfg.ServesAPI() {
 		c.API = net.JoinHostPort(cfg.Kubelet.Address, strconv.Itoa(int(cfg.Kubelet.Port)))
-		c.Debugging, c.Profiling, c.DebugFlags = *k.EnableDebuggingHandlers, *k.EnableProfilingHandler, *k.EnableDebugFlagsHandler
+		c.Debugging, c.Profiling, c.DebugFlags = *k.EnableDebuggingHandlers, *k.EnableProfilingHandler,
+			*k.EnableDebugFlagsHandler
 		c.SystemLogs, c.Checkpoint = *k.EnableSystemLogHandler, cfg.GateEnabled("ContainerCheckpoint")
 		c.Flagz, c.Statusz = cfg.GateEnabled("ComponentFlagz"), cfg.GateEnabled("ComponentStatusz")
 	}
 	return c
 }
 
-// Backend is the agent as the server asks it. Everything that it returns is the caller's or must not be modified, as said.
+// Backend is the part of the agent that the server asks. Callers may modify the results, unless a
+// method says otherwise.
 type Backend interface {
 	PodBackend
 	EventBackend
-	// Verdicts returns what became of each document of each manifest.
+	// Verdicts returns the validation result of each document of each manifest.
 	Verdicts() []source.Verdict
-	// Pulls returns the images that are being fetched, and how far they are, or were and failed.
+	// Pulls returns the progress of image pulls, and the pulls that have failed.
 	Pulls(ctx context.Context) []api.Pull
-	// Healthy returns an error when the agent's main loop has not turned for longer than limit.
+	// Healthy returns an error if the agent's main loop was silent for longer than limit.
 	Healthy(limit time.Duration) error
 }
 
 // PodBackend knows the pods.
 type PodBackend interface {
-	// Pods returns every pod of the node with its status, sorted by namespace and name. The pods are the caller's, what they point to is shared and
-	// must not be modified.
+	// Pods returns every pod of the node with its status, sorted by namespace and name. The caller
+	// owns the pods; what they point to is shared and must not be modified.
 	Pods() []*v1.Pod
-	// WatchPods returns a channel that receives after any pod has changed, and a function that ends the watch.
+	// WatchPods returns a channel that receives after any pod has changed, and a function that ends
+	// the watch.
 	WatchPods() (changed <-chan struct{}, stop func())
-	// Story returns what a pod's worker did and does.
-	Story(uid types.UID) (Story, bool)
-	// AddEphemeral adds an ephemeral container to a pod that runs, and returns once that is kept. The errors are [ErrInvalid] and [ErrPodOver], among others.
+	// Timeline returns what a pod's worker did and does now.
+	Timeline(uid types.UID) (timeline.Timeline, bool)
+	// AddEphemeral adds an ephemeral container to a running pod, and returns after the container
+	// was recorded. The errors are pod.ErrInvalid and pod.ErrOver, among others.
 	AddEphemeral(ctx context.Context, uid types.UID, c *v1.EphemeralContainer) error
 }
 
-// EventBackend has the node's events; agent/events.Recorder is one.
+// EventBackend has the node's events; agent/telemetry/events.Recorder is one.
 type EventBackend interface {
-	// Events returns the kept events, those that happened last at the end.
+	// Events returns the kept events; the latest events are at the end.
 	Events() []v1.Event
-	// WatchEvents returns the kept events, a channel of those that follow, and a function that ends the watch.
+	// WatchEvents returns the kept events, a channel of the events after them, and a function that
+	// ends the watch.
 	WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop func())
 }
 
-// Story is a pod's way so far.
-type Story struct {
-	// Phase is the worker's.
-	Phase string
-	// Successor says that the pod waits for its predecessor of the same name to be gone.
-	Successor bool
-	// RetryAt is when the next pass is due if nothing happens; zero if it waits for something to happen.
-	RetryAt time.Time
-	// Ladder has the names of the steps in the order of bring-up; on the way down they have [RemovePrefix] before them.
-	Ladder  []string
-	Entries []timeline.Entry
-	// UnderWay is the step that has begun and not ended, and UnderWayFor how long ago it began; zero between two passes.
-	UnderWay    string
-	UnderWayFor time.Duration
-}
-
-const (
-	// ObserveStep is the look at the runtime that each pass begins with.
-	ObserveStep = "observe"
-	// SlotStep is the wait for a place among the pods that start at once.
-	SlotStep = "slot"
-)
-
-// RemovePrefix marks the steps of the way down in a [Story].
-const RemovePrefix = "remove "
-
-// Runtime is what the server needs of the container runtime; every cri.Runtime has it.
+// Runtime is the part of the container runtime that the server calls. Every cri.Runtime has it.
 type Runtime interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
@@ -156,7 +149,7 @@ type Runtime interface {
 	Streams
 }
 
-// Streams is what of the runtime runs commands and opens streams.
+// Streams is the part of the runtime that runs commands and opens streams.
 type Streams interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
 	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (url string, err error)
@@ -166,15 +159,15 @@ type Streams interface {
 
 // Drainer stops all pods of the node and keeps them stopped.
 type Drainer interface {
-	// Drain begins to, Undrain lets them run again, Drained says how it stands.
+	// Drain begins to stop the pods, Undrain lets them run again, and Drained reports the progress.
 	Drain(req api.DrainRequest) error
 	Undrain() error
 	Drained() api.Drain
 }
 
-// Stats tells what the node and its pods use; *stats.Collector does.
+// Stats measures what the node and its pods use; *stats.Collector does.
 type Stats interface {
-	// Summary is what /stats/summary has, or of it cpu and memory only.
+	// Summary returns the content of /stats/summary, or only its cpu and memory.
 	Summary(ctx context.Context, onlyCPUAndMemory bool) *statsapi.Summary
 	// Resource and Cadvisor read the metrics of /metrics/resource and /metrics/cadvisor.
 	Resource() prometheus.Gatherer
@@ -183,24 +176,27 @@ type Stats interface {
 
 // Guard decides about requests on the port with TLS; *auth.Guard is one.
 type Guard interface {
-	// Check answers a request that is not let in, and reports whether it is. The path is that of the handler that would answer it.
+	// Check reports whether a request is allowed, and answers it if it is not. The path is that of
+	// the handler for the request.
 	Check(w http.ResponseWriter, r *http.Request, path string) bool
 }
 
-// Deps are the server's surroundings.
+// Deps are what the server works with.
 type Deps struct {
 	Runtime Runtime
 	Stats   Stats
-	// TLS and Guard are the API port's, where there is one.
+	// TLS and Guard are for the API's port, if there is one.
 	TLS   *tls.Config
 	Guard Guard
-	// Drainer is nil where the node cannot be drained.
+	// Drainer is nil if the node cannot be drained.
 	Drainer Drainer
-	// Tracing has spans of the requests to the API's port; nil for none.
+	// Tracing records spans of the requests to the API's port; nil for none.
 	Tracing *tracing.Tracing
-	// SetVerbosity sets how much the agent logs, as the kubelet's flag -v says; nil where that cannot be.
+	// SetVerbosity sets how much the agent logs, in the numbers of the kubelet's flag -v; nil if
+	// the verbosity cannot be set.
 	SetVerbosity func(level uint32)
-	// Metrics are served at /metrics and, those of probes, at /metrics/probes, and the server's own are added to them.
+	// Metrics are served at /metrics and, for probes, at /metrics/probes. The server adds its own
+	// metrics to them.
 	Metrics *metrics.Set
 	Logger  *slog.Logger
 }
@@ -216,15 +212,16 @@ type Server struct {
 	began   time.Time
 	plain   chan struct{}
 	streams chan struct{}
-	// checkpointing is held by who makes a checkpoint.
+	// checkpointing is held while a checkpoint is made.
 	checkpointing chan struct{}
 	hostLogs      *hostlogs.Handler
-	// listening is closed once the socket is there.
+	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
 }
 
-// Bounds of requests at work at once: short ones, and those that last (followed logs, watches, exec).
+// Limits of requests at the same time: short requests, and requests that last (followed logs,
+// watches, exec).
 const (
 	maxPlain   = 64
 	maxStreams = 256
@@ -236,9 +233,16 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		return nil, errors.New("the API's port needs TLS and a guard")
 	}
 	s := &Server{
-		cfg: cfg, backend: backend, deps: deps, log: deps.Logger,
-		plain: make(chan struct{}, maxPlain), streams: make(chan struct{}, maxStreams), listening: make(chan struct{}),
-		began: time.Now(), checkpointing: make(chan struct{}, 1), hostLogs: hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
+		cfg:           cfg,
+		backend:       backend,
+		deps:          deps,
+		log:           deps.Logger,
+		plain:         make(chan struct{}, maxPlain),
+		streams:       make(chan struct{}, maxStreams),
+		listening:     make(chan struct{}),
+		began:         time.Now(),
+		checkpointing: make(chan struct{}, 1),
+		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
 	var err error
 	if s.counts, err = newCounts(deps.Metrics.Registry); err != nil {
@@ -247,14 +251,15 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 	return s, nil
 }
 
-// Listening is closed once callers of the socket are answered.
+// Listening returns a channel that is closed when the socket answers callers.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
-// retryListen is how long the server waits before it tries again to listen on a port that is taken.
+// retryListen is how long the server waits before it tries again to listen on a port that is in
+// use.
 const retryListen = 5 * time.Second
 
-// Run listens and answers until ctx ends, and returns when everything is closed and joined. Not getting the socket is an error; a port that is
-// taken is tried again.
+// Run listens and answers until ctx ends. It returns when everything is closed and joined. If the
+// socket cannot be made, Run fails; if a port is in use, Run tries again.
 func (s *Server) Run(ctx context.Context) error {
 	socket, err := listenSocket(ctx, s.cfg.Socket, s.cfg.SocketGroup, s.log)
 	if err != nil {
@@ -276,11 +281,13 @@ func (s *Server) Run(ctx context.Context) error {
 			wg.Go(func() { s.servePort(ctx, port.name, port.address, port.handler, port.tls) })
 		}
 	}
-	s.log.Info("listening", "socket", s.cfg.Socket, "healthz", s.cfg.Healthz, "readOnly", s.cfg.ReadOnly, "api", s.cfg.API)
+	s.log.Info("listening", "socket", s.cfg.Socket, "healthz", s.cfg.Healthz, "readOnly", s.cfg.ReadOnly,
+		"api", s.cfg.API)
 	return s.serve(ctx, socket, socket.allow(s.socketRoutes()), nil)
 }
 
-// servePort serves on a TCP address, with TLS where secure is not nil, and tries again as long as it is taken.
+// servePort serves on a TCP address, with TLS if secure is not nil. If the port is in use, it tries
+// again.
 func (s *Server) servePort(ctx context.Context, name, address string, handler http.Handler, secure *tls.Config) {
 	for ctx.Err() == nil {
 		var config net.ListenConfig
@@ -292,28 +299,29 @@ func (s *Server) servePort(ctx context.Context, name, address string, handler ht
 			return
 		}
 		s.log.Error("port not served; it is tried again", "server", name, "address", address, "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryListen):
+		if !retry.Sleep(ctx, retryListen) {
+			return
 		}
 	}
 }
 
-// Timeouts of connections. There is none for writing: a followed log may rest as long as its reader does.
+// Timeouts of connections. There is no timeout for writing, because a followed log may be silent as
+// long as its reader stays.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
-	// closeTimeout is how long requests may go on after the context ended, before their connections are cut.
+	// closeTimeout is how long requests may continue after the context has ended, before their
+	// connections are closed.
 	closeTimeout = time.Second
 )
 
-// serve answers on one listener until ctx ends, with TLS where secure is not nil.
+// serve answers on one listener until ctx ends, with TLS if secure is not nil.
 func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler, secure *tls.Config) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	tracked := track(l)
-	var requests gate
+	var requests inFlight
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !requests.enter() {
@@ -332,7 +340,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 		cancel()
 		soon, done := context.WithTimeout(base, 0)
 		done()
-		_ = server.Shutdown(soon) // closes the listener and what is idle
+		_ = server.Shutdown(soon) // closes the listener and idle connections
 	})
 	defer stop()
 	var err error
@@ -347,7 +355,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 	case <-ended:
 	case <-time.After(closeTimeout):
 	}
-	tracked.closeAll() // hijacked connections are the listener's to close
+	tracked.closeAll() // the server does not close hijacked connections
 	_ = server.Close()
 	<-ended
 	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {

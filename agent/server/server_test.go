@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/timeline"
 	"github.com/berthd/berth/client/api"
 )
 
@@ -30,7 +30,8 @@ func TestEndpoints(t *testing.T) {
 		kept:     []v1.Event{{Reason: "Started", Message: "m"}},
 		verdicts: []source.Verdict{{File: "/m/bad.yaml", Kind: "Pod", Name: "bad", Message: "no good"}},
 		pulls:    []api.Pull{{Image: "c:1", State: "Pulling"}},
-		stories:  map[types.UID]Story{"u1": story("Running", timeline.Entry{Step: "admit", Outcome: timeline.Done})},
+		timelines: map[types.UID]timeline.Timeline{"u1": lineOf("Running",
+			timeline.Entry{Step: "admit", Outcome: timeline.Done})},
 	})
 	for _, tc := range []struct {
 		method, path string
@@ -53,7 +54,10 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/metrics/slis", 200, `kubernetes_healthcheck{name="syncloop",type="healthz"} 1`},
 		{"GET", "/metrics/slis", 200, `kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2`},
 		{"GET", "/stats/summary", 200, `"rlimit"`},
-		{"POST", "/stats/summary?only_cpu_and_memory=true", 200, `{"node":{"nodeName":"node","startTime":null},"pods":[]}`},
+		{
+			"POST", "/stats/summary?only_cpu_and_memory=true", 200,
+			`{"node":{"nodeName":"node","startTime":null},"pods":[]}`,
+		},
 		{"GET", "/berth/v1/pods", 200, `"status":"ImagePullBackOff"`},
 		{"GET", "/berth/v1/why/default/web-node", 200, `"phase":"Running","workerPhase":"Running"`},
 		{"GET", "/berth/v1/why/default/nope", 404, "does not exist"},
@@ -82,7 +86,10 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/containerLogs/default/web-node/main?tailLines=-1", 422, "at least 0"},
 		{"GET", "/containerLogs/default/web-node/main?limitBytes=0", 422, "at least 1"},
 		{"GET", "/containerLogs/default/web-node/main?sinceTime=yesterday", 400, "RFC 3339"},
-		{"GET", "/containerLogs/default/web-node/main?sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", 422, "only one of"},
+		{
+			"GET", "/containerLogs/default/web-node/main?sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", 422,
+			"only one of",
+		},
 		{"GET", "/containerLogs/default/web-node/main?stream=Stdin", 422, "Stdout or Stderr"},
 		{"GET", "/portForward/default/web-node?port=0", 400, "from 1 to 65535"},
 		{"GET", "/nope", 404, "there is no /nope"},
@@ -102,7 +109,8 @@ func TestEndpoints(t *testing.T) {
 			}
 		default:
 			var status metav1.Status
-			if err := json.Unmarshal([]byte(text), &status); err != nil || int(status.Code) != code || status.Message == "" {
+			if err := json.Unmarshal([]byte(text), &status); err != nil || int(status.Code) != code ||
+				status.Message == "" {
 				t.Errorf("%s %s: no Status: %v %q", tc.method, tc.path, err, text)
 			}
 		}
@@ -112,7 +120,8 @@ func TestEndpoints(t *testing.T) {
 // TestLogErrorsAsJSON asks for a log that is not there as clients do that want JSON.
 func TestLogErrorsAsJSON(t *testing.T) {
 	r := start(t, &fixture{})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://berth/containerLogs/default/web-node/waits", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://berth/containerLogs/default/web-node/waits", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,14 +132,16 @@ func TestLogErrorsAsJSON(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var status metav1.Status
-	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil || status.Message != `container "waits" in pod "web-node" is waiting to start: trying and failing to pull image` {
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil ||
+		status.Message != `container "waits" in pod "web-node" is waiting to start: trying and failing to pull image` {
 		t.Errorf("%+v %v", status, err)
 	}
 }
 
 func TestSickAgent(t *testing.T) {
 	r := start(t, &fixture{sick: errors.New("stuck")})
-	if code, text := r.ask(t, "GET", "/healthz", nil); code != 500 || !strings.Contains(text, "[-]syncloop failed: stuck") {
+	if code, text := r.ask(t, "GET", "/healthz", nil); code != 500 ||
+		!strings.Contains(text, "[-]syncloop failed: stuck") {
 		t.Errorf("healthz: %d %q", code, text)
 	}
 	if code, _ := r.ask(t, "GET", "/healthz?exclude=syncloop", nil); code != 200 {
@@ -140,7 +151,8 @@ func TestSickAgent(t *testing.T) {
 
 func TestFailedRun(t *testing.T) {
 	r := start(t, &fixture{exitCode: 3})
-	if code, text := r.ask(t, "POST", "/run/default/web-node/main?cmd=false", nil); code != 500 || !strings.Contains(text, "exited with 3") {
+	if code, text := r.ask(t, "POST", "/run/default/web-node/main?cmd=false", nil); code != 500 ||
+		!strings.Contains(text, "exited with 3") {
 		t.Errorf("run: %d %q", code, text)
 	}
 }
@@ -148,7 +160,8 @@ func TestFailedRun(t *testing.T) {
 // TestHugeRequests sends more than anybody may.
 func TestHugeRequests(t *testing.T) {
 	r := start(t, &fixture{})
-	if code, _ := r.ask(t, "POST", "/run/default/web-node/main?cmd=ls", io.LimitReader(zeros{}, 10<<20)); code != 200 && code != 413 {
+	if code, _ := r.ask(t, "POST", "/run/default/web-node/main?cmd=ls", io.LimitReader(zeros{}, 10<<20)); code != 200 &&
+		code != 413 {
 		t.Errorf("huge body: %d", code)
 	}
 	conn, err := net.Dial("unix", r.socket)
@@ -169,7 +182,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestBusy fills all places with requests that hang on the runtime: more are refused, and health is still answered.
+// TestBusy fills all places with requests that hang on the runtime: more are refused, and health is
+// still answered.
 func TestBusy(t *testing.T) {
 	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxPlain)}
 	r := start(t, f)
@@ -197,7 +211,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestHangingRuntime asks for what needs no runtime while that hangs, and ends the server under requests that wait for it.
+// TestHangingRuntime asks for what needs no runtime while that hangs, and ends the server under
+// requests that wait for it.
 func TestHangingRuntime(t *testing.T) {
 	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxPlain)}
 	r := start(t, f)
@@ -258,7 +273,8 @@ func TestSocketFile(t *testing.T) {
 	if _, err := os.Stat(r.socket); err != nil {
 		t.Errorf("somebody else's file is gone: %v", err)
 	}
-	if _, err := listenSocket(t.Context(), r.socket, "", log); err == nil || !strings.Contains(err.Error(), "is not a socket") {
+	if _, err := listenSocket(t.Context(), r.socket, "", log); err == nil ||
+		!strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("file in the way: %v", err)
 	}
 	for _, bad := range []string{"relative", "/" + strings.Repeat("x", maxSocketPath)} {
@@ -275,7 +291,9 @@ func TestSocketFile(t *testing.T) {
 func TestPorts(t *testing.T) {
 	f := &fixture{pods: []*v1.Pod{webPod()}}
 	r := start(t, f)
-	for name, h := range map[string]http.Handler{"healthz": r.server.healthzRoutes(), "read-only": r.server.readOnlyRoutes()} {
+	for name, h := range map[string]http.Handler{
+		"healthz": r.server.healthzRoutes(), "read-only": r.server.readOnlyRoutes(),
+	} {
 		for path, want := range map[string]map[string]int{
 			"/healthz":                             {"healthz": 200, "read-only": 200},
 			"/pods":                                {"healthz": 404, "read-only": 200},
@@ -338,7 +356,8 @@ func TestWatchPods(t *testing.T) {
 	want := func(kind, name, status string) {
 		t.Helper()
 		var c api.Change
-		if err := json.Unmarshal([]byte(<-next), &c); err != nil || c.Type != kind || c.Pod.Name != name || c.Pod.Status != status {
+		if err := json.Unmarshal([]byte(<-next), &c); err != nil || c.Type != kind || c.Pod.Name != name ||
+			c.Pod.Status != status {
 			t.Errorf("got %+v %v, want %s %s %s", c, err, kind, name, status)
 		}
 	}

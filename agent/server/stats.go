@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// addStats adds what tells of use and health in numbers.
+// addStats adds the routes of usage and metrics.
 func (s *Server) addStats(mux *mux) {
 	mux.Handle("GET /stats/summary", s.short("stats", s.summary))
-	mux.Handle("POST /stats/summary", s.short("stats", s.summary)) // as old clients ask
+	mux.Handle("POST /stats/summary", s.short("stats", s.summary)) // the method of old clients
 	mux.Handle("GET /metrics", s.scrape(func() prometheus.Gatherer { return s.deps.Metrics.Registry }))
 	mux.Handle("GET /metrics/probes", s.scrape(func() prometheus.Gatherer { return s.deps.Metrics.Probes }))
 	mux.Handle("GET /metrics/resource", s.scrape(s.deps.Stats.Resource))
@@ -20,26 +20,27 @@ func (s *Server) addStats(mux *mux) {
 	mux.Handle("GET /metrics/slis", s.scrape(s.slis))
 }
 
-// scrape answers with what is gathered when it is asked for.
+// scrape answers with metrics that are gathered at the request.
 func (s *Server) scrape(gather func() prometheus.Gatherer) http.Handler {
 	return s.short("metrics", func(w http.ResponseWriter, r *http.Request) {
 		promhttp.HandlerFor(gather(), promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
 
-// summary answers with what the node and its pods use; ?only_cpu_and_memory=true leaves out all that costs more to find out.
+// summary answers with what the node and its pods use. ?only_cpu_and_memory=true leaves out what is
+// expensive to measure.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	only, _ := strconv.ParseBool(r.FormValue("only_cpu_and_memory"))
 	answer(w, s.deps.Stats.Summary(r.Context(), only))
 }
 
-// checked counts how often each health check passed and failed where it was asked for at /metrics/slis.
+// checked counts how often each health check passed and failed in scrapes of /metrics/slis.
 type checked struct {
 	mu     sync.Mutex
 	counts map[[2]string]int // by check and outcome
 }
 
-// slis runs the health checks and tells their outcome as KEP-3466 has it.
+// slis runs the health checks and reports their results as KEP-3466 defines.
 func (s *Server) slis() prometheus.Gatherer {
 	now := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_healthcheck", Help: "This metric records the result of a single healthcheck.",

@@ -20,7 +20,8 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// exec opens a command's streams in a container: ?command=…&input=1&output=1&error=1&tty=1, by SPDY or WebSocket.
+// exec opens a command's streams in a container: ?command=…&input=1&output=1&error=1&tty=1, by SPDY
+// or WebSocket.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, func(ctx context.Context, _ *v1.Pod, id string, want wanted) (string, error) {
 		cmd := r.URL.Query()["command"]
@@ -33,16 +34,25 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// attach opens the streams of a container's own process. Whether that has a terminal is not the caller's to say: a runtime waits for the end of a standard error
-// that no terminal has.
+// attach opens the streams of a container's own process. The pod says whether the process has a
+// terminal, not the caller: if a runtime is asked for the standard error of a terminal, it waits
+// for ever for the end of that stream.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error) {
 		name := r.PathValue("container")
 		tty := api.HasTerminal(pod, name)
 		if tty && want.stderr {
-			return "", failure(http.StatusBadRequest, "tty and stderr cannot both be true: container %q has a terminal, attach to it with one (-it)", name)
+			return "", failure(http.StatusBadRequest,
+				"tty and stderr cannot both be true: container %q has a terminal, attach to it with one (-it)", name)
 		}
-		return s.deps.Runtime.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Stdin: want.stdin, Stdout: want.stdout, Stderr: want.stderr, Tty: tty})
+		return s.deps.Runtime.Attach(ctx,
+			&runtimeapi.AttachRequest{
+				ContainerId: id,
+				Stdin:       want.stdin,
+				Stdout:      want.stdout,
+				Stderr:      want.stderr,
+				Tty:         tty,
+			})
 	})
 }
 
@@ -52,15 +62,19 @@ type wanted struct{ stdin, stdout, stderr, tty bool }
 func wantedOf(query url.Values) (wanted, error) {
 	on := func(name string) bool { return query.Get(name) == "1" || query.Get(name) == "true" }
 	w := wanted{stdin: on("input"), stdout: on("output"), stderr: on("error"), tty: on("tty")}
-	w.stderr = w.stderr && !w.tty // a terminal has one stream out
+	w.stderr = w.stderr && !w.tty // a terminal has one output stream
 	if !w.stdin && !w.stdout && !w.stderr {
-		return w, failure(http.StatusBadRequest, "you must specify at least 1 of stdin, stdout, stderr (input=1, output=1, error=1)")
+		return w, failure(http.StatusBadRequest,
+			"you must specify at least 1 of stdin, stdout, stderr (input=1, output=1, error=1)")
 	}
 	return w, nil
 }
 
 // stream finds the container, asks the runtime for a stream's URL, and connects the caller with it.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error)) {
+func (s *Server) stream(
+	w http.ResponseWriter, r *http.Request,
+	open func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error),
+) {
 	want, err := wantedOf(r.URL.Query())
 	if err == nil {
 		err = upgrading(r)
@@ -89,7 +103,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(ctx co
 	s.translate(w, r, want, location, closeIdle(dial, s.cfg.StreamIdle))
 }
 
-// portForward opens connections into a pod's network namespace. SPDY names the ports in its streams, WebSocket in ?port=.
+// portForward opens connections into a pod's network namespace. SPDY names the ports in its
+// streams, a WebSocket in ?port=.
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	ports, err := portsOf(r.URL.Query())
 	if err == nil {
@@ -104,7 +119,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		sandbox, err = s.sandbox(r.Context(), pod)
 	}
 	if err == nil {
-		target, err = s.deps.Runtime.PortForward(r.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
+		target, err = s.deps.Runtime.PortForward(r.Context(),
+			&runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
 	}
 	if err != nil {
 		failWith(w, err)
@@ -127,7 +143,7 @@ func portsOf(query url.Values) ([]int32, error) {
 	return ports, nil
 }
 
-// sandbox returns the id of the pod's sandbox that runs.
+// sandbox returns the id of the pod's running sandbox.
 func (s *Server) sandbox(ctx context.Context, pod *v1.Pod) (string, error) {
 	list, err := s.deps.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		State:         &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
@@ -137,12 +153,13 @@ func (s *Server) sandbox(ctx context.Context, pod *v1.Pod) (string, error) {
 		return "", err
 	}
 	if len(list) == 0 {
-		return "", failure(http.StatusBadRequest, "pod %q has no sandbox that runs: see \"berth why %s/%s\"", pod.Name, pod.Namespace, pod.Name)
+		return "", failure(http.StatusBadRequest, "pod %q has no sandbox that runs: see \"berth why %s/%s\"", pod.Name,
+			pod.Namespace, pod.Name)
 	}
 	return list[0].Id, nil
 }
 
-// running returns the pod and the id of the container that a request names, which must run.
+// running returns the pod and the container id of a request. The container must run.
 func (s *Server) running(r *http.Request) (*v1.Pod, string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"))
 	if err != nil {
@@ -154,14 +171,16 @@ func (s *Server) running(r *http.Request) (*v1.Pod, string, error) {
 	}
 	status := containerStatus(pod, name)
 	if !started(status) {
-		// The first words are the kubelet's, which scripts look for.
-		return nil, "", failure(http.StatusBadRequest, "container not found (%q): it does not run in pod %q (%s): see \"berth why %s/%s\"",
+		// Scripts look for the first words, which are the kubelet's.
+		return nil, "", failure(http.StatusBadRequest,
+			"container not found (%q): it does not run in pod %q (%s): see \"berth why %s/%s\"",
 			name, pod.Name, stateWord(status), pod.Namespace, pod.Name)
 	}
 	return pod, rawID(status.ContainerID), nil
 }
 
-// started reports whether a container may run: one whose postStart hook is under way waits, as far as the pod is concerned, and hooks that hang want looking at.
+// started reports whether a container may run. A container whose postStart hook has not ended is
+// waiting in the pod's status, but people want to look into hooks that hang.
 func started(s *v1.ContainerStatus) bool {
 	if s == nil || s.State.Waiting == nil {
 		return s != nil && s.State.Running != nil
@@ -182,7 +201,7 @@ func stateWord(status *v1.ContainerStatus) string {
 	return "waiting"
 }
 
-// upgrading refuses plain requests before anything is started for them.
+// upgrading refuses requests without an upgrade before anything is started for them.
 func upgrading(r *http.Request) error {
 	for _, value := range r.Header.Values("Connection") {
 		for token := range strings.SplitSeq(value, ",") {
@@ -194,7 +213,8 @@ func upgrading(r *http.Request) error {
 	return failure(http.StatusBadRequest, "Upgrade request required: use SPDY/3.1 or a WebSocket")
 }
 
-// connect hands the connection over to the runtime's streaming server until one side ends it. No redirect is followed.
+// connect connects the caller with the runtime's streaming server until one side ends the
+// connection. It follows no redirect.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, target string) {
 	location, dial, err := streamTarget(target)
 	if err != nil {
@@ -212,8 +232,9 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, target string) 
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// streamTarget checks where a stream's URL leads: http to a loopback address, or unix:///SOCKET:/PATH. Anything else could be used to reach through
-// the agent what its caller cannot.
+// streamTarget checks the target of a stream's URL: http to a loopback address, or
+// unix:///SOCKET:/PATH. Through any other target, the caller could reach what it cannot reach
+// itself.
 func streamTarget(target string) (*url.URL, dialFunc, error) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -238,7 +259,8 @@ func streamTarget(target string) (*url.URL, dialFunc, error) {
 		}
 	}
 	return nil, nil, failure(http.StatusBadGateway,
-		"the runtime wants streams to go to %s://%s, but only loopback addresses and unix sockets are allowed: set its stream server's address to 127.0.0.1", u.Scheme, u.Host)
+		"the runtime wants streams to go to %s://%s, but only loopback addresses and unix sockets are allowed: set "+
+			"its stream server's address to 127.0.0.1", u.Scheme, u.Host)
 }
 
 func loopback(host string) bool {
@@ -261,7 +283,8 @@ func (p responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	fail(w, http.StatusBadGateway, "opening the stream at the runtime: %v", err)
 }
 
-// run runs a command (?cmd=WORDS SEPARATED BY SPACES) and answers with its output; an exit code other than 0 is an error.
+// run runs a command (?cmd=WORDS SEPARATED BY SPACES) and answers with its output. An exit code
+// other than 0 is an error.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	cmd := strings.Fields(r.URL.Query().Get("cmd"))
 	if len(cmd) == 0 {
@@ -280,7 +303,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	}
 	output := append(resp.Stdout, resp.Stderr...)
 	if resp.ExitCode != 0 {
-		fail(w, http.StatusInternalServerError, "command '%s' exited with %d: %s", strings.Join(cmd, " "), resp.ExitCode, output)
+		fail(w, http.StatusInternalServerError, "command '%s' exited with %d: %s", strings.Join(cmd, " "),
+			resp.ExitCode, output)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -77,7 +77,8 @@ func TestStreamsGoThrough(t *testing.T) {
 	f.mu.Lock()
 	first := f.execs[0]
 	f.mu.Unlock()
-	if first.ContainerId != "id-main" || strings.Join(first.Cmd, " ") != "ls -l" || !first.Stdin || !first.Stdout || first.Stderr || first.Tty {
+	if first.ContainerId != "id-main" || strings.Join(first.Cmd, " ") != "ls -l" || !first.Stdin || !first.Stdout ||
+		first.Stderr || first.Tty {
 		t.Errorf("exec request: %v", first)
 	}
 	// The connections are still open: the server's end must close them.
@@ -86,7 +87,8 @@ func TestStreamsGoThrough(t *testing.T) {
 	}
 }
 
-// Whether a container has a terminal is its pod's to say: a runtime that is asked for a standard error which is none waits for its end for ever.
+// Whether a container has a terminal is its pod's to say: a runtime that is asked for a standard
+// error which is none waits for its end for ever.
 func TestAttachGoesByTheContainersTerminal(t *testing.T) {
 	f := &fixture{execURL: streamServer(t, nil).URL + "/attach/token"}
 	r := start(t, f)
@@ -123,24 +125,30 @@ func TestAttachGoesByTheContainersTerminal(t *testing.T) {
 
 func TestStreamsThatAreRefused(t *testing.T) {
 	elsewhere := streamServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") })
-	redirect := streamServer(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) })
-	refuses := streamServer(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "token unknown", http.StatusNotFound) })
+	redirect := streamServer(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+	})
+	refuses := streamServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "token unknown", http.StatusNotFound)
+	})
 	for name, tc := range map[string]struct {
 		url, path string
 		code      int
 		want      string
 	}{
-		"not loopback":  {"http://192.0.2.1:1/exec/x", "", 502, "only loopback"},
-		"a name":        {"http://localhost.example.com:1/exec/x", "", 502, "only loopback"},
-		"user in url":   {"http://127.0.0.1@192.0.2.1/exec/x", "", 502, "only loopback"},
-		"other scheme":  {"file:///etc/passwd", "", 502, "only loopback"},
-		"nonsense":      {"http://[::1", "", 502, "URL"},
-		"nobody there":  {"http://127.0.0.1:1/exec/x", "", 502, "opening the stream"},
-		"redirect":      {redirect.URL, "", 502, "302"},
-		"runtime's no":  {refuses.URL, "", 404, "token unknown"},
-		"no command":    {refuses.URL, "/exec/default/web-node/main?output=1", 400, "at least one command"},
-		"wrong uid":     {refuses.URL, "/exec/default/web-node/u9/main?output=1&command=ls", 404, "does not exist"},
-		"not running":   {refuses.URL, "/exec/default/web-node/waits?output=1&command=ls", 400, "it does not run in pod"},
+		"not loopback": {"http://192.0.2.1:1/exec/x", "", 502, "only loopback"},
+		"a name":       {"http://localhost.example.com:1/exec/x", "", 502, "only loopback"},
+		"user in url":  {"http://127.0.0.1@192.0.2.1/exec/x", "", 502, "only loopback"},
+		"other scheme": {"file:///etc/passwd", "", 502, "only loopback"},
+		"nonsense":     {"http://[::1", "", 502, "URL"},
+		"nobody there": {"http://127.0.0.1:1/exec/x", "", 502, "opening the stream"},
+		"redirect":     {redirect.URL, "", 502, "302"},
+		"runtime's no": {refuses.URL, "", 404, "token unknown"},
+		"no command":   {refuses.URL, "/exec/default/web-node/main?output=1", 400, "at least one command"},
+		"wrong uid":    {refuses.URL, "/exec/default/web-node/u9/main?output=1&command=ls", 404, "does not exist"},
+		"not running": {
+			refuses.URL, "/exec/default/web-node/waits?output=1&command=ls", 400, "it does not run in pod",
+		},
 		"no sandbox":    {refuses.URL, "/portForward/default/web-node", 400, "no sandbox"},
 		"unix, nobody":  {"unix:///nonexistent/s:/exec/x", "", 502, "opening the stream"},
 		"unix, no path": {"unix:///nonexistent/s", "", 502, "only loopback"},

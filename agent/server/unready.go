@@ -6,24 +6,25 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/agent/pod/timeline"
+	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/status"
 )
 
-// refusedPrefix begins the message of a pod that admission refused, in the kubelet's words.
+// refusedPrefix begins the message of a pod that admission refused. The words are the kubelet's.
 const refusedPrefix = "Pod was rejected: "
 
-// failedBecause says why a pod has failed: the pod's own reason, with what the story knows beyond it, and each container that ended with another code than 0.
-// Empty if it has not failed.
-func failedBecause(pod *v1.Pod, story []timeline.Entry) string {
+// failedBecause says why a pod has failed: the pod's own reason, with what the timeline adds to it,
+// and each container with an exit code other than 0. It returns the empty string if the pod has not
+// failed.
+func failedBecause(pod *v1.Pod, entries []timeline.Entry) string {
 	if pod.Status.Phase != v1.PodFailed {
 		return ""
 	}
 	var parts []string
 	if text := joinWords(": ", pod.Status.Reason, pod.Status.Message); text != "" {
 		if message, refused := strings.CutPrefix(pod.Status.Message, refusedPrefix); refused {
-			if detail := detailOf(story, pod.Status.Reason+": "+message+": "); detail != "" {
+			if detail := detailOf(entries, pod.Status.Reason+": "+message+": "); detail != "" {
 				text += " (" + detail + ")"
 			}
 			text += "; it is not tried again: change the manifest, or take it away and put it back"
@@ -32,23 +33,26 @@ func failedBecause(pod *v1.Pod, story []timeline.Entry) string {
 	}
 	for _, c := range everyStatus(pod) {
 		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			parts = append(parts, joinWords(": ", fmt.Sprintf("container %s ended with %s", c.Name, exit(t)), strings.TrimSpace(t.Message)))
+			parts = append(parts,
+				joinWords(": ", fmt.Sprintf("container %s ended with %s", c.Name, exit(t)),
+					strings.TrimSpace(t.Message)))
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-// detailOf returns what a failed step of the story says behind known words; empty where none says more.
-func detailOf(story []timeline.Entry, known string) string {
-	for i := range story {
-		if detail, more := strings.CutPrefix(story[i].Message, known); more && story[i].Outcome == timeline.Failed {
+// detailOf returns what a failed step of the timeline adds to a known message; empty if no step
+// adds anything.
+func detailOf(entries []timeline.Entry, known string) string {
+	for i := range entries {
+		if detail, more := strings.CutPrefix(entries[i].Message, known); more && entries[i].Outcome == timeline.Failed {
 			return detail
 		}
 	}
 	return ""
 }
 
-// exit writes what a container ended with: "exit code 1 (Error)".
+// exit describes how a container ended: "exit code 1 (Error)".
 func exit(t *v1.ContainerStateTerminated) string {
 	if t.Reason == "" {
 		return fmt.Sprintf("exit code %d", t.ExitCode)
@@ -56,7 +60,7 @@ func exit(t *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason)
 }
 
-// everyStatus are the statuses of a pod's containers, the init containers first.
+// everyStatus returns the statuses of a pod's containers, the init containers first.
 func everyStatus(pod *v1.Pod) []*v1.ContainerStatus {
 	var out []*v1.ContainerStatus
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -67,7 +71,7 @@ func everyStatus(pod *v1.Pod) []*v1.ContainerStatus {
 	return out
 }
 
-// joinWords joins those that are not empty.
+// joinWords joins the words that are not empty.
 func joinWords(sep string, words ...string) string {
 	var out []string
 	for _, w := range words {
@@ -78,8 +82,9 @@ func joinWords(sep string, words ...string) string {
 	return strings.Join(out, sep)
 }
 
-// unready says what keeps a pod whose steps are all done from being ready; empty if nothing does. Where it is one container, that one's message is told, too.
-// Containers that only wait for the init containers are not named beside these.
+// unready says what keeps a pod from being ready although all its steps have succeeded; empty if
+// nothing does. If it is one container, its message is included. Containers that only wait for the
+// init containers are left out if there are others.
 func unready(pod *v1.Pod) string {
 	var long, short []string
 	for _, c := range everyStatus(pod) {
@@ -108,7 +113,8 @@ func unready(pod *v1.Pod) string {
 	return ""
 }
 
-// gates says which readiness gates keep a pod from being ready whose containers are, and who could change that; empty where none do.
+// gates says which readiness gates keep the pod from being ready although its containers are ready,
+// and who can change that; empty if none does.
 func gates(pod *v1.Pod) string {
 	ready := conditionOf(pod, v1.PodReady)
 	if ready == nil || ready.Status == v1.ConditionTrue || ready.Message == "" {
@@ -123,17 +129,20 @@ func gates(pod *v1.Pod) string {
 		case c == nil:
 			closed = append(closed, fmt.Sprintf("%s (there is no such condition)", gate.ConditionType))
 		case c.Status != v1.ConditionTrue:
-			closed = append(closed, joinWords(": ", fmt.Sprintf("%s (the condition is %s)", gate.ConditionType, c.Status), c.Message))
+			closed = append(closed,
+				joinWords(": ", fmt.Sprintf("%s (the condition is %s)", gate.ConditionType, c.Status), c.Message))
 		}
 	}
 	text := "its readiness gates: " + strings.Join(closed, ", ")
-	if !source.Bound(pod) {
-		return text + "; nobody can set a condition of a pod from a manifest, which never becomes ready: take readinessGates out of it"
+	if !pods.FromAPI(pod) {
+		return text +
+			"; nobody can set a condition of a pod from a manifest, which never becomes ready: take readinessGates " +
+			"out of it"
 	}
 	return text + "; whoever made the gate sets it through the API server"
 }
 
-// resizing says why a pod runs on with other resources than it asks for; empty where it does not.
+// resizing says why a pod runs with other resources than it requests; empty if it does not.
 func resizing(pod *v1.Pod) string {
 	c := conditionOf(pod, v1.PodResizePending)
 	if c == nil || c.Status != v1.ConditionTrue {
@@ -155,14 +164,16 @@ func conditionOf(pod *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// containerWaits says what a container waits for, and the details; both empty if for nothing.
+// containerWaits says what a container waits for, and the details; both are empty if it waits for
+// nothing.
 func containerWaits(pod *v1.Pod, c *v1.ContainerStatus) (what, detail string) {
 	spec := findContainer(pod, c.Name)
 	switch state := c.State; {
 	case state.Waiting != nil:
 		return fmt.Sprintf("container %s: %s", c.Name, state.Waiting.Reason), state.Waiting.Message
 	case state.Terminated != nil && state.Terminated.ExitCode != 0:
-		return fmt.Sprintf("container %s, which ended with %s", c.Name, exit(state.Terminated)), strings.TrimSpace(state.Terminated.Message)
+		return fmt.Sprintf("container %s, which ended with %s", c.Name,
+			exit(state.Terminated)), strings.TrimSpace(state.Terminated.Message)
 	case state.Running == nil || c.Ready || spec == nil:
 		return "", ""
 	case spec.StartupProbe != nil && (c.Started == nil || !*c.Started):

@@ -6,33 +6,51 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/agent/pod/timeline"
 )
 
 func exited(name string, code int32, reason, message string) v1.ContainerStatus {
-	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message}}}
+	return v1.ContainerStatus{
+		Name: name,
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: code,
+			Reason:   reason,
+			Message:  message,
+		}},
+	}
 }
 
 func waiting(name, reason, message string) v1.ContainerStatus {
-	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}}
+	return v1.ContainerStatus{
+		Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}},
+	}
 }
 
 func TestEnded(t *testing.T) {
 	for want, status := range map[string]v1.PodStatus{
-		"":                           {Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{exited("c", 0, "Completed", "")}},
+		"": {
+			Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{exited("c", 0, "Completed", "")},
+		},
 		"DeadlineExceeded: too long": {Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "too long"},
-		"NodePorts: Pod was rejected: no free ports; it is not tried again: change the manifest, or take it away and put it back": {
+		"NodePorts: Pod was rejected: no free ports; it is not tried again: change the manifest, or take it away and " +
+			"put it back": {
 			Phase: v1.PodFailed, Reason: "NodePorts", Message: "Pod was rejected: no free ports",
 		},
 		"Evicted: low on memory; container c ended with exit code 137 (OOMKilled)": {
-			Phase: v1.PodFailed, Reason: "Evicted", Message: "low on memory", ContainerStatuses: []v1.ContainerStatus{exited("c", 137, "OOMKilled", "")},
+			Phase:             v1.PodFailed,
+			Reason:            "Evicted",
+			Message:           "low on memory",
+			ContainerStatuses: []v1.ContainerStatus{exited("c", 137, "OOMKilled", "")},
 		},
 		"container prepare ended with exit code 3 (Error): no disk; container b ended with exit code 1": {
-			Phase: v1.PodFailed, InitContainerStatuses: []v1.ContainerStatus{exited("first", 0, "Completed", ""), exited("prepare", 3, "Error", "no disk\n")},
+			Phase: v1.PodFailed,
+			InitContainerStatuses: []v1.ContainerStatus{
+				exited("first", 0, "Completed", ""), exited("prepare", 3, "Error", "no disk\n"),
+			},
 			ContainerStatuses: []v1.ContainerStatus{waiting("a", "PodInitializing", ""), exited("b", 1, "", "")},
 		},
 	} {
-		got := Explain(&v1.Pod{Status: status}, Story{Phase: "Terminated"})
+		got := Explain(&v1.Pod{Status: status}, timeline.Timeline{Phase: "Terminated"})
 		if got.Ended != want || got.WaitsFor != "" {
 			t.Errorf("ended %q, waits for %q, want %q", got.Ended, got.WaitsFor, want)
 		}
@@ -41,10 +59,25 @@ func TestEnded(t *testing.T) {
 
 // What the agent knows beyond upstream's words is told, too: who has the port, or the cpu.
 func TestEndedWithDetail(t *testing.T) {
-	pod := &v1.Pod{Status: v1.PodStatus{Phase: v1.PodFailed, Reason: "NodePorts", Message: "Pod was rejected: no free ports"}}
-	refused := timeline.Entry{Step: "admit", Outcome: timeline.Failed, Message: "NodePorts: no free ports: TCP port 80 is taken by pod default/web"}
-	got := Explain(pod, Story{Phase: "Terminated", Entries: []timeline.Entry{{Step: "admit", Outcome: timeline.Done, Message: "NodePorts: no free ports: x"}, refused}}).Ended
-	if want := "NodePorts: Pod was rejected: no free ports (TCP port 80 is taken by pod default/web); it is not tried again"; !strings.HasPrefix(got, want) {
+	pod := &v1.Pod{Status: v1.PodStatus{
+		Phase:   v1.PodFailed,
+		Reason:  "NodePorts",
+		Message: "Pod was rejected: no free ports",
+	}}
+	refused := timeline.Entry{
+		Step:    "admit",
+		Outcome: timeline.Failed,
+		Message: "NodePorts: no free ports: TCP port 80 is taken by pod default/web",
+	}
+	got := Explain(pod,
+		timeline.Timeline{
+			Phase: "Terminated",
+			Entries: []timeline.Entry{
+				{Step: "admit", Outcome: timeline.Done, Message: "NodePorts: no free ports: x"}, refused,
+			},
+		}).Ended
+	if want := "NodePorts: Pod was rejected: no free ports (TCP port 80 is taken by pod default/web); it is not " +
+		"tried again"; !strings.HasPrefix(got, want) {
 		t.Errorf("ended %q", got)
 	}
 }
@@ -58,9 +91,12 @@ func TestEveryUnreadyContainerIsNamed(t *testing.T) {
 		},
 		"container i: CrashLoopBackOff: back-off 10s": {
 			InitContainerStatuses: []v1.ContainerStatus{waiting("i", "CrashLoopBackOff", "back-off 10s")},
-			ContainerStatuses:     []v1.ContainerStatus{waiting("a", "PodInitializing", ""), waiting("b", "PodInitializing", "")},
+			ContainerStatuses: []v1.ContainerStatus{
+				waiting("a", "PodInitializing", ""), waiting("b", "PodInitializing", ""),
+			},
 		},
-		"container a, which ended with exit code 2 (Error): oh": {ContainerStatuses: []v1.ContainerStatus{exited("a", 2, "Error", "oh")}},
+		"container a, which ended with exit code 2 (Error): oh": {ContainerStatuses: []v1.ContainerStatus{exited("a", 2,
+			"Error", "oh")}},
 	} {
 		if got := unready(&v1.Pod{Spec: spec, Status: status}); got != want {
 			t.Errorf("got %q, want %q", got, want)

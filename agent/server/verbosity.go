@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// verbosity sets how much the agent logs, until it is told otherwise: PUT /debug/flags/v with a number as the kubelet's flag -v has it.
+// verbosity sets how much the agent logs, until the next such request: PUT /debug/flags/v with a
+// number as for the kubelet's flag -v.
 func (s *Server) verbosity(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/client/streams"
 )
 
-// The channels of a WebSocket that carries a command's streams, by their numbers in the protocol.
+// The channels of a WebSocket with a command's streams. The numbers are those of the protocol.
 const (
 	stdinChannel = iota
 	stdoutChannel
@@ -29,16 +29,19 @@ const (
 	channelCount
 )
 
-// translate serves a command's or container's streams on a WebSocket of protocol v5, which can say that the input has ended, and carries them to the runtime by
-// SPDY: runtimes know WebSockets of v4 only. It returns when the command has ended, or one of the two sides has gone.
+// translate serves the streams of a command or container on a WebSocket of protocol v5, which can
+// report the end of the input. To the runtime, it uses SPDY, because runtimes support WebSockets of
+// v4 only. It returns when the command has ended, or when one side has left.
 func (s *Server) translate(w http.ResponseWriter, r *http.Request, want wanted, location *url.URL, dial dialFunc) {
 	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		constants.StreamProtocolV5Name: {Binary: true, Channels: want.channels()},
 	})
-	r = r.WithContext(klog.NewContext(r.Context(), klog.Logger{})) // the library logs every end as an error
+	// The library logs every end of a connection as an error.
+	r = r.WithContext(klog.NewContext(r.Context(), klog.Logger{}))
 	_, ends, err := conn.Open(w, r)
 	if err != nil {
-		s.log.Debug("WebSocket not opened", "path", r.URL.Path, "err", err) // the caller was answered
+		// The caller already has an answer.
+		s.log.Debug("WebSocket not opened", "path", r.URL.Path, "err", err)
 		return
 	}
 	defer conn.Close() //nolint:errcheck // nothing is to be written any more
@@ -49,15 +52,17 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, want wanted, 
 	go func() {
 		defer close(resized)
 		sizes.read(ends[resizeChannel])
-		cancel() // nobody ends this stream before the connection does
+		cancel() // this stream does not end before the connection
 	}()
 	err = streams.Run(ctx, dial, location, want.options(ends, sizes))
-	_ = json.NewEncoder(ends[errorChannel]).Encode(statusOf(err)) // a caller who has gone does not hear it
+	// A caller who has left does not receive this.
+	_ = json.NewEncoder(ends[errorChannel]).Encode(statusOf(err))
 	_ = conn.Close()
 	<-resized
 }
 
-// channels are those that a caller gets: what it did not ask for is ignored.
+// channels returns the channels that a caller gets. The server ignores the channels that the caller
+// did not ask for.
 func (w wanted) channels() []wsstream.ChannelType {
 	channels := make([]wsstream.ChannelType, channelCount)
 	for channel, on := range map[int]bool{stdinChannel: w.stdin, resizeChannel: true} {
@@ -73,7 +78,7 @@ func (w wanted) channels() []wsstream.ChannelType {
 	return channels
 }
 
-// options are the ends of the streams towards the runtime.
+// options returns the ends of the streams towards the runtime.
 func (w wanted) options(ends []io.ReadWriteCloser, sizes *sizes) remotecommand.StreamOptions {
 	opts := remotecommand.StreamOptions{Tty: w.tty}
 	if w.stdin {
@@ -91,7 +96,7 @@ func (w wanted) options(ends []io.ReadWriteCloser, sizes *sizes) remotecommand.S
 	return opts
 }
 
-// statusOf says how a command ended, as clients of the protocol expect it.
+// statusOf returns how a command ended, in the form that clients of the protocol expect.
 func statusOf(err error) metav1.Status {
 	var code exec.CodeExitError
 	switch {
@@ -100,13 +105,20 @@ func statusOf(err error) metav1.Status {
 	case errors.As(err, &code):
 		return metav1.Status{
 			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason, Message: err.Error(),
-			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: constants.ExitCodeCauseType, Message: strconv.Itoa(code.Code)}}},
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{
+				Type: constants.ExitCodeCauseType, Message: strconv.Itoa(code.Code),
+			}}},
 		}
 	}
-	return metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: http.StatusInternalServerError, Message: err.Error()}
+	return metav1.Status{
+		Status:  metav1.StatusFailure,
+		Reason:  metav1.StatusReasonInternalError,
+		Code:    http.StatusInternalServerError,
+		Message: err.Error(),
+	}
 }
 
-// sizes hands the sizes of the caller's terminal on.
+// sizes passes on the sizes of the caller's terminal.
 type sizes struct {
 	ctx  context.Context //nolint:containedctx // the queue that asks has none
 	next chan remotecommand.TerminalSize
@@ -116,7 +128,7 @@ func newSizes(ctx context.Context) *sizes {
 	return &sizes{ctx: ctx, next: make(chan remotecommand.TerminalSize)}
 }
 
-// read reads sizes until the stream ends. Without a terminal nobody asks for them.
+// read reads sizes until the stream ends. Without a terminal, nobody reads them.
 func (q *sizes) read(stream io.Reader) {
 	in := json.NewDecoder(stream)
 	for {

@@ -21,7 +21,10 @@ import (
 // commands is a runtime that runs a few commands.
 type commands struct{ ended chan error }
 
-func (c *commands) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool, resize <-chan runtimestreams.TerminalSize) error {
+func (c *commands) Exec(
+	_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool,
+	resize <-chan runtimestreams.TerminalSize,
+) error {
 	switch cmd[0] {
 	case "both":
 		fmt.Fprintln(out, "on stdout")
@@ -47,7 +50,9 @@ func (c *commands) Exec(_ context.Context, _ string, cmd []string, in io.Reader,
 	return nil
 }
 
-func (c *commands) Attach(_ context.Context, id string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan runtimestreams.TerminalSize) error {
+func (c *commands) Attach(
+	_ context.Context, id string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan runtimestreams.TerminalSize,
+) error {
 	fmt.Fprintln(out, "attached to", id)
 	_, err := io.Copy(out, in)
 	return err
@@ -57,7 +62,8 @@ func (c *commands) PortForward(context.Context, string, int32, io.ReadWriteClose
 	return errors.New("not here")
 }
 
-// withStreams starts a server whose runtime has a real streaming server, and returns an address that leads to the server's socket.
+// withStreams starts a server whose runtime has a real streaming server, and returns an address
+// that leads to the server's socket.
 func withStreams(t *testing.T) (c *commands, base string) {
 	t.Helper()
 	c = &commands{ended: make(chan error, 1)}
@@ -70,7 +76,8 @@ const execPath = "/exec/default/web-node/main?command="
 func TestWebSocketExec(t *testing.T) {
 	_, base := withStreams(t)
 	var out, errOut bytes.Buffer
-	if err := streams.WebSocket(t.Context(), t, base, execPath+"both", remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"both",
+		remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
 		t.Error(err)
 	}
 	if out.String() != "on stdout\n" || errOut.String() != "on stderr\n" {
@@ -79,22 +86,28 @@ func TestWebSocketExec(t *testing.T) {
 	// The end of the input is told: without it, cat would not end.
 	text := strings.Repeat("some input\n", 10_000)
 	out.Reset()
-	if err := streams.WebSocket(t.Context(), t, base, execPath+"cat", remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out}); err != nil || out.String() != text {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"cat",
+		remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out}); err != nil || out.String() != text {
 		t.Errorf("cat: %d bytes, want %d, %v", out.Len(), len(text), err)
 	}
 	var code exec.CodeExitError
-	if err := streams.WebSocket(t.Context(), t, base, execPath+"exit", remotecommand.StreamOptions{Stdout: &out}); !errors.As(err, &code) || code.Code != 7 {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"exit",
+		remotecommand.StreamOptions{Stdout: &out}); !errors.As(err, &code) || code.Code != 7 {
 		t.Errorf("exit code: %v", err)
 	}
-	if err := streams.WebSocket(t.Context(), t, base, execPath+"nosuch", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), "no such program") {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"nosuch",
+		remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), "no such program") {
 		t.Errorf("no program: %v", err)
 	}
-	if err := streams.WebSocket(t.Context(), t, base, "/exec/default/web-node/waits?command=cat", remotecommand.StreamOptions{Stdout: &out}); err == nil || !strings.Contains(err.Error(), `container not found ("waits")`) {
+	if err := streams.WebSocket(t.Context(), t, base, "/exec/default/web-node/waits?command=cat",
+		remotecommand.StreamOptions{Stdout: &out}); err == nil ||
+		!strings.Contains(err.Error(), `container not found ("waits")`) {
 		t.Errorf("a container that does not run: %v", err)
 	}
 	// The older protocol is the runtime's own.
 	out.Reset()
-	if err := streams.WebSocket(t.Context(), t, base, execPath+"both", remotecommand.StreamOptions{Stdout: &out}, "v4.channel.k8s.io"); err != nil || out.String() != "on stdout\n" {
+	if err := streams.WebSocket(t.Context(), t, base, execPath+"both", remotecommand.StreamOptions{Stdout: &out},
+		"v4.channel.k8s.io"); err != nil || out.String() != "on stdout\n" {
 		t.Errorf("v4: %q %v", out.String(), err)
 	}
 }
@@ -102,7 +115,8 @@ func TestWebSocketExec(t *testing.T) {
 func TestWebSocketAttach(t *testing.T) {
 	_, base := withStreams(t)
 	var out bytes.Buffer
-	err := streams.WebSocket(t.Context(), t, base, "/attach/default/web-node/main?x=", remotecommand.StreamOptions{Stdin: strings.NewReader("hello\n"), Stdout: &out})
+	err := streams.WebSocket(t.Context(), t, base, "/attach/default/web-node/main?x=",
+		remotecommand.StreamOptions{Stdin: strings.NewReader("hello\n"), Stdout: &out})
 	if err != nil || out.String() != "attached to id-main\nhello\n" {
 		t.Errorf("%q %v", out.String(), err)
 	}
@@ -124,21 +138,26 @@ func TestWebSocketTerminal(t *testing.T) {
 	_, base := withStreams(t)
 	var out bytes.Buffer
 	err := streams.WebSocket(t.Context(), t, base, execPath+"size", remotecommand.StreamOptions{
-		Stdin: strings.NewReader(""), Stdout: &out, Tty: true, TerminalSizeQueue: &queue{{Width: 80, Height: 24}, {Width: 100, Height: 40}},
+		Stdin:             strings.NewReader(""),
+		Stdout:            &out,
+		Tty:               true,
+		TerminalSizeQueue: &queue{{Width: 80, Height: 24}, {Width: 100, Height: 40}},
 	})
 	if err != nil || out.String() != "80x24\n100x40\n" {
 		t.Errorf("%q %v", out.String(), err)
 	}
 }
 
-// TestWebSocketCallerGone: a caller that goes away leaves nothing behind; the command is at the end of its input.
+// TestWebSocketCallerGone: a caller that goes away leaves nothing behind; the command is at the end
+// of its input.
 func TestWebSocketCallerGone(t *testing.T) {
 	c, base := withStreams(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	in, w := io.Pipe()
 	defer w.Close()
-	err := streams.WebSocket(ctx, t, base, execPath+"wait", remotecommand.StreamOptions{Stdin: in, Stdout: streams.WriterFunc(func([]byte) { cancel() })})
+	err := streams.WebSocket(ctx, t, base, execPath+"wait",
+		remotecommand.StreamOptions{Stdin: in, Stdout: streams.WriterFunc(func([]byte) { cancel() })})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

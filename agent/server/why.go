@@ -10,13 +10,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/agent/source/objects"
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// why answers with a pod's story and what it waits for. A pod that never came to be because its manifest was refused has a story, too: that.
+// why answers with a pod's timeline and what the pod waits for. If a pod's manifest was refused,
+// the answer is that refusal.
 func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	pod, err := s.find(namespace, name, "")
@@ -31,8 +33,8 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 		failWith(w, err)
 		return
 	}
-	story, _ := s.backend.Story(pod.UID)
-	out := Explain(pod, story)
+	line, _ := s.backend.Timeline(pod.UID)
+	out := Explain(pod, line)
 	if out.WaitsFor != "" && (out.LastError == nil || out.LastError.Overcome) {
 		if warning := lastWarning(s.backend.Events(), pod); warning != nil {
 			out.LastError = warning
@@ -41,11 +43,11 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	if out.WaitsFor != "" {
 		out.WaitsFor += refusedObjects(s.backend.Verdicts(), pod)
 	}
-	out.Manifest = newerRefused(s.backend.Verdicts(), pod) // its last good version runs
+	out.Manifest = newerRefused(s.backend.Verdicts(), pod) // the last valid version runs
 	answer(w, out)
 }
 
-// refused returns the verdict on a pod's manifest that was not accepted.
+// refused returns the validation result of a pod's manifest, if the manifest was refused.
 func (s *Server) refused(namespace, name string) *api.Manifest {
 	for _, v := range s.backend.Verdicts() {
 		if !v.Accepted && v.Kind == "Pod" && meant(&v, namespace, name, s.cfg.Node) {
@@ -56,7 +58,8 @@ func (s *Server) refused(namespace, name string) *api.Manifest {
 	return nil
 }
 
-// meant reports whether a verdict is about the pod of this name. What was refused early has no namespace or no node's name in it yet.
+// meant reports whether a validation result is about the pod of this name. A manifest that was
+// refused early has no namespace yet, or no node's name in the pod's name.
 func meant(v *source.Verdict, namespace, name, node string) bool {
 	if v.Name == "" || v.Namespace != "" && v.Namespace != namespace {
 		return false
@@ -64,10 +67,11 @@ func meant(v *source.Verdict, namespace, name, node string) bool {
 	return v.Name == name || v.Name+"-"+strings.ToLower(node) == name
 }
 
-// refusedObjects says which of the local objects that a pod uses are in manifests that were refused, and why: what the pod itself can say is only that it does not
-// find them. Empty if there are none; else it begins with a semicolon.
+// refusedObjects says which of the pod's local objects are in manifests that were refused, and why.
+// The pod's own status says only that the objects are not found. The result is empty if there are
+// none; otherwise it begins with a semicolon.
 func refusedObjects(verdicts []source.Verdict, pod *v1.Pod) string {
-	if source.Bound(pod) {
+	if pods.FromAPI(pod) {
 		return ""
 	}
 	var out strings.Builder
@@ -75,7 +79,8 @@ func refusedObjects(verdicts []source.Verdict, pod *v1.Pod) string {
 	for ref := range source.References(&pod.Spec) {
 		for i := range verdicts {
 			v := &verdicts[i]
-			if v.Accepted || v.Kind != ref.Kind || v.Name != ref.Name || v.Name == "" || objects.Namespaced(v.Kind) && cmp.Or(v.Namespace, v1.NamespaceDefault) != pod.Namespace {
+			if v.Accepted || v.Kind != ref.Kind || v.Name != ref.Name || v.Name == "" ||
+				objects.Namespaced(v.Kind) && cmp.Or(v.Namespace, v1.NamespaceDefault) != pod.Namespace {
 				continue
 			}
 			text := fmt.Sprintf("; %s %s is in %s, which is refused: ", v.Kind, v.Name, v.File)
@@ -91,16 +96,18 @@ func refusedObjects(verdicts []source.Verdict, pod *v1.Pod) string {
 	return out.String()
 }
 
-// maxVerdict bounds, in bytes, what is told of one manifest's faults.
+// maxVerdict bounds the text about one manifest's faults, in bytes.
 const maxVerdict = 1024
 
-// newerRefused returns the verdict on the newer version of a pod's manifest, if that was refused and the pod is of its last good version; else nil. Of several
-// verdicts on the file the one about this pod counts, or else, where the newer version is too wrong to tell whom it is about, the first.
+// newerRefused returns the validation result of the newer version of a pod's manifest, if that
+// version was refused and the pod runs the last valid version; otherwise nil. Among several results
+// for the file, it prefers the one about this pod. It takes the first one if the newer version has
+// too many faults to name a pod.
 func newerRefused(verdicts []source.Verdict, pod *v1.Pod) *api.Manifest {
 	file := ""
 	for _, v := range verdicts {
 		if v.Accepted && v.Document == 0 && v.UID == pod.UID && v.UID != "" {
-			file = v.File // so says a verdict on a version that is kept
+			file = v.File // the result for a version that is kept says so
 		}
 	}
 	var found *api.Manifest
@@ -120,94 +127,106 @@ func newerRefused(verdicts []source.Verdict, pod *v1.Pod) *api.Manifest {
 	return found
 }
 
-// Explain says what a pod waits for, from its status and its worker's story. It is pure.
-func Explain(pod *v1.Pod, story Story) api.Why {
+// Explain returns what a pod waits for, from its status and its worker's timeline. It is pure.
+func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 	summary := api.Summarize(pod)
 	out := api.Why{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Status: summary.Status, Phase: pod.Status.Phase, WorkerPhase: story.Phase,
-		Steps: make([]api.Step, 0, len(story.Entries)),
+		Namespace:   pod.Namespace,
+		Name:        pod.Name,
+		UID:         pod.UID,
+		Status:      summary.Status,
+		Phase:       pod.Status.Phase,
+		WorkerPhase: line.Phase,
+		Steps:       make([]api.Step, 0, len(line.Entries)),
 	}
-	for _, e := range story.Entries {
+	for _, e := range line.Entries {
 		out.Steps = append(out.Steps, api.Step{
-			Step: e.Step, Begin: e.Begin, End: e.End, Last: e.Last, Count: e.Count, Outcome: string(e.Outcome), Message: e.Message,
+			Step:    e.Step,
+			Begin:   e.Begin,
+			End:     e.End,
+			Last:    e.Last,
+			Count:   e.Count,
+			Outcome: string(e.Outcome),
+			Message: e.Message,
 		})
 	}
-	out.LastError = lastError(story.Entries)
-	if !story.RetryAt.IsZero() {
-		out.NextRetry = &story.RetryAt
+	out.LastError = lastError(line.Entries)
+	if !line.RetryAt.IsZero() {
+		out.NextRetry = &line.RetryAt
 	}
-	if story.Successor {
+	if line.Successor {
 		out.WaitsFor = "its predecessor of the same name to be gone"
 		return out
 	}
-	if text := overdue(story); text != "" {
-		out.Step, out.WaitsFor = story.UnderWay, text
+	if text := overdue(line); text != "" {
+		out.Step, out.WaitsFor = line.UnderWay, text
 		return out
 	}
-	if at := obstacle(story); at != nil {
+	if at := obstacle(line); at != nil {
 		out.Step, out.WaitsFor = at.Step, at.Message
 		if at.Outcome == timeline.Failed {
 			out.WaitsFor = fmt.Sprintf("%s to succeed: %s", called(at.Step), at.Message)
 		}
 	}
-	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	ended := pods.Terminal(pod.Status.Phase)
 	if out.WaitsFor == "" && !ended && pod.DeletionTimestamp == nil {
 		out.WaitsFor = unready(pod)
 	}
-	out.Ended = failedBecause(pod, story.Entries)
+	out.Ended = failedBecause(pod, line.Entries)
 	return out
 }
 
-// overdueAfter is how long a step may be under way before that is what the pod waits for.
+// overdueAfter is how long a step may last before the pod counts as waiting for the step.
 const overdueAfter = time.Second
 
-// overdue says what a pod waits for whose step does not come to its end; empty if none is that late.
-func overdue(story Story) string {
-	if story.UnderWayFor < overdueAfter {
+// overdue says which overdue step a pod waits for; empty if no step is overdue.
+func overdue(line timeline.Timeline) string {
+	if line.UnderWayFor < overdueAfter {
 		return ""
 	}
-	since := story.UnderWayFor.Round(time.Second)
-	switch story.UnderWay {
-	case ObserveStep:
+	since := line.UnderWayFor.Round(time.Second)
+	switch line.UnderWay {
+	case timeline.StepObserve:
 		return fmt.Sprintf("the runtime to answer, which has been silent for %s", since)
-	case SlotStep:
+	case timeline.StepSlot:
 		return fmt.Sprintf("other pods to start first, for %s", since)
 	default:
-		name := called(story.UnderWay)
-		if name == story.UnderWay {
+		name := called(line.UnderWay)
+		if name == line.UnderWay {
 			name = "step " + name
 		}
 		return fmt.Sprintf("%s to end, which has taken %s", name, since)
 	}
 }
 
-// called is how a step is called in a sentence.
+// called returns a step's name for a sentence.
 func called(step string) string {
-	if of, removal := strings.CutPrefix(step, RemovePrefix); removal {
+	if of, removal := strings.CutPrefix(step, timeline.RemovePrefix); removal {
 		return "the removal of its " + of
 	}
 	return step
 }
 
-// obstacle returns the first step of the latest pass that did not end well, nil if all did. A step that the latest pass did not come to is not among
-// them: its last outcome is of an earlier pass.
-func obstacle(story Story) *timeline.Entry {
-	ladder := story.Ladder
-	if story.Phase != "Running" {
-		ladder = nil
-		for _, step := range slices.Backward(story.Ladder) {
-			ladder = append(ladder, RemovePrefix+step)
+// obstacle returns the first step of the latest sync that did not succeed; nil if all did. A step
+// that the latest sync did not reach does not count, because its last result is from an earlier
+// sync.
+func obstacle(line timeline.Timeline) *timeline.Entry {
+	steps := line.Steps
+	if line.Phase != "Running" {
+		steps = nil
+		for _, step := range slices.Backward(line.Steps) {
+			steps = append(steps, timeline.RemovePrefix+step)
 		}
 	}
 	current := map[string]*timeline.Entry{}
-	for i := range story.Entries {
-		current[story.Entries[i].Step] = &story.Entries[i]
+	for i := range line.Entries {
+		current[line.Entries[i].Step] = &line.Entries[i]
 	}
-	if e := current[ObserveStep]; e != nil && e.Outcome != timeline.Done && newest(story.Entries, e.Last) {
+	if e := current[timeline.StepObserve]; e != nil && e.Outcome != timeline.Done && newest(line.Entries, e.Last) {
 		return e
 	}
 	var began time.Time
-	for _, step := range ladder {
+	for _, step := range steps {
 		e := current[step]
 		if e == nil {
 			continue
@@ -222,7 +241,7 @@ func obstacle(story Story) *timeline.Entry {
 	return nil
 }
 
-// newest reports whether nothing was noted later.
+// newest reports whether no entry is later than at.
 func newest(entries []timeline.Entry, at time.Time) bool {
 	for i := range entries {
 		if entries[i].Last.After(at) {
@@ -232,7 +251,7 @@ func newest(entries []timeline.Entry, at time.Time) bool {
 	return true
 }
 
-// lastError returns the latest failure in the story, and whether its step has ended well since.
+// lastError returns the latest failure in the timeline, and whether its step has succeeded since.
 func lastError(entries []timeline.Entry) *api.Failure {
 	var found *timeline.Entry
 	for i := range entries {
@@ -252,15 +271,21 @@ func lastError(entries []timeline.Entry) *api.Failure {
 	return out
 }
 
-// lastWarning returns the latest warning about the pod: what a container or a pull failed with is no step's failure. Warnings about name servers are
-// about every pod of the node, and keep none from running; what a resize waits for, the pod's condition tells. That something is tried again later, is not what it failed with: it counts where there is nothing else.
+// lastWarning returns the latest warning about the pod, because the failure of a container or a
+// pull is not a step's failure. It ignores warnings about name servers, which are about every pod
+// of the node and keep none from running, and warnings about a resize, which the pod's condition
+// reports. A warning that something is tried again later counts only if there is no other, because
+// it does not say what failed.
 func lastWarning(events []v1.Event, pod *v1.Pod) *api.Failure {
 	var backOff *v1.Event
 	for i := range slices.Backward(events) {
 		e := &events[i]
 		switch {
-		case e.Type != v1.EventTypeWarning || e.InvolvedObject.UID != pod.UID || e.Reason == "MissingClusterDNS" || strings.HasPrefix(e.Reason, "DNS"):
-		case e.Reason == "ResizeDeferred" || e.Reason == "ResizeInfeasible": // the pod's condition says that, and without the whole spec
+		case e.Type != v1.EventTypeWarning || e.InvolvedObject.UID != pod.UID || e.Reason == "MissingClusterDNS" ||
+			strings.HasPrefix(e.Reason, "DNS"):
+		case e.Reason == "ResizeDeferred" ||
+			// The pod's condition reports this, without the whole spec.
+			e.Reason == "ResizeInfeasible":
 		case e.Reason != "BackOff" && e.Message != "Error: ImagePullBackOff" && e.Message != "Error: ErrImagePull":
 			return failureOf(e)
 		case backOff == nil:
@@ -273,7 +298,13 @@ func lastWarning(events []v1.Event, pod *v1.Pod) *api.Failure {
 	return failureOf(backOff)
 }
 
-// failureOf is what a warning tells.
+// failureOf converts a warning.
 func failureOf(e *v1.Event) *api.Failure {
-	return &api.Failure{Step: e.Reason, Container: api.ContainerOf(e), Message: e.Message, Last: e.LastTimestamp.Time, Count: int(e.Count)}
+	return &api.Failure{
+		Step:      e.Reason,
+		Container: api.ContainerOf(e),
+		Message:   e.Message,
+		Last:      e.LastTimestamp.Time,
+		Count:     int(e.Count),
+	}
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// component is what the kubelet's pages call the component: those who read them look for it.
+// component is the component that the kubelet's pages name, because their readers look for it.
 const component = "kubelet"
 
 // zpageHead begins a page that is a text, as the pages of Kubernetes' components do.
@@ -24,15 +24,16 @@ const zpageHead = `
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
 `
 
-// zpage is one of the pages by which components of Kubernetes tell of themselves: a text, or an object where the caller accepts one.
+// zpage is one of the pages in which components of Kubernetes describe themselves. It is a text, or
+// an object if the caller accepts one.
 type zpage struct {
 	name, kind string
 	text       func(w io.Writer)
-	// fields are the object's, besides its kind, version and name.
+	// fields returns the object's fields besides kind, version and name.
 	fields func() map[string]any
 }
 
-// zpageGroup is the API group of the pages' objects, in the versions that the kubelet 1.36 has.
+// zpageGroup is the API group of the pages' objects, in the versions of kubelet 1.36.
 const zpageGroup = "config.k8s.io"
 
 func (s *Server) zpage(p zpage) http.Handler {
@@ -46,14 +47,19 @@ func (s *Server) zpage(p zpage) http.Handler {
 			p.text(w)
 			return
 		case "":
-			fail(w, http.StatusNotAcceptable, "only the following media types are accepted: text/plain, application/json;g=%s;v=v1beta1;as=%s and application/yaml likewise", zpageGroup, p.kind)
+			fail(w, http.StatusNotAcceptable,
+				"only the following media types are accepted: text/plain, application/json;g=%s;v=v1beta1;as=%s and "+
+					"application/yaml likewise", zpageGroup, p.kind)
 			return
 		}
 		if version == "v1alpha1" {
-			w.Header().Set("Warning", fmt.Sprintf(`299 - "This version of the %s endpoint is deprecated. Please use a newer version."`, p.name))
+			w.Header().Set("Warning",
+				fmt.Sprintf(`299 - "This version of the %s endpoint is deprecated. Please use a newer version."`,
+					p.name))
 		}
 		object := p.fields()
-		object["kind"], object["apiVersion"], object["metadata"] = p.kind, zpageGroup+"/"+version, map[string]any{"name": component}
+		object["kind"], object["apiVersion"], object["metadata"] = p.kind, zpageGroup+"/"+version,
+			map[string]any{"name": component}
 		if form == "application/json" {
 			answer(w, object)
 			return
@@ -68,8 +74,9 @@ func (s *Server) zpage(p zpage) http.Handler {
 	})
 }
 
-// accepted returns the form in which a page is answered, by the request's headers Accept: text/plain, or JSON or YAML where the caller names the object's group,
-// version and kind. It is empty where the page has none of the forms.
+// accepted returns the form of a page according to the request's Accept headers: text/plain, or
+// JSON or YAML if the caller names the object's group, version and kind. It is empty if the page
+// has none of the accepted forms.
 func accepted(headers []string, kind string) (form, version string) {
 	asked := false
 	for _, header := range headers {
@@ -83,7 +90,8 @@ func accepted(headers []string, kind string) (form, version string) {
 			case err != nil:
 			case (media == "text/plain" || media == "text/*" || media == "*/*") && params["as"] == "":
 				return "text/plain", ""
-			case (media == "application/json" || media == "application/yaml") && params["g"] == zpageGroup && params["as"] == kind &&
+			case (media == "application/json" || media == "application/yaml") && params["g"] == zpageGroup &&
+				params["as"] == kind &&
 				(params["v"] == "v1beta1" || params["v"] == "v1alpha1"):
 				return media, params["v"]
 			}
@@ -95,7 +103,7 @@ func accepted(headers []string, kind string) (form, version string) {
 	return "text/plain", ""
 }
 
-// flagz tells the flags that the agent was started with.
+// flagz shows the flags that the agent was started with.
 func (s *Server) flagz() http.Handler {
 	return s.zpage(zpage{name: "flagz", kind: "Flagz", text: func(w io.Writer) {
 		for _, name := range slices.Sorted(maps.Keys(s.cfg.Flags)) {
@@ -104,16 +112,23 @@ func (s *Server) flagz() http.Handler {
 	}, fields: func() map[string]any { return map[string]any{"flags": s.cfg.Flags} }})
 }
 
-// statusz tells since when the agent runs, which version it is, and which paths it has here.
+// statusz shows when the agent was started, its version, and its paths on this port.
 func (s *Server) statusz(paths func() []string) http.Handler {
 	return s.zpage(zpage{name: "statusz", kind: "Statusz", text: func(w io.Writer) {
 		up := int64(time.Since(s.began).Seconds())
-		fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\nPaths: %s\n",
-			s.began.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), s.cfg.Version, s.cfg.Kubernetes, strings.Join(paths(), " "))
+		fmt.Fprintf(w,
+			"\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\n"+
+				"Paths: %s\n",
+			s.began.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), s.cfg.Version, s.cfg.Kubernetes,
+			strings.Join(paths(), " "))
 	}, fields: func() map[string]any {
 		return map[string]any{
-			"startTime": metav1.NewTime(s.began), "uptimeSeconds": int64(time.Since(s.began).Seconds()), "goVersion": runtime.Version(),
-			"binaryVersion": s.cfg.Version, "emulationVersion": s.cfg.Kubernetes, "paths": paths(),
+			"startTime":        metav1.NewTime(s.began),
+			"uptimeSeconds":    int64(time.Since(s.began).Seconds()),
+			"goVersion":        runtime.Version(),
+			"binaryVersion":    s.cfg.Version,
+			"emulationVersion": s.cfg.Kubernetes,
+			"paths":            paths(),
 		}
 	}})
 }

@@ -22,7 +22,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkManifestSeen is the time from the start of writing a manifest to the snapshot with its pod, beside 100 others.
+// BenchmarkManifestSeen is the time from the start of writing a manifest to the snapshot with its
+// pod, beside 100 others.
 func BenchmarkManifestSeen(b *testing.B) {
 	dir := b.TempDir()
 	data, err := os.ReadFile("testdata/golden/rich.yaml")
@@ -38,7 +39,9 @@ func BenchmarkManifestSeen(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	snapshots, done := make(chan int, 16), make(chan error, 1)
 	go func() {
-		done <- NewFile(FileConfig{Path: dir, NodeName: "n", Rescan: noRescan}, FileDeps{}).Run(ctx, func(s Snapshot) { snapshots <- len(s.Pods) })
+		done <- NewFile(FileConfig{Path: dir, NodeName: "n", Rescan: noRescan}, FileDeps{}).Run(ctx, func(s Snapshot) {
+			snapshots <- len(s.Pods)
+		})
 	}()
 	<-snapshots
 	path := filepath.Join(dir, "new.yaml")

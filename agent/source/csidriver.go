@@ -7,33 +7,37 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
-// The version and the list's kind of CSIDrivers.
+// These are the API version of a CSIDriver and the kind of its list.
 const (
 	storageVersion = "storage.k8s.io/v1"
 	csiDriverList  = "CSIDriverList"
 )
 
-// decodeCSIDriver makes a local CSIDriver of a manifest, and warns of what only a cluster does for a driver.
+// decodeCSIDriver decodes a local CSIDriver from a manifest. It warns of fields that only a cluster
+// acts on.
 func decodeCSIDriver(v Verdict, e element) Item {
 	var in storagev1.CSIDriver
 	item := decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
 		return &in, validateCSIDriver(&in), nil
 	})
 	if item.Verdict.Accepted && in.Spec.AttachRequired != nil && *in.Spec.AttachRequired {
-		item.Verdict.Warnings = append(item.Verdict.Warnings, e.warning("spec.attachRequired", "has no effect: volumes are attached by a cluster's controllers only"))
+		item.Verdict.Warnings = append(item.Verdict.Warnings,
+			e.warning("spec.attachRequired", "has no effect: volumes are attached by a cluster's controllers only"))
 	}
 	if item.Verdict.Accepted && len(in.Spec.TokenRequests) > 0 {
-		item.Verdict.Warnings = append(item.Verdict.Warnings, e.warning("spec.tokenRequests", "pods of manifests have no tokens: their volumes of this driver fail"))
+		item.Verdict.Warnings = append(item.Verdict.Warnings,
+			e.warning("spec.tokenRequests", "pods of manifests have no tokens: their volumes of this driver fail"))
 	}
 	return item
 }
 
-// validateCSIDriver checks the metadata, and the values of which there are only some.
+// validateCSIDriver checks the metadata and the fields with a fixed set of values.
 func validateCSIDriver(driver *storagev1.CSIDriver) field.ErrorList {
-	errs := apivalidation.ValidateObjectMeta(&driver.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs := apivalidation.ValidateObjectMeta(&driver.ObjectMeta, false, apivalidation.NameIsDNSSubdomain,
+		field.NewPath("metadata"))
 	spec := field.NewPath("spec")
 	modes := []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral}
 	for i, mode := range driver.Spec.VolumeLifecycleModes {
@@ -41,7 +45,9 @@ func validateCSIDriver(driver *storagev1.CSIDriver) field.ErrorList {
 			errs = append(errs, field.NotSupported(spec.Child("volumeLifecycleModes").Index(i), mode, modes))
 		}
 	}
-	policies := []storagev1.FSGroupPolicy{storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy}
+	policies := []storagev1.FSGroupPolicy{
+		storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy,
+	}
 	if policy := driver.Spec.FSGroupPolicy; policy != nil && !slices.Contains(policies, *policy) {
 		errs = append(errs, field.NotSupported(spec.Child("fsGroupPolicy"), *policy, policies))
 	}

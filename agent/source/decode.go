@@ -14,33 +14,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strictjson "sigs.k8s.io/json"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
-// Item is one object of a manifest. Pod or Object is set if, and only if, the verdict accepts it.
+// Item is one object of a manifest. Pod or Object is set if, and only if, the Verdict accepts the
+// object.
 type Item struct {
 	Verdict Verdict
 	Pod     *v1.Pod
 	Object  objects.Object
-	// Refused is the verdict about an accepted pod that no agent will admit, for those who only check it; else nil.
+	// Refused is the validation result of an accepted pod that no agent will admit. It is for
+	// programs that only check manifests, and nil for every other item.
 	Refused *Verdict
-	// Lines are those of the fields that cannot change once a ConfigMap or Secret is immutable, and of a pod's host ports; nil for other kinds.
+	// Lines are the lines of some fields: those that cannot change once a ConfigMap or Secret is
+	// immutable, and a pod's host ports. Lines is nil for other kinds.
 	Lines map[string]int
 }
 
 // Decoder decodes manifests. It keeps no state.
 type Decoder struct {
-	// NodeName is the node's name: the suffix of pods' names, and part of their UIDs.
+	// NodeName is the node's name. It is the suffix of pods' names, and part of their UIDs.
 	NodeName string
-	// URL says that manifests are of a URL and not of files: their pods get other UIDs, and no toleration.
+	// URL means that the manifests come from a URL and not from files. Pods from a URL get other
+	// UIDs and no toleration.
 	URL bool
-	// Capacity is what the machine has; a pod that asks for more gets a warning. nil where the machine that the manifests are for is not known, or will say so itself.
+	// Capacity is the capacity of the machine; a pod that requests more gets a warning. Capacity is
+	// nil if the machine is not known yet, or if the machine itself will give the warning.
 	Capacity v1.ResourceList
 }
 
-// Decode decodes one manifest: YAML or JSON, one or several documents of Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim or lists of them. file is the manifest's path as configured,
-// which is part of the UIDs. Every document gives at least one item, and a manifest without any gives one, too: an empty manifest is
-// not accepted, since it is more often half-written than meant.
+// Decode decodes one manifest. The manifest is YAML or JSON with one or several documents. A
+// document is a Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim, RuntimeClass or
+// CSIDriver, or a list of them.
+//
+// file is the manifest's path as configured; the path is part of the UIDs.
+//
+// Every document gives at least one item. A manifest without documents gives one item that is not
+// accepted, because an empty manifest is usually a half-written one.
 func (d Decoder) Decode(file string, data []byte) []Item {
 	if p := checkBytes(data); p != nil {
 		return []Item{rejected(Verdict{File: file}, *p)}
@@ -62,19 +72,19 @@ func (d Decoder) Decode(file string, data []byte) []Item {
 	return items
 }
 
-// element is an object within a document: the whole of it, or an item of a list.
+// element is an object within a document: the whole document, or an item of a list.
 type element struct {
 	doc    *document
 	json   []byte
 	prefix string // the field path of the object within its document
 }
 
-// line is the file's line of a field of the object.
+// line returns the line in the file of a field of the object.
 func (e element) line(path string) int {
 	return e.doc.lineOf(strings.TrimSuffix(e.prefix+path, "."))
 }
 
-// rejected is an item that was not accepted.
+// rejected returns an item that was not accepted.
 func rejected(v Verdict, p problem) Item {
 	v.Accepted, v.Field, v.Message = false, p.field, p.message
 	if len(p.all) > 1 {
@@ -86,7 +96,8 @@ func rejected(v Verdict, p problem) Item {
 	return Item{Verdict: v}
 }
 
-// decodeObject decodes one object, or the objects of a list. A bug that makes upstream's code panic is a verdict about that manifest.
+// decodeObject decodes one object, or the objects of a list. If a bug makes upstream's code panic,
+// decodeObject rejects that manifest.
 func (d Decoder) decodeObject(file string, e element) (items []Item) {
 	v := Verdict{File: file, Document: e.doc.index, Line: e.doc.line}
 	defer func() {
@@ -120,7 +131,8 @@ func (d Decoder) decodeObject(file string, e element) (items []Item) {
 		return []Item{decodeRuntimeClass(v, e)}
 	case head.APIVersion == storageVersion && head.Kind == objects.KindCSIDriver:
 		return []Item{decodeCSIDriver(v, e)}
-	case head.APIVersion == nodeVersion && head.Kind == runtimeClassList, head.APIVersion == storageVersion && head.Kind == csiDriverList:
+	case head.APIVersion == nodeVersion && head.Kind == runtimeClassList,
+		head.APIVersion == storageVersion && head.Kind == csiDriverList:
 		return d.decodeList(v, e, head.TypeMeta, head.Items)
 	case head.APIVersion != "v1":
 		return []Item{rejected(v, unsupported(e, head.TypeMeta))}
@@ -143,33 +155,52 @@ func (d Decoder) decodeObject(file string, e element) (items []Item) {
 	}
 }
 
-// supported returns the version of each kind that manifests may have.
+// supported returns the version of each kind that a manifest may have.
 func supported() map[string]string {
 	return map[string]string{
-		"Pod": "v1", "PodList": "v1", objects.KindConfigMap: "v1", "ConfigMapList": "v1", objects.KindSecret: "v1", "SecretList": "v1", "List": "v1",
-		objects.KindPersistentVolume: "v1", "PersistentVolumeList": "v1", objects.KindClaim: "v1", "PersistentVolumeClaimList": "v1",
-		objects.KindRuntimeClass: nodeVersion, runtimeClassList: nodeVersion, objects.KindCSIDriver: storageVersion, csiDriverList: storageVersion,
+		"Pod":                        "v1",
+		"PodList":                    "v1",
+		objects.KindConfigMap:        "v1",
+		"ConfigMapList":              "v1",
+		objects.KindSecret:           "v1",
+		"SecretList":                 "v1",
+		"List":                       "v1",
+		objects.KindPersistentVolume: "v1",
+		"PersistentVolumeList":       "v1",
+		objects.KindClaim:            "v1",
+		"PersistentVolumeClaimList":  "v1",
+		objects.KindRuntimeClass:     nodeVersion,
+		runtimeClassList:             nodeVersion,
+		objects.KindCSIDriver:        storageVersion,
+		csiDriverList:                storageVersion,
 	}
 }
 
-// unsupported is the problem with a kind that manifests may not have. One that is only spelled otherwise is told how it is spelled.
+// unsupported returns the problem with a kind that a manifest may not have. If only the spelling of
+// the kind is wrong, the problem names the right spelling.
 func unsupported(e element, t metav1.TypeMeta) problem {
 	what := fmt.Sprintf("%s of %s is not supported in manifests: ", t.Kind, t.APIVersion)
 	for kind, version := range supported() {
 		switch {
 		case kind == t.Kind:
-			return problem{line: e.line("apiVersion"), field: "apiVersion", message: what + "did you mean apiVersion: " + version + "?"}
+			return problem{
+				line:    e.line("apiVersion"),
+				field:   "apiVersion",
+				message: what + "did you mean apiVersion: " + version + "?",
+			}
 		case strings.EqualFold(kind, t.Kind) && version == t.APIVersion:
 			return problem{line: e.line("kind"), field: "kind", message: what + "did you mean kind: " + kind + "?"}
 		}
 	}
 	return problem{
 		line: e.line("kind"), field: "kind",
-		message: what + "only Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim and lists of them, of v1, RuntimeClass of node.k8s.io/v1 and CSIDriver of storage.k8s.io/v1 are",
+		message: what +
+			"only Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim and lists of them, of v1, " +
+			"RuntimeClass of node.k8s.io/v1 and CSIDriver of storage.k8s.io/v1 are",
 	}
 }
 
-// decodeList decodes the items of a list. Items of a typed list need not say their kind.
+// decodeList decodes the items of a list. An item of a typed list may omit its kind.
 func (d Decoder) decodeList(v Verdict, e element, list metav1.TypeMeta, raw []json.RawMessage) []Item {
 	if e.prefix != "" {
 		return []Item{rejected(v, problem{field: "items", message: "a list inside of a list is not supported"})}
@@ -182,12 +213,13 @@ func (d Decoder) decodeList(v Verdict, e element, list metav1.TypeMeta, raw []js
 		if list.Kind != "List" {
 			r = withType(r, strings.TrimSuffix(list.Kind, "List"), list.APIVersion)
 		}
-		items = append(items, d.decodeObject(v.File, element{doc: e.doc, json: r, prefix: fmt.Sprintf("items[%d].", i)})...)
+		items = append(items,
+			d.decodeObject(v.File, element{doc: e.doc, json: r, prefix: fmt.Sprintf("items[%d].", i)})...)
 	}
 	return items
 }
 
-// withType gives an item of a typed list its kind and version, where it does not say them.
+// withType sets the kind and version of an item of a typed list, if the item omits them.
 func withType(raw json.RawMessage, kind, version string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
@@ -205,7 +237,8 @@ func withType(raw json.RawMessage, kind, version string) json.RawMessage {
 	return out
 }
 
-// unmarshal decodes an element into an API type, and returns warnings about fields that the type does not have.
+// unmarshal decodes an element into an API type. The warnings name fields that the type does not
+// have.
 func (e element) unmarshal(into any) (warnings []string, p *problem) {
 	strict, err := strictjson.UnmarshalStrict(e.json, into, strictjson.DisallowUnknownFields)
 	if err != nil {
@@ -223,7 +256,8 @@ func (e element) unmarshal(into any) (warnings []string, p *problem) {
 	return warnings, nil
 }
 
-// typeProblem says which fields have values of a wrong type, and what they must be; warnings are about fields that the type does not have.
+// typeProblem names the fields with values of a wrong type, and the right type of each. The
+// warnings name fields that the type does not have.
 func (e element) typeProblem(t reflect.Type, err error) (p problem, warnings []string) {
 	var faults []Fault
 	for _, m := range mismatches(t, e.json, "") {
@@ -246,7 +280,9 @@ func (e element) typeProblem(t reflect.Type, err error) (p problem, warnings []s
 	return problem{message: err.Error()}, warnings
 }
 
-// untyped is the verdict about an object of which even what every object has could not be decoded, as the type head: all that is wrong is told if at least its kind is known.
+// untyped returns the validation result of an object whose head cannot be decoded; head is the type
+// of the fields that every object has. If the kind is known, the result names everything that is
+// wrong.
 func (e element) untyped(v Verdict, head reflect.Type, err error) Item {
 	var plain struct {
 		Kind     any `json:"kind"`
@@ -272,12 +308,15 @@ func (e element) untyped(v Verdict, head reflect.Type, err error) Item {
 	return rejected(v, p)
 }
 
-// typeOf returns the API's type of a kind that manifests may have; lists are none.
+// typeOf returns the API's type of a kind that a manifest may have. A list has no such type.
 func typeOf(kind string) (reflect.Type, bool) {
 	t, ok := map[string]reflect.Type{
-		"Pod": reflect.TypeFor[v1.Pod](), objects.KindConfigMap: reflect.TypeFor[v1.ConfigMap](), objects.KindSecret: reflect.TypeFor[v1.Secret](),
-		objects.KindPersistentVolume: reflect.TypeFor[v1.PersistentVolume](), objects.KindClaim: reflect.TypeFor[v1.PersistentVolumeClaim](),
-		objects.KindRuntimeClass: reflect.TypeFor[nodev1.RuntimeClass](),
+		"Pod":                        reflect.TypeFor[v1.Pod](),
+		objects.KindConfigMap:        reflect.TypeFor[v1.ConfigMap](),
+		objects.KindSecret:           reflect.TypeFor[v1.Secret](),
+		objects.KindPersistentVolume: reflect.TypeFor[v1.PersistentVolume](),
+		objects.KindClaim:            reflect.TypeFor[v1.PersistentVolumeClaim](),
+		objects.KindRuntimeClass:     reflect.TypeFor[nodev1.RuntimeClass](),
 	}[kind]
 	return t, ok
 }

@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// MaxManifest is the largest manifest in bytes, the kubelet's limit.
+	// MaxManifest is the size of the largest manifest in bytes (the kubelet's limit).
 	MaxManifest = 10 << 20
-	// maxExpanded is how many bytes, and how many values, a document may have once its aliases are expanded.
+	// maxExpanded is the limit for the bytes, and for the number of values, of a document after its
+	// aliases are expanded.
 	maxExpanded      = MaxManifest
 	maxExpandedNodes = 200_000
 )
@@ -30,16 +31,16 @@ type document struct {
 	root  *yamlv3.Node
 }
 
-// problem is why a document or a file is bad.
+// problem is the reason why a document or a file is bad.
 type problem struct {
 	line    int
 	field   string
 	message string
-	// all are the faults, the first included, where the problem is with fields.
+	// all are all faults, with the first one, if the problem is about fields.
 	all []Fault
 }
 
-// checkBytes finds what makes a whole manifest unreadable.
+// checkBytes finds an error that makes a whole manifest unreadable.
 func checkBytes(data []byte) *problem {
 	switch {
 	case len(data) > MaxManifest:
@@ -51,8 +52,8 @@ func checkBytes(data []byte) *problem {
 	}
 }
 
-// split cuts a manifest into its documents, at the lines that begin with three dashes; YAML allows such a line nowhere else. Documents without
-// content are left out, but counted.
+// split cuts a manifest into its documents, at the lines that begin with three dashes. YAML allows
+// such a line nowhere else. split counts a document without content, but does not return it.
 func split(data []byte) []*document {
 	var docs []*document
 	start, startLine, line, index := 0, 1, 0, 1
@@ -98,7 +99,8 @@ func hasContent(chunk []byte) bool {
 	return false
 }
 
-// toJSON converts a document as upstream does, but refuses duplicate keys, and aliases that expand to more than a manifest may have.
+// toJSON converts a document as upstream does. It also refuses duplicate keys, and aliases that
+// expand to more than maxExpanded.
 func (d *document) toJSON() ([]byte, *problem) {
 	if bytes.IndexByte(d.data, '&') >= 0 && bytes.IndexByte(d.data, '*') >= 0 {
 		if p := d.checkAliases(); p != nil {
@@ -109,7 +111,8 @@ func (d *document) toJSON() ([]byte, *problem) {
 	if err == nil {
 		return json, d.leftover()
 	}
-	// The strict parser also refuses a key that overrides a merged one, which is no duplicate.
+	// The strict parser also refuses a key that overrides a merged key. Such a key is not a
+	// duplicate.
 	if root := d.node(); root != nil {
 		if line, key, ok := duplicateKey(root); ok {
 			return nil, &problem{line: d.fileLine(line), message: fmt.Sprintf("duplicate key %q", key)}
@@ -121,7 +124,8 @@ func (d *document) toJSON() ([]byte, *problem) {
 	return nil, d.syntaxProblem(err)
 }
 
-// leftover finds what stands after the document's end, which the parser that made JSON of it has not looked at.
+// leftover finds text after the document's end. The parser that converts YAML to JSON does not look
+// at such text.
 func (d *document) leftover() *problem {
 	if !mayEndEarly(d.data) {
 		return nil
@@ -129,7 +133,7 @@ func (d *document) leftover() *problem {
 	parser := yamlv3.NewDecoder(bytes.NewReader(d.data))
 	var first, next yamlv3.Node
 	if parser.Decode(&first) != nil {
-		return nil // other parsers are content with it
+		return nil // the other parsers accept it
 	}
 	err := parser.Decode(&next)
 	if errors.Is(err, io.EOF) {
@@ -139,15 +143,19 @@ func (d *document) leftover() *problem {
 	if err != nil {
 		p.line = d.line
 		if m := lineInError.FindStringSubmatch(err.Error()); m != nil {
-			p.line = d.fileLineOf(m[1]) + 1 // this error of the parser counts from 0, and leaves that out
+			// This error of the parser counts lines from 0 and does not count the separator.
+			p.line = d.fileLineOf(m[1]) + 1
 		}
 	}
 	p.message = "the document has ended before this: begin each document with a line ---"
 	return p
 }
 
-// mayEndEarly reports whether a document may have ended before its last line: at a line of dots, or where its first value is closed, or not at the line's
-// beginning. A mapping of lines without indentation goes on to the end.
+// mayEndEarly reports whether a document may end before its last line. It may end at a line of
+// dots, or where its first value is closed.
+//
+// It may also end early if the first value is not at the beginning of a line. A mapping of lines
+// without indentation goes on to the last line.
 func mayEndEarly(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		separator := isSeparator(line)
@@ -169,7 +177,8 @@ var (
 	lineInError = regexp.MustCompile(`line (\d+)`)
 )
 
-// syntaxProblem moves the lines that a parser's error names to where they are in the file. The first one is the problem's and not said again.
+// syntaxProblem changes the line numbers in a parser's error into line numbers of the file. The
+// first one becomes the problem's line and is removed from the message.
 func (d *document) syntaxProblem(err error) *problem {
 	text := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n  "} {
@@ -185,7 +194,7 @@ func (d *document) syntaxProblem(err error) *problem {
 	return p
 }
 
-// fileLineOf is the file's line of a line of the document that is written as a number.
+// fileLineOf is [document.fileLine] for a line number as text.
 func (d *document) fileLineOf(line string) int {
 	n, err := strconv.Atoi(line)
 	if err != nil {
@@ -194,12 +203,13 @@ func (d *document) fileLineOf(line string) int {
 	return d.fileLine(n)
 }
 
-// fileLine is the file's line of a line of the document.
+// fileLine returns the line in the file of a line of the document.
 func (d *document) fileLine(line int) int {
 	return d.line + max(line, 1) - 1
 }
 
-// node parses the document with line numbers, once; nil if it is not even YAML. Only documents that have something to say about them are parsed so.
+// node parses the document with line numbers, once. It returns nil if the document is not YAML.
+// Only a document with a problem or a warning is parsed in this way.
 func (d *document) node() *yamlv3.Node {
 	if d.root == nil {
 		var root yamlv3.Node
@@ -213,11 +223,12 @@ func (d *document) node() *yamlv3.Node {
 
 var errTooLarge = errors.New("its aliases expand to more than a manifest may have")
 
-// checkAliases refuses documents whose aliases expand too far ("YAML bombs"), before anything expands them.
+// checkAliases refuses a document whose aliases expand too far (a "YAML bomb"), before anything
+// expands them.
 func (d *document) checkAliases() *problem {
 	root := d.node()
 	if root == nil {
-		return nil // the parser will say what is wrong
+		return nil // the parser reports what is wrong
 	}
 	if _, _, err := expandedSize(root, map[*yamlv3.Node][2]int{}, map[*yamlv3.Node]bool{}); err != nil {
 		return &problem{line: d.line, message: "the document is refused: " + err.Error()}
@@ -225,8 +236,10 @@ func (d *document) checkAliases() *problem {
 	return nil
 }
 
-// expandedSize returns how many bytes and values a node has once expanded.
-func expandedSize(n *yamlv3.Node, known map[*yamlv3.Node][2]int, open map[*yamlv3.Node]bool) (size, nodes int, err error) {
+// expandedSize returns how many bytes and values a node has after its aliases are expanded.
+func expandedSize(
+	n *yamlv3.Node, known map[*yamlv3.Node][2]int, open map[*yamlv3.Node]bool,
+) (size, nodes int, err error) {
 	if n.Kind == yamlv3.AliasNode {
 		n = n.Alias
 	}

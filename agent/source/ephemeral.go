@@ -9,8 +9,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// WithEphemeral returns a copy of an accepted pod with one ephemeral container more, which gets the API's defaults. The error has upstream's words for what is
-// wrong with the container.
+// WithEphemeral returns a copy of an accepted pod with one more ephemeral container, which gets the
+// API's defaults. The error has upstream's text about what is wrong with the container.
 func WithEphemeral(pod *v1.Pod, c *v1.EphemeralContainer) (*v1.Pod, error) {
 	after := pod.DeepCopy()
 	after.Spec.EphemeralContainers = append(after.Spec.EphemeralContainers, *c.DeepCopy())
@@ -22,8 +22,10 @@ func WithEphemeral(pod *v1.Pod, c *v1.EphemeralContainer) (*v1.Pod, error) {
 	if err := corev1.Convert_v1_Pod_To_core_Pod(after.DeepCopy(), &wanted, nil); err != nil {
 		return nil, fmt.Errorf("converting pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	before.ResourceVersion, wanted.ResourceVersion = "1", "1" // an update has one; local pods do not
-	if errs := withoutPrivileged(validation.ValidatePodEphemeralContainersUpdate(&wanted, &before, validationOptions())); len(errs) > 0 {
+	// An update needs a resource version; local pods have none.
+	before.ResourceVersion, wanted.ResourceVersion = "1", "1"
+	if errs := withoutPrivileged(validation.ValidatePodEphemeralContainersUpdate(&wanted, &before,
+		validationOptions())); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
 	return after, nil

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // podOf returns the pod of a manifest that is in order.
@@ -15,7 +17,7 @@ func podOf(t *testing.T, manifest string) *v1.Pod {
 		t.Fatalf("items %+v", items)
 	}
 	pod := items[0].Pod
-	pod.Annotations[AnnotationSource] = NameFile
+	pod.Annotations[pods.AnnotationSource] = pods.SourceFile
 	return pod
 }
 
@@ -32,7 +34,9 @@ spec:
 func TestWithEphemeral(t *testing.T) {
 	pod := podOf(t, ephemeralPod)
 	container := func(change func(*v1.EphemeralContainer)) *v1.EphemeralContainer {
-		c := &v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "tools"}}
+		c := &v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+			Name: "debug", Image: "tools",
+		}}
 		change(c)
 		return c
 	}
@@ -44,7 +48,8 @@ func TestWithEphemeral(t *testing.T) {
 		t.Error("the pod itself was changed")
 	}
 	got := first.Spec.EphemeralContainers[0]
-	if got.ImagePullPolicy != v1.PullAlways || got.TerminationMessagePath != "/dev/termination-log" || got.TerminationMessagePolicy != v1.TerminationMessageReadFile {
+	if got.ImagePullPolicy != v1.PullAlways || got.TerminationMessagePath != "/dev/termination-log" ||
+		got.TerminationMessagePolicy != v1.TerminationMessageReadFile {
 		t.Errorf("defaults: %+v", got)
 	}
 	second, err := WithEphemeral(first, container(func(c *v1.EphemeralContainer) {
@@ -54,7 +59,10 @@ func TestWithEphemeral(t *testing.T) {
 		t.Fatalf("the second one: %v", err)
 	}
 	yes := true
-	if _, err := WithEphemeral(pod, container(func(c *v1.EphemeralContainer) { c.SecurityContext = &v1.SecurityContext{Privileged: &yes} })); err != nil {
+	if _, err := WithEphemeral(pod,
+		container(func(c *v1.EphemeralContainer) {
+			c.SecurityContext = &v1.SecurityContext{Privileged: &yes}
+		})); err != nil {
 		t.Errorf("privileged: %v", err)
 	}
 	for want, change := range map[string]func(*v1.EphemeralContainer){
@@ -64,16 +72,23 @@ func TestWithEphemeral(t *testing.T) {
 		"name: Invalid value":             func(c *v1.EphemeralContainer) { c.Name = "../x" },
 		"image: Required value":           func(c *v1.EphemeralContainer) { c.Image = "" },
 		"targetContainerName: Not found":  func(c *v1.EphemeralContainer) { c.TargetContainerName = "nobody" },
-		"mountPath: Required value":       func(c *v1.EphemeralContainer) { c.VolumeMounts = []v1.VolumeMount{{Name: "data"}} },
-		"volumeMounts[0].name: Not found": func(c *v1.EphemeralContainer) { c.VolumeMounts = []v1.VolumeMount{{Name: "no", MountPath: "/x"}} },
-		"cannot be set for an Ephemeral":  func(c *v1.EphemeralContainer) { c.Ports = []v1.ContainerPort{{ContainerPort: 1}} },
-		"livenessProbe: Forbidden":        func(c *v1.EphemeralContainer) { c.LivenessProbe = &v1.Probe{} },
+		"mountPath: Required value": func(c *v1.EphemeralContainer) {
+			c.VolumeMounts = []v1.VolumeMount{{Name: "data"}}
+		},
+		"volumeMounts[0].name: Not found": func(c *v1.EphemeralContainer) {
+			c.VolumeMounts = []v1.VolumeMount{{Name: "no", MountPath: "/x"}}
+		},
+		"cannot be set for an Ephemeral": func(c *v1.EphemeralContainer) {
+			c.Ports = []v1.ContainerPort{{ContainerPort: 1}}
+		},
+		"livenessProbe: Forbidden": func(c *v1.EphemeralContainer) { c.LivenessProbe = &v1.Probe{} },
 	} {
 		if _, err := WithEphemeral(pod, container(change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	if _, err := WithEphemeral(first, container(func(*v1.EphemeralContainer) {})); err == nil || !strings.Contains(err.Error(), `Duplicate value: "debug"`) {
+	if _, err := WithEphemeral(first, container(func(*v1.EphemeralContainer) {})); err == nil ||
+		!strings.Contains(err.Error(), `Duplicate value: "debug"`) {
 		t.Errorf("the same again: %v", err)
 	}
 }

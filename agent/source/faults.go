@@ -9,32 +9,33 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxFaults is how many of an object's faults a verdict tells.
+// maxFaults is how many faults of one object a validation result reports.
 const maxFaults = 50
 
 // Fault is one thing that is wrong with an object.
 type Fault struct {
-	// Line is in the file, from 1; 0 if it is about no line.
+	// Line is the line in the file, from 1. It is 0 if the fault has no line.
 	Line int
-	// Field is the path of the field that is wrong; empty if it is about none.
+	// Field is the path of the wrong field. It is empty if the fault is about no field.
 	Field string
-	// Message says what is wrong, with upstream's words and the field in front.
+	// Message says what is wrong: the field, then upstream's text.
 	Message string
 }
 
-// fault is a problem with one field.
+// fault returns a fault of one field.
 func (e element) fault(path, message string) Fault {
 	return Fault{Line: e.line(path), Field: path, Message: message}
 }
 
-// several makes one problem of faults, in their order; nil of none.
+// several returns one problem for faults, in their order. It returns nil for no faults.
 func several(faults []Fault) *problem {
 	if len(faults) == 0 {
 		return nil
 	}
 	first := faults[0]
 	if more := len(faults) - maxFaults; more > 0 {
-		faults = append(faults[:maxFaults:maxFaults], Fault{Line: first.Line, Message: fmt.Sprintf("and %d more errors", more)})
+		faults = append(faults[:maxFaults:maxFaults],
+			Fault{Line: first.Line, Message: fmt.Sprintf("and %d more errors", more)})
 	}
 	return &problem{line: first.Line, field: first.Field, message: first.Message, all: faults}
 }
@@ -56,7 +57,8 @@ func (e element) fieldFaults(errs field.ErrorList) []Fault {
 	return faults
 }
 
-// textOf is the error as upstream writes it, without values in Go's syntax: lists and maps of plain values are written as JSON, structs are left out.
+// textOf returns the error in upstream's words, without values in Go's syntax. It writes lists and
+// maps of plain values as JSON, and leaves structs out.
 func textOf(err *field.Error) string {
 	value := reflect.ValueOf(err.BadValue)
 	if !value.IsValid() {
@@ -88,10 +90,12 @@ func textOf(err *field.Error) string {
 }
 
 func plain(t reflect.Type) bool {
-	return t.Kind() == reflect.String || t.Kind() == reflect.Bool || reflect.Int <= t.Kind() && t.Kind() <= reflect.Float64
+	return t.Kind() == reflect.String || t.Kind() == reflect.Bool ||
+		reflect.Int <= t.Kind() && t.Kind() <= reflect.Float64
 }
 
-// Text is all that is wrong in one text: the first fault's message, and the others with their lines, as many as fit into about limit bytes.
+// Text returns everything that is wrong in one text of about limit bytes. It has the first fault's
+// message, and then as many of the others, with their lines, as fit.
 func (v *Verdict) Text(limit int) string {
 	var out strings.Builder
 	out.WriteString(v.Message)

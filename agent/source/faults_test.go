@@ -12,7 +12,8 @@ func TestManyFaults(t *testing.T) {
 		text += fmt.Sprintf("  k%03d: %d\n", i, i)
 	}
 	v := (Decoder{NodeName: "n"}).Decode("f", []byte(text))[0].Verdict
-	if len(v.Faults) != maxFaults+1 || v.Faults[maxFaults].Message != "and 7 more errors" || v.Line != 5 || v.Faults[1].Line != 6 {
+	if len(v.Faults) != maxFaults+1 || v.Faults[maxFaults].Message != "and 7 more errors" || v.Line != 5 ||
+		v.Faults[1].Line != 6 {
 		t.Errorf("%d faults: %+v", len(v.Faults), v)
 	}
 }
@@ -20,7 +21,9 @@ func TestManyFaults(t *testing.T) {
 func TestVerdictText(t *testing.T) {
 	v := Verdict{Message: "a: wrong", Faults: []Fault{{1, "a", "a: wrong"}, {2, "b", "b: bad"}, {0, "c", "c: worse"}}}
 	for limit, want := range map[int]string{
-		1000: "a: wrong; line 2: b: bad; c: worse", 25: "a: wrong; line 2: b: bad; and 1 more errors", 1: "a: wrong; and 2 more errors",
+		1000: "a: wrong; line 2: b: bad; c: worse",
+		25:   "a: wrong; line 2: b: bad; and 1 more errors",
+		1:    "a: wrong; and 2 more errors",
 	} {
 		if got := v.Text(limit); got != want {
 			t.Errorf("%d bytes: %q", limit, got)

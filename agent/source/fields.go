@@ -3,11 +3,12 @@ package source
 import (
 	"strings"
 
-	"github.com/berthd/berth/agent/fields"
+	"github.com/berthd/berth/agent/pod/fields"
 )
 
-// tell adds to the verdict about a pod a warning for each field that does not work here. refused is the verdict about one with a field that is refused: an agent
-// runs into it when it admits the pod, and ends it.
+// tell adds a warning to the result of a pod for each field that does not work here. refused is the
+// result of a pod with a field that is refused: an agent finds that field when it admits the pod,
+// and ends the pod.
 func (e element) tell(v Verdict, found []fields.Finding) (told Verdict, refused *Verdict) {
 	told = v
 	for _, f := range found {
@@ -26,7 +27,8 @@ func (e element) tell(v Verdict, found []fields.Finding) (told Verdict, refused 
 	return told, refused
 }
 
-// refused are the faults of fields that are refused, without those of which something is said already.
+// refused returns the faults of fields that are refused, without the fields that said already
+// reports.
 func (e element) refused(found []fields.Finding, said []Fault) []Fault {
 	var faults []Fault
 	for _, f := range found {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestFieldsThatDoNotWork: the verdict names each field that has no effect or will be refused, with its line. To an agent such a pod is a pod, which it ends at
-// its admission; to "berth validate" it is an error.
+// TestFieldsThatDoNotWork: the verdict names each field that has no effect or will be refused, with
+// its line. To an agent such a pod is a pod, which it ends at its admission; to "berth validate" it
+// is an error.
 func TestFieldsThatDoNotWork(t *testing.T) {
 	const manifest = `apiVersion: v1
 kind: Pod
@@ -54,13 +55,16 @@ spec:
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	put(t, file, manifest)
 	verdicts := Validate(Decoder{NodeName: "n"}, nil, file)
-	if len(verdicts) != 1 || verdicts[0].Accepted || verdicts[0].Field != "spec.volumes[0].cinder" || verdicts[0].Line != 17 ||
+	if len(verdicts) != 1 || verdicts[0].Accepted || verdicts[0].Field != "spec.volumes[0].cinder" ||
+		verdicts[0].Line != 17 ||
 		!strings.HasPrefix(verdicts[0].Message, "spec.volumes[0].cinder is not supported: ") {
 		t.Fatalf("%+v", verdicts)
 	}
-	check(verdicts[0].Warnings, slices.Delete(slices.Clone(want), 1, 2)) // what is an error is not a warning, too
+	// what is an error is not a warning, too
+	check(verdicts[0].Warnings, slices.Delete(slices.Clone(want), 1, 2))
 	// What the API gives to every pod is nothing that its author asked for.
-	if items := (Decoder{NodeName: "n"}).Decode("f", []byte(goodPod)); len(items) != 1 || len(items[0].Verdict.Warnings) != 0 {
+	if items := (Decoder{NodeName: "n"}).Decode("f", []byte(goodPod)); len(items) != 1 ||
+		len(items[0].Verdict.Warnings) != 0 {
 		t.Errorf("%+v", items)
 	}
 }

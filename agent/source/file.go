@@ -15,32 +15,38 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 const (
-	// DefaultRescan is how often the directory is looked through whatever the kernel says, the kubelet's fileCheckFrequency.
+	// DefaultRescan is how often the source looks through the directory, also without a notice of
+	// the kernel (the kubelet's fileCheckFrequency).
 	DefaultRescan = 20 * time.Second
-	// retryFirst is how soon a directory that could not be read, or a file that is being written, is tried again; the time doubles up to the rescan's.
+	// retryFirst is the time until the first retry for a directory that could not be read, or for a
+	// file that is being written. The time doubles with each retry, up to the rescan interval.
 	retryFirst = 100 * time.Millisecond
 )
 
-// FileConfig is how a manifest directory is read.
+// FileConfig is the configuration of a [File].
 type FileConfig struct {
 	// Path is the manifest directory (staticPodPath), or a single manifest file.
 	Path string
 	// NodeName is the node's name.
 	NodeName string
-	// Rescan is how often the directory is looked through as a safety net; 0 means DefaultRescan.
+	// Rescan is how often the source looks through the directory as a safety net. 0 means
+	// DefaultRescan.
 	Rescan time.Duration
 }
 
-// FileDeps are what a file source needs.
+// FileDeps are the dependencies of a [File].
 type FileDeps struct {
 	Logger *slog.Logger
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// LastGood, where not nil, returns the pods that a manifest last held before this agent started. It is asked about manifests that are bad when they are
-	// first read, so that these keep their pods over a restart of the agent.
+	// LastGood, if not nil, returns the pods that a manifest held before this agent started. The
+	// source calls LastGood for a manifest that is bad at the first read, so that the manifest
+	// keeps its pods over a restart of the agent.
 	LastGood func(file string) []*v1.Pod
 }
 
@@ -50,11 +56,11 @@ type File struct {
 	rescan time.Duration
 	log    *slog.Logger
 
-	// All below is Run's.
+	// Run owns all fields below.
 	out     func(Snapshot)
 	known   *manifests
 	watcher *watcher
-	single  string // the only file that counts, in single file mode
+	single  string // the only file that counts, if Path is a single file
 	dirID   fileID
 	ready   bool
 	trouble string // why the directory cannot be read
@@ -63,7 +69,7 @@ type File struct {
 	last    *Snapshot
 }
 
-// NewFile returns a source for a manifest directory or file. It does nothing until Run.
+// NewFile returns a source for a manifest directory or file. The source does nothing until Run.
 func NewFile(cfg FileConfig, deps FileDeps) *File {
 	f := &File{
 		path:   filepath.Clean(cfg.Path),
@@ -80,15 +86,21 @@ func NewFile(cfg FileConfig, deps FileDeps) *File {
 	if now == nil {
 		now = time.Now
 	}
-	f.known = &manifests{decoder: Decoder{NodeName: cfg.NodeName}, now: now, lastGood: deps.LastGood, files: map[string]*manifest{}}
+	f.known = &manifests{
+		decoder:  Decoder{NodeName: cfg.NodeName},
+		now:      now,
+		lastGood: deps.LastGood,
+		files:    map[string]*manifest{},
+	}
 	return f
 }
 
-// Name returns NameFile.
-func (f *File) Name() string { return NameFile }
+// Name returns [pods.SourceFile].
+func (f *File) Name() string { return pods.SourceFile }
 
-// Run reads the manifests and keeps them up to date until ctx ends. It is called once. It never gives up: whatever cannot be read is in the
-// snapshots' verdicts and is tried again.
+// Run reads the manifests and keeps them up to date until ctx ends. The caller calls Run once. Run
+// never gives up: the snapshots' results name everything that cannot be read, and Run tries it
+// again.
 func (f *File) Run(ctx context.Context, out func(Snapshot)) error {
 	f.out = out
 	defer f.stopWatching()
@@ -113,12 +125,12 @@ func (f *File) Run(ctx context.Context, out func(Snapshot)) error {
 	}
 }
 
-// unsettled reports whether something is to be tried again soon.
+// unsettled reports whether something needs a retry soon.
 func (f *File) unsettled() bool {
 	return f.trouble != "" || f.watcher == nil || f.known.anyBusy()
 }
 
-// wait is how long until the next look through the directory.
+// wait returns the time until the next look through the directory.
 func (f *File) wait() time.Duration {
 	if !f.unsettled() {
 		f.retry = 0
@@ -128,7 +140,7 @@ func (f *File) wait() time.Duration {
 	return f.retry
 }
 
-// notices is where the kernel's notices come from, or nil while nothing is watched.
+// notices returns the channel of the kernel's notices, or nil while nothing is watched.
 func (f *File) notices() <-chan []notice {
 	if f.watcher == nil {
 		return nil
@@ -138,8 +150,11 @@ func (f *File) notices() <-chan []notice {
 
 // handle acts on the kernel's notices.
 func (f *File) handle(batch []notice) {
-	// Notices of an earlier watch, among them that it ended, mean nothing any more.
-	batch = slices.DeleteFunc(batch, func(n notice) bool { return n.watch != f.watcher.watch && n.mask&unix.IN_Q_OVERFLOW == 0 })
+	// A notice of an earlier watch means nothing now. One of these notices says that the earlier
+	// watch ended.
+	batch = slices.DeleteFunc(batch, func(n notice) bool {
+		return n.watch != f.watcher.watch && n.mask&unix.IN_Q_OVERFLOW == 0
+	})
 	if len(batch) == 0 {
 		return
 	}
@@ -161,8 +176,12 @@ func (f *File) handle(batch []notice) {
 	f.known.updateLinks(dir)
 }
 
-// beyondFiles reports whether a notice is a reason to look through everything: notices were lost, the directory itself changed or is not there yet, a
-// directory that links lead through was swapped, or the single file may have become something else.
+// beyondFiles reports whether a notice is a reason to look through everything. There are four
+// reasons:
+//   - The kernel lost notices.
+//   - The directory itself changed, or does not exist yet.
+//   - A directory that links lead through was swapped.
+//   - The single file may now be something else.
 func (f *File) beyondFiles(n notice) bool {
 	switch {
 	case n.mask&unix.IN_Q_OVERFLOW != 0:
@@ -178,9 +197,12 @@ func (f *File) beyondFiles(n notice) bool {
 	}
 }
 
-// incomplete reports whether a notice is of a file that was just created and will be written: another notice comes when it is closed. Links are complete
-// when they are created, and so may be a file that had no name while it was written (O_TMPFILE): its close gives no notice under its name. While that is open,
-// it is looked at again, as every file that is being written.
+// incomplete reports whether a notice is about a file that was just created and will be written.
+// For such a file another notice comes when it is closed.
+//
+// A link is complete when it is created. A file that had no name while it was written (O_TMPFILE)
+// may be complete, too: its close gives no notice under its name. While such a file is open, the
+// source looks at it again, like at every file that is being written.
 func (f *File) incomplete(dir *directory, n notice) bool {
 	if n.mask&unix.IN_CREATE == 0 {
 		return false
@@ -193,7 +215,7 @@ func (f *File) incomplete(dir *directory, n notice) bool {
 	return ok && st.Nlink == 1 && dir.unwritten(n.name)
 }
 
-// dir is the directory that is read.
+// dir returns the directory that is read.
 func (f *File) dir() string {
 	if f.single != "" {
 		return filepath.Dir(f.path)
@@ -209,8 +231,8 @@ func (f *File) wanted(name string) bool {
 	return isManifestName(name)
 }
 
-// lookThrough watches the directory, if that is not done yet or it was replaced, and brings what is known of every file up to date. Files that did not change
-// are not read.
+// lookThrough watches the directory, unless the current directory is already watched. Then it
+// updates the state of every file, and does not read files that did not change.
 func (f *File) lookThrough() {
 	defer f.publish()
 	info, err := os.Stat(f.path)
@@ -218,7 +240,8 @@ func (f *File) lookThrough() {
 		err = fmt.Errorf("it is neither a directory nor a file but %s", kindOf(info.Mode()))
 	}
 	if errors.Is(err, fs.ErrNotExist) && f.single != "" {
-		info, err = os.Stat(f.dir()) // the single file was deleted: that is how its pods are removed
+		// The user deleted the single file to remove its pods.
+		info, err = os.Stat(f.dir())
 	} else if err == nil {
 		f.single = ""
 	}
@@ -243,7 +266,7 @@ func (f *File) lookThrough() {
 	f.ready, f.trouble = true, ""
 }
 
-// readAll brings what is known of every file up to date.
+// readAll updates the state of every file.
 func (f *File) readAll() error {
 	dir, err := openDirectory(f.dir())
 	if err != nil {
@@ -269,7 +292,7 @@ func (f *File) readAll() error {
 	return nil
 }
 
-// troubled notes that the directory cannot be read. What was read before stays.
+// troubled records that the directory cannot be read. What was read before stays.
 func (f *File) troubled(err error) {
 	text := bare(err).Error()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -281,7 +304,7 @@ func (f *File) troubled(err error) {
 	f.trouble = text
 }
 
-// watch arms the watcher, unless it watches that very directory already.
+// watch arms the watcher, unless it already watches that very directory.
 func (f *File) watch(id fileID) {
 	if f.watcher == nil {
 		w, err := newWatcher()

@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/test/leaks"
 )
 
@@ -42,7 +43,8 @@ type rig struct {
 }
 
 func podManifest(name, image string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %s}]}\n", name, image)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %s}]}\n",
+		name, image)
 }
 
 func start(t *testing.T, path string, change ...func(*FileConfig, *FileDeps)) *rig {
@@ -161,10 +163,11 @@ func TestFileFollowsTheDirectory(t *testing.T) {
 	dir := privateDir(t)
 	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
 	r := start(t, dir)
-	if s := r.pods("a=i:1"); !s.Ready || s.Source != NameFile {
+	if s := r.pods("a=i:1"); !s.Ready || s.Source != pods.SourceFile {
 		t.Errorf("%s", describe(s))
 	}
-	r.write("b.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i:1"}]}}`)
+	r.write("b.json",
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i:1"}]}}`)
 	before := r.pods("a=i:1", "b=i:1")
 	r.write("a.yaml", podManifest("a", "i:2")) // in place
 	after := r.pods("a=i:2", "b=i:1")
@@ -226,7 +229,8 @@ func TestFileIgnoresSubdirectories(t *testing.T) {
 	r.until("nothing", func(s Snapshot) bool { return len(s.Pods) == 0 && len(s.Verdicts) == 0 })
 }
 
-// Half of a manifest may be a valid manifest of something else. A file is not read before its writer has closed it, whether it was there before or is new.
+// Half of a manifest may be a valid manifest of something else. A file is not read before its
+// writer has closed it, whether it was there before or is new.
 func TestFileHalfWritten(t *testing.T) {
 	dir := privateDir(t)
 	open := func(name string) *os.File {
@@ -253,8 +257,9 @@ func TestFileHalfWritten(t *testing.T) {
 	r.pods("done=i:1", "early=i:1", "late=i:1")
 }
 
-// A file that is written before it has a name gives no notice of its close under that name. It counts as soon as its writer has closed it all the same, also where
-// it was empty when it got its name, and not before.
+// A file that is written before it has a name gives no notice of its close under that name. It
+// counts as soon as its writer has closed it all the same, also where it was empty when it got its
+// name, and not before.
 func TestFileNamedWhenWritten(t *testing.T) {
 	dir := privateDir(t)
 	nameless := func() *os.File {
@@ -266,7 +271,9 @@ func TestFileNamedWhenWritten(t *testing.T) {
 		return os.NewFile(uintptr(fd), "nameless")
 	}
 	name := func(f *os.File, name string) {
-		must(t, unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, filepath.Join(dir, name), unix.AT_SYMLINK_FOLLOW))
+		must(t,
+			unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, filepath.Join(dir, name),
+				unix.AT_SYMLINK_FOLLOW))
 	}
 	fill := func(f *os.File, text string) {
 		_, err := f.WriteString(text)
@@ -301,7 +308,8 @@ func TestFileNamedWhenWritten(t *testing.T) {
 	r.pods("a=i:1", "b=i:1", "c=i:1", "d=i:1")
 }
 
-// A manifest that turns bad, in whichever way, takes nothing away; a good one after it counts at once.
+// A manifest that turns bad, in whichever way, takes nothing away; a good one after it counts at
+// once.
 func TestFileLastGoodVersionStays(t *testing.T) {
 	for _, bad := range []struct{ name, data, message string }{
 		{"syntax", "kind: [", "not valid YAML"},
@@ -311,7 +319,10 @@ func TestFileLastGoodVersionStays(t *testing.T) {
 		{"renamed and invalid", podManifest("other", `""`), "Required value"},
 		{"other kind", "apiVersion: v1\nkind: Node\n", "not supported"},
 		{"too large", "#" + strings.Repeat("x", MaxManifest), "larger than"},
-		{"reference", strings.Replace(podManifest("a", "i"), "spec: {", "spec: {serviceAccountName: x, ", 1), "may not reference"},
+		{
+			"reference", strings.Replace(podManifest("a", "i"), "spec: {", "spec: {serviceAccountName: x, ", 1),
+			"may not reference",
+		},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
 			dir := privateDir(t)
@@ -382,7 +393,8 @@ func TestFileLastGoodOverARestart(t *testing.T) {
 		}
 	})
 	// Both remembered pods have the same UID here, so that the first wins.
-	if s := r.until("the first", func(s Snapshot) bool { return s.Ready }); !slices.Equal(podsOf(s), []string{"bad=old", "good=i:1"}) {
+	if s := r.until("the first", func(s Snapshot) bool { return s.Ready }); !slices.Equal(podsOf(s),
+		[]string{"bad=old", "good=i:1"}) {
 		t.Errorf("%s", describe(s))
 	}
 	r.write("bad.yaml", podManifest("new", "i:1"))
@@ -408,7 +420,9 @@ func TestFileDuplicates(t *testing.T) {
 	// not even when that file turns bad, whose last good version stays.
 	r.write("b.yaml", "kind: [")
 	s = r.until("the bad file", func(s Snapshot) bool {
-		return slices.ContainsFunc(s.Verdicts, func(v Verdict) bool { return !v.Accepted && filepath.Base(v.File) == "b.yaml" })
+		return slices.ContainsFunc(s.Verdicts, func(v Verdict) bool {
+			return !v.Accepted && filepath.Base(v.File) == "b.yaml"
+		})
 	})
 	if !slices.Equal(podsOf(s), []string{"x=i:b"}) {
 		t.Errorf("%s", describe(s))
@@ -446,7 +460,8 @@ func TestFileLinks(t *testing.T) {
 	put(t, filepath.Join(dir, ".hidden", "c.yaml"), podManifest("c", "i:1"))
 	link(filepath.Join(dir, ".hidden", "c.yaml"), "c.yaml")
 	r.pods("a=i:1", "b=i:1", "c=i:1")
-	// What a link leads to is looked at with every notice, though the kernel tells nothing about it.
+	// What a link leads to is looked at with every notice, though the kernel tells nothing about
+	// it.
 	put(t, filepath.Join(dir, ".hidden", "c.yaml"), podManifest("c", "i:2"))
 	r.write("file.yaml", podManifest("a", "i:1")+"\n")
 	r.pods("a=i:1", "b=i:1", "c=i:2")
@@ -529,7 +544,8 @@ func TestFileSingle(t *testing.T) {
 	r.pods("a=i:3")
 }
 
-// What the kernel does not tell, a look through the directory finds; one that finds nothing new gives no snapshot.
+// What the kernel does not tell, a look through the directory finds; one that finds nothing new
+// gives no snapshot.
 func TestFileRescan(t *testing.T) {
 	dir := privateDir(t)
 	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
@@ -554,7 +570,8 @@ func TestFileRescan(t *testing.T) {
 	look(3)
 }
 
-// Watching anew gives a notice that the earlier watch ended. Acting on it by watching anew again would never end.
+// Watching anew gives a notice that the earlier watch ended. Acting on it by watching anew again
+// would never end.
 func TestFileMissingDirectoryCostsNothing(t *testing.T) {
 	f := NewFile(FileConfig{Path: filepath.Join(t.TempDir(), "missing"), NodeName: "n"}, FileDeps{})
 	f.out = func(Snapshot) {}
@@ -608,7 +625,9 @@ func TestFileDirectoryOfOthers(t *testing.T) {
 	must(t, os.Chmod(dir, 0o755))
 	r.write("b.yaml", podManifest("b", "i:1"))
 	r.until("no warning about the file", func(s Snapshot) bool {
-		return !slices.ContainsFunc(s.Verdicts, func(v Verdict) bool { return filepath.Base(v.File) == "a.yaml" && len(v.Warnings) > 0 })
+		return !slices.ContainsFunc(s.Verdicts, func(v Verdict) bool {
+			return filepath.Base(v.File) == "a.yaml" && len(v.Warnings) > 0
+		})
 	})
 }
 
@@ -624,7 +643,11 @@ func TestFileSpecialFiles(t *testing.T) {
 // Since says when a verdict began, and does not move while it stays.
 func TestVerdictSince(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	m := &manifests{decoder: Decoder{NodeName: "n"}, now: func() time.Time { return now }, files: map[string]*manifest{}}
+	m := &manifests{
+		decoder: Decoder{NodeName: "n"},
+		now:     func() time.Time { return now },
+		files:   map[string]*manifest{},
+	}
 	dir := privateDir(t)
 	step := func(data string) map[string]time.Time {
 		now = now.Add(time.Minute)
@@ -648,7 +671,8 @@ func TestVerdictSince(t *testing.T) {
 	}
 }
 
-// A burst of changes, with the kernel's queue far too small for it or not, ends in what the directory then holds.
+// A burst of changes, with the kernel's queue far too small for it or not, ends in what the
+// directory then holds.
 func TestFileChurn(t *testing.T) {
 	dir := privateDir(t)
 	r := start(t, dir, func(cfg *FileConfig, _ *FileDeps) { cfg.Rescan = time.Second })
@@ -659,7 +683,8 @@ func TestFileChurn(t *testing.T) {
 				path := filepath.Join(dir, fmt.Sprintf("p%d-%d.yaml", w, i%5))
 				switch i % 3 {
 				case 0, 1:
-					_ = os.WriteFile(path, []byte(podManifest(fmt.Sprintf("p%d-%d", w, i%5), fmt.Sprintf("i:%d", i))), 0o644)
+					_ = os.WriteFile(path, []byte(podManifest(fmt.Sprintf("p%d-%d", w, i%5), fmt.Sprintf("i:%d", i))),
+						0o644)
 				default:
 					_ = os.Remove(path)
 				}

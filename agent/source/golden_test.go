@@ -9,10 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// A node can be switched between a kubelet and berth without restarting a pod only if both make the very same pod of a manifest. testdata/golden/expected.txt is what a
-// kubelet made of the manifests beside it.
+// A node can be switched between a kubelet and berth without restarting a pod only if both make the
+// very same pod of a manifest. testdata/golden/expected.txt is what a kubelet made of the manifests
+// beside it.
 func TestSamePodsAsKubelet(t *testing.T) {
 	const node, dir = "node-a.example", "/etc/berth-golden/manifests"
 	text, err := os.ReadFile("testdata/golden/expected.txt")
@@ -31,8 +34,8 @@ func TestSamePodsAsKubelet(t *testing.T) {
 	if err != nil || len(files) != len(want) {
 		t.Fatalf("%d manifests and %d pods, %v", len(files), len(want), err)
 	}
-	mux := NewMux(named(NameFile), MuxDeps{})
-	var pods []*v1.Pod
+	mux := NewMux(named(pods.SourceFile), MuxDeps{})
+	var read []*v1.Pod
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -42,12 +45,12 @@ func TestSamePodsAsKubelet(t *testing.T) {
 		if len(items) != 1 || !items[0].Verdict.Accepted {
 			t.Fatalf("%s: %+v", file, items)
 		}
-		pods = append(pods, items[0].Pod)
+		read = append(read, items[0].Pod)
 	}
-	mux.Set(Snapshot{Source: NameFile, Pods: pods})
+	mux.Set(Snapshot{Source: pods.SourceFile, Pods: read})
 	for _, pod := range mux.Current().Pods {
 		got := pod.DeepCopy()
-		delete(got.Annotations, AnnotationSeen)
+		delete(got.Annotations, pods.AnnotationSeen)
 		// Through YAML and back, as the expected ones came.
 		raw, err := yaml.Marshal(got)
 		if err != nil {
@@ -63,7 +66,8 @@ func TestSamePodsAsKubelet(t *testing.T) {
 	}
 }
 
-// The same document has the same UID wherever it stands in a file, and another one in another file or on another node.
+// The same document has the same UID wherever it stands in a file, and another one in another file
+// or on another node.
 func TestUID(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n"
 	const other = "apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{name: c, image: i}]}\n"
@@ -74,7 +78,9 @@ func TestUID(t *testing.T) {
 	if got := uid("n", "/d/a.yaml", "# comment\n---\n"+other+"---\n"+pod, 1); got != base {
 		t.Errorf("second document: %s, want %s", got, base)
 	}
-	for _, different := range []string{uid("n", "/d/b.yaml", pod, 0), uid("m", "/d/a.yaml", pod, 0), uid("n", "/d/a.yaml", other, 0)} {
+	for _, different := range []string{
+		uid("n", "/d/b.yaml", pod, 0), uid("m", "/d/a.yaml", pod, 0), uid("n", "/d/a.yaml", other, 0),
+	} {
 		if different == base {
 			t.Error("same UID")
 		}

@@ -3,17 +3,22 @@ package source
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/admit"
+	"github.com/berthd/berth/agent/node/admit"
 )
 
-// hints warns of what a pod asks for that this node never gives: it is accepted, and refused when it is admitted, or runs elsewhere than it says. asked is the pod with the
-// defaults of the API, without those of static pods.
+// hints warns of requests that this node never fulfils. Such a pod is accepted, but its admission
+// fails, or it runs on another node than its manifest says. asked is the pod with the API's
+// defaults and without the defaults of static pods.
 func (d Decoder) hints(asked *v1.Pod, e element) []string {
 	var out []string
 	if name := asked.Spec.NodeName; name != "" && name != d.NodeName {
-		out = append(out, e.warning("spec.nodeName", "has no effect: a pod of a manifest runs on the node that reads it, here "+d.NodeName))
+		out = append(out,
+			e.warning("spec.nodeName",
+				"has no effect: a pod of a manifest runs on the node that reads it, here "+d.NodeName))
 	}
-	for _, where := range []struct{ path, os string }{{"metadata.labels[" + v1.LabelOSStable + "]", asked.Labels[v1.LabelOSStable]}, {"spec.os.name", osOf(asked)}} {
+	for _, where := range []struct{ path, os string }{
+		{"metadata.labels[" + v1.LabelOSStable + "]", asked.Labels[v1.LabelOSStable]}, {"spec.os.name", osOf(asked)},
+	} {
 		if where.os != "" && where.os != string(v1.Linux) {
 			out = append(out, e.warning(where.path, "the pod will fail: this node runs "+string(v1.Linux)))
 		}
@@ -31,7 +36,7 @@ func osOf(pod *v1.Pod) string {
 	return string(pod.Spec.OS.Name)
 }
 
-// portLines are the lines of the fields by which a pod asks for host ports.
+// portLines returns the lines of the fields with the pod's host ports.
 func (e element) portLines(pod *v1.Pod) map[string]int {
 	var lines map[string]int
 	for _, path := range admit.PortFields(pod) {
@@ -43,7 +48,8 @@ func (e element) portLines(pod *v1.Pod) map[string]int {
 	return lines
 }
 
-// portFault says which host port of a pod one that was decoded before it has: an agent ends the pod that comes second. nil where there is none.
+// portFault returns the fault of a host port that a pod decoded earlier already has; an agent ends
+// the second pod. It returns nil if the ports are free.
 func portFault(item *Item, before []*v1.Pod) *Fault {
 	for _, other := range before {
 		if field, taken := admit.PortTaken(item.Pod, other); taken != "" {

@@ -13,58 +13,61 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/pods"
 )
 
 const (
-	// DefaultPoll is how often a URL is read, the kubelet's httpCheckFrequency.
+	// DefaultPoll is how often the source reads a URL (the kubelet's httpCheckFrequency).
 	DefaultPoll = 20 * time.Second
-	// fetchTimeout bounds one reading of a URL, as the kubelet does.
+	// fetchTimeout is the limit for one read of a URL (the kubelet's value).
 	fetchTimeout = 10 * time.Second
 )
 
-// HTTPConfig is how manifests are read from a URL.
+// HTTPConfig is the configuration of an [HTTP].
 type HTTPConfig struct {
-	// URL has manifests of pods and local objects, as a file has (staticPodURL).
+	// URL is the address of manifests of pods and local objects (staticPodURL). The manifests have
+	// the same format as in a file.
 	URL string
 	// Header is sent with every request (staticPodURLHeader).
 	Header http.Header
 	// NodeName is the node's name.
 	NodeName string
-	// Poll is how often the URL is read (httpCheckFrequency); 0 means DefaultPoll.
+	// Poll is how often the source reads the URL (httpCheckFrequency). 0 means DefaultPoll.
 	Poll time.Duration
 }
 
-// HTTPDeps are what a URL's source needs.
+// HTTPDeps are the dependencies of an [HTTP].
 type HTTPDeps struct {
 	Logger *slog.Logger
-	// Client sends the requests; nil means one of its own.
+	// Client sends the requests. If it is nil, the source makes its own client.
 	Client *http.Client
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// LastGood is as in [FileDeps].
+	// LastGood has the same meaning as in [FileDeps].
 	LastGood func(url string) []*v1.Pod
 }
 
-// HTTP is the source of a manifest URL. It is a [Source]. It keeps the rules of the manifest directory: a manifest that turned bad, and a URL that cannot be read,
-// remove nothing.
+// HTTP is the source of a manifest URL. It is a [Source]. It keeps the rules of the manifest
+// directory: a manifest that turned bad removes nothing, and a URL that cannot be read removes
+// nothing.
 type HTTP struct {
 	cfg  HTTPConfig
 	deps HTTPDeps
-	// name is the URL as others may read it, without its password.
+	// name is the URL without its password, for logs and results.
 	name string
 
-	// All below is Run's.
+	// Run owns all fields below.
 	known  *manifests
 	items  []Item
 	kept   []Item
 	etag   string
-	dated  string // the answer's Last-Modified
+	dated  string // the Last-Modified of the last response
 	ready  bool
 	failed string // why the URL cannot be read
 	last   *Snapshot
 }
 
-// NewHTTP returns a source for a manifest URL. It does nothing until Run.
+// NewHTTP returns a source for a manifest URL. The source does nothing until Run.
 func NewHTTP(cfg HTTPConfig, deps HTTPDeps) *HTTP {
 	if cfg.Poll <= 0 {
 		cfg.Poll = DefaultPoll
@@ -80,10 +83,11 @@ func NewHTTP(cfg HTTPConfig, deps HTTPDeps) *HTTP {
 	}}
 }
 
-// Name returns NameHTTP.
-func (h *HTTP) Name() string { return NameHTTP }
+// Name returns [pods.SourceHTTP].
+func (h *HTTP) Name() string { return pods.SourceHTTP }
 
-// Run reads the URL now and every poll until ctx ends. It is called once, and never gives up.
+// Run reads the URL now and once in every poll interval, until ctx ends. The caller calls Run once.
+// Run never gives up.
 func (h *HTTP) Run(ctx context.Context, out func(Snapshot)) error {
 	tick := time.NewTicker(h.cfg.Poll)
 	defer tick.Stop()
@@ -104,10 +108,10 @@ func (h *HTTP) Run(ctx context.Context, out func(Snapshot)) error {
 	}
 }
 
-// errUnchanged says that the URL has what was read last.
+// errUnchanged means that the content of the URL did not change since the last read.
 var errUnchanged = errors.New("not modified")
 
-// read reads the URL and takes in what it has.
+// read reads the URL and updates the state of the source.
 func (h *HTTP) read(ctx context.Context) {
 	data, err := h.fetch(ctx)
 	switch {
@@ -140,7 +144,7 @@ func (h *HTTP) read(ctx context.Context) {
 	}
 }
 
-// fetch returns what the URL has, or errUnchanged.
+// fetch returns the content of the URL, or errUnchanged.
 func (h *HTTP) fetch(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -178,9 +182,9 @@ func (h *HTTP) fetch(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// snapshot is what the URL wants.
+// snapshot returns what the URL wants.
 func (h *HTTP) snapshot() Snapshot {
-	s := Snapshot{Source: NameHTTP, Ready: h.ready}
+	s := Snapshot{Source: pods.SourceHTTP, Ready: h.ready}
 	if h.failed != "" {
 		s.Verdicts = append(s.Verdicts, Verdict{File: h.name, Message: h.failed})
 	}
@@ -191,7 +195,8 @@ func (h *HTTP) snapshot() Snapshot {
 			if conflict := owners.claim(item, fmt.Sprint(i)); conflict == "" {
 				s.add(item)
 			} else {
-				v.Accepted, v.UID, v.Message = false, "", fmt.Sprintf("duplicate: %s %s is in the manifest twice", v.Kind, fullName(v.Namespace, v.Name))
+				v.Accepted, v.UID, v.Message = false, "",
+					fmt.Sprintf("duplicate: %s %s is in the manifest twice", v.Kind, fullName(v.Namespace, v.Name))
 			}
 		}
 		if i >= len(h.items) {

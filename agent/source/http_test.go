@@ -14,6 +14,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // roundTripper answers requests without a network.
@@ -62,7 +64,8 @@ func TestURLPasswordIsNotTold(t *testing.T) {
 			}
 			return code, nil, fmt.Sprintf(urlPod, "a") + "\n---\n{kind: Wrong}\n"
 		})}
-		h := NewHTTP(HTTPConfig{URL: "http://me:hunter2@x/pods", NodeName: "node"}, HTTPDeps{Client: client, Logger: logged})
+		h := NewHTTP(HTTPConfig{URL: "http://me:hunter2@x/pods", NodeName: "node"},
+			HTTPDeps{Client: client, Logger: logged})
 		for _, code = range []int{http.StatusOK, http.StatusForbidden, 0} {
 			h.read(t.Context())
 			h.last = nil
@@ -120,7 +123,7 @@ func TestURL(t *testing.T) {
 		step("not there", 0, "", "refused", false)
 		step("an error", 500, pod("a"), "refused", false)
 		step("a pod", 200, pod("a"), "a-node", true)
-		if p := last.Pods[0]; len(p.Spec.Tolerations) != 0 || p.Annotations[AnnotationHash] != string(p.UID) {
+		if p := last.Pods[0]; len(p.Spec.Tolerations) != 0 || p.Annotations[pods.AnnotationHash] != string(p.UID) {
 			t.Errorf("%+v", p)
 		}
 		first := last.Pods[0]
@@ -158,15 +161,18 @@ func TestURL(t *testing.T) {
 // A URL that is bad when the agent starts keeps the pods of before.
 func TestURLThatIsBadAtTheStartKeepsItsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := &http.Client{Transport: roundTripper(func(*http.Request) (int, http.Header, string) { return 200, nil, "x: [" })}
+		client := &http.Client{Transport: roundTripper(func(*http.Request) (int, http.Header, string) {
+			return 200, nil, "x: ["
+		})}
 		kept := &v1.Pod{}
 		kept.Name, kept.UID = "kept", "u"
-		h := NewHTTP(HTTPConfig{URL: "http://x/pods"}, HTTPDeps{Client: client, Logger: slog.New(slog.DiscardHandler), LastGood: func(url string) []*v1.Pod {
-			if url != "http://x/pods" {
-				t.Errorf("asked about %q", url)
-			}
-			return []*v1.Pod{kept}
-		}})
+		h := NewHTTP(HTTPConfig{URL: "http://x/pods"},
+			HTTPDeps{Client: client, Logger: slog.New(slog.DiscardHandler), LastGood: func(url string) []*v1.Pod {
+				if url != "http://x/pods" {
+					t.Errorf("asked about %q", url)
+				}
+				return []*v1.Pod{kept}
+			}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var last Snapshot
 		done := make(chan error)

@@ -9,10 +9,11 @@ import (
 	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
-// fixedLines returns the lines of the fields of a ConfigMap or Secret that cannot change once it is immutable; nil for other kinds.
+// fixedLines returns the lines of the fields of a ConfigMap or Secret that cannot change once it is
+// immutable. It returns nil for other kinds.
 func (e element) fixedLines(o objects.Object) map[string]int {
 	switch o.(type) {
 	case *v1.ConfigMap, *v1.Secret:
@@ -26,7 +27,8 @@ func (e element) fixedLines(o objects.Object) map[string]int {
 	return lines
 }
 
-// refuseChange refuses an item that changes an immutable object of before, as the API server does. To change it anyway, it has to be deleted first.
+// refuseChange refuses an item that changes an immutable object of before, as the API server does.
+// The user must delete the object first to change it.
 func refuseChange(item *Item, before []Item) {
 	if !item.Verdict.Accepted || item.Object == nil {
 		return
@@ -46,7 +48,8 @@ func refuseChange(item *Item, before []Item) {
 	}
 }
 
-// Changed says, in upstream's words, what of an immutable object another version changes; nothing for objects that are not immutable.
+// Changed returns what another version changes in an immutable object, in upstream's words. It
+// returns nothing if the object is not immutable.
 func Changed(old, now objects.Object) field.ErrorList {
 	switch old := old.(type) {
 	case *v1.ConfigMap:
@@ -65,7 +68,8 @@ func isSet(b *bool) bool { return b != nil && *b }
 
 func changedConfigMap(old, now *v1.ConfigMap) field.ErrorList {
 	var a, b core.ConfigMap
-	if err := convertBoth(corev1.Convert_v1_ConfigMap_To_core_ConfigMap, old.DeepCopy(), &a, now.DeepCopy(), &b); err != nil {
+	if err := convertBoth(corev1.Convert_v1_ConfigMap_To_core_ConfigMap, old.DeepCopy(), &a,
+		now.DeepCopy(), &b); err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	a.ObjectMeta, b.ObjectMeta = sameMeta(old), sameMeta(old)
@@ -89,7 +93,8 @@ func convertBoth[E, I any](convert func(*E, *I, conversion.Scope) error, old *E,
 	return convert(now, nowOut, nil)
 }
 
-// sameMeta is metadata for both versions of an object: labels may change, and no API server has given a manifest's object a version.
+// sameMeta returns metadata for both versions of an object. Labels may change. The resource version
+// is a made-up one, because no API server has given one to an object of a manifest.
 func sameMeta(o objects.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), ResourceVersion: "1"}
 }

@@ -9,7 +9,8 @@ import (
 )
 
 func localManifest(kind, immutable, value string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: %s\nmetadata: {name: m}\nimmutable: %s\ndata:\n  k: %s\n", kind, immutable, value)
+	return fmt.Sprintf("apiVersion: v1\nkind: %s\nmetadata: {name: m}\nimmutable: %s\ndata:\n  k: %s\n", kind,
+		immutable, value)
 }
 
 // An immutable object stays as it is until it is deleted, in upstream's words.
@@ -34,7 +35,9 @@ func TestFileImmutable(t *testing.T) {
 		r.write("m.yaml", localManifest(kind, "true", one))
 		r.until("the object", func(s Snapshot) bool { return value(s) == "one" })
 		for _, step := range []struct{ data, field string }{
-			{localManifest(kind, "true", two), "data"}, {localManifest(kind, "false", one), "immutable"}, {localManifest(kind, "true", two), "data"},
+			{localManifest(kind, "true", two), "data"},
+			{localManifest(kind, "false", one), "immutable"},
+			{localManifest(kind, "true", two), "data"},
 		} {
 			r.write("m.yaml", step.data)
 			s := r.refused("m.yaml", step.field+": Forbidden: "+words)
@@ -48,7 +51,9 @@ func TestFileImmutable(t *testing.T) {
 			}
 		}
 		r.write("m.yaml", strings.Replace(localManifest(kind, "true", one), "name: m", "name: m, labels: {a: b}", 1))
-		r.until("new labels", func(s Snapshot) bool { return len(s.Objects) == 1 && s.Objects[0].GetLabels()["a"] == "b" })
+		r.until("new labels", func(s Snapshot) bool {
+			return len(s.Objects) == 1 && s.Objects[0].GetLabels()["a"] == "b"
+		})
 		r.write("m.yaml", podManifest("p", "i:1")) // deleted
 		r.pods("p=i:1")
 		r.write("m.yaml", localManifest(kind, "false", two))

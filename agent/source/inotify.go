@@ -12,23 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notice is one thing that the kernel saw in the watched directory.
+// notice is one event that the kernel saw in the watched directory.
 type notice struct {
 	watch int32
 	mask  uint32
 	name  string
 }
 
-// Masks of what is watched: in the manifest directory, everything after which a file is complete, gone or readable (not each write); in a directory
-// above a missing one, everything after which it may be there.
+// maskManifests is for the manifest directory: every event after which a file is complete, gone or
+// readable (not each write). maskAbove is for a directory above a missing one: every event after
+// which the missing directory may exist.
 const (
-	maskManifests = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_CREATE | unix.IN_ATTRIB |
+	maskManifests = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_CREATE |
+		unix.IN_ATTRIB |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
-	maskAbove = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
+	maskAbove = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
+		unix.IN_ONLYDIR
 )
 
-// watcher reads the kernel's notices about one directory. The general file watching library hides when a file was closed after writing, which is what
-// makes it possible to act at once and never on half a file.
+// watcher reads the kernel's notices about one directory. The general file watching library does
+// not show when a file was closed after writing. This event lets the source act at once, and never
+// on half a file.
 type watcher struct {
 	file    *os.File
 	notices chan []notice
@@ -36,7 +40,7 @@ type watcher struct {
 	closing chan struct{}
 
 	watch   int32  // what is armed now; -1 for nothing
-	watched string // its path
+	watched string // path of the armed directory
 }
 
 // newWatcher starts a watcher that watches nothing yet.
@@ -80,7 +84,7 @@ func (w *watcher) read() {
 	}
 }
 
-// parseNotices decodes what the kernel wrote: records of a fixed head and a name padded with zeros.
+// parseNotices decodes the kernel's data: records of a fixed head and a name padded with zeros.
 func parseNotices(b []byte) []notice {
 	var out []notice
 	for len(b) >= unix.SizeofInotifyEvent {
@@ -97,14 +101,15 @@ func parseNotices(b []byte) []notice {
 	return out
 }
 
-// arm watches the directory path, or, while that cannot be watched, the nearest directory above it. It reports whether path itself is watched.
+// arm watches the directory path. While path cannot be watched, arm watches the nearest directory
+// above it. It reports whether path itself is watched.
 func (w *watcher) arm(path string) (exact bool, err error) {
 	w.disarm()
 	for at, mask := path, uint32(maskManifests); ; at, mask = filepath.Dir(at), maskAbove {
 		err := w.add(at, mask)
 		if err == nil {
 			if at != path && canWatchBelow(at, path) {
-				return w.arm(path) // it appeared while we looked
+				return w.arm(path) // the directory appeared in the meantime
 			}
 			return at == path, nil
 		}
@@ -136,7 +141,9 @@ func (w *watcher) add(path string, mask uint32) error {
 		return err
 	}
 	var watch int
-	if ctlErr := conn.Control(func(fd uintptr) { watch, err = unix.InotifyAddWatch(int(fd), path, mask) }); ctlErr != nil {
+	if ctlErr := conn.Control(func(fd uintptr) {
+		watch, err = unix.InotifyAddWatch(int(fd), path, mask)
+	}); ctlErr != nil {
 		return ctlErr
 	}
 	if err != nil {
@@ -146,7 +153,7 @@ func (w *watcher) add(path string, mask uint32) error {
 	return nil
 }
 
-// disarm stops watching. Notices of the old watch that come later are told by their number.
+// disarm stops watching. A late notice of the old watch carries the old watch's number.
 func (w *watcher) disarm() {
 	if w.watch < 0 {
 		return

@@ -8,7 +8,8 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 )
 
-// lineOf returns the file's line of a field path ("spec.containers[0].image"), or of the deepest part of it that the document has.
+// lineOf returns the line in the file of a field path ("spec.containers[0].image"). If the document
+// does not have the whole path, lineOf returns the line of the deepest part that it has.
 func (d *document) lineOf(path string) int {
 	n := d.node()
 	if n == nil {
@@ -54,8 +55,9 @@ func pathSteps(path string) []string {
 	return steps
 }
 
-// descend goes one step down, and returns the node there and the line where it begins (of its key, in a mapping). A name on a list means the first
-// element that has it: some messages leave indexes out.
+// descend goes one step down. It returns the node there and the line where the node begins (in a
+// mapping, the line of its key). If step is a name and the node is a list, descend returns that
+// field of the first element that has it: some messages omit indexes.
 func descend(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
 	if n.Kind == yamlv3.AliasNode {
 		n = n.Alias
@@ -86,9 +88,14 @@ func descend(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
 	return nil, 0
 }
 
-// indexed puts indexes into a field path that upstream's messages leave out ("spec.containers[0].volumeMounts.subPath"): that of the element of the list whose field has
-// the value; of several, the one after the first nth. Where there is no value to go by, it is the only element that has the field. A path that leaves none out, and one whose
-// element is not known, is returned as it is.
+// indexed adds indexes to a field path if upstream's message omits them
+// ("spec.containers[0].volumeMounts.subPath").
+//
+// The index is that of the list element whose field has the value. If several elements have the
+// value, indexed skips the first nth of them and takes the next one. Without a value, it takes the
+// only element that has the field.
+//
+// indexed returns the path unchanged if the path has all indexes, or if the element is not known.
 func (e element) indexed(path string, value any, nth int) string {
 	n := e.doc.node()
 	if n == nil {
@@ -125,8 +132,9 @@ func (e element) indexed(path string, value any, nth int) string {
 	return out
 }
 
-// elementWith returns the index of the element of a list whose field has a value, of several the one after the first nth; without a value, that of the only one that has
-// the field. It is -1 where there is none.
+// elementWith returns the index of the list element whose field has the value. If several elements
+// have the value, it skips the first nth of them. Without a value, it returns the index of the only
+// element that has the field. It returns -1 if no element fits.
 func elementWith(list *yamlv3.Node, name, value string, nth int) int {
 	var with []int
 	for i, item := range list.Content {

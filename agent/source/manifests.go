@@ -14,37 +14,40 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// busyShown is how long a file may be open for writing before a verdict says so.
+// busyShown is how long a file may be open for writing before a result reports that.
 const busyShown = 5 * time.Second
 
-// manifests is what is known of the manifest files of one directory.
+// manifests is the state of the manifest files of one directory.
 type manifests struct {
 	decoder  Decoder
 	now      func() time.Time
 	lastGood func(file string) []*v1.Pod
 
 	files map[string]*manifest
-	since map[string]time.Time // when each verdict was first given
-	owned map[key]string       // which file had each object in the last snapshot; nil before the first
+	since map[string]time.Time // when each result was first given
+	// owned is the file that had each object in the last snapshot. It is nil before the first
+	// snapshot.
+	owned map[key]string
 }
 
-// manifest is what is known of one file.
+// manifest is the state of one file.
 type manifest struct {
 	id       fileID
 	sum      [sha256.Size]byte
 	read     bool // sum and items are of a version that was read
 	items    []Item
-	kept     []Item // last good versions of what the current version no longer has, or has wrong
+	kept     []Item // last good versions of objects that the current version lacks or has wrong
 	warnings []string
-	problem  string    // why it could not be read
-	link     bool      // it is a symbolic link
-	busy     time.Time // since when it is open for writing; zero if it is not
+	problem  string    // why the file could not be read
+	link     bool      // the file is a symbolic link
+	busy     time.Time // since when the file is open for writing; zero if it is not
 }
 
-// keptWarning is about an object of which an earlier version counts.
+// keptWarning is the warning about an object whose earlier version stays.
 const keptWarning = "the last good version stays until the manifest is good again, or deleted"
 
 // key names an object of a manifest.
@@ -56,7 +59,7 @@ func (i Item) key() key {
 	return key{i.Verdict.Kind, i.Verdict.Namespace, i.Verdict.Name}
 }
 
-// update reads one file again, if it changed. complete says that its writer has closed it.
+// update reads one file again, if it changed. complete means that the file's writer has closed it.
 func (m *manifests) update(dir *directory, name string, complete bool) {
 	known := m.files[name]
 	if known == nil {
@@ -82,7 +85,8 @@ func (m *manifests) update(dir *directory, name string, complete bool) {
 	m.files[name] = known
 }
 
-// updateLinks reads the files again that symbolic links lead to, if they changed: no notice about the link tells of that.
+// updateLinks reads the files again that symbolic links lead to, if they changed. The kernel gives
+// no notice about the link for such a change.
 func (m *manifests) updateLinks(dir *directory) {
 	for name, f := range m.files {
 		if f.link {
@@ -117,12 +121,14 @@ func (m *manifests) decode(dir *directory, name string, known *manifest, v *vers
 	}
 }
 
-// inForce are the items of a file whose objects it had in the last snapshot: another's object of the same name is nothing that this file changes.
+// inForce returns the items whose objects the file had in the last snapshot. If another file had an
+// object of the same name, this file does not change that object.
 func (m *manifests) inForce(file string, items []Item) []Item {
 	return slices.DeleteFunc(slices.Clone(items), func(item Item) bool { return m.owned[item.key()] != file })
 }
 
-// keepLastGood asks, for a file that has never been read by this agent, what it last held: it may have turned bad while the agent was not running.
+// keepLastGood restores the pods that a file last held, if this agent has never read the file. The
+// file may have turned bad while the agent was not running.
 func (m *manifests) keepLastGood(dir *directory, name string, known *manifest) {
 	if m.lastGood == nil || len(known.items)+len(known.kept) > 0 {
 		return
@@ -135,7 +141,7 @@ func (m *manifests) keepLastGood(dir *directory, name string, known *manifest) {
 	}
 }
 
-// accepted are the items that count.
+// accepted returns the accepted items.
 func accepted(items []Item) []Item {
 	var out []Item
 	for _, item := range items {
@@ -146,7 +152,7 @@ func accepted(items []Item) []Item {
 	return out
 }
 
-// without are the items of old whose objects are not among current.
+// without returns the items of old whose objects are not in current.
 func without(old, current []Item) []Item {
 	have := make(map[key]bool, len(current))
 	for _, item := range current {
@@ -180,7 +186,8 @@ func (m *manifests) anyBusy() bool {
 	return false
 }
 
-// stillOwned says of each object that had a file, in the last snapshot or before the agent started, that this file has it still.
+// stillOwned returns the objects that a file had and still has, with that file. The file had the
+// object in the last snapshot, or before the agent started.
 func (m *manifests) stillOwned(dir string, names []string) map[key]string {
 	had := m.owned
 	if had == nil && m.lastGood != nil {
@@ -204,15 +211,16 @@ func (m *manifests) stillOwned(dir string, names []string) map[key]string {
 	return has
 }
 
-// claims is who has each object and each UID.
+// claims are the files that have each object and each UID.
 type claims struct {
 	keys map[key]string
 	uids map[string]string
-	// before is who had an object and has it still: nobody else may have it.
+	// before has the files that had an object and still have it. No other file may get that object.
 	before map[key]string
 }
 
-// claim gives an item's object to its file. Where another has it already, it says so instead.
+// claim gives an item's object to its file. If another file already has the object, claim returns
+// the conflict.
 func (c *claims) claim(item Item, file string) (conflict string) {
 	v := &item.Verdict
 	uid := string(v.UID)
@@ -232,10 +240,11 @@ func (c *claims) claim(item Item, file string) (conflict string) {
 	return ""
 }
 
-// snapshot is what the files want together. A file that has an object keeps it as long as it has a good version of it; else, in order of the files'
-// names, the first has it. What is kept of earlier versions comes last.
+// snapshot merges what the files want. A file that has an object keeps it as long as the file has a
+// good version of it. If no file had the object, the file whose name sorts first gets it. Objects
+// that are kept from earlier versions come last.
 func (m *manifests) snapshot(dir string) Snapshot {
-	s := Snapshot{Source: NameFile}
+	s := Snapshot{Source: pods.SourceFile}
 	names := slices.Sorted(maps.Keys(m.files))
 	owners := &claims{keys: map[key]string{}, uids: map[string]string{}, before: m.stillOwned(dir, names)}
 	defer func() { m.owned = owners.keys }()
@@ -263,15 +272,21 @@ func (m *manifests) snapshot(dir string) Snapshot {
 			}
 			s.add(item)
 			s.Verdicts = append(s.Verdicts, Verdict{
-				File: file, Kind: item.Verdict.Kind, Namespace: item.Verdict.Namespace, Name: item.Verdict.Name, UID: item.Verdict.UID, Accepted: true,
-				Kept: true, Warnings: []string{keptWarning},
+				File:      file,
+				Kind:      item.Verdict.Kind,
+				Namespace: item.Verdict.Namespace,
+				Name:      item.Verdict.Name,
+				UID:       item.Verdict.UID,
+				Accepted:  true,
+				Kept:      true,
+				Warnings:  []string{keptWarning},
 			})
 		}
 	}
 	return s
 }
 
-// add takes an item's object into the snapshot.
+// add adds an item's object to the snapshot.
 func (s *Snapshot) add(item Item) {
 	if item.Pod != nil {
 		s.Pods = append(s.Pods, item.Pod)
@@ -281,7 +296,7 @@ func (s *Snapshot) add(item Item) {
 	}
 }
 
-// fileVerdicts are those about a file as a whole.
+// fileVerdicts returns the results of a file as a whole.
 func (m *manifests) fileVerdicts(file string, f *manifest) []Verdict {
 	var out []Verdict
 	if len(f.warnings) > 0 {
@@ -296,7 +311,7 @@ func (m *manifests) fileVerdicts(file string, f *manifest) []Verdict {
 	return out
 }
 
-// date sets since when each verdict of a snapshot has been given.
+// date sets the time since when each result of a snapshot is the same.
 func (m *manifests) date(s *Snapshot) {
 	next := make(map[string]time.Time, len(s.Verdicts))
 	for i := range s.Verdicts {
@@ -312,8 +327,10 @@ func (m *manifests) date(s *Snapshot) {
 	m.since = next
 }
 
-// sameSnapshot reports whether nothing changed between two snapshots. Objects that did not change keep their pointers.
+// sameSnapshot reports whether nothing changed between two snapshots. An object that did not change
+// keeps its pointer.
 func sameSnapshot(a, b *Snapshot) bool {
-	return a.Ready == b.Ready && slices.Equal(a.Pods, b.Pods) && slices.EqualFunc(a.Objects, b.Objects, func(x, y objects.Object) bool { return x == y }) &&
+	return a.Ready == b.Ready && slices.Equal(a.Pods, b.Pods) &&
+		slices.EqualFunc(a.Objects, b.Objects, func(x, y objects.Object) bool { return x == y }) &&
 		slices.EqualFunc(a.Verdicts, b.Verdicts, func(x, y Verdict) bool { return reflect.DeepEqual(x, y) })
 }

@@ -14,15 +14,17 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// misfit is a value that does not fit its type: where it is, as a field path, and what it must be. Values are not repeated: they may be secrets.
+// misfit is a value that does not fit its type: its field path, and what the value must be. misfit
+// does not repeat the value, because it may be a secret.
 type misfit struct {
 	at, message string
-	// unknown says that nothing is wrong but that the type has no such field.
+	// unknown means that the only problem is that the type has no such field.
 	unknown bool
 }
 
-// mismatches finds the values in raw that do not fit the type t, and the fields that it does not have. It is for documents that the decoder refused, whose own errors speak of Go's types and of no place
-// within lists.
+// mismatches finds the values in raw that do not fit the type t, and the fields that t does not
+// have. It is for documents that the decoder refused. The decoder's own errors name Go's types, and
+// name no place within lists.
 func mismatches(t reflect.Type, raw json.RawMessage, path string) []misfit {
 	if kindOfJSON(raw) == "null" {
 		return nil
@@ -65,7 +67,8 @@ func structMismatches(t reflect.Type, raw json.RawMessage, path string) (out []m
 	return out
 }
 
-// fieldsOf gathers the types of a struct's fields by their names in JSON, those of embedded structs among them.
+// fieldsOf gathers the types of a struct's fields by their names in JSON. It includes the fields of
+// embedded structs.
 func fieldsOf(t reflect.Type, into map[string]reflect.Type) {
 	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -100,7 +103,7 @@ func listMismatches(t reflect.Type, raw json.RawMessage, path string) (out []mis
 	return out
 }
 
-// leafMismatch has the decoder try one value.
+// leafMismatch decodes one value with the decoder.
 func leafMismatch(t reflect.Type, raw json.RawMessage, path string) []misfit {
 	err := strictjson.UnmarshalCaseSensitivePreserveInts(raw, reflect.New(t).Interface())
 	if err == nil {
@@ -109,12 +112,13 @@ func leafMismatch(t reflect.Type, raw json.RawMessage, path string) []misfit {
 	return []misfit{{at: path, message: leafMessage(t, kindOfJSON(raw), err)}}
 }
 
-// leafMessage says what a value of type t must be, and what it is instead: a JSON value of a kind, which the decoder refused with err.
+// leafMessage says what a value of type t must be, and what it is instead. The value is a JSON
+// value of a kind, and err is the decoder's error about it.
 func leafMessage(t reflect.Type, kind string, err error) string {
 	wanted := wantedOf(t)
 	switch reflect.Zero(t).Interface().(type) {
 	case resource.Quantity:
-		return err.Error() // upstream's words, about no type of Go
+		return err.Error() // upstream's text, which names no Go type
 	case intstr.IntOrString:
 		wanted = "an integer or a string"
 	case metav1.Time, metav1.MicroTime:
@@ -138,7 +142,7 @@ func leafMessage(t reflect.Type, kind string, err error) string {
 	return "must be " + wanted + ", not " + article(kind)
 }
 
-// wantedOf says what values a plain type has; empty for others.
+// wantedOf names the values of a plain type. It returns "" for other types.
 func wantedOf(t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.String:
@@ -153,7 +157,7 @@ func wantedOf(t reflect.Type) string {
 	return ""
 }
 
-// kindOfJSON names the kind of a value, which is valid JSON.
+// kindOfJSON names the kind of a value. The value is valid JSON.
 func kindOfJSON(raw json.RawMessage) string {
 	text := strings.TrimSpace(string(raw))
 	if text == "" {

@@ -13,22 +13,25 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// seenFormat is how the annotation kubernetes.io/config.seen is written: RFC 3339 with nine digits.
+// seenFormat is the format of the annotation kubernetes.io/config.seen: RFC 3339 with nine digits.
 const seenFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// ObjectSink takes the local objects of the sources; *objects.Store is one.
+// ObjectSink takes the local objects of the sources. *objects.Store is an ObjectSink.
 type ObjectSink interface {
 	Replace(source string, objs []objects.Object)
 }
 
-// MuxDeps are what a mux needs.
+// MuxDeps are the dependencies of a [Mux].
 type MuxDeps struct {
-	// Objects gets a snapshot's local objects before Out gets its pods; nil drops them.
+	// Objects gets a snapshot's local objects before Out gets its pods. If Objects is nil, the mux
+	// drops them.
 	Objects ObjectSink
-	// Out gets what is desired after every snapshot, one call after the other. It must not call Set.
+	// Out gets the desired set after every snapshot. The mux makes one call at a time. Out must not
+	// call Set.
 	Out func(Update)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -39,7 +42,7 @@ type Mux struct {
 	sources []Source
 	deps    MuxDeps
 
-	setting sync.Mutex // held over a whole Set, with its calls to the outside
+	setting sync.Mutex // held for a whole Set, with its calls to Objects and Out
 
 	mu        sync.Mutex
 	snapshots map[string]Snapshot
@@ -47,14 +50,15 @@ type Mux struct {
 	current   Update
 }
 
-// merged is a pod as it was given out, and the source's pod that it was made from.
+// merged is a pod as the mux gave it out, and the source's pod from which the mux made it.
 type merged struct {
 	from   *v1.Pod
 	source string
 	pod    *v1.Pod
 }
 
-// NewMux returns a mux of sources. Where two of them want the same pod, the first has it.
+// NewMux returns a mux of sources. If two sources want the same pod, the first source in the list
+// has it.
 func NewMux(sources []Source, deps MuxDeps) *Mux {
 	if deps.Now == nil {
 		deps.Now = time.Now
@@ -64,8 +68,9 @@ func NewMux(sources []Source, deps MuxDeps) *Mux {
 	return m
 }
 
-// Run runs the sources until ctx ends, and joins them. A source that gives up does not end the others: what it wanted last stays. Without any source nothing
-// is desired, which is said once.
+// Run runs the sources until ctx ends, and joins them. A source that gives up does not end the
+// others, and its last snapshot stays. If there are no sources, the desired set is empty, and Run
+// calls Out with it once.
 func (m *Mux) Run(ctx context.Context) error {
 	if len(m.sources) == 0 && m.deps.Out != nil {
 		m.deps.Out(m.Current())
@@ -83,8 +88,8 @@ func (m *Mux) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Set takes a source's latest snapshot. A source that is ready stays so, whatever later snapshots say. Run calls it for the mux's own sources; snapshots of
-// others are ignored.
+// Set takes a source's latest snapshot. A source that is ready stays ready, whatever later
+// snapshots say. Run calls Set for the mux's own sources. Set ignores snapshots of other sources.
 func (m *Mux) Set(s Snapshot) {
 	m.setting.Lock()
 	defer m.setting.Unlock()
@@ -105,7 +110,7 @@ func (m *Mux) Set(s Snapshot) {
 	}
 }
 
-// Current returns what is desired now.
+// Current returns the desired set.
 func (m *Mux) Current() Update {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,7 +134,7 @@ func (m *Mux) merge() Update {
 				refused[pod.UID] = other.source
 				continue
 			}
-			if source != NameAPI {
+			if source != pods.SourceAPI {
 				if other, taken := names[name]; taken {
 					refused[pod.UID] = other
 					continue
@@ -145,7 +150,8 @@ func (m *Mux) merge() Update {
 	return u
 }
 
-// annotate returns the pod with its source and when it was first seen. An unchanged pod stays the same pointer.
+// annotate returns the pod with its source and the time when it was first seen. An unchanged pod
+// keeps its pointer.
 func (m *Mux) annotate(pod *v1.Pod, source string) merged {
 	old, known := m.merged[pod.UID]
 	if known && old.from == pod && old.source == source {
@@ -153,21 +159,21 @@ func (m *Mux) annotate(pod *v1.Pod, source string) merged {
 	}
 	seen := m.deps.Now().Format(seenFormat)
 	if known {
-		seen = old.pod.Annotations[AnnotationSeen]
+		seen = old.pod.Annotations[pods.AnnotationSeen]
 	}
 	out := *pod
 	out.Annotations = maps.Clone(pod.Annotations)
 	if out.Annotations == nil {
 		out.Annotations = map[string]string{}
 	}
-	out.Annotations[AnnotationSource], out.Annotations[AnnotationSeen] = source, seen
+	out.Annotations[pods.AnnotationSource], out.Annotations[pods.AnnotationSeen] = source, seen
 	if known && reflect.DeepEqual(old.pod, &out) {
 		return merged{from: pod, source: source, pod: old.pod}
 	}
 	return merged{from: pod, source: source, pod: &out}
 }
 
-// refuse turns the verdicts about pods that an earlier source has.
+// refuse turns the results of pods that an earlier source has into refusals.
 func refuse(verdicts []Verdict, refused map[types.UID]string) []Verdict {
 	if len(refused) == 0 {
 		return verdicts

@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // fakeSource gives one snapshot and then waits, or fails.
@@ -46,8 +47,8 @@ func TestMuxRun(t *testing.T) {
 	broken := errors.New("broken")
 	updates := make(chan Update, 10)
 	m := NewMux([]Source{
-		fakeSource{name: NameFile, pods: []*v1.Pod{muxPod("a", "u1", "i")}, err: broken},
-		fakeSource{name: NameHTTP, pods: []*v1.Pod{muxPod("b", "u2", "i")}},
+		fakeSource{name: pods.SourceFile, pods: []*v1.Pod{muxPod("a", "u1", "i")}, err: broken},
+		fakeSource{name: pods.SourceHTTP, pods: []*v1.Pod{muxPod("b", "u2", "i")}},
 	}, MuxDeps{Out: func(u Update) { updates <- u }})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -76,26 +77,38 @@ func TestMuxWithoutSources(t *testing.T) {
 
 func muxPod(name, uid, image string) *v1.Pod {
 	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid), Annotations: map[string]string{"own": "1"}},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Image: image}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "default",
+			Name:        name,
+			UID:         types.UID(uid),
+			Annotations: map[string]string{"own": "1"},
+		},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Image: image}}},
 	}
 }
 
 func verdictOf(p *v1.Pod) Verdict {
-	return Verdict{File: p.Name + ".yaml", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID, Accepted: true}
+	return Verdict{
+		File:      p.Name + ".yaml",
+		Kind:      "Pod",
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		UID:       p.UID,
+		Accepted:  true,
+	}
 }
 
 func TestMuxReadiness(t *testing.T) {
-	m := NewMux(named(NameFile, NameHTTP), MuxDeps{})
-	if u := m.Current(); u.AllReady || u.Ready[NameFile] || len(u.Pods) != 0 {
+	m := NewMux(named(pods.SourceFile, pods.SourceHTTP), MuxDeps{})
+	if u := m.Current(); u.AllReady || u.Ready[pods.SourceFile] || len(u.Pods) != 0 {
 		t.Errorf("at first: %+v", u)
 	}
-	m.Set(Snapshot{Source: NameFile, Ready: true})
-	if u := m.Current(); u.AllReady || !u.Ready[NameFile] || u.Ready[NameHTTP] {
+	m.Set(Snapshot{Source: pods.SourceFile, Ready: true})
+	if u := m.Current(); u.AllReady || !u.Ready[pods.SourceFile] || u.Ready[pods.SourceHTTP] {
 		t.Errorf("one is ready: %+v", u)
 	}
-	m.Set(Snapshot{Source: NameHTTP, Ready: true})
-	m.Set(Snapshot{Source: NameFile}) // a source does not become unready
+	m.Set(Snapshot{Source: pods.SourceHTTP, Ready: true})
+	m.Set(Snapshot{Source: pods.SourceFile}) // a source does not become unready
 	if u := m.Current(); !u.AllReady {
 		t.Errorf("both are ready: %+v", u)
 	}
@@ -107,29 +120,32 @@ func TestMuxReadiness(t *testing.T) {
 func TestMuxAnnotationsAndPointers(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 	var updates []Update
-	m := NewMux(named(NameFile), MuxDeps{Now: func() time.Time { return now }, Out: func(u Update) { updates = append(updates, u) }})
+	m := NewMux(named(pods.SourceFile),
+		MuxDeps{Now: func() time.Time { return now }, Out: func(u Update) { updates = append(updates, u) }})
 	source := muxPod("a", "u1", "i:1")
-	m.Set(Snapshot{Source: NameFile, Ready: true, Pods: []*v1.Pod{source}})
+	m.Set(Snapshot{Source: pods.SourceFile, Ready: true, Pods: []*v1.Pod{source}})
 	first := m.Current().Pods["u1"]
-	if first.Annotations[AnnotationSource] != "file" || first.Annotations[AnnotationSeen] != "2026-01-02T03:04:05.000000600Z" || first.Annotations["own"] != "1" {
+	if first.Annotations[pods.AnnotationSource] != "file" ||
+		first.Annotations[pods.AnnotationSeen] != "2026-01-02T03:04:05.000000600Z" || first.Annotations["own"] != "1" {
 		t.Errorf("%v", first.Annotations)
 	}
 	if len(source.Annotations) != 1 {
 		t.Errorf("the source's pod was changed: %v", source.Annotations)
 	}
 	now = now.Add(time.Hour)
-	m.Set(Snapshot{Source: NameFile, Ready: true, Pods: []*v1.Pod{source, muxPod("b", "u2", "i:1")}})
+	m.Set(Snapshot{Source: pods.SourceFile, Ready: true, Pods: []*v1.Pod{source, muxPod("b", "u2", "i:1")}})
 	if m.Current().Pods["u1"] != first {
 		t.Error("unchanged, but another pointer")
 	}
-	m.Set(Snapshot{Source: NameFile, Ready: true, Pods: []*v1.Pod{muxPod("a", "u1", "i:1")}})
+	m.Set(Snapshot{Source: pods.SourceFile, Ready: true, Pods: []*v1.Pod{muxPod("a", "u1", "i:1")}})
 	if m.Current().Pods["u1"] != first {
 		t.Error("equal, but another pointer")
 	}
 	// An edit under the same UID is the same pod, seen at the same time.
-	m.Set(Snapshot{Source: NameFile, Ready: true, Pods: []*v1.Pod{muxPod("a", "u1", "i:2")}})
+	m.Set(Snapshot{Source: pods.SourceFile, Ready: true, Pods: []*v1.Pod{muxPod("a", "u1", "i:2")}})
 	edited := m.Current().Pods["u1"]
-	if edited == first || edited.Spec.Containers[0].Image != "i:2" || edited.Annotations[AnnotationSeen] != first.Annotations[AnnotationSeen] {
+	if edited == first || edited.Spec.Containers[0].Image != "i:2" ||
+		edited.Annotations[pods.AnnotationSeen] != first.Annotations[pods.AnnotationSeen] {
 		t.Errorf("%v", edited)
 	}
 	if len(updates) != 4 || len(updates[1].Pods) != 2 || len(updates[3].Pods) != 1 {
@@ -140,27 +156,34 @@ func TestMuxAnnotationsAndPointers(t *testing.T) {
 func TestMuxConflicts(t *testing.T) {
 	a, b := muxPod("same", "u1", "i:file"), muxPod("same", "u2", "i:http")
 	sameUID, mirror := muxPod("other", "u1", "i:http"), muxPod("same", "u3", "i:api")
-	m := NewMux(named(NameFile, NameHTTP, NameAPI), MuxDeps{})
-	m.Set(Snapshot{Source: NameHTTP, Pods: []*v1.Pod{b, sameUID}, Verdicts: []Verdict{verdictOf(b), verdictOf(sameUID)}})
+	m := NewMux(named(pods.SourceFile, pods.SourceHTTP, pods.SourceAPI), MuxDeps{})
+	m.Set(Snapshot{
+		Source:   pods.SourceHTTP,
+		Pods:     []*v1.Pod{b, sameUID},
+		Verdicts: []Verdict{verdictOf(b), verdictOf(sameUID)},
+	})
 	if u := m.Current(); u.Pods["u2"] == nil || u.Pods["u1"] == nil || !u.Verdicts[0].Accepted {
 		t.Errorf("alone: %+v", u.Verdicts)
 	}
-	m.Set(Snapshot{Source: NameFile, Pods: []*v1.Pod{a}, Verdicts: []Verdict{verdictOf(a)}})
-	m.Set(Snapshot{Source: NameAPI, Pods: []*v1.Pod{mirror}})
+	m.Set(Snapshot{Source: pods.SourceFile, Pods: []*v1.Pod{a}, Verdicts: []Verdict{verdictOf(a)}})
+	m.Set(Snapshot{Source: pods.SourceAPI, Pods: []*v1.Pod{mirror}})
 	u := m.Current()
 	var got []string
 	for _, v := range u.Verdicts {
 		got = append(got, fmt.Sprint(v.Accepted, " ", v.Message))
 	}
-	want := []string{"true ", "false duplicate: Pod default/same is already in source file", "false duplicate: Pod default/other is already in source file"}
+	want := []string{
+		"true ", "false duplicate: Pod default/same is already in source file",
+		"false duplicate: Pod default/other is already in source file",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 	if u.Pods["u1"].Spec.Containers[0].Image != "i:file" || u.Pods["u2"] != nil || u.Pods["u3"] == nil {
 		t.Errorf("%v", u.Pods)
 	}
-	m.Set(Snapshot{Source: NameFile})
-	if u := m.Current(); u.Pods["u2"] == nil || u.Pods["u1"].Annotations[AnnotationSource] != NameHTTP {
+	m.Set(Snapshot{Source: pods.SourceFile})
+	if u := m.Current(); u.Pods["u2"] == nil || u.Pods["u1"].Annotations[pods.AnnotationSource] != pods.SourceHTTP {
 		t.Error("the second source did not get its pods back")
 	}
 }
@@ -170,9 +193,10 @@ func TestMuxObjectsFirst(t *testing.T) {
 	store := objects.New()
 	var order []string
 	store.OnChange(func(_, _, name string) { order = append(order, "object "+name) })
-	m := NewMux(named(NameFile), MuxDeps{Objects: store, Out: func(u Update) { order = append(order, fmt.Sprintf("%d pods", len(u.Pods))) }})
+	m := NewMux(named(pods.SourceFile),
+		MuxDeps{Objects: store, Out: func(u Update) { order = append(order, fmt.Sprintf("%d pods", len(u.Pods))) }})
 	cm := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m"}}
-	m.Set(Snapshot{Source: NameFile, Pods: []*v1.Pod{muxPod("a", "u1", "i")}, Objects: []objects.Object{cm}})
+	m.Set(Snapshot{Source: pods.SourceFile, Pods: []*v1.Pod{muxPod("a", "u1", "i")}, Objects: []objects.Object{cm}})
 	m.Set(Snapshot{Source: "unknown", Pods: []*v1.Pod{muxPod("b", "u2", "i")}})
 	if got := strings.Join(order, ", "); got != "object m, 1 pods" {
 		t.Error(got)

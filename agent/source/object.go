@@ -10,11 +10,12 @@ import (
 	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 
-	"github.com/berthd/berth/agent/objects"
-	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/agent/pod/volumekinds"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
-// decodeConfigMap makes a local ConfigMap of a manifest, defaulted and validated as the API server does.
+// decodeConfigMap decodes a local ConfigMap from a manifest. It sets the defaults and validates as
+// the API server does.
 func decodeConfigMap(v Verdict, e element) Item {
 	var in v1.ConfigMap
 	var internal core.ConfigMap
@@ -27,7 +28,7 @@ func decodeConfigMap(v Verdict, e element) Item {
 	})
 }
 
-// decodeSecret does the same for a Secret; stringData becomes part of data.
+// decodeSecret decodes a local Secret in the same way. stringData becomes part of data.
 func decodeSecret(v Verdict, e element) Item {
 	var in v1.Secret
 	return decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
@@ -44,7 +45,8 @@ func decodeSecret(v Verdict, e element) Item {
 	})
 }
 
-// decodeVolume does the same for a PersistentVolume, and warns of what no node does by itself.
+// decodeVolume decodes a local PersistentVolume in the same way. It warns of requests that no node
+// fulfils by itself.
 func decodeVolume(v Verdict, e element) Item {
 	var in v1.PersistentVolume
 	var internal core.PersistentVolume
@@ -53,7 +55,8 @@ func decodeVolume(v Verdict, e element) Item {
 		if err := corev1.Convert_v1_PersistentVolume_To_core_PersistentVolume(&in, &internal, nil); err != nil {
 			return nil, nil, err
 		}
-		return &in, validation.ValidatePersistentVolume(&internal, validation.PersistentVolumeSpecValidationOptions{EnableVolumeAttributesClass: true}), nil
+		return &in, validation.ValidatePersistentVolume(&internal,
+			validation.PersistentVolumeSpecValidationOptions{EnableVolumeAttributesClass: true}), nil
 	})
 	if item.Verdict.Accepted {
 		item.Verdict.Warnings = append(item.Verdict.Warnings, volumeWarnings(&in, e)...)
@@ -61,38 +64,43 @@ func decodeVolume(v Verdict, e element) Item {
 	return item
 }
 
-// volumeWarnings tells of what a PersistentVolume asks for and does not get.
+// volumeWarnings returns warnings about the fields of a PersistentVolume that have no effect.
 func volumeWarnings(pv *v1.PersistentVolume, e element) []string {
 	var out []string
-	if kind, why := volumes.RefusedVolume(&pv.Spec.PersistentVolumeSource); why != "" {
+	if kind, why := volumekinds.RefusedVolume(&pv.Spec.PersistentVolumeSource); why != "" {
 		out = append(out, e.warning("spec."+kind, why))
 	}
 	if policy := pv.Spec.PersistentVolumeReclaimPolicy; policy != "" && policy != v1.PersistentVolumeReclaimRetain {
-		out = append(out, e.warning("spec.persistentVolumeReclaimPolicy", fmt.Sprintf("%s has no effect: the agent keeps the data of every volume", policy)))
+		out = append(out,
+			e.warning("spec.persistentVolumeReclaimPolicy",
+				fmt.Sprintf("%s has no effect: the agent keeps the data of every volume", policy)))
 	}
 	return out
 }
 
-// decodeClaim does the same for a PersistentVolumeClaim.
+// decodeClaim decodes a local PersistentVolumeClaim in the same way.
 func decodeClaim(v Verdict, e element) Item {
 	var in v1.PersistentVolumeClaim
 	var internal core.PersistentVolumeClaim
 	item := decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
 		corev1.SetObjectDefaults_PersistentVolumeClaim(&in)
-		if err := corev1.Convert_v1_PersistentVolumeClaim_To_core_PersistentVolumeClaim(&in, &internal, nil); err != nil {
+		if err := corev1.Convert_v1_PersistentVolumeClaim_To_core_PersistentVolumeClaim(&in,
+			&internal, nil); err != nil {
 			return nil, nil, err
 		}
-		return &in, validation.ValidatePersistentVolumeClaim(&internal, validation.PersistentVolumeClaimSpecValidationOptions{
-			EnableRecoverFromExpansionFailure: true, EnableVolumeAttributesClass: true,
-		}), nil
+		return &in, validation.ValidatePersistentVolumeClaim(&internal,
+			validation.PersistentVolumeClaimSpecValidationOptions{
+				EnableRecoverFromExpansionFailure: true, EnableVolumeAttributesClass: true,
+			}), nil
 	})
 	if item.Verdict.Accepted && (in.Spec.DataSource != nil || in.Spec.DataSourceRef != nil) {
-		item.Verdict.Warnings = append(item.Verdict.Warnings, e.warning("spec.dataSource", "has no effect: no volume is made here, only bound"))
+		item.Verdict.Warnings = append(item.Verdict.Warnings,
+			e.warning("spec.dataSource", "has no effect: no volume is made here, only bound"))
 	}
 	return item
 }
 
-// warning is a warning about a field of the object.
+// warning returns a warning about a field of the object.
 func (e element) warning(field, text string) string {
 	if line := e.line(field); line > 0 {
 		return fmt.Sprintf("line %d: %s: %s", line, field, text)
@@ -100,7 +108,8 @@ func (e element) warning(field, text string) string {
 	return field + ": " + text
 }
 
-// decodeLocal decodes into in, sets its namespace if its kind has one, and has it finished (defaulted, validated).
+// decodeLocal decodes into in, and sets the namespace if the kind has one. Then it calls finish,
+// which sets defaults and validates.
 func decodeLocal(v Verdict, e element, in objects.Object, finish func() (objects.Object, field.ErrorList, error)) Item {
 	warnings, p := e.unmarshal(in)
 	v.Warnings = warnings

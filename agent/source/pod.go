@@ -18,12 +18,14 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/utils/dump"
 
-	"github.com/berthd/berth/agent/fields"
+	"github.com/berthd/berth/agent/pod/fields"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// decodePod makes a static pod of a manifest, in the order that a kubelet has: API defaults, UID over the result, static pod defaults, validation, references.
-// The order matters, since UIDs must come out the same.
+// decodePod decodes a static pod from a manifest. It works in the kubelet's order: API defaults,
+// UID over the result, static pod defaults, validation, references. The order matters, because the
+// UIDs must be the same as the kubelet's.
 func (d Decoder) decodePod(v Verdict, e element) Item {
 	var in v1.Pod
 	warnings, p := e.unmarshal(&in)
@@ -32,9 +34,13 @@ func (d Decoder) decodePod(v Verdict, e element) Item {
 		return rejected(v, *p)
 	}
 	if in.Name == "" {
-		return rejected(v, problem{line: e.line("metadata"), field: "metadata.name", message: "metadata.name: Required value"})
+		return rejected(v, problem{
+			line:    e.line("metadata"),
+			field:   "metadata.name",
+			message: "metadata.name: Required value",
+		})
 	}
-	found := fields.Check(&in) // before the defaults, which nobody asked for
+	found := fields.Check(&in) // before the defaults, which the author did not write
 	corev1.SetObjectDefaults_Pod(&in)
 	hints := d.hints(&in, e)
 	var pod core.Pod
@@ -43,12 +49,14 @@ func (d Decoder) decodePod(v Verdict, e element) Item {
 	}
 	d.staticDefaults(&pod, v.File)
 	v.Namespace, v.Name = pod.Namespace, pod.Name
-	faults := e.fieldFaults(slices.Concat(validateUID(pod.UID), validateLogDir(&pod), aboutGates(&pod, validatePod(&pod))))
+	faults := e.fieldFaults(slices.Concat(validateUID(pod.UID), validateLogDir(&pod),
+		aboutGates(&pod, validatePod(&pod))))
 	out := &v1.Pod{}
 	if err := corev1.Convert_core_Pod_To_v1_Pod(&pod, out, nil); err != nil {
 		return rejected(v, problem{message: err.Error()})
 	}
-	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = nil, nil // a manifest that is there wants its pod
+	// A manifest that exists wants its pod.
+	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = nil, nil
 	for ref := range References(&out.Spec) {
 		if !ref.Local() {
 			faults = append(faults, e.fault(ref.Path, "static pods may not reference "+ref.Resource()))
@@ -63,7 +71,7 @@ func (d Decoder) decodePod(v Verdict, e element) Item {
 	return Item{Verdict: v, Pod: out, Refused: refused, Lines: e.portLines(out)}
 }
 
-// staticDefaults gives a pod what static pods of files get.
+// staticDefaults sets what the static pods of files get.
 func (d Decoder) staticDefaults(pod *core.Pod, file string) {
 	if pod.UID == "" {
 		pod.UID = staticUID(pod, d.origin(file)...)
@@ -76,14 +84,15 @@ func (d Decoder) staticDefaults(pod *core.Pod, file string) {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Annotations[AnnotationHash] = string(pod.UID)
+	pod.Annotations[pods.AnnotationHash] = string(pod.UID)
 	if !d.URL {
 		tolerateNoExecute(pod)
 	}
 	pod.Status.Phase = core.PodPending
 }
 
-// origin is what a static pod's UID has of where it comes from. It is part of the same contract.
+// origin returns the part of a static pod's UID that names where the pod comes from. It belongs to
+// the contract of staticUID.
 func (d Decoder) origin(file string) []string {
 	if d.URL {
 		return []string{"url:" + file}
@@ -91,8 +100,9 @@ func (d Decoder) origin(file string) []string {
 	return []string{"host:" + d.NodeName, "file:" + file}
 }
 
-// staticUID is a hash over everything in a defaulted pod, and over where it comes from. It is a contract: a kubelet computes the same UID from the same
-// manifest, through the same dump of the same internal type.
+// staticUID returns a hash over everything in a defaulted pod, and over its origin. The hash is a
+// contract: a kubelet computes the same UID from the same manifest, with the same dump of the same
+// internal type.
 func staticUID(pod *core.Pod, origin ...string) types.UID {
 	hash := fnv.New128a()
 	_, _ = io.WriteString(hash, dump.ForHash(pod))
@@ -107,20 +117,24 @@ func tolerateNoExecute(pod *core.Pod) {
 	found := false
 	for i := range pod.Spec.Tolerations {
 		t := &pod.Spec.Tolerations[i]
-		if t.Key == "" && t.Value == "" && t.Operator == core.TolerationOpExists && t.Effect == core.TaintEffectNoExecute {
+		if t.Key == "" && t.Value == "" && t.Operator == core.TolerationOpExists &&
+			t.Effect == core.TaintEffectNoExecute {
 			t.TolerationSeconds, found = nil, true
 		}
 	}
 	if !found {
-		pod.Spec.Tolerations = append(pod.Spec.Tolerations, core.Toleration{Operator: core.TolerationOpExists, Effect: core.TaintEffectNoExecute})
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations,
+			core.Toleration{Operator: core.TolerationOpExists, Effect: core.TaintEffectNoExecute})
 	}
 }
 
-// uidLength is the longest UID in bytes that still fits, with what is put around it, into one name of a file, a cgroup and a systemd slice.
+// uidLength is the longest UID in bytes that still fits, with the text around it, into one name of
+// a file, a cgroup and a systemd slice.
 const uidLength = 128
 
-// validateUID refuses a UID that could not name the pod's directories and cgroups. The API server makes UIDs itself and so has no rule for them; here a
-// manifest may set one.
+// validateUID refuses a UID that cannot name the pod's directories and cgroups. The API server
+// makes UIDs itself, and so it has no rule for them. A manifest may set a UID, and so the agent
+// needs a rule.
 func validateUID(uid types.UID) field.ErrorList {
 	plain := strings.IndexFunc(string(uid), func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
@@ -129,13 +143,16 @@ func validateUID(uid types.UID) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), string(uid),
-		fmt.Sprintf("must be at most %d letters, digits, '-' and '.', without '.' at its beginning and without '..'", uidLength))}
+		fmt.Sprintf("must be at most %d letters, digits, '-' and '.', without '.' at its beginning and without '..'",
+			uidLength))}
 }
 
-// maxElement is the longest name of a file or directory in bytes, on all file systems of Linux that are in use (NAME_MAX of limits.h).
+// maxElement is the longest name of a file or directory in bytes. It is the same on all file
+// systems of Linux that are in use (NAME_MAX of limits.h).
 const maxElement = 255
 
-// validateLogDir refuses a pod whose log directory, NAMESPACE_NAME_UID, would have a longer name than a file system takes.
+// validateLogDir refuses a pod whose log directory, NAMESPACE_NAME_UID, has a longer name than a
+// file system takes.
 func validateLogDir(pod *core.Pod) field.ErrorList {
 	dir := cri.PodLogDir("", cri.PodID{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID})
 	over := len(dir) - maxElement
@@ -143,28 +160,32 @@ func validateLogDir(pod *core.Pod) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), pod.Name,
-		fmt.Sprintf("is too long by %d: the pod's log directory, NAMESPACE_NAME_UID, has at most %d characters", over, maxElement))}
+		fmt.Sprintf("is too long by %d: the pod's log directory, NAMESPACE_NAME_UID, has at most %d characters", over,
+			maxElement))}
 }
 
-// validatePod validates a pod as the API server does on creation, with the feature gates of release 1.36.
+// validatePod validates a pod as the API server does on creation, with the feature gates of release
+// 1.36.
 func validatePod(pod *core.Pod) field.ErrorList {
 	return withoutPrivileged(validation.ValidatePodCreate(pod, validationOptions()))
 }
 
-// aboutGates puts what validation says of the node's name of a pod with scheduling gates where its author can understand it: at the gates. A static pod has its
-// node's name from its source, not from its manifest.
+// aboutGates moves an error about the node's name of a pod with scheduling gates to the gates,
+// where the author understands it. A static pod gets its node's name from its source, not from its
+// manifest.
 func aboutGates(pod *core.Pod, errs field.ErrorList) field.ErrorList {
 	node := field.NewPath("spec", "nodeName").String()
 	for i, err := range errs {
 		if len(pod.Spec.SchedulingGates) > 0 && err.Field == node && err.Type == field.ErrorTypeForbidden {
 			errs[i] = field.Forbidden(field.NewPath("spec", "schedulingGates").Index(0),
-				"a pod from a manifest is on its node already: no scheduler would clear the gate; take schedulingGates out of it")
+				"a pod from a manifest is on its node already: no scheduler would clear the gate; take "+
+					"schedulingGates out of it")
 		}
 	}
 	return errs
 }
 
-// validationOptions are what release 1.36 allows by its feature gates.
+// validationOptions returns what the feature gates of release 1.36 allow.
 func validationOptions() validation.PodValidationOptions {
 	return validation.PodValidationOptions{
 		AllowRelaxedEnvironmentVariableValidation:           true,
@@ -182,7 +203,7 @@ func validationOptions() validation.PodValidationOptions {
 	}
 }
 
-// withoutPrivileged drops what validation says of privileged containers.
+// withoutPrivileged drops the errors about privileged containers.
 func withoutPrivileged(errs field.ErrorList) field.ErrorList {
 	kept := errs[:0]
 	for _, err := range errs {
@@ -193,13 +214,14 @@ func withoutPrivileged(errs field.ErrorList) field.ErrorList {
 	return kept
 }
 
-// isPrivilegedError reports whether validation complains about a privileged container. Upstream's validation asks a process-wide setting whether these are
-// allowed; a kubelet sets it, and so every kubelet allows them.
+// isPrivilegedError reports whether an error is about a privileged container. Upstream's validation
+// asks a process-wide setting whether such containers are allowed. A kubelet sets it, and so every
+// kubelet allows them.
 func isPrivilegedError(err *field.Error) bool {
-	return err.Type == field.ErrorTypeForbidden && strings.HasSuffix(err.Field, ".securityContext.privileged") && err.Detail == "disallowed by cluster policy"
+	return err.Type == field.ErrorTypeForbidden && strings.HasSuffix(err.Field, ".securityContext.privileged") &&
+		err.Detail == "disallowed by cluster policy"
 }
 
-// fullName is namespace/name.
 func fullName(namespace, name string) string {
 	return namespace + "/" + name
 }

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileID tells two versions of a file apart without reading it.
+// fileID is the identity of one version of a file. Two versions differ in it, so nobody has to read
+// them to compare them.
 type fileID struct {
 	device, inode uint64
 	size          int64
@@ -29,13 +30,14 @@ type version struct {
 	warnings []string
 }
 
-// errBusy says that somebody has the file open for writing.
+// errBusy means that a process has the file open for writing.
 var errBusy = errors.New("the file is open for writing; waiting until it is closed")
 
-// errDirectory says that a name is a directory's: those are not read.
+// errDirectory means that the name belongs to a directory. Directories are not read.
 var errDirectory = errors.New("it is a directory")
 
-// directory reads the files of one directory, and nothing outside of it whatever the links in it say.
+// directory reads the files of one directory. It reads nothing outside of the directory, also if a
+// link leads there.
 type directory struct {
 	path string
 	root *os.Root
@@ -50,10 +52,10 @@ func openDirectory(path string) (*directory, error) {
 	return &directory{path: path, root: root}, nil
 }
 
-// close ends the use of the directory.
 func (d *directory) close() { _ = d.root.Close() }
 
-// names lists what may be a manifest in the directory, unsorted; links to directories are among it.
+// names lists the names in the directory that may be manifests, unsorted. Links to directories are
+// in the list.
 func (d *directory) names() ([]string, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
@@ -73,8 +75,9 @@ func (d *directory) names() ([]string, error) {
 	return names, nil
 }
 
-// stat returns the file's identity and a name under which it can be opened below the root. The error is fs.ErrNotExist if there is no such
-// name any more, and errDirectory if it is no file's; every other error is one to show.
+// stat returns the file's identity and a name that opens the file below the root. The error is
+// fs.ErrNotExist if the name no longer exists, and errDirectory if the name belongs to a directory.
+// The caller shows every other error to the user.
 func (d *directory) stat(name string) (string, fileID, error) {
 	info, err := d.root.Lstat(name)
 	if err != nil {
@@ -95,12 +98,12 @@ func (d *directory) stat(name string) (string, fileID, error) {
 	return target, identify(info), nil
 }
 
-// resolve follows a symbolic link, as long as it stays inside of the directory.
+// resolve follows a symbolic link, as long as the link stays inside the directory.
 func (d *directory) resolve(name string) (string, error) {
 	if _, err := d.root.Stat(name); err == nil {
 		return name, nil
 	}
-	// A link may also lead to where the directory is by an absolute path.
+	// A link may also lead into the directory by an absolute path.
 	real, err := filepath.EvalSymlinks(d.path)
 	if err != nil {
 		return "", fmt.Errorf("following the symbolic link: %w", opaque(err))
@@ -122,8 +125,9 @@ func (d *directory) isLink(name string) bool {
 	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
-// read reads a file, unless it is still the known version: then it returns nil. complete says that its writer is known to have closed it; otherwise a
-// file that somebody has open for writing gives errBusy.
+// read reads a file. It returns nil if the file is still the known version. complete means that the
+// file's writer has closed it. Without complete, read returns errBusy for a file that a process has
+// open for writing.
 func (d *directory) read(name string, known fileID, complete bool) (*version, error) {
 	target, id, err := d.stat(name)
 	if err != nil {
@@ -148,24 +152,25 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 		return nil, errBusy
 	}
 	v := &version{id: identify(info), warnings: ownerWarnings(info), link: d.isLink(name)}
-	// One byte more than allowed is enough to see that it is too large.
+	// One byte more than the limit shows that the file is too large.
 	if v.data, err = io.ReadAll(io.LimitReader(f, MaxManifest+1)); err != nil {
 		return nil, bare(err)
 	}
 	return v, nil
 }
 
-// writing is what the kernel says of who writes to a file.
+// writing is the kernel's answer to the question who writes to a file.
 type writing int
 
 const (
 	byNobody   writing = iota // no process has it open for writing
-	bySomebody                // some process has
+	bySomebody                // some process has it open for writing
 	notKnown                  // leases do not work on this file
 )
 
-// writers asks whether any process has the file open for writing, by asking for a read lease, which the kernel then refuses. A lease that was given is
-// returned at once; a writer that comes between waits for microseconds.
+// writers finds out whether any process has the file open for writing. It asks for a read lease,
+// and the kernel refuses the lease if a process writes. writers returns a granted lease at once; a
+// writer that comes in between waits for microseconds.
 func writers(f *os.File) writing {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -185,17 +190,17 @@ func writers(f *os.File) writing {
 	return who
 }
 
-// unwritten reports whether a file that has just been created cannot be told from one that its writer has not come to yet: it is empty, or nobody can say whether it
-// is open for writing.
+// unwritten reports whether a file that was just created may still wait for its writer. It may if
+// it is empty, or if the kernel cannot say whether it is open for writing.
 func (d *directory) unwritten(name string) bool {
 	f, err := d.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return false // reading it tells what is wrong
+		return false // the read reports the error
 	}
 	defer f.Close()
 	switch writers(f) {
 	case bySomebody:
-		return false // reading it tells that it has to wait
+		return false // the read reports that it has to wait
 	case byNobody:
 		info, err := f.Stat()
 		return err == nil && info.Size() == 0
@@ -203,7 +208,7 @@ func (d *directory) unwritten(name string) bool {
 	return true
 }
 
-// identify reads a file's identity.
+// identify returns a file's identity.
 func identify(info fs.FileInfo) fileID {
 	id := fileID{size: info.Size()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -213,7 +218,8 @@ func identify(info fs.FileInfo) fileID {
 	return id
 }
 
-// ownerWarnings says who else than root can change a file or directory: whoever can, is root on this node.
+// ownerWarnings names the users other than root who can change a file or directory. Such a user can
+// become root on this node.
 func ownerWarnings(info fs.FileInfo) []string {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -221,10 +227,13 @@ func ownerWarnings(info fs.FileInfo) []string {
 	}
 	var warnings []string
 	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		warnings = append(warnings, fmt.Sprintf("it belongs to user %d, who can run any pod on this node; it should belong to root", st.Uid))
+		warnings = append(warnings,
+			fmt.Sprintf("it belongs to user %d, who can run any pod on this node; it should belong to root", st.Uid))
 	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
-		warnings = append(warnings, fmt.Sprintf("its mode %04o lets others than its owner write to it, who can so run any pod on this node", mode))
+		warnings = append(warnings,
+			fmt.Sprintf("its mode %04o lets others than its owner write to it, who can so run any pod on this node",
+				mode))
 	}
 	if !info.IsDir() && st.Nlink > 1 {
 		warnings = append(warnings, fmt.Sprintf("it has %d hard links: it can be changed under other names", st.Nlink))
@@ -232,7 +241,7 @@ func ownerWarnings(info fs.FileInfo) []string {
 	return warnings
 }
 
-// checkKind returns an error for what is no file to be read.
+// checkKind returns an error if the mode is not that of a file that can be read.
 func checkKind(mode fs.FileMode) error {
 	switch {
 	case mode.IsDir():
@@ -259,7 +268,7 @@ func kindOf(mode fs.FileMode) string {
 	}
 }
 
-// bare takes operation and path off an error: the verdict names the file already.
+// bare removes the operation and the path from an error, because the result already names the file.
 func bare(err error) error {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
@@ -268,7 +277,8 @@ func bare(err error) error {
 	return err
 }
 
-// opaque keeps only an error's text, so that a link to nothing is not taken for a file that is gone.
+// opaque keeps only an error's text. Without it, a link to a missing file looks like a file that
+// was deleted.
 func opaque(err error) error {
 	return errors.New(bare(err).Error())
 }

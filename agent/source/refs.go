@@ -6,10 +6,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
-// Kinds of references beside those that package objects can hold.
+// These are the kinds of references that package objects cannot hold.
 const (
 	kindServiceAccount     = "ServiceAccount"
 	kindResourceClaim      = "ResourceClaim"
@@ -23,24 +23,26 @@ const (
 type Reference struct {
 	// Kind is the object's kind.
 	Kind string
-	// Name is its name; empty where the reference is to something made for the pod (a token, a certificate), or to whatever matches.
+	// Name is the object's name. It is empty if the reference is to something made for the pod (a
+	// token, a certificate), or to whatever matches.
 	Name string
-	// Path is the field that refers to it.
+	// Path is the path of the field with the reference.
 	Path string
-	// via is how upstream's message names the volume that refers to it; empty outside of volumes.
+	// via is the name of the volume in upstream's message. It is empty outside of volumes.
 	via string
 }
 
-// Local reports whether a static pod may have the reference: to a local object, or by name to a class that the node knows.
+// Local reports whether a static pod may have the reference. It may refer to a local object, or by
+// name to a class that the node knows.
 func (r Reference) Local() bool {
 	switch r.Kind {
 	case objects.KindConfigMap:
 		return true
 	case objects.KindSecret:
-		// An azureFile secret is only of use with a cloud's API.
+		// A Secret of an azureFile volume is useful only with a cloud's API.
 		return r.via != viaAzureFile
 	case objects.KindClaim:
-		// The claim of an ephemeral volume is made from its template by a cluster's controllers.
+		// A cluster's controllers make the claim of an ephemeral volume from its template.
 		return r.via != viaEphemeral
 	case objects.KindRuntimeClass, objects.KindCSIDriver, kindPriorityClass:
 		return true
@@ -70,7 +72,7 @@ func (r Reference) Resource() string {
 	return plural
 }
 
-// How upstream's messages name volumes.
+// These are the names of volumes in upstream's messages.
 const (
 	viaProjected = "projected volumes"
 	viaAzureFile = "azureFile volumes"
@@ -81,8 +83,9 @@ const (
 	viaSecret    = "secret volumes"
 )
 
-// References visits every reference of a pod to another API object: of all three kinds of containers, all volumes, and the pod itself. It is the
-// only place that knows where references are; whoever resolves, refuses or watches them asks here.
+// References visits every reference of a pod to another API object: those of all three kinds of
+// containers, of all volumes, and of the pod itself. It is the only place that knows where
+// references are. Code that resolves, refuses or watches references calls it.
 func References(spec *v1.PodSpec) iter.Seq[Reference] {
 	return func(yield func(Reference) bool) {
 		v := &visitor{yield: yield}
@@ -94,7 +97,8 @@ func References(spec *v1.PodSpec) iter.Seq[Reference] {
 			v.container(&spec.Containers[i], fmt.Sprintf("spec.containers[%d]", i))
 		}
 		for i := range spec.EphemeralContainers {
-			v.container((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon), fmt.Sprintf("spec.ephemeralContainers[%d]", i))
+			v.container((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon),
+				fmt.Sprintf("spec.ephemeralContainers[%d]", i))
 		}
 		for i := range spec.Volumes {
 			v.volume(&spec.Volumes[i].VolumeSource, fmt.Sprintf("spec.volumes[%d]", i))
@@ -102,7 +106,7 @@ func References(spec *v1.PodSpec) iter.Seq[Reference] {
 	}
 }
 
-// visitor yields references until its consumer has enough.
+// visitor yields references until its consumer stops.
 type visitor struct {
 	yield   func(Reference) bool
 	stopped bool
@@ -206,7 +210,7 @@ func (v *visitor) volume(s *v1.VolumeSource, path string) {
 	v.driverSecrets(s, path)
 }
 
-// driverSecrets visits the Secrets that volume drivers log in with.
+// driverSecrets visits the Secrets that volume drivers use to log in.
 func (v *visitor) driverSecrets(s *v1.VolumeSource, path string) {
 	if s.CephFS != nil {
 		v.secretRef(s.CephFS.SecretRef, path+".cephfs.secretRef")

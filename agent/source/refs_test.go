@@ -12,11 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
-// leaves calls visit for every string and every pointer to a struct within the type of v, allocated in v itself: a copy of the type's whole tree with one element in each list.
-// path is the JSON path, with [0] for lists.
+// leaves calls visit for every string and every pointer to a struct within the type of v, allocated
+// in v itself: a copy of the type's whole tree with one element in each list. path is the JSON
+// path, with [0] for lists.
 func leaves(v reflect.Value, path string, depth int, visit func(path string, leaf reflect.Value)) {
 	if depth > 14 {
 		return
@@ -54,10 +55,12 @@ func leaves(v reflect.Value, path string, depth int, visit func(path string, lea
 	}
 }
 
-// Every field of a pod that could refer to another object is either visited, or listed here with the reason why it is no reference. A new release's new
-// field fails this test until somebody has looked at it.
+// Every field of a pod that could refer to another object is either visited, or listed here with
+// the reason why it is no reference. A new release's new field fails this test until somebody has
+// looked at it.
 func TestReferencesAreComplete(t *testing.T) {
-	suspicious := regexp.MustCompile(`(?i)secret|configmap|serviceaccount|claim|\.csi\b|trustbundle|certificate|endpoints|classname|runtimeclass|ref\b|ref\.|template|group\b.*name|workload|scheduling`)
+	suspicious := regexp.MustCompile(
+		`(?i)secret|configmap|serviceaccount|claim|\.csi\b|trustbundle|certificate|endpoints|classname|runtimeclass|ref\b|ref\.|template|group\b.*name|workload|scheduling`)
 	notReferences := map[string]string{
 		`\.(key|path|mode|optional|prefix|audience|volumeName|keyType)$`: "part of a reference, not its target",
 		`\.items\[0\](\.|$)`: "keys within the object",
@@ -113,14 +116,26 @@ func TestReferencesInEveryKindOfContainer(t *testing.T) {
 			{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "s1"}}},
 		},
 		Env: []v1.EnvVar{
-			{ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "cm2"}}}},
-			{ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "s2"}}}},
+			{
+				ValueFrom: &v1.EnvVarSource{
+					ConfigMapKeyRef: &v1.ConfigMapKeySelector{
+						LocalObjectReference: v1.LocalObjectReference{Name: "cm2"},
+					},
+				},
+			},
+			{
+				ValueFrom: &v1.EnvVarSource{
+					SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "s2"}},
+				},
+			},
 		},
 	}
 	specs := map[string]v1.PodSpec{
-		"initContainers":      {InitContainers: []v1.Container{c}},
-		"containers":          {Containers: []v1.Container{c}},
-		"ephemeralContainers": {EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(c)}}},
+		"initContainers": {InitContainers: []v1.Container{c}},
+		"containers":     {Containers: []v1.Container{c}},
+		"ephemeralContainers": {
+			EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(c)}},
+		},
 	}
 	for list, spec := range specs {
 		got := map[string]string{}
@@ -152,18 +167,31 @@ func TestReferencesStop(t *testing.T) {
 	}
 }
 
-// What upstream refuses to static pods is refused with upstream's words; ConfigMaps, Secrets and CSI drivers are not, since they are local here.
+// What upstream refuses to static pods is refused with upstream's words; ConfigMaps, Secrets and
+// CSI drivers are not, since they are local here.
 func TestWhichReferencesAreRefused(t *testing.T) {
 	volumes := map[string]v1.VolumeSource{
-		"":                                  {CSI: &v1.CSIVolumeSource{Driver: "x"}, ConfigMap: &v1.ConfigMapVolumeSource{}},
-		"endpoints (via glusterFS volumes)": {Glusterfs: &v1.GlusterfsVolumeSource{EndpointsName: "x"}},
+		"": {
+			CSI: &v1.CSIVolumeSource{Driver: "x"}, ConfigMap: &v1.ConfigMapVolumeSource{},
+		},
+		"endpoints (via glusterFS volumes)":              {Glusterfs: &v1.GlusterfsVolumeSource{EndpointsName: "x"}},
 		"persistentvolumeclaims (via ephemeral volumes)": {Ephemeral: &v1.EphemeralVolumeSource{}},
 		"secrets (via azureFile volumes)":                {AzureFile: &v1.AzureFileVolumeSource{SecretName: "x"}},
 		"serviceaccounts (via projected volumes)": {Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ConfigMap: &v1.ConfigMapProjection{}}, {Secret: &v1.SecretProjection{}}, {ServiceAccountToken: &v1.ServiceAccountTokenProjection{}},
+			{ConfigMap: &v1.ConfigMapProjection{}},
+			{Secret: &v1.SecretProjection{}},
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{}},
 		}}},
-		"clustertrustbundles": {Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}}}},
-		"podcertificates":     {Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{PodCertificate: &v1.PodCertificateProjection{}}}}},
+		"clustertrustbundles": {
+			Projected: &v1.ProjectedVolumeSource{
+				Sources: []v1.VolumeProjection{{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}},
+			},
+		},
+		"podcertificates": {
+			Projected: &v1.ProjectedVolumeSource{
+				Sources: []v1.VolumeProjection{{PodCertificate: &v1.PodCertificateProjection{}}},
+			},
+		},
 	}
 	specs := map[string]v1.PodSpec{
 		"serviceaccounts": {ServiceAccountName: "x"},
@@ -188,7 +216,11 @@ func TestWhichReferencesAreRefused(t *testing.T) {
 		ImagePullSecrets: []v1.LocalObjectReference{{Name: "s"}},
 		Volumes: []v1.Volume{
 			{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
-			{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+			{
+				VolumeSource: v1.VolumeSource{
+					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+				},
+			},
 		},
 	}
 	kinds := map[string]int{}

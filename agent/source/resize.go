@@ -10,17 +10,22 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// errOtherMetadata is why an edit of labels or annotations makes another pod.
+// errOtherMetadata is the reason why an edit of labels or annotations makes another pod.
 var errOtherMetadata = errors.New("its labels or annotations differ")
 
-// errOtherSpec is why an edit of anything else makes another pod.
+// errOtherSpec is the reason why an edit of any other field makes another pod.
 var errOtherSpec = errors.New("only cpu and memory resources are mutable")
 
-// Resizable returns nil where the pod to is the pod from with other cpu or memory, as the API server lets a running pod be resized: of its containers and of
-// the pod as a whole, none of them taken away, and within its quality-of-service class. Otherwise it says why to is another pod. Their names and UIDs are not
-// looked at.
+// Resizable returns nil if the pod to differs from the pod from only in cpu or memory, in a way
+// that the API server allows for a running pod. The amounts may be those of containers or of the
+// pod as a whole.
+//
+// The edit must not remove an amount, and the quality-of-service class must stay the same.
+// Otherwise the error says why to is another pod. Resizable does not compare names and UIDs.
 func Resizable(from, to *v1.Pod) error {
 	if !maps.Equal(from.Labels, to.Labels) || !maps.Equal(ownAnnotations(from), ownAnnotations(to)) {
 		return errOtherMetadata
@@ -65,10 +70,12 @@ func sizeless(pod *v1.Pod) *v1.PodSpec {
 	return spec
 }
 
-// internalSpec returns a pod of which only the spec counts, without what upstream's rules refuse and no kubelet does: they would look no further.
+// internalSpec returns a pod in which only the spec matters. It removes what upstream's rules
+// refuse and no kubelet refuses, because the rules check nothing more after such a field.
 func internalSpec(pod *v1.Pod) (*core.Pod, error) {
 	in := &v1.Pod{Spec: *pod.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{
-		Name: pod.Name, Namespace: pod.Namespace, UID: "same", ResourceVersion: "1", // as an update of one object has
+		// An update of one object needs these.
+		Name: pod.Name, Namespace: pod.Namespace, UID: "same", ResourceVersion: "1",
 	}}
 	for _, list := range [][]v1.Container{in.Spec.InitContainers, in.Spec.Containers} {
 		for i := range list {
@@ -81,10 +88,10 @@ func internalSpec(pod *v1.Pod) (*core.Pod, error) {
 	return out, corev1.Convert_v1_Pod_To_core_Pod(in, out, nil)
 }
 
-// ownAnnotations are those that a manifest gave, without the agent's.
+// ownAnnotations returns the annotations from the manifest, without those that the agent adds.
 func ownAnnotations(pod *v1.Pod) map[string]string {
 	out := maps.Clone(pod.Annotations)
-	for _, added := range []string{AnnotationHash, AnnotationSeen, AnnotationSource} {
+	for _, added := range []string{pods.AnnotationHash, pods.AnnotationSeen, pods.AnnotationSource} {
 		delete(out, added)
 	}
 	return out

@@ -45,24 +45,38 @@ spec:
 	}
 	from := podFrom(t, base)
 	for name, c := range map[string]struct{ to, want string }{
-		"nothing":                  {base, ""},
-		"cpu":                      {edit("cpu: 200m", "cpu: 300m"), ""},
-		"memory and its limit":     {edit("memory: 64Mi", "memory: 32Mi", "memory: 128Mi", "memory: 256Mi"), ""},
-		"a sidecar":                {edit("restartPolicy: Always, resources: {requests: {cpu: 100m}}", "restartPolicy: Always, resources: {requests: {cpu: 1}}"), ""},
-		"a limit comes":            {edit("limits: {memory: 128Mi}", "limits: {memory: 128Mi, cpu: 1}"), ""},
-		"a limit goes":             {edit(", limits: {memory: 128Mi}", ""), "resource limits cannot be removed"},
-		"a request goes":           {edit("cpu: 200m, ", ""), "resource requests cannot be removed"},
-		"storage":                  {edit("1Gi", "2Gi"), "only cpu and memory resources are mutable"},
-		"an init container":        {edit("cpu: 100m", "cpu: 200m"), ""},
-		"an image":                 {edit("name: other, image: i", "name: other, image: j"), "only cpu and memory resources are mutable"},
-		"a policy":                 {edit("name: other,", "name: other, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}],"), "only cpu and memory resources are mutable"},
-		"another name":             {edit("name: other", "name: another"), "only cpu and memory resources are mutable"},
-		"one container less":       {edit("  - {name: other, image: i}\n", ""), "only cpu and memory resources are mutable"},
+		"nothing":              {base, ""},
+		"cpu":                  {edit("cpu: 200m", "cpu: 300m"), ""},
+		"memory and its limit": {edit("memory: 64Mi", "memory: 32Mi", "memory: 128Mi", "memory: 256Mi"), ""},
+		"a sidecar": {
+			edit("restartPolicy: Always, resources: {requests: {cpu: 100m}}",
+				"restartPolicy: Always, resources: {requests: {cpu: 1}}"), "",
+		},
+		"a limit comes":     {edit("limits: {memory: 128Mi}", "limits: {memory: 128Mi, cpu: 1}"), ""},
+		"a limit goes":      {edit(", limits: {memory: 128Mi}", ""), "resource limits cannot be removed"},
+		"a request goes":    {edit("cpu: 200m, ", ""), "resource requests cannot be removed"},
+		"storage":           {edit("1Gi", "2Gi"), "only cpu and memory resources are mutable"},
+		"an init container": {edit("cpu: 100m", "cpu: 200m"), ""},
+		"an image": {
+			edit("name: other, image: i", "name: other, image: j"), "only cpu and memory resources are mutable",
+		},
+		"a policy": {
+			edit("name: other,", "name: other, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}],"),
+			"only cpu and memory resources are mutable",
+		},
+		"another name": {edit("name: other", "name: another"), "only cpu and memory resources are mutable"},
+		"one container less": {
+			edit("  - {name: other, image: i}\n", ""), "only cpu and memory resources are mutable",
+		},
 		"the pod as a whole comes": {edit("spec:\n", "spec:\n  resources: {limits: {memory: 1Gi}}\n"), ""},
-		"privileges":               {edit("privileged: true", "privileged: false"), "only cpu and memory resources are mutable"},
-		"a label":                  {edit("app: web", "app: db"), "labels or annotations differ"},
-		"an annotation":            {edit("note: one", "note: two"), "labels or annotations differ"},
-		"the termination's grace":  {edit("spec:\n", "spec:\n  terminationGracePeriodSeconds: 5\n"), "only cpu and memory resources are mutable"},
+		"privileges": {
+			edit("privileged: true", "privileged: false"), "only cpu and memory resources are mutable",
+		},
+		"a label":       {edit("app: web", "app: db"), "labels or annotations differ"},
+		"an annotation": {edit("note: one", "note: two"), "labels or annotations differ"},
+		"the termination's grace": {
+			edit("spec:\n", "spec:\n  terminationGracePeriodSeconds: 5\n"), "only cpu and memory resources are mutable",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Resizable(from, podFrom(t, c.to))
@@ -74,7 +88,9 @@ spec:
 }
 
 func TestResizableKeepsTheClass(t *testing.T) {
-	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: app, image: i, resources: RES}]}\n"
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: app, image: i, " +
+		"resources: " +
+		"RES}]}\n"
 	with := func(resources string) *v1.Pod { return podFrom(t, strings.Replace(pod, "RES", resources, 1)) }
 	// What stands before it closes the container and its list.
 	const whole = "{}}], resources: {limits: {cpu: LIMIT, memory: 1Gi}}, hostAliases: [{ip: 1.2.3.4, hostnames: [a]"
@@ -82,11 +98,15 @@ func TestResizableKeepsTheClass(t *testing.T) {
 		from, to string
 		same     bool
 	}{
-		"Guaranteed stays":           {"{limits: {cpu: 1, memory: 1Gi}}", "{limits: {cpu: 2, memory: 2Gi}}", true},
-		"Guaranteed becomes less":    {"{limits: {cpu: 1, memory: 1Gi}}", "{limits: {cpu: 2, memory: 2Gi}, requests: {cpu: 1}}", false},
-		"BestEffort becomes more":    {"{}", "{requests: {cpu: 1}}", false},
-		"Burstable stays":            {"{requests: {cpu: 1}}", "{requests: {cpu: 2}, limits: {cpu: 3}}", true},
-		"the pod as a whole resizes": {strings.Replace(whole, "LIMIT", "1", 1), strings.Replace(whole, "LIMIT", "2", 1), true},
+		"Guaranteed stays": {"{limits: {cpu: 1, memory: 1Gi}}", "{limits: {cpu: 2, memory: 2Gi}}", true},
+		"Guaranteed becomes less": {
+			"{limits: {cpu: 1, memory: 1Gi}}", "{limits: {cpu: 2, memory: 2Gi}, requests: {cpu: 1}}", false,
+		},
+		"BestEffort becomes more": {"{}", "{requests: {cpu: 1}}", false},
+		"Burstable stays":         {"{requests: {cpu: 1}}", "{requests: {cpu: 2}, limits: {cpu: 3}}", true},
+		"the pod as a whole resizes": {
+			strings.Replace(whole, "LIMIT", "1", 1), strings.Replace(whole, "LIMIT", "2", 1), true,
+		},
 	} {
 		err := Resizable(with(c.from), with(c.to))
 		if (err == nil) != c.same {

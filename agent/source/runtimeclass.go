@@ -11,16 +11,17 @@ import (
 	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 
-	"github.com/berthd/berth/agent/objects"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
-// The version and the list's kind of RuntimeClasses.
+// These are the API version of a RuntimeClass and the kind of its list.
 const (
 	nodeVersion      = "node.k8s.io/v1"
 	runtimeClassList = "RuntimeClassList"
 )
 
-// decodeRuntimeClass makes a local RuntimeClass of a manifest, validated as the API server does.
+// decodeRuntimeClass decodes a local RuntimeClass from a manifest. It validates as the API server
+// does.
 func decodeRuntimeClass(v Verdict, e element) Item {
 	var in nodev1.RuntimeClass
 	return decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
@@ -29,9 +30,11 @@ func decodeRuntimeClass(v Verdict, e element) Item {
 	})
 }
 
-// validateRuntimeClass checks the metadata, that the handler is a DNS label, the amounts of the overhead, and where its pods may run.
+// validateRuntimeClass checks four things: the metadata, the handler (a DNS label), the amounts of
+// the overhead, and where the class's pods may run.
 func validateRuntimeClass(class *nodev1.RuntimeClass) (field.ErrorList, error) {
-	errs := apivalidation.ValidateObjectMeta(&class.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs := apivalidation.ValidateObjectMeta(&class.ObjectMeta, false, apivalidation.NameIsDNSSubdomain,
+		field.NewPath("metadata"))
 	at := field.NewPath("handler")
 	if class.Handler == "" {
 		errs = append(errs, field.Required(at, ""))
@@ -46,8 +49,10 @@ func validateRuntimeClass(class *nodev1.RuntimeClass) (field.ErrorList, error) {
 			fixed[core.ResourceName(name)] = amount
 		}
 		at := field.NewPath("overhead", "podFixed")
-		for _, err := range validation.ValidateContainerResourceRequirements(&core.ResourceRequirements{Limits: fixed}, nil, at, validation.PodValidationOptions{}) {
-			err.Field = strings.Replace(err.Field, ".limits", "", 1) // the amounts stand in podFixed itself
+		for _, err := range validation.ValidateContainerResourceRequirements(&core.ResourceRequirements{Limits: fixed},
+			nil, at, validation.PodValidationOptions{}) {
+			// The amounts are in podFixed itself.
+			err.Field = strings.Replace(err.Field, ".limits", "", 1)
 			errs = append(errs, err)
 		}
 	}
@@ -58,9 +63,11 @@ func validateRuntimeClass(class *nodev1.RuntimeClass) (field.ErrorList, error) {
 	errs = append(errs, metav1validation.ValidateLabels(class.Scheduling.NodeSelector, at.Child("nodeSelector"))...)
 	tolerations := make([]core.Toleration, len(class.Scheduling.Tolerations))
 	for i := range class.Scheduling.Tolerations {
-		if err := corev1.Convert_v1_Toleration_To_core_Toleration(&class.Scheduling.Tolerations[i], &tolerations[i], nil); err != nil {
+		if err := corev1.Convert_v1_Toleration_To_core_Toleration(&class.Scheduling.Tolerations[i],
+			&tolerations[i], nil); err != nil {
 			return nil, err
 		}
 	}
-	return append(errs, validation.ValidateTolerations(tolerations, at.Child("tolerations"), validation.PodValidationOptions{})...), nil
+	return append(errs,
+		validation.ValidateTolerations(tolerations, at.Child("tolerations"), validation.PodValidationOptions{})...), nil
 }

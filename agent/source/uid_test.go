@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A UID names directories and cgroups: one that cannot is refused where it is read, not when the pod can no longer be removed.
+// A UID names directories and cgroups: one that cannot is refused where it is read, not when the
+// pod can no longer be removed.
 func TestManifestUID(t *testing.T) {
 	for uid, accepted := range map[string]bool{
 		"0cd4bbf1-75ad-4f2c-9a86-2ee3a1b1a7c5": true,
@@ -21,7 +22,9 @@ func TestManifestUID(t *testing.T) {
 		strings.Repeat("a", uidLength):         true,
 		strings.Repeat("a", uidLength+1):       false,
 	} {
-		manifest := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: %q}\nspec: {containers: [{name: c, image: i}]}\n", uid)
+		manifest := fmt.Sprintf(
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: %q}\nspec: {containers: [{name: c, image: i}]}\n",
+			uid)
 		items := Decoder{NodeName: "node"}.Decode("web.yaml", []byte(manifest))
 		if len(items) != 1 {
 			t.Fatalf("uid %q: %d items", uid, len(items))
@@ -35,7 +38,9 @@ func TestManifestUID(t *testing.T) {
 
 // A manifest that is there wants its pod, also one that was saved while its pod was leaving.
 func TestDeletionTimeOfAManifestIsDropped(t *testing.T) {
-	p := podOf(t, `{apiVersion: v1, kind: Pod, metadata: {name: web, deletionTimestamp: "2026-01-01T00:00:00Z", deletionGracePeriodSeconds: 5}, spec: {containers: [{name: app, image: app}]}}`)
+	p := podOf(t,
+		`{apiVersion: v1, kind: Pod, metadata: {name: web, deletionTimestamp: "2026-01-01T00:00:00Z", `+
+			`deletionGracePeriodSeconds: 5}, spec: {containers: [{name: app, image: app}]}}`)
 	if p.DeletionTimestamp != nil || p.DeletionGracePeriodSeconds != nil {
 		t.Errorf("leaving since %s, within %v seconds", p.DeletionTimestamp, p.DeletionGracePeriodSeconds)
 	}

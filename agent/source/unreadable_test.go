@@ -11,8 +11,8 @@ import (
 // nobody is a user that no file's mode makes an exception for.
 const nobody = 65534
 
-// TestFileUnreadableDirectory: a directory that must not be read is not an empty one, be it from the start or later on. Root may read everything, so root has
-// somebody else run this.
+// TestFileUnreadableDirectory: a directory that must not be read is not an empty one, be it from
+// the start or later on. Root may read everything, so root has somebody else run this.
 func TestFileUnreadableDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")

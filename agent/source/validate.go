@@ -15,15 +15,21 @@ import (
 const (
 	// Stdin is the path that stands for standard input.
 	Stdin = "-"
-	// stdinFile is what verdicts about standard input have in a file's place.
+	// stdinFile is the file name in results about standard input.
 	stdinFile = "<stdin>"
 )
 
-// Validate gives the verdicts that an agent with that decoder would give about manifest files and directories, without an agent; [Stdin] among the paths is read
-// from stdin, and what comes through a named pipe is taken as it comes. All paths together are one set: an object that is in two of them is a
-// duplicate, and of two pods with the same host port the second is refused, as when it is admitted. A file that is given by a name which no agent reads is checked, with a
-// warning. Symbolic links are followed as an agent does, within the directory that they are in. A directory without manifests gives a warning.
-// Verdicts about a directory's owner are not given, since the files may be meant for another place.
+// Validate returns the results that an agent with that decoder would give for manifest files and
+// directories. It needs no agent. The path [Stdin] means stdin, and a named pipe is read as a
+// stream.
+//
+// All paths together are one set:
+//   - An object that is in two paths is a duplicate.
+//   - If two pods have the same host port, the second one is refused, as at admission.
+//   - A file whose name no agent reads is checked, with a warning.
+//   - A symbolic link is followed as an agent follows it: only within its own directory.
+//   - A directory without manifests gives a warning.
+//   - The owner of a directory gives no result, because the files may be meant for another place.
 func Validate(decoder Decoder, stdin io.Reader, paths ...string) []Verdict {
 	c := newChecker(decoder)
 	var out []Verdict
@@ -33,18 +39,20 @@ func Validate(decoder Decoder, stdin io.Reader, paths ...string) []Verdict {
 	return out
 }
 
-// ValidateData gives the verdicts about one manifest that was read already; file is its path.
+// ValidateData returns the results of one manifest that was read already. file is the manifest's
+// path.
 func ValidateData(nodeName, file string, data []byte) []Verdict {
 	return newChecker(Decoder{NodeName: nodeName}).data(file, data)
 }
 
-// Listed is a file of a manifest directory, or why an agent does not read it.
+// Listed is a file of a manifest directory, or the reason why an agent does not read it.
 type Listed struct {
 	Path string
 	Err  error
 }
 
-// List lists the files of a directory that an agent would read, in the order of their names; a path that is no directory's is itself the only one.
+// List lists the files of a directory that an agent would read, in the order of their names. If the
+// path is not a directory, it is the only entry.
 func List(path string) ([]Listed, error) {
 	if info, err := os.Stat(path); path == Stdin || err == nil && !info.IsDir() {
 		return []Listed{{Path: path}}, nil
@@ -68,8 +76,9 @@ func List(path string) ([]Listed, error) {
 	return out, nil
 }
 
-// ReadManifest reads a manifest that a user named, wherever symbolic links lead to: a file, a named pipe, or [Stdin]. Of what is larger than a manifest may be,
-// only so much is read that this can be seen.
+// ReadManifest reads a manifest that a user named: a file, a named pipe, or [Stdin]. It follows
+// symbolic links to any place. If the data is larger than MaxManifest, it reads only enough to
+// detect that.
 func ReadManifest(path string, stdin io.Reader) ([]byte, error) {
 	if path != Stdin {
 		f, err := os.Open(path)
@@ -90,14 +99,14 @@ func ReadManifest(path string, stdin io.Reader) ([]byte, error) {
 type checker struct {
 	decoder Decoder
 	owners  *claims
-	pods    []*v1.Pod // those that were accepted
+	pods    []*v1.Pod // the accepted pods
 }
 
 func newChecker(decoder Decoder) *checker {
 	return &checker{decoder: decoder, owners: &claims{keys: map[key]string{}, uids: map[string]string{}}}
 }
 
-// path gives the verdicts about a file, a directory or a stream.
+// path returns the results of a file, a directory or a stream.
 func (c *checker) path(path string, stdin io.Reader) []Verdict {
 	info, err := os.Stat(path)
 	switch {
@@ -120,7 +129,7 @@ func (c *checker) path(path string, stdin io.Reader) []Verdict {
 	return out
 }
 
-// stream gives the verdicts about what can only be read once.
+// stream returns the results of a path that can be read only once.
 func (c *checker) stream(file, path string, stdin io.Reader) []Verdict {
 	data, err := ReadManifest(path, stdin)
 	if err != nil {
@@ -129,7 +138,7 @@ func (c *checker) stream(file, path string, stdin io.Reader) []Verdict {
 	return c.data(file, data)
 }
 
-// directory gives the verdicts about what an agent reads of a directory.
+// directory returns the results of the files that an agent reads in a directory.
 func (c *checker) directory(path string) []Verdict {
 	dir, err := openDirectory(path)
 	if err != nil {
@@ -151,7 +160,8 @@ func (c *checker) directory(path string) []Verdict {
 	return out
 }
 
-// file gives the verdicts about one file of a directory, none if it is a directory itself.
+// file returns the results of one file of a directory. It returns none if the name belongs to a
+// directory.
 func (c *checker) file(dir *directory, name, path string) []Verdict {
 	v, err := dir.read(name, fileID{}, true)
 	switch {
@@ -163,7 +173,7 @@ func (c *checker) file(dir *directory, name, path string) []Verdict {
 	return c.data(path, v.data)
 }
 
-// data gives the verdicts about one manifest.
+// data returns the results of one manifest.
 func (c *checker) data(file string, data []byte) []Verdict {
 	var out []Verdict
 	for _, item := range c.decoder.Decode(file, data) {
@@ -182,7 +192,8 @@ func (c *checker) data(file string, data []byte) []Verdict {
 	return out
 }
 
-// beside is the verdict about a pod that is accepted by itself, beside those before it.
+// beside returns the result of a pod that is accepted by itself, after a comparison with the pods
+// before it.
 func (c *checker) beside(item Item) Verdict {
 	if fault := portFault(&item, c.pods); fault != nil {
 		return rejected(item.Verdict, *several([]Fault{*fault})).Verdict
@@ -191,7 +202,7 @@ func (c *checker) beside(item Item) Verdict {
 	return item.Verdict
 }
 
-// unreadable is the verdict about what could not be read.
+// unreadable returns the result of a path that could not be read.
 func unreadable(file string, err error) Verdict {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Verdict{File: file, Message: "it does not exist"}

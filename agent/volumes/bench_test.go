@@ -2,7 +2,8 @@ package volumes
 
 import "testing"
 
-// BenchmarkEnsureUnchanged is a pass in which nothing changed, for an emptyDir, a hostPath and a ConfigMap.
+// BenchmarkEnsureUnchanged is a sync in which nothing changed, for an emptyDir, a hostPath and a
+// ConfigMap.
 func BenchmarkEnsureUnchanged(b *testing.B) {
 	pod, objects := allVolumes("/")
 	pod.Spec.Volumes = pod.Spec.Volumes[:4] // those that need no mount

@@ -12,20 +12,24 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/berthd/berth/agent/pod/volumekinds"
 	"github.com/berthd/berth/agent/volumes/csi"
 	"github.com/berthd/berth/agent/volumes/expand"
+	"github.com/berthd/berth/internal/atomicfile"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // Annotations of PersistentVolumes, as the API documents them.
 const (
 	// annotationGID is a group that every pod with the volume gets.
 	annotationGID = "pv.beta.kubernetes.io/gid"
-	// annotationMountOptions is spec.mountOptions as it was before it was a field, separated by commas.
+	// annotationMountOptions is what spec.mountOptions was before it was a field, separated by
+	// commas.
 	annotationMountOptions = "volume.beta.kubernetes.io/mount-options"
 )
 
-// claim brings up the PersistentVolume behind a claim. What a pod has up it keeps, like the content of a ConfigMap, also when the manifests of claim or
-// volume are gone, bad or not read yet.
+// claim brings up the PersistentVolume behind a claim. A pod keeps what it has up, like the content
+// of a ConfigMap, also if the manifests of the claim or the volume are gone, bad or not read yet.
 func (b *bringUp) claim(volume string, ref *v1.PersistentVolumeClaimVolumeSource) (Mount, bool, error) {
 	had := b.recall(volume)
 	pv, err := b.behind(volume, ref.ClaimName)
@@ -44,10 +48,10 @@ func (b *bringUp) claim(volume string, ref *v1.PersistentVolumeClaimVolumeSource
 	return mount, up && err == nil, err
 }
 
-// claimRecord is the file in which a pod keeps what is behind one of its claims.
+// claimRecord is the file in which a pod keeps which volume is behind one of its claims.
 func claimRecord(volume string) string { return "plugins/" + pluginClaim + "/" + volume + ".json" }
 
-// remember notes which volume the pod has behind a claim.
+// remember records which volume the pod has behind a claim.
 func (b *bringUp) remember(volume string, pv *v1.PersistentVolume) error {
 	data, err := json.Marshal(pv)
 	if err != nil {
@@ -57,13 +61,11 @@ func (b *bringUp) remember(volume string, pv *v1.PersistentVolume) error {
 	if err := b.root.MkdirAll(filepath.Dir(name), dirMode); err != nil {
 		return err
 	}
-	if err := b.root.WriteFile(name+".tmp", data, 0o600); err != nil {
-		return err
-	}
-	return b.root.Rename(name+".tmp", name)
+	// A power loss may take the record: it also ends the mounts for which the record is kept.
+	return atomicfile.WriteIn(b.root, name, data, 0o600, atomicfile.OverCrash)
 }
 
-// recall returns the volume that the pod has behind a claim, nil where it has none yet.
+// recall returns the volume that the pod has behind a claim, nil if it has none yet.
 func (b *bringUp) recall(volume string) *v1.PersistentVolume {
 	data, err := b.root.ReadFile(claimRecord(volume))
 	if err != nil {
@@ -76,7 +78,8 @@ func (b *bringUp) recall(volume string) *v1.PersistentVolume {
 	return pv
 }
 
-// Claimed returns the names in a pod of its volumes that are claims, by the names of their PersistentVolumes.
+// Claimed returns the pod's names of those of its volumes that are claims, by the names of their
+// PersistentVolumes.
 func (m *Manager) Claimed(pod *v1.Pod) map[string]string {
 	out := map[string]string{}
 	for i := range pod.Spec.Volumes {
@@ -96,9 +99,9 @@ func (m *Manager) Claimed(pod *v1.Pod) map[string]string {
 	return out
 }
 
-// isMounted says whether the pod has the volume up, without bringing it up.
+// isMounted reports whether the pod has the volume up, without bringing it up.
 func (b *bringUp) isMounted(pv *v1.PersistentVolume) bool {
-	up := true // a hostPath is
+	up := true // a hostPath always is
 	var err error
 	switch {
 	case pv.Spec.Local != nil && isBlock(pv):
@@ -113,7 +116,8 @@ func (b *bringUp) isMounted(pv *v1.PersistentVolume) bool {
 	return err == nil && up
 }
 
-// behind returns the volume that a claim is bound to, if containers can have it the way that they want it. The errors are the kubelet's.
+// behind returns the volume that a claim is bound to, if containers can use it as they ask for. The
+// errors are the kubelet's.
 func (b *bringUp) behind(volume, claim string) (*v1.PersistentVolume, error) {
 	if b.m.deps.Claims == nil {
 		return nil, b.unprocessed(claim, fmt.Errorf("persistentvolumeclaim %q not found", claim))
@@ -129,26 +133,36 @@ func (b *bringUp) behind(volume, claim string) (*v1.PersistentVolume, error) {
 	if pv.Spec.VolumeMode != nil {
 		mode = *pv.Spec.VolumeMode
 	}
-	for container := range containers(&b.pod.Spec) {
-		if mode != v1.PersistentVolumeFilesystem && slices.ContainsFunc(container.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume }) {
-			return nil, &classified{text: fmt.Sprintf("volume %s has volumeMode %s, but is specified in volumeMounts", volume, mode), class: ErrUnprocessed}
+	for container := range pods.Containers(&b.pod.Spec) {
+		if mode != v1.PersistentVolumeFilesystem &&
+			slices.ContainsFunc(container.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume }) {
+			return nil, &classified{
+				text:  fmt.Sprintf("volume %s has volumeMode %s, but is specified in volumeMounts", volume, mode),
+				class: ErrUnprocessed,
+			}
 		}
-		if mode != v1.PersistentVolumeBlock && slices.ContainsFunc(container.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume }) {
-			return nil, &classified{text: fmt.Sprintf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode), class: ErrUnprocessed}
+		if mode != v1.PersistentVolumeBlock &&
+			slices.ContainsFunc(container.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume }) {
+			return nil, &classified{
+				text:  fmt.Sprintf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode),
+				class: ErrUnprocessed,
+			}
 		}
 	}
 	return pv, nil
 }
 
-// unprocessed says that it is not known which volume a claim has, unless that is being asked for.
+// unprocessed makes the error of a claim whose volume is not known. [ErrUnderWay] stays as it is.
 func (b *bringUp) unprocessed(claim string, err error) error {
 	if errors.Is(err, ErrUnderWay) {
 		return err
 	}
-	return &classified{text: fmt.Sprintf("error processing PVC %s/%s: %v", b.pod.Namespace, claim, err), class: ErrUnprocessed}
+	return &classified{
+		text: fmt.Sprintf("error processing PVC %s/%s: %v", b.pod.Namespace, claim, err), class: ErrUnprocessed,
+	}
 }
 
-// kindOf begins the names of the kubelet's operations that bring up a volume.
+// kindOf returns the first part of the names of the kubelet's operations that bring up a volume.
 func kindOf(pv *v1.PersistentVolume) string {
 	if isBlock(pv) {
 		return "MapVolume"
@@ -156,13 +170,14 @@ func kindOf(pv *v1.PersistentVolume) string {
 	return "MountVolume"
 }
 
-// isBlock says whether containers get a volume as a block device.
+// isBlock reports whether containers get a volume as a block device.
 func isBlock(pv *v1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// persistent brings up a PersistentVolume. Its directory has the volume's own name, as a kubelet has it: a pod that mounts one claim twice mounts one
-// directory. use is nil where the volume is not to grow.
+// persistent brings up a PersistentVolume. As with a kubelet, its directory has the volume's own
+// name: a pod that mounts one claim twice mounts one directory. use is nil if the volume must not
+// grow.
 func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool, use *expand.Use) (Mount, bool, error) {
 	mount, up, err := b.source(pv, readOnly, use)
 	err = of(pv, err)
@@ -173,7 +188,7 @@ func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool, use *expand
 }
 
 func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool, use *expand.Use) (Mount, bool, error) {
-	if kind, why := RefusedVolume(&pv.Spec.PersistentVolumeSource); why != "" {
+	if kind, why := volumekinds.RefusedVolume(&pv.Spec.PersistentVolumeSource); why != "" {
 		return Mount{}, false, unsupported("PersistentVolume %q: spec.%s: %s", pv.Name, kind, why)
 	}
 	if err := checkName("PersistentVolume", pv.Name); err != nil {
@@ -182,19 +197,30 @@ func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool, use *expand.Use
 	switch source := &pv.Spec.PersistentVolumeSource; {
 	case isBlock(pv) && source.Local == nil && source.CSI == nil:
 		return Mount{}, false, &csi.Failed{Operation: "MapVolume.FindMapperPluginBySpec", Err: unsupported(
-			"failed to find BlockVolumeMapper plugin: PersistentVolume %q has volumeMode Block, and is of kind %s", pv.Name, setFields(source)[0])}
+			"failed to find BlockVolumeMapper plugin: PersistentVolume %q has volumeMode Block, and is of kind %s",
+			pv.Name, volumekinds.Of(source)[0])}
 	case isBlock(pv) && source.Local != nil:
 		return b.localDevice(&localVolume{name: pv.Name, path: source.Local.Path, readOnly: readOnly})
 	case source.HostPath != nil:
 		err := checkHostPath(source.HostPath)
 		return Mount{HostPath: source.HostPath.Path, ReadOnly: readOnly}, err == nil, err
 	case source.NFS != nil:
-		return b.nfs(nfsMount{name: pv.Name, server: source.NFS.Server, export: source.NFS.Path, readOnly: readOnly, options: mountOptions(pv)})
+		return b.nfs(nfsMount{
+			name:     pv.Name,
+			server:   source.NFS.Server,
+			export:   source.NFS.Path,
+			readOnly: readOnly,
+			options:  mountOptions(pv),
+		})
 	case source.CSI != nil:
 		return b.csi(csi.Persistent(b.pod, pv, readOnly, mountOptions(pv)), use)
 	default:
 		return b.local(&localVolume{
-			name: pv.Name, path: source.Local.Path, fsType: value(source.Local.FSType), readOnly: readOnly, options: mountOptions(pv),
+			name:     pv.Name,
+			path:     source.Local.Path,
+			fsType:   value(source.Local.FSType),
+			readOnly: readOnly,
+			options:  mountOptions(pv),
 		})
 	}
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/berthd/berth/agent/volumes/expand"
 )
 
-// againAfterError is when a volume is published again after that failed.
+// againAfterError is how long to wait before a volume is published again after that failed.
 const againAfterError = 10 * time.Second
 
-// newCSI makes the part of the manager that speaks with CSI drivers. Without drivers it has none.
+// newCSI makes the part of the manager that calls CSI drivers. Without drivers there are no such
+// volumes.
 func (m *Manager) newCSI() *csi.Node {
 	deps := m.deps.CSI
 	deps.IsMounted, deps.Unmount, deps.Logger = isMounted, m.unmount, m.deps.Logger
@@ -35,7 +36,8 @@ func (m *Manager) newCSI() *csi.Node {
 // CSI returns what brings up and takes down volumes of CSI drivers.
 func (m *Manager) CSI() *csi.Node { return m.csi }
 
-// isMounted says whether something is mounted on path, by the mount table: what is mounted may be away. No such path is fs.ErrNotExist.
+// isMounted reports whether something is mounted on path, by the mount table, because what is
+// mounted may not answer. The error is fs.ErrNotExist if there is no such path.
 func isMounted(path string) (bool, error) {
 	mounted, err := inMountTable(path)
 	if err != nil || mounted {
@@ -45,11 +47,17 @@ func isMounted(path string) (bool, error) {
 	return false, err
 }
 
-// csi brings up a volume of a CSI driver. One that is up stays so whatever becomes of its driver; one whose driver wants that is published again from time to
-// time, and one that is to grow does so while it is up. use is nil for one that never grows.
+// csi brings up a volume of a CSI driver. A volume that is up stays up, whatever happens to its
+// driver. It is published again from time to time if its driver wants that, and it is expanded
+// while it is up. use is nil for a volume that never grows.
 func (b *bringUp) csi(v *csi.Volume, use *expand.Use) (Mount, bool, error) {
 	node := b.m.csi
-	mount := Mount{HostPath: node.Path(v), ReadOnly: v.ReadOnly, SELinuxRelabel: !v.ReadOnly && !v.Block, Device: v.Block}
+	mount := Mount{
+		HostPath:       node.Path(v),
+		ReadOnly:       v.ReadOnly,
+		SELinuxRelabel: !v.ReadOnly && !v.Block,
+		Device:         v.Block,
+	}
 	isUp := func(*bringUp) (bool, error) {
 		up, _, err := node.IsUp(v)
 		return up, err
@@ -68,17 +76,20 @@ func (b *bringUp) csi(v *csi.Volume, use *expand.Use) (Mount, bool, error) {
 		return mount, up, err
 	}
 	if !up {
-		err := b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is bringing up volume %s", v.Driver, v.Name), isUp, bringUpCSI(v, use))
+		err := b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is bringing up volume %s", v.Driver, v.Name), isUp,
+			bringUpCSI(v, use))
 		return mount, err == nil, err
 	}
 	isFresh := func(*bringUp) (bool, error) {
 		again := node.Again(v)
 		return again.IsZero() || time.Now().Before(again), nil
 	}
-	err = b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is publishing volume %s again", v.Driver, v.Name), isFresh, bringUpCSI(v, nil))
+	err = b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is publishing volume %s again", v.Driver, v.Name), isFresh,
+		bringUpCSI(v, nil))
 	switch {
 	case errors.Is(err, ErrUnderWay):
-		mount.Again, err = time.Time{}, nil // it is up meanwhile, and the end of the task wakes the pod
+		// it is up meanwhile, and the end of the task notifies the pod
+		mount.Again, err = time.Time{}, nil
 	case err != nil:
 		mount.Again = time.Now().Add(againAfterError)
 	default:
@@ -90,11 +101,13 @@ func (b *bringUp) csi(v *csi.Volume, use *expand.Use) (Mount, bool, error) {
 // csiKey begins the keys under which CSI drivers bring up volumes.
 const csiKey = "volumes/" + pluginCSI + "/"
 
-// Interruptible says whether what runs under a key of [Slow] may be ended before it has ended by itself. What a CSI driver has begun may not: it could
-// mount a volume after it was asked to take it down.
+// Interruptible reports whether the work under a key of [Slow] may be cut off. What a CSI driver
+// has begun may not be cut off: the driver could mount a volume after it was asked to unmount it.
 func Interruptible(key string) bool { return !strings.HasPrefix(key, csiKey) }
 
-// bringUpCSI has the driver bring up a volume, gives its files to the pod's group where that is left to the node, and has it grow where that waits for it to be up.
+// bringUpCSI asks the driver to bring up a volume. It gives the volume's files to the pod's group
+// if the driver leaves that to the node, and expands the volume if that has to wait until the
+// volume is mounted.
 func bringUpCSI(v *csi.Volume, use *expand.Use) func(context.Context, *bringUp) error {
 	return func(ctx context.Context, b *bringUp) error {
 		own, err := b.m.csi.Up(ctx, v)
@@ -102,7 +115,11 @@ func bringUpCSI(v *csi.Volume, use *expand.Use) func(context.Context, *bringUp) 
 			return err
 		}
 		if own {
-			if err := b.m.changeOwner(ctx, b.pod, ownership{dir: b.m.csi.Path(v), group: *b.fsGroup(), policy: b.changePolicy()}); err != nil {
+			if err := b.m.changeOwner(ctx, b.pod, ownership{
+				dir:    b.m.csi.Path(v),
+				group:  *b.fsGroup(),
+				policy: b.changePolicy(),
+			}); err != nil {
 				return err
 			}
 		}
@@ -116,8 +133,9 @@ func bringUpCSI(v *csi.Volume, use *expand.Use) func(context.Context, *bringUp) 
 // releaseKey is the key under which a pod's volumes are given back to their drivers.
 const releaseKey = "release"
 
-// Release gives a pod's volumes back to those who have to take them down, which may last: it is done beside the caller's pass. The error is [ErrUnderWay] until it has
-// been done. [Manager.Remove] comes after it. The pod's containers must have ended.
+// Release asks drivers to take down a pod's volumes. That may last, so it is done beside the
+// caller's sync. The error is [ErrUnderWay] until it is done. [Manager.Remove] comes after it. The
+// pod's containers must have ended.
 func (m *Manager) Release(ctx context.Context, uid types.UID, slow Slow) error {
 	has, err := m.csi.Has(uid)
 	if err != nil {

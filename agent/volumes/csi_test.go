@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berthd/berth/agent/plugins"
+	"github.com/berthd/berth/agent/node/plugins"
 	"github.com/berthd/berth/agent/volumes/csi"
 	"github.com/berthd/berth/test/csidriver"
 )
@@ -55,8 +55,11 @@ func newCSIRig(t *testing.T, can ...csiapi.NodeServiceCapability_RPC_Type) *csiR
 		pv: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
 			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, MountOptions: []string{"noatime"},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
-				Driver: testDriver, VolumeHandle: "h", VolumeAttributes: map[string]string{"a": "b"},
-				NodeStageSecretRef: &v1.SecretReference{Namespace: "other", Name: "stage"}, NodePublishSecretRef: &v1.SecretReference{Namespace: "other", Name: "publish"},
+				Driver:               testDriver,
+				VolumeHandle:         "h",
+				VolumeAttributes:     map[string]string{"a": "b"},
+				NodeStageSecretRef:   &v1.SecretReference{Namespace: "other", Name: "stage"},
+				NodePublishSecretRef: &v1.SecretReference{Namespace: "other", Name: "publish"},
 			}},
 		}},
 	}
@@ -69,7 +72,12 @@ func newCSIRig(t *testing.T, can ...csiapi.NodeServiceCapability_RPC_Type) *csiR
 
 // plugin is how the driver registers.
 func (r *csiRig) plugin() plugins.Plugin {
-	return plugins.Plugin{Name: testDriver, Endpoint: r.driver.Dir + "/csi.sock", Versions: []string{"1.0.0"}, Socket: "reg"}
+	return plugins.Plugin{
+		Name:     testDriver,
+		Endpoint: r.driver.Dir + "/csi.sock",
+		Versions: []string{"1.0.0"},
+		Socket:   "reg",
+	}
 }
 
 func (r *csiRig) register() {
@@ -130,7 +138,8 @@ func (r *csiRig) nothingStaged() {
 	}
 }
 
-// calls returns the methods that the driver was called with since the last time, but the questions what it can do.
+// calls returns the methods that the driver was called with since the last time, but the questions
+// what it can do.
 func (r *csiRig) calls() []csidriver.Call {
 	r.t.Helper()
 	calls, err := csidriver.Calls(r.driver.Dir)
@@ -158,7 +167,10 @@ func (r *csiRig) called(want ...string) []map[string]any {
 
 func csiInline() v1.Volume {
 	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{
-		Driver: testDriver, ReadOnly: ptr.To(true), FSType: ptr.To("ext4"), VolumeAttributes: map[string]string{"inline": "yes"},
+		Driver:               testDriver,
+		ReadOnly:             ptr.To(true),
+		FSType:               ptr.To("ext4"),
+		VolumeAttributes:     map[string]string{"inline": "yes"},
 		NodePublishSecretRef: &v1.LocalObjectReference{Name: "login"},
 	}}}
 }
@@ -184,15 +196,21 @@ func TestCSIInline(t *testing.T) {
 	request := r.called("NodePublishVolume")[0]
 	attributes, _ := request["volumeContext"].(map[string]any)
 	for key, want := range map[string]string{
-		"csi.storage.k8s.io/pod.name": "pod", "csi.storage.k8s.io/pod.namespace": "ns", "csi.storage.k8s.io/pod.uid": "pod",
-		"csi.storage.k8s.io/serviceAccount.name": "account", "csi.storage.k8s.io/ephemeral": "true", "inline": "yes",
-		"csi.storage.k8s.io/serviceAccount.tokens": `{"vault":{"token":"token for vault","expirationTimestamp":"2030-01-01T00:00:00Z"}}`,
+		"csi.storage.k8s.io/pod.name":            "pod",
+		"csi.storage.k8s.io/pod.namespace":       "ns",
+		"csi.storage.k8s.io/pod.uid":             "pod",
+		"csi.storage.k8s.io/serviceAccount.name": "account",
+		"csi.storage.k8s.io/ephemeral":           "true",
+		"inline":                                 "yes",
+		"csi.storage.k8s.io/serviceAccount.tokens": `{"vault":{"token":"token for ` +
+			`vault","expirationTimestamp":"2030-01-01T00:00:00Z"}}`,
 	} {
 		if attributes[key] != want {
 			t.Errorf("%s is %q, want %q", key, attributes[key], want)
 		}
 	}
-	if s := fmt.Sprint(request["secrets"]); s != "map[key:ns/login]" || request["readonly"] != true || request["stagingTargetPath"] != nil {
+	if s := fmt.Sprint(request["secrets"]); s != "map[key:ns/login]" || request["readonly"] != true ||
+		request["stagingTargetPath"] != nil {
 		t.Errorf("asked for %v", request)
 	}
 	if again, err := r.ensure(r.manager(), pod); err != nil || again != at {
@@ -214,13 +232,15 @@ func TestCSITokensInSecrets(t *testing.T) {
 	must(t, err)
 	request := r.called("NodePublishVolume")[0]
 	secrets, _ := request["secrets"].(map[string]any)
-	if secrets["csi.storage.k8s.io/serviceAccount.tokens"] == nil || strings.Contains(fmt.Sprint(request["volumeContext"]), "tokens") {
+	if secrets["csi.storage.k8s.io/serviceAccount.tokens"] == nil ||
+		strings.Contains(fmt.Sprint(request["volumeContext"]), "tokens") {
 		t.Errorf("asked for %v", request)
 	}
 	r.gone(m, pod)
 }
 
-// Two pods share a volume: it is staged before the first has it, and unstaged after the last has had it, whichever agent that is.
+// Two pods share a volume: it is staged before the first has it, and unstaged after the last has
+// had it, whichever agent that is.
 func TestCSIPersistent(t *testing.T) {
 	r := newCSIRig(t, stages, csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	m := r.manager()
@@ -228,15 +248,19 @@ func TestCSIPersistent(t *testing.T) {
 	at, err := r.ensure(m, one)
 	must(t, err)
 	requests := r.called("NodeStageVolume", "NodePublishVolume")
-	staged := r.root + "/plugins/kubernetes.io/csi/test.berth.dev/aaa9402664f1a41f40ebbc52c9993eb66aeb366602958fdfaa283b71e64db123/globalmount"
+	staged := r.root +
+		"/plugins/kubernetes.io/csi/test.berth.dev/aaa9402664f1a41f40ebbc52c9993eb66aeb366602958fdfaa283b71e64db123/" +
+		"globalmount"
 	for i, request := range requests {
 		capability := fmt.Sprint(request["volumeCapability"])
-		if request["stagingTargetPath"] != staged || request["volumeId"] != "h" || !strings.Contains(capability, "SINGLE_NODE_MULTI_WRITER") || !strings.Contains(capability, "noatime") ||
+		if request["stagingTargetPath"] != staged || request["volumeId"] != "h" ||
+			!strings.Contains(capability, "SINGLE_NODE_MULTI_WRITER") || !strings.Contains(capability, "noatime") ||
 			fmt.Sprint(request["secrets"]) != []string{"map[key:other/stage]", "map[key:other/publish]"}[i] {
 			t.Errorf("asked for %v", request)
 		}
 	}
-	if got := read(t, m.PodDir("one"), "volumes/kubernetes.io~csi/pv/vol_data.json"); got != `{"specVolID":"pv","volumeHandle":"h","driverName":"test.berth.dev","nodeName":"node",`+
+	if got := read(t, m.PodDir("one"),
+		"volumes/kubernetes.io~csi/pv/vol_data.json"); got != `{"specVolID":"pv","volumeHandle":"h","driverName":"test.berth.dev","nodeName":"node",`+
 		`"attachmentID":"`+csi.AttachmentName("h", testDriver, "node")+`","volumeLifecycleMode":"Persistent"}` {
 		t.Errorf("on record is %s", got)
 	}
@@ -257,7 +281,8 @@ func TestCSIPersistent(t *testing.T) {
 	}
 }
 
-// A volume that one pod may have alone is the first one's until nothing of that is left, also under another agent.
+// A volume that one pod may have alone is the first one's until nothing of that is left, also under
+// another agent.
 func TestCSIReadWriteOncePod(t *testing.T) {
 	r := newCSIRig(t, stages)
 	r.pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
@@ -267,7 +292,9 @@ func TestCSIReadWriteOncePod(t *testing.T) {
 	must(t, err)
 	r.called("NodeStageVolume", "NodePublishVolume")
 	for range 2 {
-		if _, err := r.ensure(m, two); err == nil || !strings.Contains(err.Error(), "volume uses the ReadWriteOncePod access mode and is already in use by another pod") {
+		if _, err := r.ensure(m, two); err == nil ||
+			!strings.Contains(err.Error(),
+				"volume uses the ReadWriteOncePod access mode and is already in use by another pod") {
 			t.Errorf("a second pod: %v", err)
 		}
 		m = r.manager()
@@ -287,23 +314,29 @@ func TestCSIReadWriteOncePod(t *testing.T) {
 
 func TestCSIFaults(t *testing.T) {
 	faulty{
-		rig: func(t *testing.T) *csiRig { t.Helper(); return newCSIRig(t, stages) }, pod: func(uid string) *v1.Pod { return podNamed(uid, claimVolume("v", "c")) },
+		rig:    func(t *testing.T) *csiRig { t.Helper(); return newCSIRig(t, stages) },
+		pod:    func(uid string) *v1.Pod { return podNamed(uid, claimVolume("v", "c")) },
 		faults: []csidriver.Fault{csidriver.Fail, csidriver.Late, csidriver.Crash},
 		up: map[string]string{
-			"NodeGetCapabilities": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: ask CSI driver test.berth.dev what it can do: rpc error: code = `,
-			"NodeStageVolume":     `MountVolume.MountDevice failed for volume "pv" : rpc error: code = `, "NodePublishVolume": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: mounter.SetUpAt failed: rpc error: code = `,
+			"NodeGetCapabilities": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: ask CSI driver ` +
+				`test.berth.dev what it can do: rpc error: code = `,
+			"NodeStageVolume": `MountVolume.MountDevice failed for volume "pv" : rpc error: code = `,
+			"NodePublishVolume": `MountVolume.SetUp failed for volume "pv" : kubernetes.io/csi: mounter.SetUpAt ` +
+				`failed: rpc error: code = `,
 		},
 		down: `UnmountVolume.TearDown failed for volume "pv" : kubernetes.io/csi: `,
 		left: (*csiRig).nothingStaged,
 	}.run(t)
 }
 
-// faulty is a volume whose driver has faults. Whatever goes wrong in it, the volume comes up once that is over, and goes down with nothing left, also under another agent.
+// faulty is a volume whose driver has faults. Whatever goes wrong in it, the volume comes up once
+// that is over, and goes down with nothing left, also under another agent.
 type faulty struct {
 	rig    func(t *testing.T) *csiRig
 	pod    func(uid string) *v1.Pod
 	faults []csidriver.Fault
-	// up has the methods that bring the volume up and the words when one fails, down the words when one fails that takes it down.
+	// up has the methods that bring the volume up and the words when one fails, down the words when
+	// one fails that takes it down.
 	up   map[string]string
 	down string
 	// left fails the test where something of the volume is left.
@@ -353,7 +386,8 @@ func (f faulty) run(t *testing.T) {
 	}
 }
 
-// A record that a loss of power has damaged keeps neither its own pod from going nor others: what may be in use stays staged until nobody can have it.
+// A record that a loss of power has damaged keeps neither its own pod from going nor others: what
+// may be in use stays staged until nobody can have it.
 func TestCSIDamagedRecord(t *testing.T) {
 	r := newCSIRig(t, stages)
 	m := r.manager()
@@ -376,7 +410,8 @@ func TestCSIDamagedRecord(t *testing.T) {
 	r.nothingStaged()
 }
 
-// A driver that is not there is named; what is up stays up without it, and what it has to take down waits for it.
+// A driver that is not there is named; what is up stays up without it, and what it has to take down
+// waits for it.
 func TestCSIDriverIsAway(t *testing.T) {
 	r := newCSIRig(t, stages)
 	r.drivers.Deregister(r.plugin())
@@ -404,7 +439,8 @@ func TestCSIDriverIsAway(t *testing.T) {
 	r.nothingStaged()
 }
 
-// After the machine was down nothing is mounted: the volume is brought up again, whatever the files say.
+// After the machine was down nothing is mounted: the volume is brought up again, whatever the files
+// say.
 func TestCSIAfterReboot(t *testing.T) {
 	r := newCSIRig(t, stages)
 	m, pod := r.manager(), podNamed("pod", claimVolume("v", "c"))
@@ -456,7 +492,8 @@ func TestCSIPruneStaged(t *testing.T) {
 	r.nothingStaged()
 }
 
-// A volume waits until it is attached, and is in use from then on until it is down: a controller must know both.
+// A volume waits until it is attached, and is in use from then on until it is down: a controller
+// must know both.
 func TestCSIAttached(t *testing.T) {
 	r := newCSIRig(t, stages)
 	r.object = nil // as of a driver that the cluster has no object of
@@ -512,7 +549,13 @@ func TestCSIGroup(t *testing.T) {
 		{name: "default, many writers", fsType: "ext4", mode: v1.ReadWriteMany},
 		{name: "none", policy: storagev1.NoneFSGroupPolicy, fsType: "ext4", mode: v1.ReadWriteOnce},
 		{name: "file", policy: storagev1.FileFSGroupPolicy, mode: v1.ReadWriteMany, want: true},
-		{name: "driver", policy: storagev1.FileFSGroupPolicy, mode: v1.ReadWriteOnce, can: []csiapi.NodeServiceCapability_RPC_Type{csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP}, told: true},
+		{
+			name:   "driver",
+			policy: storagev1.FileFSGroupPolicy,
+			mode:   v1.ReadWriteOnce,
+			can:    []csiapi.NodeServiceCapability_RPC_Type{csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP},
+			told:   true,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newCSIRig(t, tc.can...)
@@ -528,7 +571,8 @@ func TestCSIGroup(t *testing.T) {
 			if got := gidOf(t, at+"/file") == uint32(group); got != tc.want {
 				t.Errorf("the group has the file: %v", got)
 			}
-			if told := strings.Contains(fmt.Sprint(r.called("NodePublishVolume")), "volumeMountGroup:4321"); told != tc.told {
+			if told := strings.Contains(fmt.Sprint(r.called("NodePublishVolume")),
+				"volumeMountGroup:4321"); told != tc.told {
 				t.Errorf("the driver was told the group: %v", told)
 			}
 			r.gone(m, pod)
@@ -545,9 +589,16 @@ func TestCSILifecycleModes(t *testing.T) {
 		want   string
 	}{
 		{nil, csiInline(), `volume mode "Ephemeral" not supported by driver test.berth.dev (no CSIDriver object)`},
-		{&storagev1.CSIDriver{}, csiInline(), `volume mode "Ephemeral" not supported by driver test.berth.dev (only supports ["Persistent"])`},
 		{
-			&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}}}, claimVolume("v", "c"),
+			&storagev1.CSIDriver{}, csiInline(),
+			`volume mode "Ephemeral" not supported by driver test.berth.dev (only supports ["Persistent"])`,
+		},
+		{
+			&storagev1.CSIDriver{
+				Spec: storagev1.CSIDriverSpec{
+					VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+				},
+			}, claimVolume("v", "c"),
 			`volume mode "Persistent" not supported by driver test.berth.dev (only supports ["Ephemeral"])`,
 		},
 	} {
@@ -561,7 +612,8 @@ func TestCSILifecycleModes(t *testing.T) {
 	r.called()
 }
 
-// A driver that wants that publishes a volume again from time to time; the volume stays up though that fails.
+// A driver that wants that publishes a volume again from time to time; the volume stays up though
+// that fails.
 func TestCSIRepublish(t *testing.T) {
 	r := newCSIRig(t)
 	r.object.Spec.RequiresRepublish = ptr.To(true)

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/test/csidriver"
 )
 
-// A driver that can tells how full a volume is; one that cannot is not asked.
+// A driver that can report how full a volume is does so; a driver that cannot is not asked.
 func TestCSIStats(t *testing.T) {
 	r := newCSIRig(t, stages, csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	m, pod := r.manager(), podNamed("pod", claimVolume("v", "c"))
@@ -19,7 +19,8 @@ func TestCSIStats(t *testing.T) {
 	}
 	stats, err := m.CSI().Stats(t.Context(), "pod", "pv", false)
 	must(t, err)
-	if *stats.CapacityBytes != 1000 || *stats.UsedBytes != 300 || *stats.AvailableBytes != 700 || *stats.Inodes != 10 || *stats.InodesUsed != 3 || *stats.InodesFree != 7 {
+	if *stats.CapacityBytes != 1000 || *stats.UsedBytes != 300 || *stats.AvailableBytes != 700 || *stats.Inodes != 10 ||
+		*stats.InodesUsed != 3 || *stats.InodesFree != 7 {
 		t.Errorf("stats %+v", stats)
 	}
 	if stats, err := m.CSI().Stats(t.Context(), "pod", "pv", true); err != nil || stats != nil {

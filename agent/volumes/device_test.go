@@ -71,10 +71,23 @@ func TestLocalDeviceErrors(t *testing.T) {
 		pv   *v1.PersistentVolume
 		want string
 	}{
-		{localPV("pv-1", dir), `MapVolume.MapBlockVolume failed for volume "pv-1" : path "` + dir + `" is not a block device`},
-		{localPV("pv-1", "/dev/null"), `MapVolume.MapBlockVolume failed for volume "pv-1" : path "/dev/null" is not a block device`},
-		{localPV("pv-1", dir+"/none"), `MapVolume.MapBlockVolume failed for volume "pv-1" : path "` + dir + `/none" does not exist`},
-		{nfs, `MapVolume.FindMapperPluginBySpec failed for volume "pv-1" : failed to find BlockVolumeMapper plugin: PersistentVolume "pv-1" has volumeMode Block, and is of kind nfs`},
+		{
+			localPV("pv-1", dir),
+			`MapVolume.MapBlockVolume failed for volume "pv-1" : path "` + dir + `" is not a block device`,
+		},
+		{
+			localPV("pv-1", "/dev/null"),
+			`MapVolume.MapBlockVolume failed for volume "pv-1" : path "/dev/null" is not a block device`,
+		},
+		{
+			localPV("pv-1", dir+"/none"),
+			`MapVolume.MapBlockVolume failed for volume "pv-1" : path "` + dir + `/none" does not exist`,
+		},
+		{
+			nfs,
+			`MapVolume.FindMapperPluginBySpec failed for volume "pv-1" : failed to find BlockVolumeMapper plugin: ` +
+				`PersistentVolume "pv-1" has volumeMode Block, and is of kind nfs`,
+		},
 	} {
 		m, _ := claimant(t, block(tc.pv), nil)
 		pod := blockPod("pod")
@@ -90,7 +103,8 @@ func TestLocalDeviceErrors(t *testing.T) {
 	}
 }
 
-// What a kubelet mounted of a local device outside of the pod's directory goes with the pod, and the loop device that it held on to it with.
+// What a kubelet mounted of a local device outside of the pod's directory goes with the pod, and
+// the loop device that it held on to it with.
 func TestLocalDeviceFromKubelet(t *testing.T) {
 	device := loopDevice(t, t.TempDir()+"/disk")
 	m, _ := claimant(t, block(localPV("pv-1", device)), nil)
@@ -131,7 +145,8 @@ func newBlockRig(t *testing.T) *csiRig {
 	return r
 }
 
-// Two pods share a device: it is staged before the first has it, and unstaged after the last has had it, where a kubelet would have it.
+// Two pods share a device: it is staged before the first has it, and unstaged after the last has
+// had it, where a kubelet would have it.
 func TestCSIDevice(t *testing.T) {
 	r := newBlockRig(t)
 	m := r.manager()
@@ -140,7 +155,8 @@ func TestCSIDevice(t *testing.T) {
 	devices := r.root + "/plugins/kubernetes.io/csi/volumeDevices"
 	for i, request := range r.called("NodeStageVolume", "NodePublishVolume") {
 		capability, _ := request["volumeCapability"].(map[string]any)
-		if request["stagingTargetPath"] != devices+"/staging/pv" || capability["block"] == nil || capability["mount"] != nil || i == 1 && request["targetPath"] != devices+"/publish/pv/one" {
+		if request["stagingTargetPath"] != devices+"/staging/pv" || capability["block"] == nil ||
+			capability["mount"] != nil || i == 1 && request["targetPath"] != devices+"/publish/pv/one" {
 			t.Errorf("asked for %v", request)
 		}
 	}
@@ -150,7 +166,8 @@ func TestCSIDevice(t *testing.T) {
 	if to, err := os.Readlink(at); err != nil || to != devices+"/publish/pv/one" {
 		t.Errorf("it is a link to %s, %v", to, err)
 	}
-	if got := read(t, devices, "pv/data/vol_data.json"); !strings.HasPrefix(got, `{"specVolID":"pv","volumeHandle":"h","driverName":"test.berth.dev","nodeName":"node",`) {
+	if got := read(t, devices, "pv/data/vol_data.json"); !strings.HasPrefix(got,
+		`{"specVolID":"pv","volumeHandle":"h","driverName":"test.berth.dev","nodeName":"node",`) {
 		t.Errorf("on record is %s", got)
 	}
 	must(t, os.WriteFile(at, []byte("hello"), 0))
@@ -179,7 +196,8 @@ func TestCSIDevice(t *testing.T) {
 	}
 }
 
-// What a kubelet has mapped is up, and is taken down like one's own; what it left staged is unstaged.
+// What a kubelet has mapped is up, and is taken down like one's own; what it left staged is
+// unstaged.
 func TestCSIDeviceFromKubelet(t *testing.T) {
 	r := newBlockRig(t)
 	m, pod := r.manager(), blockPod("pod")
@@ -204,7 +222,8 @@ func TestCSIDeviceFaults(t *testing.T) {
 	faulty{
 		rig: newBlockRig, pod: blockPod, faults: []csidriver.Fault{csidriver.Fail, csidriver.Late},
 		up: map[string]string{
-			"NodeStageVolume": `MapVolume.SetUpDevice failed for volume "pv" : rpc error: code = `, "NodePublishVolume": `MapVolume.MapPodDevice failed for volume "pv" : rpc error: code = `,
+			"NodeStageVolume":   `MapVolume.SetUpDevice failed for volume "pv" : rpc error: code = `,
+			"NodePublishVolume": `MapVolume.MapPodDevice failed for volume "pv" : rpc error: code = `,
 		},
 		down: `UnmapVolume.UnmapPodDevice failed for volume "pv" : kubernetes.io/csi: `,
 		left: func(r *csiRig) {

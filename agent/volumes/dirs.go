@@ -10,18 +10,22 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 const (
-	// dirMode is the mode of the pod's own directories, as the kubelet's: only root and its group may enter.
+	// dirMode is the mode of the pod's own directories, as the kubelet's. Only root and its group
+	// may enter them.
 	dirMode = 0o750
 	// maxNameLength and maxPathLength are Linux's limits, in bytes.
 	maxNameLength = 255
 	maxPathLength = 4096
 )
 
-// EnsureDirs makes the pod's directories: its own, those of its volumes and plugins, and one for each container. What exists is left
-// as it is; it is an error when a directory's name is taken by something else.
+// EnsureDirs makes the pod's directories: its own, those of its volumes and plugins, and one for
+// each container. Directories that exist stay as they are. It is an error if a directory's name is
+// taken by something else.
 func (m *Manager) EnsureDirs(ctx context.Context, pod *v1.Pod) error {
 	if err := m.ensureDirs(ctx, pod); err != nil {
 		return fmt.Errorf("make directories of pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -47,7 +51,7 @@ func (m *Manager) ensureDirs(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 	}
-	for container := range containers(&pod.Spec) {
+	for container := range pods.Containers(&pod.Spec) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -61,7 +65,8 @@ func (m *Manager) ensureDirs(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// ensureDir makes one directory beneath root, or finds it there. A symbolic link to a directory is refused.
+// ensureDir makes one directory beneath root, unless it exists. A symbolic link to a directory is
+// refused.
 func ensureDir(root *os.Root, dir string) error {
 	err := root.Mkdir(dir, dirMode)
 	if !errors.Is(err, fs.ErrExist) {
@@ -74,7 +79,7 @@ func ensureDir(root *os.Root, dir string) error {
 	return err
 }
 
-// openPod opens the pod's directory, so that nothing done through the result leaves it.
+// openPod opens the pod's directory. Nothing that is done through the result leaves the directory.
 func (m *Manager) openPod(uid types.UID) (*os.Root, error) {
 	if err := checkName("pod UID", string(uid)); err != nil {
 		return nil, err
@@ -87,7 +92,8 @@ func (m *Manager) openPod(uid types.UID) (*os.Root, error) {
 	return pods.OpenRoot(string(uid))
 }
 
-// List returns the UIDs of the pods that have a directory on disk, whoever made it. No directory of pods at all means none.
+// List returns the UIDs of the pods that have a directory on disk, whoever made it. If there is no
+// directory of pods at all, there are no pods.
 func (m *Manager) List(ctx context.Context) ([]types.UID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -23,20 +23,23 @@ const (
 	pluginLocal       = "kubernetes.io~local-volume"
 	pluginNFS         = "kubernetes.io~nfs"
 	pluginCSI         = "kubernetes.io~csi"
-	// pluginClaim is berth's own: a kubelet asks the API server what is behind a claim.
+	// pluginClaim is berth's own name. A kubelet asks the API server which volume is behind a
+	// claim.
 	pluginClaim = "berth.dev~claim"
 )
 
 const (
-	// volumeMode is the mode of a volume's root: the directory above it keeps others out.
+	// volumeMode is the mode of a volume's root. The directory above it keeps others out.
 	volumeMode fs.FileMode = 0o777
-	// memoryMode is that of a volume in memory: a kubelet leaves the root of a tmpfs as the kernel makes it, sticky.
+	// memoryMode is the mode of the root of a volume in memory. A kubelet leaves the root of a
+	// tmpfs as the kernel makes it, sticky.
 	memoryMode = volumeMode | fs.ModeSticky
-	// fsGroupDirBits are added to directories of a pod with an fsGroup: what is created there belongs to the group, too.
+	// fsGroupDirBits are added to directories of a pod with an fsGroup, so that new files there
+	// belong to the group, too.
 	fsGroupDirBits fs.FileMode = fs.ModeSetgid | 0o110
 	// readyFile says that a volume's directory was fully set up.
 	readyFile = "ready"
-	// wrapped begins the name under which the ready file of a volume with files in it is kept.
+	// wrapped begins the name under which the ready file of a volume with files is kept.
 	wrapped = "wrapped_"
 )
 
@@ -49,23 +52,24 @@ const (
 
 // storage is a directory to be made for a volume.
 type storage struct {
-	// plugin and volume make its path.
+	// plugin and volume make the directory's path.
 	plugin, volume string
-	// meta is the directory of its ready file.
+	// meta is the directory of the ready file.
 	meta string
-	// fs is what is mounted on the directory: onDisk for nothing.
+	// fs is the file system that is mounted on the directory: onDisk for none.
 	fs string
 	// size bounds a tmpfs, in bytes; 0 is the kernel's own bound.
 	size int64
-	// pageSize is that of huge pages, in bytes.
+	// pageSize is the size of huge pages, in bytes.
 	pageSize int64
 }
 
 func (s *storage) dir() string   { return "volumes/" + s.plugin + "/" + s.volume }
 func (s *storage) ready() string { return "plugins/" + pluginEmptyDir + "/" + s.meta + "/" + readyFile }
 
-// emptyDir brings up an emptyDir. Once it is up it belongs to the containers: neither its mode nor its contents are touched again. A size limit bounds
-// a tmpfs; that of one on disk is for eviction, which measures.
+// emptyDir brings up an emptyDir. Once it is up, it belongs to the containers: neither its mode nor
+// its contents are touched again. A size limit bounds a tmpfs. On disk, eviction measures whether
+// the limit is exceeded.
 func (b *bringUp) emptyDir(i int, volume *v1.Volume) (Mount, bool, error) {
 	s := storage{plugin: pluginEmptyDir, volume: volume.Name, meta: volume.Name}
 	switch medium := volume.EmptyDir.Medium; {
@@ -88,7 +92,7 @@ func (b *bringUp) emptyDir(i int, volume *v1.Volume) (Mount, bool, error) {
 	return Mount{HostPath: filepath.Join(b.path, s.dir()), SELinuxRelabel: true}, true, nil
 }
 
-// storage makes the directory, or finds it as it was made before.
+// storage makes the directory, unless it was made before.
 func (b *bringUp) storage(s *storage) error {
 	mounted, err := b.isUp(s)
 	if err != nil || mounted {
@@ -134,7 +138,8 @@ func (b *bringUp) mountStorage(s *storage) error {
 	return b.setVolumeMode(s.dir(), volumeMode)
 }
 
-// isUp says whether the directory was fully set up, and its file system is still mounted where it has one.
+// isUp reports whether the directory was fully set up, and whether its file system, if it has one,
+// is still mounted.
 func (b *bringUp) isUp(s *storage) (bool, error) {
 	info, err := b.root.Lstat(s.dir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,7 +167,7 @@ func (b *bringUp) isUp(s *storage) (bool, error) {
 	return err == nil && ready.Mode().IsRegular(), err
 }
 
-// checkMount makes sure that what is mounted at path is of the volume's kind.
+// checkMount makes sure that the mount at path is of the volume's kind.
 func (s *storage) checkMount(path string) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
@@ -171,7 +176,8 @@ func (s *storage) checkMount(path string) error {
 	switch {
 	case s.fs == onTmpfs && stat.Type != unix.TMPFS_MAGIC, s.fs == onHugePages && stat.Type != unix.HUGETLBFS_MAGIC:
 		return fmt.Errorf("something that is no %s is mounted at %s", s.fs, path)
-	case s.fs == onHugePages && stat.Bsize != s.pageSize: // the block size of a hugetlbfs is its pages' size
+	// the block size of a hugetlbfs is its pages' size
+	case s.fs == onHugePages && stat.Bsize != s.pageSize:
 		return fmt.Errorf("pages of %d bytes are mounted at %s, and not of %d", stat.Bsize, path, s.pageSize)
 	}
 	return nil
@@ -193,7 +199,8 @@ func touch(root *os.Root, name string) error {
 	return file.Close()
 }
 
-// setVolumeMode gives the volume's root its mode and group, whatever the umask; mode is the one without an fsGroup.
+// setVolumeMode sets the mode and group of the volume's root, whatever the umask. mode is the mode
+// without an fsGroup.
 func (b *bringUp) setVolumeMode(dir string, mode fs.FileMode) error {
 	if group := b.fsGroup(); group != nil {
 		if err := b.root.Lchown(dir, -1, int(*group)); err != nil {
@@ -211,8 +218,9 @@ func (b *bringUp) fsGroup() *int64 {
 	return b.pod.Spec.SecurityContext.FSGroup
 }
 
-// memorySize returns the size of a tmpfs in bytes, 0 where nothing bounds it: the least of the volume's own limit (source may be nil), the pod's
-// memory limit and what the node can give to pods.
+// memorySize returns the size of a tmpfs in bytes, 0 if nothing bounds it. It is the least of the
+// volume's own limit (source may be nil), the pod's memory limit and what the node can give to
+// pods.
 func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource, allocatable v1.ResourceList) int64 {
 	size := allocatable.Memory().Value()
 	limits := []int64{podMemoryLimit(pod)}
@@ -227,7 +235,8 @@ func memorySize(pod *v1.Pod, source *v1.EmptyDirVolumeSource, allocatable v1.Res
 	return size
 }
 
-// podMemoryLimit returns what the pod's cgroup may use, 0 without a limit: it has one when the pod says so, or when every container has one.
+// podMemoryLimit returns what the pod's cgroup may use, 0 without a limit. There is a limit if the
+// pod has one, or if every container has one.
 func podMemoryLimit(pod *v1.Pod) int64 {
 	limited := true
 	limits := resource.PodLimits(pod, resource.PodResourcesOptions{

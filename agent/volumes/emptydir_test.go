@@ -23,14 +23,17 @@ func TestHugePageSize(t *testing.T) {
 	pod := func(lists ...v1.ResourceList) *v1.Pod {
 		p := &v1.Pod{}
 		for _, list := range lists {
-			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Resources: v1.ResourceRequirements{Requests: list}})
+			p.Spec.Containers = append(p.Spec.Containers,
+				v1.Container{Resources: v1.ResourceRequirements{Requests: list}})
 		}
 		return p
 	}
 	whole := pod(nil)
 	whole.Spec.Resources = &v1.ResourceRequirements{Requests: requests("hugepages-2Mi")}
 	initial := pod(nil)
-	initial.Spec.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: requests("hugepages-1Gi")}}}
+	initial.Spec.InitContainers = []v1.Container{
+		{Resources: v1.ResourceRequirements{Requests: requests("hugepages-1Gi")}},
+	}
 	both := pod(requests("hugepages-2Mi"), requests("hugepages-1Gi", "memory"))
 	for _, test := range []struct {
 		pod    *v1.Pod
@@ -45,8 +48,14 @@ func TestHugePageSize(t *testing.T) {
 		{both, "HugePages-2Mi", 2 << 20, ""},
 		{both, "HugePages-1Gi", 1 << 30, ""},
 		{both, "HugePages", 0, "medium: HugePages can't be used if container requests multiple huge page sizes"},
-		{pod(requests("memory")), "HugePages", 0, "medium HugePages: hugePages storage requested, but there is no resource request for huge pages"},
-		{pod(requests("hugepages-2Mi")), "HugePages-1Gi", 0, "medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages"},
+		{
+			pod(requests("memory")), "HugePages", 0,
+			"medium HugePages: hugePages storage requested, but there is no resource request for huge pages",
+		},
+		{
+			pod(requests("hugepages-2Mi")), "HugePages-1Gi", 0,
+			"medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages",
+		},
 		{both, "HugePages-", 0, `medium HugePages-: "" is not a size of huge pages`},
 		{both, "HugePages-x", 0, `medium HugePages-x: "x" is not a size of huge pages`},
 	} {
@@ -92,25 +101,34 @@ func TestHugePages(t *testing.T) {
 	}
 	must(t, KernelMounter{}.Unmount(mounts["v"].HostPath))
 	mustMount(t, "tmpfs", mounts["v"].HostPath, "tmpfs")
-	if _, err := m.Ensure(t.Context(), pod, Dynamic{}); err == nil || !strings.Contains(err.Error(), "something that is no hugetlbfs is mounted") {
+	if _, err := m.Ensure(t.Context(), pod, Dynamic{}); err == nil ||
+		!strings.Contains(err.Error(), "something that is no hugetlbfs is mounted") {
 		t.Errorf("error %v", err)
 	}
 	must(t, m.Remove(t.Context(), pod.UID))
 }
 
-// Mounts travel out of a volume and into it, when a container wants that; the volume goes with all that was mounted in it.
+// Mounts travel out of a volume and into it, when a container wants that; the volume goes with all
+// that was mounted in it.
 func TestShare(t *testing.T) {
 	needRoot(t)
 	dir := mountDir(t)
 	mustMount(t, "tmpfs", dir, "tmpfs") // as on a host whose mounts are private
 	must(t, unix.Mount("", dir, "", unix.MS_PRIVATE, ""))
 	m := testManager(dir, newStore(), nil)
-	pod := testPod(emptyDirVolume("disk", ""), emptyDirVolume("memory", v1.StorageMediumMemory), emptyDirVolume("private", ""), emptyDirVolume("none", ""))
+	pod := testPod(emptyDirVolume("disk", ""), emptyDirVolume("memory", v1.StorageMediumMemory),
+		emptyDirVolume("private", ""), emptyDirVolume("none", ""))
 	mount := func(volume string, mode v1.MountPropagationMode) v1.VolumeMount {
 		return v1.VolumeMount{Name: volume, MountPath: "/" + volume, MountPropagation: &mode}
 	}
-	pod.Spec.InitContainers[0].VolumeMounts = []v1.VolumeMount{mount("disk", v1.MountPropagationHostToContainer), mount("private", v1.MountPropagationNone)}
-	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{mount("memory", v1.MountPropagationBidirectional), {Name: "private", MountPath: "/p"}, {Name: "none", MountPath: "/none"}}
+	pod.Spec.InitContainers[0].VolumeMounts = []v1.VolumeMount{
+		mount("disk", v1.MountPropagationHostToContainer), mount("private", v1.MountPropagationNone),
+	}
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
+		mount("memory", v1.MountPropagationBidirectional),
+		{Name: "private", MountPath: "/p"},
+		{Name: "none", MountPath: "/none"},
+	}
 	must(t, m.EnsureDirs(t.Context(), pod))
 	var mounts Mounts
 	for range 2 {
@@ -126,12 +144,15 @@ func TestShare(t *testing.T) {
 		mustMount(t, path, elsewhere, "", "bind") // as a runtime does for a container
 		mustMount(t, "tmpfs", elsewhere+"/in", "tmpfs")
 		if travelled, err := isMountPoint(path + "/in"); err != nil || travelled != want {
-			t.Errorf("a mount in the container's %s is seen on the host: %v, want %v (%v)", volume, travelled, want, err)
+			t.Errorf("a mount in the container's %s is seen on the host: %v, want %v (%v)", volume, travelled,
+				want, err)
 		}
-		must(t, unix.Mount("", elsewhere, "", unix.MS_PRIVATE|unix.MS_REC, "")) // a container's end unmounts nothing on the host
+		// a container's end unmounts nothing on the host
+		must(t, unix.Mount("", elsewhere, "", unix.MS_PRIVATE|unix.MS_REC, ""))
 		must(t, KernelMounter{}.Detach(elsewhere))
 	}
-	if have, err := mountsBeneath(m.PodDir(pod.UID)); err != nil || len(have) != 4 { // disk, memory, and one in each
+	// disk, memory, and one in each
+	if have, err := mountsBeneath(m.PodDir(pod.UID)); err != nil || len(have) != 4 {
 		t.Errorf("mounts %v, %v", have, err)
 	}
 	must(t, m.Remove(t.Context(), pod.UID))
@@ -148,7 +169,11 @@ func TestShareOnSharedHost(t *testing.T) {
 	must(t, unix.Mount("", dir, "", unix.MS_SHARED, ""))
 	m := testManager(dir, newStore(), nil)
 	pod := testPod(emptyDirVolume("v", ""))
-	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", MountPropagation: ptr.To(v1.MountPropagationBidirectional)}}
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{
+		Name:             "v",
+		MountPath:        "/v",
+		MountPropagation: ptr.To(v1.MountPropagationBidirectional),
+	}}
 	must(t, m.EnsureDirs(t.Context(), pod))
 	_, err := m.Ensure(t.Context(), pod, Dynamic{})
 	must(t, err)

@@ -13,9 +13,10 @@ import (
 )
 
 var (
-	// ErrUnsupported means that the pod's spec asks for what this node does not do. Trying again does not help.
+	// ErrUnsupported means that the pod's spec asks for something that this node does not do.
+	// Trying again does not help.
 	ErrUnsupported = errors.New("unsupported")
-	// ErrUnprocessed means that it is not known which volume is behind a claim, or that it cannot be had now.
+	// ErrUnprocessed means that the volume behind a claim is not known, or is not available now.
 	ErrUnprocessed = errors.New("not processed")
 	// ErrNotFound means that a ConfigMap, a Secret or a key in one is missing.
 	ErrNotFound = errors.New("not found")
@@ -23,7 +24,8 @@ var (
 	ErrMounted = errors.New("still mounted")
 )
 
-// VolumeError says why a volume of a pod is not up, or not up to date. Its text is that of the kubelet's FailedMount event.
+// VolumeError says why a volume of a pod is not up, or not up to date. Its text is that of the
+// kubelet's FailedMount event.
 type VolumeError struct {
 	// Volume is the volume's name in the pod.
 	Volume string
@@ -33,7 +35,8 @@ type VolumeError struct {
 // Error returns the text of the event.
 func (e *VolumeError) Error() string {
 	if errors.Is(e.Err, ErrUnprocessed) {
-		return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %v", e.Volume, e.Volume, e.Err)
+		return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed "+
+			"to process volumes=[%s]: %v", e.Volume, e.Volume, e.Err)
 	}
 	operation, name := "MountVolume.SetUp failed", e.Volume
 	if failed, ok := errors.AsType[*csi.Failed](e.Err); ok {
@@ -48,7 +51,8 @@ func (e *VolumeError) Error() string {
 	return fmt.Sprintf("%s for volume %q : %v", operation, name, e.Err)
 }
 
-// ofVolume is an error of a PersistentVolume, whose name events tell rather than that in the pod.
+// ofVolume is an error of a PersistentVolume. Events have that volume's name instead of the
+// volume's name in the pod.
 type ofVolume struct {
 	name string
 	err  error
@@ -60,7 +64,7 @@ func (e *ofVolume) Error() string { return e.err.Error() }
 // Unwrap returns the cause.
 func (e *ofVolume) Unwrap() error { return e.err }
 
-// of makes an error, if there is one, that of a PersistentVolume.
+// of marks an error as that of a PersistentVolume; nil stays nil.
 func of(pv *v1.PersistentVolume, err error) error {
 	if err == nil {
 		return nil
@@ -79,8 +83,9 @@ func (e *VolumeError) Reason() string {
 // Unwrap returns the cause.
 func (e *VolumeError) Unwrap() error { return e.Err }
 
-// Unmounted is the text of the event that tells of all volumes that a pod misses when it has waited for them in vain; empty where others tell of that: of a claim that
-// cannot be processed, and of what will never be, whenever it is tried. The kubelet logs the same words.
+// Unmounted returns the text of the event about all volumes that a pod misses after it has waited
+// for them in vain. The kubelet logs the same words. The text is empty if other events report all
+// of them: for a claim that cannot be processed, and for a volume that can never be brought up.
 func Unmounted(missing []*VolumeError) string {
 	var unmounted, unattached, unprocessed []string
 	silent := false
@@ -103,11 +108,13 @@ func Unmounted(missing []*VolumeError) string {
 	for _, names := range [][]string{unmounted, unattached, unprocessed} {
 		slices.Sort(names)
 	}
-	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=%v, failed to process volumes=%v: %v",
+	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=%v, failed to "+
+		"process volumes=%v: %v",
 		unmounted, unattached, unprocessed, context.DeadlineExceeded)
 }
 
-// Failures returns the volume errors in an error of [Manager.Ensure], one for each volume that failed, in the order of the pod's spec.
+// Failures returns the volume errors in an error of [Manager.Ensure], one for each volume that
+// failed, in the order of the pod's spec.
 func Failures(err error) []*VolumeError {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var failures []*VolumeError
@@ -122,7 +129,7 @@ func Failures(err error) []*VolumeError {
 	return nil
 }
 
-// classified is an error with a text of its own that is also a sentinel of this package.
+// classified is an error with its own text that is also a sentinel of this package.
 type classified struct {
 	text  string
 	class error
@@ -144,8 +151,9 @@ func notFound(format string, args ...any) error {
 	return &classified{text: fmt.Sprintf(format, args...), class: ErrNotFound}
 }
 
-// checkName refuses a name that is no single path component. API validation refuses it, too; this guards against callers that
-// were not validated, above all a pod UID, which the API does not restrict.
+// checkName refuses a name that is not a single path component. API validation refuses it, too. The
+// check guards against callers without validation, above all against a pod UID, which the API does
+// not restrict.
 func checkName(what, name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || len(name) > maxNameLength {
 		return fmt.Errorf("%s name %q cannot be a file name", what, name)

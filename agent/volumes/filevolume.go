@@ -10,9 +10,12 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// files brings up a volume of files, or brings its content up to date. A volume that is up stays usable when new content cannot be had.
+// files brings up a volume of files, or brings its content up to date. A volume that is up stays
+// usable if new content is not available.
 func (b *bringUp) files(i int, volume *v1.Volume) (Mount, bool, error) {
 	s := storage{volume: volume.Name, meta: wrapped + volume.Name}
 	switch {
@@ -62,12 +65,12 @@ func (b *bringUp) write(s *storage, files payload) error {
 		return fmt.Errorf("write files: %w", err)
 	}
 	if changed {
-		b.m.deps.Logger.Debug("wrote volume", "pod", b.pod.Namespace+"/"+b.pod.Name, "volume", s.volume, "files", len(files))
+		b.m.deps.Logger.Debug("wrote volume", "pod", pods.FullName(b.pod), "volume", s.volume, "files", len(files))
 	}
 	return nil
 }
 
-// hasContent says whether the volume was written before, so that containers may go on using it.
+// hasContent reports whether the volume was written before. Then containers may go on using it.
 func (b *bringUp) hasContent(s *storage) bool {
 	up, err := b.isUp(s)
 	if err != nil || !up {
@@ -77,9 +80,10 @@ func (b *bringUp) hasContent(s *storage) bool {
 	return err == nil
 }
 
-// nested deals with the mount points of other volumes inside this one: no runtime can create them, since containers mount this volume read-only.
-// Those that lie in a directory of files have to be written with the files, and are returned; for all others mkdir is called. Where a file is, nothing is
-// needed: it can be mounted upon.
+// nested makes the mount points of other volumes inside this one. No runtime can create them, since
+// containers mount this volume read-only. Mount points in a directory of files have to be written
+// with the files, and are returned. nested calls mkdir for all others. If a file is there, nothing
+// is needed: something can be mounted on the file.
 func (b *bringUp) nested(volume string, files payload, mkdir func(dir string) error) (inside []string, err error) {
 	tops := files.tops()
 	for _, dir := range nestedMountPoints(&b.pod.Spec, volume) {
@@ -100,7 +104,7 @@ func (b *bringUp) nested(volume string, files payload, mkdir func(dir string) er
 	return inside, nil
 }
 
-// fileOnTheWay says whether dir, or a directory above it, is a file of the payload.
+// fileOnTheWay reports whether dir, or a directory above it, is a file of the payload.
 func (p payload) fileOnTheWay(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if _, ok := p[dir]; ok {
@@ -121,10 +125,11 @@ func (p payload) tops() []string {
 	return slices.Compact(tops)
 }
 
-// nestedMountPoints returns where, inside the volume, containers mount other volumes: sorted paths relative to the volume, the outermost only.
+// nestedMountPoints returns where containers mount other volumes inside the volume: sorted paths
+// relative to the volume, only the outermost.
 func nestedMountPoints(spec *v1.PodSpec, volume string) []string {
 	var all []string
-	for container := range containers(spec) {
+	for container := range pods.Containers(spec) {
 		for i := range container.VolumeMounts {
 			outer := &container.VolumeMounts[i]
 			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
@@ -142,7 +147,7 @@ func nestedMountPoints(spec *v1.PodSpec, volume string) []string {
 	return outermost(slices.Compact(all))
 }
 
-// outermost leaves out paths that lie beneath another of the list, which must be sorted.
+// outermost leaves out paths that lie beneath another path of the list, which must be sorted.
 func outermost(sorted []string) []string {
 	var out []string
 	for _, p := range sorted {

@@ -22,7 +22,8 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// mountDir returns a temporary directory; whatever is still mounted in it at the end is unmounted, before it is deleted.
+// mountDir returns a temporary directory; whatever is still mounted in it at the end is unmounted,
+// before it is deleted.
 func mountDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -49,7 +50,8 @@ func mountDir(t *testing.T) string {
 
 func mustMount(t *testing.T, source, target, fstype string, options ...string) {
 	t.Helper()
-	if err := (KernelMounter{}).MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options, nil, nil); err != nil {
+	if err := (KernelMounter{}).MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options,
+		nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -91,7 +93,9 @@ type countingMounter struct {
 	mounts, unmounts int
 }
 
-func (c *countingMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitive, flags []string) error {
+func (c *countingMounter) MountSensitiveWithoutSystemdWithMountFlags(
+	source, target, fstype string, options, sensitive, flags []string,
+) error {
 	err := c.KernelMounter.MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options, sensitive, flags)
 	if err == nil {
 		c.mounts++
@@ -149,21 +153,29 @@ func testManager(root string, objects Objects, mounter Mounter) *Manager {
 func testPod(volumes ...v1.Volume) *v1.Pod {
 	main := v1.Container{Name: "main"}
 	for i := range volumes {
-		main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: volumes[i].Name, MountPath: "/" + volumes[i].Name})
+		main.VolumeMounts = append(main.VolumeMounts,
+			v1.VolumeMount{Name: volumes[i].Name, MountPath: "/" + volumes[i].Name})
 	}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: types.UID("uid-1")},
 		Spec: v1.PodSpec{
-			InitContainers:      []v1.Container{{Name: "init"}},
-			Containers:          []v1.Container{main},
-			EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
-			Volumes:             volumes,
+			InitContainers: []v1.Container{{Name: "init"}},
+			Containers:     []v1.Container{main},
+			EphemeralContainers: []v1.EphemeralContainer{
+				{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}},
+			},
+			Volumes: volumes,
 		},
 	}
 }
 
 func configMapVolume(name, object string) v1.Volume {
-	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: object}}}}
+	return v1.Volume{
+		Name: name,
+		VolumeSource: v1.VolumeSource{
+			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: object}},
+		},
+	}
 }
 
 func secretVolume(name, object string) v1.Volume {
@@ -175,7 +187,10 @@ func emptyDirVolume(name string, medium v1.StorageMedium) v1.Volume {
 }
 
 func claimVolume(name, claim string) v1.Volume {
-	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+	return v1.Volume{
+		Name:         name,
+		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+	}
 }
 
 func read(t *testing.T, parts ...string) string {

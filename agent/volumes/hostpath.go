@@ -16,7 +16,8 @@ const (
 	hostFileMode = 0o644
 )
 
-// checkHostPath makes sure that a hostPath is what its type says, creating it where the type says so. An existing path is not changed.
+// checkHostPath makes sure that a hostPath is what its type says. It creates the path if the type
+// says so. An existing path is not changed.
 func checkHostPath(source *v1.HostPathVolumeSource) error {
 	if slices.Contains(strings.Split(source.Path, "/"), "..") {
 		return fmt.Errorf("invalid HostPath `%s`: must not contain '..'", source.Path)
@@ -29,17 +30,23 @@ func checkHostPath(source *v1.HostPathVolumeSource) error {
 	case v1.HostPathUnset:
 		return nil
 	case v1.HostPathDirectoryOrCreate:
-		return createOrCheck(source.Path, "a directory", fs.FileMode.IsDir, func() error { return os.MkdirAll(source.Path, hostDirMode) })
+		return createOrCheck(source.Path, "a directory", fs.FileMode.IsDir, func() error {
+			return os.MkdirAll(source.Path, hostDirMode)
+		})
 	case v1.HostPathDirectory:
 		return checkType(source.Path, "a directory", fs.FileMode.IsDir)
 	case v1.HostPathFileOrCreate:
-		return createOrCheck(source.Path, "a file", fs.FileMode.IsRegular, func() error { return createFile(source.Path) })
+		return createOrCheck(source.Path, "a file", fs.FileMode.IsRegular, func() error {
+			return createFile(source.Path)
+		})
 	case v1.HostPathFile:
 		return checkType(source.Path, "a file", fs.FileMode.IsRegular)
 	case v1.HostPathSocket:
 		return checkType(source.Path, "a socket file", func(m fs.FileMode) bool { return m.Type() == fs.ModeSocket })
 	case v1.HostPathCharDev:
-		return checkType(source.Path, "a character device", func(m fs.FileMode) bool { return m.Type() == fs.ModeDevice|fs.ModeCharDevice })
+		return checkType(source.Path, "a character device", func(m fs.FileMode) bool {
+			return m.Type() == fs.ModeDevice|fs.ModeCharDevice
+		})
 	case v1.HostPathBlockDev:
 		return checkType(source.Path, "a block device", func(m fs.FileMode) bool { return m.Type() == fs.ModeDevice })
 	}

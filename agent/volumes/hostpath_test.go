@@ -15,7 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Each type of hostPath against each kind of file: the message after "MountVolume.SetUp failed for volume …", empty where it is up.
+// Each type of hostPath against each kind of file: the message after "MountVolume.SetUp failed for
+// volume …", empty where it is up.
 func TestHostPathTypes(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(dir+"/dir", 0o700))
@@ -32,9 +33,17 @@ func TestHostPathTypes(t *testing.T) {
 		block = dir + "/block"
 	}
 	files := map[string]string{
-		"dir": dir + "/dir", "file": dir + "/file", "link to dir": dir + "/dirlink", "link to file": dir + "/filelink",
-		"dangling link": dir + "/dangling", "nothing": dir + "/nothing", "pipe": dir + "/pipe", "socket": dir + "/socket", "char": "/dev/null", "block": block,
-		"below a file": dir + "/file/x",
+		"dir":           dir + "/dir",
+		"file":          dir + "/file",
+		"link to dir":   dir + "/dirlink",
+		"link to file":  dir + "/filelink",
+		"dangling link": dir + "/dangling",
+		"nothing":       dir + "/nothing",
+		"pipe":          dir + "/pipe",
+		"socket":        dir + "/socket",
+		"char":          "/dev/null",
+		"block":         block,
+		"below a file":  dir + "/file/x",
 	}
 	is := map[v1.HostPathType][]string{
 		v1.HostPathDirectory: {"dir", "link to dir"},
@@ -42,7 +51,10 @@ func TestHostPathTypes(t *testing.T) {
 		v1.HostPathSocket:    {"socket"},
 		v1.HostPathCharDev:   {"char"},
 		v1.HostPathBlockDev:  {"block"},
-		v1.HostPathUnset:     {"dir", "file", "link to dir", "link to file", "dangling link", "nothing", "pipe", "socket", "char", "block", "below a file"},
+		v1.HostPathUnset: {
+			"dir", "file", "link to dir", "link to file", "dangling link", "nothing", "pipe", "socket", "char", "block",
+			"below a file",
+		},
 	}
 	called := map[v1.HostPathType]string{
 		v1.HostPathDirectory: "a directory", v1.HostPathFile: "a file", v1.HostPathSocket: "a socket file",
@@ -63,15 +75,18 @@ func TestHostPathTypes(t *testing.T) {
 		}
 	}
 	other := v1.HostPathType("Tape")
-	if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir, Type: &other}); !errors.Is(err, ErrUnsupported) || err.Error() != "Tape is an invalid volume type" {
+	if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir, Type: &other}); !errors.Is(err, ErrUnsupported) ||
+		err.Error() != "Tape is an invalid volume type" {
 		t.Error(err)
 	}
-	if got := errorText(checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/../x"})); got != fmt.Sprintf("invalid HostPath `%s/../x`: must not contain '..'", dir) {
+	if got := errorText(checkHostPath(&v1.HostPathVolumeSource{Path: dir +
+		"/../x"})); got != fmt.Sprintf("invalid HostPath `%s/../x`: must not contain '..'", dir) {
 		t.Error(got)
 	}
 }
 
-// What is not there is made with the API's modes; what is there is not changed, and must be of the kind.
+// What is not there is made with the API's modes; what is there is not changed, and must be of the
+// kind.
 func TestHostPathOrCreate(t *testing.T) {
 	old := unix.Umask(0o022)
 	defer unix.Umask(old)

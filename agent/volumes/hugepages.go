@@ -6,10 +6,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// hugePageSize returns the size in bytes of the pages of an emptyDir of medium HugePages or HugePages-<size>. The pod must request pages of that size;
-// where the medium names none, of one size only. The errors are the kubelet's.
+// hugePageSize returns the size in bytes of the pages of an emptyDir of medium HugePages or
+// HugePages-<size>. The pod must request pages of that size. If the medium has no size, the pod
+// must request pages of one size only. The errors are the kubelet's.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (int64, error) {
 	wanted := int64(0)
 	if suffix, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {
@@ -29,18 +32,20 @@ func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (int64, error) {
 		}
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
+		return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages",
+			medium)
 	}
 	return found, nil
 }
 
-// requestedPages returns the sizes in bytes of all huge pages that the pod or one of its containers requests.
+// requestedPages returns the sizes in bytes of all huge pages that the pod or one of its containers
+// requests.
 func requestedPages(pod *v1.Pod) []int64 {
 	var lists []v1.ResourceList
 	if pod.Spec.Resources != nil {
 		lists = append(lists, pod.Spec.Resources.Requests)
 	}
-	for container := range containers(&pod.Spec) {
+	for container := range pods.Containers(&pod.Spec) {
 		lists = append(lists, container.Resources.Requests)
 	}
 	var sizes []int64

@@ -4,37 +4,17 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/mount-utils"
+
+	"github.com/berthd/berth/agent/pod/volumekinds"
 )
 
-// Every kind of volume that the API knows is made or refused, and not both. A new release's kind fails this until somebody has looked at it.
-func TestEveryKindIsMadeOrRefused(t *testing.T) {
-	known := map[string]bool{}
-	for _, source := range []any{v1.VolumeSource{}, v1.PersistentVolumeSource{}} {
-		for i := range reflect.TypeOf(source).NumField() {
-			kind := fieldName(reflect.TypeOf(source).Field(i))
-			known[kind] = true
-			if made, why := slices.Contains(madeHere(), kind), refused()[kind]; made == (why != "") {
-				t.Errorf("%s is made: %v, refused: %q", kind, made, why)
-			}
-		}
-	}
-	for _, kind := range madeHere() {
-		if !known[kind] {
-			t.Errorf("%s is made and not known", kind)
-		}
-	}
-	for kind := range refused() {
-		if !known[kind] {
-			t.Errorf("%s is refused and not known", kind)
-		}
-	}
-}
-
-// No kind of volume, and no kind of projection, is ever silently left out: it is up, or its name is in an error.
+// No kind of volume, and no kind of projection, is ever silently left out: it is up, or its name is
+// in an error.
 func TestNoKindIsIgnored(t *testing.T) {
 	check := func(t *testing.T, kind string, source v1.VolumeSource) {
 		t.Helper()
@@ -43,10 +23,12 @@ func TestNoKindIsIgnored(t *testing.T) {
 		must(t, m.EnsureDirs(t.Context(), pod))
 		mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
 		_, up := mounts["v"]
-		if kind != "image" && up == (len(Failures(err)) == 1) { // the runtime mounts images, and step "image volumes" has them
+		// the runtime mounts images, and step "image volumes" has them
+		if kind != "image" && up == (len(Failures(err)) == 1) {
 			t.Errorf("up: %v, error: %v", up, err)
 		}
-		if _, why := Refused(&source); (why != "") != errors.Is(err, ErrUnsupported) && !slices.Contains([]string{"serviceAccountToken", "clusterTrustBundle", "podCertificate"}, kind) {
+		if _, why := volumekinds.Refused(&source); (why != "") != errors.Is(err, ErrUnsupported) &&
+			!slices.Contains([]string{"serviceAccountToken", "clusterTrustBundle", "podCertificate"}, kind) {
 			t.Errorf("refused because of %q, and the error is %v", why, err)
 		}
 	}
@@ -63,7 +45,8 @@ func TestNoKindIsIgnored(t *testing.T) {
 		field.Set(reflect.New(field.Type().Elem()))
 		kind := fieldName(reflect.TypeFor[v1.VolumeProjection]().Field(i))
 		t.Run("projected "+kind, func(t *testing.T) {
-			check(t, kind, v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{projection}}})
+			check(t, kind,
+				v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{projection}}})
 		})
 	}
 }
@@ -87,11 +70,18 @@ func TestNoKindOfPersistentVolumeIsIgnored(t *testing.T) {
 			if up == (len(Failures(err)) == 1) {
 				t.Errorf("up: %v, error: %v", up, err)
 			}
-			if got := errors.Is(err, ErrUnsupported); got == slices.Contains([]string{"csi", "hostPath", "local", "nfs"}, kind) {
+			if got := errors.Is(err,
+				ErrUnsupported); got == slices.Contains([]string{"csi", "hostPath", "local", "nfs"}, kind) {
 				t.Errorf("refused: %v: %v", got, err)
 			}
 		})
 	}
+}
+
+// fieldName returns the API's name of a field.
+func fieldName(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return name
 }
 
 // boundTo is a Claims of bound claims by name.
@@ -114,8 +104,10 @@ func (e elsewhere) Resolve(*v1.Pod, string) (*v1.PersistentVolume, error) {
 // What is wrong with the volume of a claim names the volume, not what the pod calls it.
 func TestVolumeElsewhere(t *testing.T) {
 	for want, pv := range map[string]*v1.PersistentVolume{
-		`FailedMount: MountVolume.NodeAffinity check failed for volume "pv-1" : no matching NodeSelectorTerms`:   localPV("pv-1", "/"),
-		`FailedMapVolume: MapVolume.NodeAffinity check failed for volume "pv-1" : no matching NodeSelectorTerms`: block(localPV("pv-1", "/")),
+		`FailedMount: MountVolume.NodeAffinity check failed for volume "pv-1" : no matching NodeSelectorTerms`: localPV(
+			"pv-1", "/"),
+		`FailedMapVolume: MapVolume.NodeAffinity check failed for volume "pv-1" : no matching NodeSelectorTerms`: block(
+			localPV("pv-1", "/")),
 	} {
 		m, pod := claimant(t, pv, nil)
 		m.deps.Claims = elsewhere{pv}

@@ -19,12 +19,13 @@ import (
 	"github.com/berthd/berth/agent/volumes/csi"
 )
 
-// defaultFSType is the file system that is made on an empty device whose PersistentVolume names none, as the API documents it.
+// defaultFSType is the file system that is made on an empty device if its PersistentVolume names
+// none, as the API documents it.
 const defaultFSType = "ext4"
 
 // localVolume is a PersistentVolume on a directory or a block device of this node.
 type localVolume struct {
-	// name is the PersistentVolume's.
+	// name is the PersistentVolume's name.
 	name string
 	// path is the directory or the device.
 	path     string
@@ -33,7 +34,8 @@ type localVolume struct {
 	options  []string
 }
 
-// operationPrepare is what fails, in the kubelet's words, where there is nothing to mount.
+// operationPrepare is the operation that fails, in the kubelet's words, if there is nothing to
+// mount.
 const operationPrepare = "MountVolume.NewMounter initialization"
 
 func (l *localVolume) dir() string { return "volumes/" + pluginLocal + "/" + l.name }
@@ -41,10 +43,11 @@ func (l *localVolume) ready() string {
 	return "plugins/" + pluginLocal + "/" + l.name + "/" + readyFile
 }
 
-// link is where a pod has the link to the volume's device.
+// link is the pod's link to the volume's device.
 func (l *localVolume) link() string { return "volumeDevices/" + pluginLocal + "/" + l.name }
 
-// localDevice brings up a local volume that containers get as a block device: a link to it, as a kubelet has it.
+// localDevice brings up a local volume that containers get as a block device: a link to the device,
+// as a kubelet makes it.
 func (b *bringUp) localDevice(l *localVolume) (Mount, bool, error) {
 	mount := Mount{HostPath: filepath.Join(b.path, l.link()), ReadOnly: l.readOnly, Device: true}
 	if slices.Contains(strings.Split(l.path, "/"), "..") {
@@ -60,7 +63,8 @@ func (b *bringUp) localDevice(l *localVolume) (Mount, bool, error) {
 	return mount, true, nil
 }
 
-// unmapLocal removes what a kubelet has mounted of a pod's local devices outside of the pod's directory.
+// unmapLocal removes what a kubelet has mounted of a pod's local devices outside of the pod's
+// directory.
 func (m *Manager) unmapLocal(uid types.UID) error {
 	paths, err := filepath.Glob(filepath.Join(m.cfg.RootDir, "plugins", pluginLocal, "volumeDevices", "*", string(uid)))
 	if err != nil {
@@ -72,8 +76,8 @@ func (m *Manager) unmapLocal(uid types.UID) error {
 	return err
 }
 
-// local brings up a local volume: its directory, or the file system on its device, is mounted in the pod's own directory, and belongs to the pod's
-// fsGroup unless another pod has it.
+// local brings up a local volume. Its directory, or the file system on its device, is mounted in
+// the pod's own directory. It is given to the pod's fsGroup, unless another pod has it.
 func (b *bringUp) local(l *localVolume) (Mount, bool, error) {
 	mount := Mount{HostPath: filepath.Join(b.path, l.dir()), ReadOnly: l.readOnly, SELinuxRelabel: !l.readOnly}
 	if slices.Contains(strings.Split(l.path, "/"), "..") {
@@ -83,7 +87,7 @@ func (b *bringUp) local(l *localVolume) (Mount, bool, error) {
 	return mount, err == nil, err
 }
 
-// isUp says whether the volume is mounted and its owner set.
+// isUp reports whether the volume is mounted and its owner set.
 func (l *localVolume) isUp(b *bringUp) (bool, error) {
 	mounted, err := isMountPoint(filepath.Join(b.path, l.dir()))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
@@ -99,7 +103,8 @@ func (l *localVolume) isUp(b *bringUp) (bool, error) {
 	return err == nil, err
 }
 
-// bringUp does what isUp asks about, and goes on where an earlier try was cut off. Of pods that share a volume, one does so at a time.
+// bringUp does what isUp asks for, and goes on where an earlier attempt was cut off. If pods share
+// a volume, one of them does so at a time.
 func (l *localVolume) bringUp(ctx context.Context, b *bringUp) error {
 	unlock, err := b.m.lock(ctx, l.name)
 	if err != nil {
@@ -122,7 +127,7 @@ func (l *localVolume) bringUp(ctx context.Context, b *bringUp) error {
 	}
 	if !mounted {
 		if err := b.root.Remove(l.ready()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err // it was ready before the machine went down
+			return err // it was ready before the machine stopped
 		}
 		if err := l.mount(b.m.deps.Mounter, target, used); err != nil {
 			return err
@@ -136,7 +141,8 @@ func (l *localVolume) bringUp(ctx context.Context, b *bringUp) error {
 	return touch(b.root, l.ready())
 }
 
-// mount mounts the directory, or the device. used says that another pod has it mounted. What is neither a kubelet finds while it prepares to mount.
+// mount mounts the directory or the device. used says that another pod has it mounted. A kubelet
+// refuses anything else while it prepares to mount.
 func (l *localVolume) mount(mounter Mounter, target string, used bool) error {
 	info, err := os.Stat(l.path)
 	switch {
@@ -145,7 +151,8 @@ func (l *localVolume) mount(mounter Mounter, target string, used bool) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return mounter.MountSensitiveWithoutSystemdWithMountFlags(l.path, target, "", append([]string{"bind"}, l.mountOptions()...), nil, nil)
+		return mounter.MountSensitiveWithoutSystemdWithMountFlags(l.path, target, "",
+			append([]string{"bind"}, l.mountOptions()...), nil, nil)
 	case info.Mode().Type() == fs.ModeDevice:
 		return l.mountDevice(mounter, target, used)
 	}
@@ -160,8 +167,9 @@ func (l *localVolume) mountOptions() []string {
 	return options
 }
 
-// mountDevice mounts the file system on the device; one that holds nothing at all is formatted first, and one that is mounted nowhere is checked. Every
-// pod mounts the device for itself: to the kernel it is one file system.
+// mountDevice mounts the file system on the device. An empty device is formatted first. A device
+// that is mounted nowhere is checked. Every pod mounts the device for itself: to the kernel it is
+// one file system.
 func (l *localVolume) mountDevice(mounter Mounter, target string, used bool) error {
 	fsType := l.fsType
 	if fsType == "" {
@@ -171,7 +179,8 @@ func (l *localVolume) mountDevice(mounter Mounter, target string, used bool) err
 	if used {
 		err = mounter.MountSensitiveWithoutSystemdWithMountFlags(l.path, target, fsType, l.mountOptions(), nil, nil)
 	} else {
-		err = mount.NewSafeFormatAndMount(mount.NewWithoutSystemd(""), exec.New()).FormatAndMount(l.path, target, fsType, l.mountOptions())
+		err = mount.NewSafeFormatAndMount(mount.NewWithoutSystemd(""), exec.New()).FormatAndMount(l.path, target,
+			fsType, l.mountOptions())
 	}
 	if err != nil {
 		return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", l.path, target, fsType, err)
@@ -179,7 +188,8 @@ func (l *localVolume) mountDevice(mounter Mounter, target string, used bool) err
 	return nil
 }
 
-// own gives the volume to the pod's fsGroup. Where another pod has the volume mounted, its owner stays, and an event says so if that is another group.
+// own gives the volume to the pod's fsGroup. If another pod has the volume mounted, its owner
+// stays, and an event reports that if the owner is another group.
 func (l *localVolume) own(ctx context.Context, b *bringUp, target string, used bool) error {
 	group := *b.fsGroup()
 	if !used {
@@ -191,7 +201,8 @@ func (l *localVolume) own(ctx context.Context, b *bringUp, target string, used b
 	}
 	if int64(stat.Gid) != group {
 		b.m.event(b.pod, v1.EventTypeWarning, "AlreadyMountedVolume", fmt.Sprintf(
-			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", group, l.name, stat.Gid))
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", group,
+			l.name, stat.Gid))
 	}
 	return nil
 }
@@ -203,7 +214,7 @@ func (b *bringUp) changePolicy() v1.PodFSGroupChangePolicy {
 	return v1.FSGroupChangeAlways
 }
 
-// usedByOthers says whether another pod has the volume up.
+// usedByOthers reports whether another pod has the volume up.
 func (m *Manager) usedByOthers(self types.UID, l *localVolume) (bool, error) {
 	uids, err := m.List(context.Background())
 	if err != nil {
@@ -223,7 +234,7 @@ func (m *Manager) usedByOthers(self types.UID, l *localVolume) (bool, error) {
 	return false, nil
 }
 
-// lock keeps everybody else away from a PersistentVolume until unlock is called.
+// lock keeps all others away from a PersistentVolume until unlock is called.
 func (m *Manager) lock(ctx context.Context, volume string) (unlock func(), err error) {
 	return m.turns.Take(ctx, volume)
 }

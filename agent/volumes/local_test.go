@@ -101,9 +101,13 @@ func TestLocalVolumeErrors(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/file", "x")
 	for path, want := range map[string]string{
-		dir + "/none":    `MountVolume.NewMounter initialization failed for volume "pv-1" : path "` + dir + `/none" does not exist`,
-		dir + "/file":    `MountVolume.NewMounter initialization failed for volume "pv-1" : only directory and block device are supported`,
-		dir + "/../file": `MountVolume.SetUp failed for volume "pv-1" : invalid path: ` + dir + `/../file must not contain '..'`,
+		dir + "/none": `MountVolume.NewMounter initialization failed for volume "pv-1" : path "` + dir +
+			`/none" does not exist`,
+		dir +
+			"/file": `MountVolume.NewMounter initialization failed for volume "pv-1" : only directory and block ` +
+			`device are supported`,
+		dir + "/../file": `MountVolume.SetUp failed for volume "pv-1" : invalid path: ` + dir +
+			`/../file must not contain '..'`,
 	} {
 		m, pod := claimant(t, localPV("pv-1", path), nil)
 		if _, err := m.Ensure(t.Context(), pod, Dynamic{}); err == nil || err.Error() != want {
@@ -114,7 +118,8 @@ func TestLocalVolumeErrors(t *testing.T) {
 }
 
 func TestClaimErrors(t *testing.T) {
-	const prefix = `Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: `
+	const prefix = `Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to ` +
+		`process volumes=[v]: `
 	block := localPV("pv-1", "/dev/null")
 	block.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
 	mounting := []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
@@ -125,9 +130,13 @@ func TestClaimErrors(t *testing.T) {
 		devices []v1.VolumeDevice
 		want    string
 	}{
-		"not bound":            {nil, mounting, nil, "error processing PVC ns/c: PVC is not bound"},
-		"block, mounted":       {block, mounting, nil, "volume v has volumeMode Block, but is specified in volumeMounts"},
-		"files, as a device":   {localPV("pv-1", "/"), nil, mapping, "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
+		"not bound": {nil, mounting, nil, "error processing PVC ns/c: PVC is not bound"},
+		"block, mounted": {
+			block, mounting, nil, "volume v has volumeMode Block, but is specified in volumeMounts",
+		},
+		"files, as a device": {
+			localPV("pv-1", "/"), nil, mapping, "volume v has volumeMode Filesystem, but is specified in volumeDevices",
+		},
 		"a name with a climb":  {localPV("..", "/"), mounting, nil, ""},
 		"a name with a folder": {localPV("a/b", "/"), mounting, nil, ""},
 	} {
@@ -142,7 +151,7 @@ func TestClaimErrors(t *testing.T) {
 	}
 }
 
-// Pods that share a volume do not fight over its owner: who comes second is told.
+// Pods that share a volume do not fight over its owner: an event warns the second pod.
 func TestLocalVolumeShared(t *testing.T) {
 	needRoot(t)
 	disk := t.TempDir()
@@ -165,7 +174,8 @@ func TestLocalVolumeShared(t *testing.T) {
 	if gid, _ := owner(t, disk+"/data"); gid != 1111 {
 		t.Errorf("the file is of group %d", gid)
 	}
-	want := "two Warning AlreadyMountedVolume The requested fsGroup is 2222, but the volume pv-1 has GID 1111. The volume may not be shareable."
+	want := "two Warning AlreadyMountedVolume The requested fsGroup is 2222, but the volume pv-1 has GID 1111. The " +
+		"volume may not be shareable."
 	if len(events) != 1 || events[0] != want {
 		t.Errorf("events %q, want %q", events, want)
 	}
@@ -174,7 +184,8 @@ func TestLocalVolumeShared(t *testing.T) {
 	}
 }
 
-// An agent that dies before the owner is set sets it when it is back; and again once the machine was down, when nothing is mounted any more.
+// An agent that dies before the owner is set sets it when it is back; and again once the machine
+// was down, when nothing is mounted any more.
 func TestLocalVolumeCutOff(t *testing.T) {
 	needRoot(t)
 	disk := t.TempDir()
@@ -194,7 +205,8 @@ func TestLocalVolumeCutOff(t *testing.T) {
 	}
 }
 
-// What a pod has behind a claim it keeps: when the claim has no volume any more, or another, as after a restart with bad manifests.
+// What a pod has behind a claim it keeps: when the claim has no volume any more, or another, as
+// after a restart with bad manifests.
 func TestClaimIsKept(t *testing.T) {
 	needRoot(t)
 	one, two := t.TempDir(), t.TempDir()
@@ -233,12 +245,13 @@ func TestClaimIsKept(t *testing.T) {
 	}
 	// A record that is no record is none.
 	write(t, m.PodDir(pod.UID)+"/plugins/berth.dev~claim/v.json", `{"metadata":{"name":"../../x"}}`)
-	if next, err = m.Ensure(t.Context(), pod, Dynamic{}); err != nil || !strings.HasSuffix(next["v"].HostPath, "/pv-2") {
+	if next, err = m.Ensure(t.Context(), pod, Dynamic{}); err != nil ||
+		!strings.HasSuffix(next["v"].HostPath, "/pv-2") {
 		t.Errorf("with a bad record: %+v, %v", next["v"], err)
 	}
 }
 
-// What takes long runs beside the pass: the volume is not up before it has ended.
+// What takes long runs beside the sync: the volume is not up before it has ended.
 func TestSlowly(t *testing.T) {
 	needRoot(t)
 	disk := t.TempDir()
@@ -261,7 +274,8 @@ func TestSlowly(t *testing.T) {
 		t.Fatalf("mounts %v, error %v, %d tasks", mounts, err, len(tasks))
 	}
 	ended, result = true, errors.New("the disk is full")
-	if _, err = ensure(); err == nil || errors.Is(err, ErrUnderWay) || !strings.Contains(err.Error(), "the disk is full") {
+	if _, err = ensure(); err == nil || errors.Is(err, ErrUnderWay) ||
+		!strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("after a failure: %v", err)
 	}
 	ended, result = false, nil
@@ -276,7 +290,8 @@ func TestSlowly(t *testing.T) {
 	}
 }
 
-// A block device without anything on it gets a file system; one with files keeps them, for one pod after the other and for two at once.
+// A block device without anything on it gets a file system; one with files keeps them, for one pod
+// after the other and for two at once.
 func TestLocalVolumeOnDevice(t *testing.T) {
 	needRoot(t)
 	for _, program := range []string{"losetup", "mkfs.ext4", "blkid"} {
@@ -317,7 +332,11 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 // The claim of a template is made by a cluster's controllers, and has the pod's name.
 func TestEphemeralVolumes(t *testing.T) {
 	dir := t.TempDir()
-	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: dir}}}}
+	pv := &v1.PersistentVolume{
+		Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: dir}},
+		},
+	}
 	pv.Name = "pv"
 	pod := testPod(v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
 	for _, c := range []struct {
@@ -328,14 +347,19 @@ func TestEphemeralVolumes(t *testing.T) {
 	}{
 		{"without a cluster", false, boundTo{pod.Name + "-scratch": pv}, "needs a cluster's provisioner"},
 		{"bound", true, boundTo{pod.Name + "-scratch": pv}, ""},
-		{"not bound yet", true, boundTo{}, "error processing PVC " + pod.Namespace + "/" + pod.Name + "-scratch: PVC is not bound"},
+		{
+			"not bound yet", true,
+			boundTo{},
+			"error processing PVC " + pod.Namespace + "/" + pod.Name + "-scratch: PVC is not bound",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := testManager(t.TempDir(), newStore(), mount.NewFakeMounter(nil))
 			m.deps.Claims, m.cfg.Templates = c.claims, c.templates
 			must(t, m.EnsureDirs(t.Context(), pod))
 			mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
-			if c.want == "" && (err != nil || mounts["scratch"].HostPath != dir) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			if c.want == "" && (err != nil || mounts["scratch"].HostPath != dir) ||
+				c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v, %v; want %q", mounts, err, c.want)
 			}
 		})

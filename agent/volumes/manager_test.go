@@ -91,7 +91,8 @@ func TestEnsureDirsRefusesLinks(t *testing.T) {
 	}
 }
 
-// allVolumes returns a pod with a volume of every kind that is supported, and the store that it reads.
+// allVolumes returns a pod with a volume of every kind that is supported, and the store that it
+// reads.
 func allVolumes(hostDir string) (*v1.Pod, *store) {
 	objects := newStore()
 	objects.setConfigMap("cm", map[string]string{"k1": "v1", "k2": "v2"})
@@ -102,13 +103,24 @@ func allVolumes(hostDir string) (*v1.Pod, *store) {
 		v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: hostDir}}},
 		configMapVolume("config", "cm"),
 		secretVolume("secret", "sec"),
-		v1.Volume{Name: "downward", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: downwardItems()}}},
-		v1.Volume{Name: "projected", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "k1", Path: "c/one", Mode: ptr.To[int32](0o600)}}}},
-			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "sec"}}},
-			{DownwardAPI: &v1.DownwardAPIProjection{Items: downwardItems()}},
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: ptr.To(true)}},
-		}}}},
+		v1.Volume{
+			Name:         "downward",
+			VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: downwardItems()}},
+		},
+		v1.Volume{
+			Name: "projected",
+			VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{ConfigMap: &v1.ConfigMapProjection{
+					LocalObjectReference: v1.LocalObjectReference{Name: "cm"},
+					Items:                []v1.KeyToPath{{Key: "k1", Path: "c/one", Mode: ptr.To[int32](0o600)}},
+				}},
+				{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "sec"}}},
+				{DownwardAPI: &v1.DownwardAPIProjection{Items: downwardItems()}},
+				{ConfigMap: &v1.ConfigMapProjection{
+					LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: ptr.To(true),
+				}},
+			}}},
+		},
 	)
 	return pod, objects
 }
@@ -116,7 +128,11 @@ func allVolumes(hostDir string) (*v1.Pod, *store) {
 func downwardItems() []v1.DownwardAPIVolumeFile {
 	return []v1.DownwardAPIVolumeFile{
 		{Path: "name", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}},
-		{Path: "d/limit", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.cpu"}, Mode: ptr.To[int32](0o400)},
+		{
+			Path:             "d/limit",
+			ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.cpu"},
+			Mode:             ptr.To[int32](0o400),
+		},
 	}
 }
 
@@ -146,8 +162,16 @@ func TestEnsureAllKinds(t *testing.T) {
 	checkHolds(t, mounts["config"].HostPath, files("k1", "v1", "k2", "v2"))
 	checkHolds(t, mounts["secret"].HostPath, files("password", "hunter2"))
 	checkHolds(t, mounts["downward"].HostPath, files("name", "pod", "d/limit", "main:limits.cpu"))
-	checkHolds(t, mounts["projected"].HostPath, files("c/one", "v1", "password", "hunter2", "name", "pod", "d/limit", "main:limits.cpu"))
-	for volume, wantTmpfs := range map[string]bool{"disk": false, "memory": true, "config": false, "secret": true, "downward": true, "projected": true} {
+	checkHolds(t, mounts["projected"].HostPath,
+		files("c/one", "v1", "password", "hunter2", "name", "pod", "d/limit", "main:limits.cpu"))
+	for volume, wantTmpfs := range map[string]bool{
+		"disk":      false,
+		"memory":    true,
+		"config":    false,
+		"secret":    true,
+		"downward":  true,
+		"projected": true,
+	} {
 		if mounted, err := isMountPoint(mounts[volume].HostPath); err != nil || mounted != wantTmpfs {
 			t.Errorf("volume %s is mounted: %v, %v", volume, mounted, err)
 		}
@@ -267,23 +291,75 @@ func TestEnsureErrors(t *testing.T) {
 		want   string
 		class  error
 	}{
-		"secret":           {secretVolume("v", "none"), `secret "none" not found`, ErrNotFound},
-		"configmap key":    {volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: ref("cm"), Items: item}}), "configmap references non-existent config key: none", ErrNotFound},
-		"secret key":       {volume(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "sec", Items: item}}), "references non-existent secret key: none", ErrNotFound},
-		"projected two":    {projected(v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref("x")}}, v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: ref("y")}}), `[configmap "x" not found, secret "y" not found]`, ErrNotFound},
-		"token":            {projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}), "spec.volumes[0].projected.sources[0].serviceAccountToken: tokens need an API server, and static pods may not use them", ErrUnsupported},
-		"trust bundle":     {projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "t"}}), "spec.volumes[0].projected.sources[0].clusterTrustBundle: trust bundles need an API server, and static pods may not use them", ErrUnsupported},
-		"nfs option":       {volume(v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "-o", Path: "/"}}), `nfs server "-o" and path "/" name no export`, nil},
-		"claim":            {claimVolume("v", "c"), `error processing PVC ns/c: persistentvolumeclaim "c" not found`, ErrUnprocessed},
-		"medium":           {emptyDirVolume("v", "Tape"), `spec.volumes[0].emptyDir.medium: unknown storage medium "Tape"`, ErrUnsupported},
-		"git":              {volume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{}}), "spec.volumes[0].gitRepo: git-repo volume plugin has been disabled: it lets a pod run commands as root on the node; clone in an init container instead", ErrUnsupported},
-		"no source":        {volume(v1.VolumeSource{}), "spec.volumes[0]: the volume has no source that this release knows", ErrUnsupported},
-		"too large":        {configMapVolume("v", "big"), `configmap "big" holds 1048577 bytes, more than the 1048576 that are allowed`, nil},
-		"climbing key":     {configMapVolume("v", "evil"), "invalid path: must not contain '..': ../../../etc", nil},
-		"climbing item":    {volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: ref("cm"), Items: []v1.KeyToPath{{Key: "k", Path: "a/../../x"}}}}), "invalid path: must not contain '..': ../x", nil},
-		"downward field":   {volume(v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{Path: "p", FieldRef: &v1.ObjectFieldSelector{FieldPath: "no"}}}}}), "unsupported fieldPath: no", nil},
-		"host path":        {volume(v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a/../b"}}), "invalid HostPath `/a/../b`: must not contain '..'", nil},
-		"name that climbs": {v1.Volume{Name: "../x", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, `volume name "../x" cannot be a file name`, nil},
+		"secret": {secretVolume("v", "none"), `secret "none" not found`, ErrNotFound},
+		"configmap key": {
+			volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: ref("cm"), Items: item}}),
+			"configmap references non-existent config key: none", ErrNotFound,
+		},
+		"secret key": {
+			volume(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "sec", Items: item}}),
+			"references non-existent secret key: none", ErrNotFound,
+		},
+		"projected two": {
+			projected(v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref("x")}},
+				v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: ref("y")}}),
+			`[configmap "x" not found, secret "y" not found]`, ErrNotFound,
+		},
+		"token": {
+			projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}),
+			"spec.volumes[0].projected.sources[0].serviceAccountToken: tokens need an API server, and static " +
+				"pods may " +
+				"not use them", ErrUnsupported,
+		},
+		"trust bundle": {
+			projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "t"}}),
+			"spec.volumes[0].projected.sources[0].clusterTrustBundle: trust bundles need an API server, and static " +
+				"pods may not use them", ErrUnsupported,
+		},
+		"nfs option": {
+			volume(v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "-o", Path: "/"}}),
+			`nfs server "-o" and path "/" name no export`, nil,
+		},
+		"claim": {
+			claimVolume("v", "c"), `error processing PVC ns/c: persistentvolumeclaim "c" not found`, ErrUnprocessed,
+		},
+		"medium": {
+			emptyDirVolume("v", "Tape"), `spec.volumes[0].emptyDir.medium: unknown storage medium "Tape"`,
+			ErrUnsupported,
+		},
+		"git": {
+			volume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{}}),
+			"spec.volumes[0].gitRepo: git-repo volume plugin has been disabled: it lets a pod run commands as " +
+				"root on " +
+				"the node; clone in an init container instead", ErrUnsupported,
+		},
+		"no source": {
+			volume(v1.VolumeSource{}), "spec.volumes[0]: the volume has no source that this release knows",
+			ErrUnsupported,
+		},
+		"too large": {
+			configMapVolume("v", "big"), `configmap "big" holds 1048577 bytes, more than the 1048576 that are allowed`,
+			nil,
+		},
+		"climbing key": {configMapVolume("v", "evil"), "invalid path: must not contain '..': ../../../etc", nil},
+		"climbing item": {
+			volume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+				LocalObjectReference: ref("cm"), Items: []v1.KeyToPath{{Key: "k", Path: "a/../../x"}},
+			}}), "invalid path: must not contain '..': ../x", nil,
+		},
+		"downward field": {
+			volume(v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{
+				Path: "p", FieldRef: &v1.ObjectFieldSelector{FieldPath: "no"},
+			}}}}), "unsupported fieldPath: no", nil,
+		},
+		"host path": {
+			volume(v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a/../b"}}),
+			"invalid HostPath `/a/../b`: must not contain '..'", nil,
+		},
+		"name that climbs": {
+			v1.Volume{Name: "../x", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+			`volume name "../x" cannot be a file name`, nil,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -348,7 +424,8 @@ func TestSecretNeverOnDisk(t *testing.T) {
 	if err == nil || len(mounts) > 0 {
 		t.Fatalf("Ensure without a tmpfs = %v, %v", mounts, err)
 	}
-	if entries, _ := os.ReadDir(filepath.Join(m.PodDir(pod.UID), "volumes/kubernetes.io~secret/secret")); len(entries) > 0 {
+	if entries, _ := os.ReadDir(filepath.Join(m.PodDir(pod.UID),
+		"volumes/kubernetes.io~secret/secret")); len(entries) > 0 {
 		t.Errorf("the secret was written to disk: %v", entries)
 	}
 }
@@ -428,14 +505,19 @@ func TestNestedMountPoints(t *testing.T) {
 		containers []v1.Container
 		want       []string
 	}{
-		"none":                {[]v1.Container{container("v", "/dir", "o", "/other")}, nil},
-		"one":                 {[]v1.Container{container("v", "/dir", "o", "/dir/in")}, []string{"in"}},
-		"prefix only":         {[]v1.Container{container("v", "/dir", "o", "/dir2/in")}, nil},
-		"outermost":           {[]v1.Container{container("o", "/dir/in/deep", "v", "/dir/", "p", "/dir/in", "q", "/dir/in.x")}, []string{"in", "in.x"}},
+		"none":        {[]v1.Container{container("v", "/dir", "o", "/other")}, nil},
+		"one":         {[]v1.Container{container("v", "/dir", "o", "/dir/in")}, []string{"in"}},
+		"prefix only": {[]v1.Container{container("v", "/dir", "o", "/dir2/in")}, nil},
+		"outermost": {
+			[]v1.Container{container("o", "/dir/in/deep", "v", "/dir/", "p", "/dir/in", "q", "/dir/in.x")},
+			[]string{"in", "in.x"},
+		},
 		"in other containers": {[]v1.Container{container("v", "/dir"), container("o", "/dir/in")}, nil},
-		"two containers":      {[]v1.Container{container("v", "/a", "o", "/a/x"), container("v", "/b", "o", "/b/y")}, []string{"x", "y"}},
-		"root":                {[]v1.Container{container("v", "/", "o", "/in")}, []string{"in"}},
-		"climbing":            {[]v1.Container{container("v", "/dir", "o", "/dir/../../in")}, nil},
+		"two containers": {
+			[]v1.Container{container("v", "/a", "o", "/a/x"), container("v", "/b", "o", "/b/y")}, []string{"x", "y"},
+		},
+		"root":     {[]v1.Container{container("v", "/", "o", "/in")}, []string{"in"}},
+		"climbing": {[]v1.Container{container("v", "/dir", "o", "/dir/../../in")}, nil},
 	}
 	for name, test := range tests {
 		if got := nestedMountPoints(&v1.PodSpec{InitContainers: test.containers}, "v"); !slices.Equal(got, test.want) {
@@ -451,7 +533,10 @@ func TestEnsureMakesNestedMountPoints(t *testing.T) {
 	volume.ConfigMap.Items = []v1.KeyToPath{{Key: "k", Path: "d/k"}, {Key: "k", Path: "file"}}
 	pod := testPod(volume)
 	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
-		{Name: "v", MountPath: "/etc/cfg"}, {Name: "a", MountPath: "/etc/cfg/x/y"}, {Name: "b", MountPath: "/etc/cfg/d/in"}, {Name: "c", MountPath: "/etc/cfg/file"},
+		{Name: "v", MountPath: "/etc/cfg"},
+		{Name: "a", MountPath: "/etc/cfg/x/y"},
+		{Name: "b", MountPath: "/etc/cfg/d/in"},
+		{Name: "c", MountPath: "/etc/cfg/file"},
 	}
 	m := testManager(t.TempDir(), objects, nil)
 	must(t, m.EnsureDirs(t.Context(), pod))
@@ -471,13 +556,16 @@ func TestEnsureMakesNestedMountPoints(t *testing.T) {
 	}
 }
 
-// What an object holds that cannot be known now is neither missing, also where it is optional, nor taken away from a pod that has it.
+// What an object holds that cannot be known now is neither missing, also where it is optional, nor
+// taken away from a pod that has it.
 func TestObjectsThatCannotBeKnownNow(t *testing.T) {
 	objects := newStore()
 	objects.setConfigMap("cm", map[string]string{"k": "1"})
 	optional := true
 	pod := testPod(configMapVolume("config", "cm"), v1.Volume{Name: "more", VolumeSource: v1.VolumeSource{
-		ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Optional: &optional},
+		ConfigMap: &v1.ConfigMapVolumeSource{
+			LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Optional: &optional,
+		},
 	}})
 	for _, c := range []struct {
 		name     string
@@ -492,7 +580,8 @@ func TestObjectsThatCannotBeKnownNow(t *testing.T) {
 			m := testManager(t.TempDir(), objects, nil)
 			must(t, m.EnsureDirs(t.Context(), pod))
 			mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
-			if len(mounts) != 0 || len(Failures(err)) != 2 || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnderWay) != c.underWay || !errors.Is(err, c.err) {
+			if len(mounts) != 0 || len(Failures(err)) != 2 || errors.Is(err, ErrNotFound) ||
+				errors.Is(err, ErrUnderWay) != c.underWay || !errors.Is(err, c.err) {
 				t.Errorf("new pod: %v, %v", mounts, err)
 			}
 			objects.err = nil
@@ -508,7 +597,8 @@ func TestObjectsThatCannotBeKnownNow(t *testing.T) {
 	}
 }
 
-// A volume that no container uses is not brought up, as with a kubelet: what it needs may never come.
+// A volume that no container uses is not brought up, as with a kubelet: what it needs may never
+// come.
 func TestUnusedVolume(t *testing.T) {
 	m := testManager(t.TempDir(), newStore(), nil)
 	pod := testPod(configMapVolume("missing", "none"), emptyDirVolume("disk", ""))

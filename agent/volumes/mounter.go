@@ -12,35 +12,55 @@ import (
 
 // Mounter mounts and unmounts. [KernelMounter] does; every mounter of k8s.io/mount-utils does, too.
 type Mounter interface {
-	// MountSensitiveWithoutSystemdWithMountFlags mounts source on target. options are those of mount(8) -o; sensitiveOptions are more of them that
-	// must not be logged; mountFlags are flags of mount(8) itself.
-	MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitiveOptions, mountFlags []string) error
-	// Unmount unmounts what is mounted last on target.
+	// MountSensitiveWithoutSystemdWithMountFlags mounts source on target. options are those of
+	// mount(8) -o. sensitiveOptions are more of them, which must not be logged. mountFlags are
+	// flags of mount(8) itself.
+	MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string,
+		options, sensitiveOptions, mountFlags []string) error
+	// Unmount removes the last mount on target.
 	Unmount(target string) error
 }
 
-// detacher is what a [Mounter] may have besides: Detach takes a busy mount out of the tree, and the kernel unmounts it once nobody uses it.
+// detacher is what a [Mounter] may have besides. Detach takes a busy mount out of the tree, and the
+// kernel unmounts it once nobody uses it.
 type detacher interface {
 	Detach(target string) error
 }
 
-// KernelMounter is a [Mounter] that calls the kernel. It knows the options in mountFlags, and hands all others to the file system.
+// KernelMounter is a [Mounter] that calls the kernel. It knows the options in mountFlags, and
+// passes all others to the file system.
 type KernelMounter struct{}
 
-// mountFlags are the options that are flags of a mount, as mount(8) spells them. Those that a bind mount may have of its own are in bindFlags.
+// mountFlags are the options that are flags of a mount, as mount(8) spells them. bindFlags are the
+// flags that a bind mount can have of its own.
 func mountFlags() map[string]uintptr {
 	return map[string]uintptr{
-		"bind": unix.MS_BIND, "defaults": 0, "dirsync": unix.MS_DIRSYNC, "lazytime": unix.MS_LAZYTIME, "noatime": unix.MS_NOATIME,
-		"nodev": unix.MS_NODEV, "nodiratime": unix.MS_NODIRATIME, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID,
-		"relatime": unix.MS_RELATIME, "ro": unix.MS_RDONLY, "rw": 0, "strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS,
+		"bind":        unix.MS_BIND,
+		"defaults":    0,
+		"dirsync":     unix.MS_DIRSYNC,
+		"lazytime":    unix.MS_LAZYTIME,
+		"noatime":     unix.MS_NOATIME,
+		"nodev":       unix.MS_NODEV,
+		"nodiratime":  unix.MS_NODIRATIME,
+		"noexec":      unix.MS_NOEXEC,
+		"nosuid":      unix.MS_NOSUID,
+		"relatime":    unix.MS_RELATIME,
+		"ro":          unix.MS_RDONLY,
+		"rw":          0,
+		"strictatime": unix.MS_STRICTATIME,
+		"sync":        unix.MS_SYNCHRONOUS,
 	}
 }
 
-const bindFlags = unix.MS_NOATIME | unix.MS_NODEV | unix.MS_NODIRATIME | unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_RDONLY | unix.MS_RELATIME
+const bindFlags = unix.MS_NOATIME | unix.MS_NODEV | unix.MS_NODIRATIME | unix.MS_NOEXEC | unix.MS_NOSUID |
+	unix.MS_RDONLY | unix.MS_RELATIME
 
-// MountSensitiveWithoutSystemdWithMountFlags mounts source on target; what it is given as mountFlags means nothing here, since the kernel never
-// rewrites a path. Where the options of a bind mount cannot be set, it is undone.
-func (k KernelMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitiveOptions, _ []string) error {
+// MountSensitiveWithoutSystemdWithMountFlags mounts source on target. It ignores the flags of
+// mount(8), since the kernel never rewrites a path. If the options of a bind mount cannot be set,
+// it undoes the mount.
+func (k KernelMounter) MountSensitiveWithoutSystemdWithMountFlags(
+	source, target, fstype string, options, sensitiveOptions, _ []string,
+) error {
 	var flags uintptr
 	var data []string
 	for _, option := range append(append([]string(nil), options...), sensitiveOptions...) {
@@ -62,15 +82,21 @@ func (k KernelMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target
 	return nil
 }
 
-// remount gives a bind mount flags of its own, beside those that it has from its source: the kernel takes no notice of them when it binds.
+// remount sets the flags of a bind mount, beside those that it has from its source. The kernel
+// ignores them when it binds.
 func remount(target string, flags uintptr) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(target, &stat); err != nil {
 		return &os.PathError{Op: "statfs", Path: target, Err: err}
 	}
 	for have, keep := range map[int64]uintptr{
-		unix.ST_NODEV: unix.MS_NODEV, unix.ST_NOEXEC: unix.MS_NOEXEC, unix.ST_NOSUID: unix.MS_NOSUID, unix.ST_RDONLY: unix.MS_RDONLY,
-		unix.ST_NOATIME: unix.MS_NOATIME, unix.ST_NODIRATIME: unix.MS_NODIRATIME, unix.ST_RELATIME: unix.MS_RELATIME,
+		unix.ST_NODEV:      unix.MS_NODEV,
+		unix.ST_NOEXEC:     unix.MS_NOEXEC,
+		unix.ST_NOSUID:     unix.MS_NOSUID,
+		unix.ST_RDONLY:     unix.MS_RDONLY,
+		unix.ST_NOATIME:    unix.MS_NOATIME,
+		unix.ST_NODIRATIME: unix.MS_NODIRATIME,
+		unix.ST_RELATIME:   unix.MS_RELATIME,
 	} {
 		if stat.Flags&have != 0 {
 			flags |= keep
@@ -82,7 +108,7 @@ func remount(target string, flags uintptr) error {
 	return nil
 }
 
-// Unmount unmounts what is mounted last on target, which must not be a symbolic link.
+// Unmount removes the last mount on target, which must not be a symbolic link.
 func (KernelMounter) Unmount(target string) error {
 	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
 		return &os.PathError{Op: "unmount", Path: target, Err: err}
@@ -90,7 +116,8 @@ func (KernelMounter) Unmount(target string) error {
 	return nil
 }
 
-// Detach takes the mount on target, which must not be a symbolic link, out of the tree, busy or not.
+// Detach takes the mount on target, which must not be a symbolic link, out of the tree, busy or
+// not.
 func (KernelMounter) Detach(target string) error {
 	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 		return &os.PathError{Op: "detach", Path: target, Err: err}
@@ -98,68 +125,52 @@ func (KernelMounter) Detach(target string) error {
 	return nil
 }
 
-// mountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, one that is never swapped
-// out where the kernel can do that (Linux 6.4).
+// mountTmpfs mounts a tmpfs of at most size bytes on target; 0 is the kernel's default, half of the
+// memory. The tmpfs is never swapped out if the kernel can do that (Linux 6.4).
 func (m *Manager) mountTmpfs(target string, size int64) error {
 	var options []string
 	if size > 0 {
 		options = append(options, fmt.Sprintf("size=%d", size))
 	}
 	if !m.swappable.Load() {
-		err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", target, "tmpfs", append(options, "noswap"), nil, nil)
+		err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", target, "tmpfs",
+			append(options, "noswap"), nil, nil)
 		if err == nil {
 			return nil
 		}
 	}
-	if err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", target, "tmpfs", options, nil, nil); err != nil {
+	if err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", target, "tmpfs", options,
+		nil, nil); err != nil {
 		return fmt.Errorf("mount tmpfs: %w", err)
 	}
 	m.swappable.Store(true)
 	return nil
 }
 
-// mountHugePages mounts huge pages of a size on target. How many a container may use is its own limit.
+// mountHugePages mounts huge pages of a size on target. A container's own limit says how many it
+// may use.
 func (m *Manager) mountHugePages(target string, pageSize int64) error {
-	err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("nodev", target, onHugePages, []string{fmt.Sprintf("pagesize=%d", pageSize)}, nil, nil)
+	err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags("nodev", target, onHugePages,
+		[]string{fmt.Sprintf("pagesize=%d", pageSize)}, nil, nil)
 	if err != nil {
 		return fmt.Errorf("mount huge pages of %d bytes: %w", pageSize, err)
 	}
 	return nil
 }
 
-// isMountPoint says whether something is mounted on path itself. A symbolic link is not followed at the end of path. A path that does not
-// exist is [os.ErrNotExist].
+// isMountPoint reports whether something is mounted on path itself. A symbolic link at the end of
+// path is not followed. If the path does not exist, the error is [os.ErrNotExist].
 func isMountPoint(path string) (bool, error) {
 	var stat unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &stat); err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT,
+		unix.STATX_TYPE, &stat); err != nil {
 		return false, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	if stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-		return false, fmt.Errorf("find mount at %s: the kernel (before 5.8) cannot say", path)
+		return inMountTable(path) // the kernel is older than 5.8
 	}
 	return stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
-
-// openBeneath opens name beneath the directory dir, close-on-exec. Wherever symbolic links or renames lead, the kernel does not let the
-// result be outside dir (CVE-2017-1002101, CVE-2021-25741). resolve adds RESOLVE_ flags.
-func openBeneath(dir int, name string, flags int, resolve uint64) (int, error) {
-	how := &unix.OpenHow{
-		Flags:   uint64(flags) | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | resolve,
-	}
-	var fd int
-	var err error
-	for range maxOpenTries {
-		fd, err = unix.Openat2(dir, name, how)
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	return fd, err
-}
-
-// maxOpenTries bounds how often an open is tried again because a container renamed a directory meanwhile.
-const maxOpenTries = 128
 
 // closeFD closes a file descriptor through which nothing was written.
 func closeFD(fd int) { _ = unix.Close(fd) }

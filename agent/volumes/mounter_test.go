@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bind mount has the options that it is given beside those of its source; the source keeps its own.
+// A bind mount has the options that it is given beside those of its source; the source keeps its
+// own.
 func TestBindOptions(t *testing.T) {
 	needRoot(t)
 	dir := mountDir(t)
@@ -38,7 +39,8 @@ func TestBindOptions(t *testing.T) {
 func TestUnknownOption(t *testing.T) {
 	needRoot(t)
 	dir := mountDir(t)
-	err := KernelMounter{}.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", dir, "tmpfs", []string{"nonsense"}, nil, nil)
+	err := KernelMounter{}.MountSensitiveWithoutSystemdWithMountFlags("tmpfs", dir, "tmpfs", []string{"nonsense"},
+		nil, nil)
 	if !errors.Is(err, unix.EINVAL) {
 		t.Errorf("error %v", err)
 	}

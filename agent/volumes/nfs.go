@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nfsHelper mounts NFS exports; distributions have it in nfs-common or nfs-utils.
+// nfsHelper mounts NFS exports. Distributions have it in nfs-common or nfs-utils.
 const nfsHelper = "mount.nfs"
 
-// helperWait is how long a helper that was told to end may hold on to its output.
+// helperWait is how long a helper may keep its output open after it was stopped.
 const helperWait = 5 * time.Second
 
 // nfsMount is an export to be mounted.
 type nfsMount struct {
-	// name is the volume's, or the PersistentVolume's.
+	// name is the name of the volume or of the PersistentVolume.
 	name           string
 	server, export string
 	readOnly       bool
@@ -34,7 +34,7 @@ type nfsMount struct {
 
 func (n *nfsMount) dir() string { return "volumes/" + pluginNFS + "/" + n.name }
 
-// source is the export as the helper wants it: SERVER:PATH, an IPv6 address in brackets.
+// source is the export as the helper wants it: SERVER:PATH, with an IPv6 address in brackets.
 func (n *nfsMount) source() string {
 	server := n.server
 	if addr, err := netip.ParseAddr(server); err == nil && addr.Is6() {
@@ -43,25 +43,27 @@ func (n *nfsMount) source() string {
 	return server + ":" + n.export
 }
 
-// nfs mounts an export. The server may take its time: the mount is made beside the pass.
+// nfs mounts an export. The server may be slow, so the mount is made beside the sync.
 func (b *bringUp) nfs(n nfsMount) (Mount, bool, error) {
 	// A source that begins with a dash would be an option of the helper.
 	if strings.HasPrefix(n.server, "-") || n.server == "" || n.export == "" {
 		return Mount{}, false, fmt.Errorf("nfs server %q and path %q name no export", n.server, n.export)
 	}
 	target := filepath.Join(b.path, n.dir())
-	// The mount table is asked, and never the server, which may be away.
+	// Only the mount table is asked. The server may be away, and would not answer.
 	isMounted := func(*bringUp) (bool, error) { return inMountTable(target) }
-	err := b.beside(n.dir(), fmt.Sprintf("mounting %s", n.source()), isMounted, func(ctx context.Context, b *bringUp) error {
-		if err := b.root.MkdirAll(n.dir(), dirMode); err != nil {
+	err := b.beside(n.dir(), fmt.Sprintf("mounting %s", n.source()), isMounted,
+		func(ctx context.Context, b *bringUp) error {
+			if err := b.root.MkdirAll(n.dir(), dirMode); err != nil {
+				return err
+			}
+			err := b.m.runHelper(ctx, n.helperArgs(target))
+			if err != nil {
+				// at worst, an empty directory stays until the pod is removed
+				_ = b.root.Remove(n.dir())
+			}
 			return err
-		}
-		err := b.m.runHelper(ctx, n.helperArgs(target))
-		if err != nil {
-			_ = b.root.Remove(n.dir()) // at worst an empty directory stays until the pod goes
-		}
-		return err
-	})
+		})
 	return Mount{HostPath: target, ReadOnly: n.readOnly}, err == nil, err
 }
 
@@ -78,7 +80,7 @@ func (n *nfsMount) helperArgs(target string) []string {
 	return args
 }
 
-// runHelper runs the helper program until it has mounted, or failed, or ctx ends.
+// runHelper runs the helper program until it has mounted, until it fails, or until ctx ends.
 func (m *Manager) runHelper(ctx context.Context, args []string) error {
 	program, err := findHelper(nfsHelper)
 	if err != nil {
@@ -91,17 +93,18 @@ func (m *Manager) runHelper(ctx context.Context, args []string) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("mount failed: %w, mounting %s, output: %s", err, args[0], firstBytes(strings.TrimSpace(string(output))))
+		return fmt.Errorf("mount failed: %w, mounting %s, output: %s", err, args[0],
+			firstBytes(strings.TrimSpace(string(output))))
 	}
 	return nil
 }
 
-// maxHelperOutput bounds what of a helper's output an event tells.
+// maxHelperOutput bounds how much of a helper's output an event has.
 const maxHelperOutput = 512
 
 func firstBytes(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxHelperOutput)], "") }
 
-// findHelper returns a helper program of mount(8) by its name: in PATH, or where mount(8) looks.
+// findHelper finds a helper program of mount(8) by its name: in PATH, or where mount(8) looks.
 func findHelper(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -112,10 +115,12 @@ func findHelper(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("nfs volumes need the helper program %s, which is not on this node: install nfs-common (Debian, Ubuntu) or nfs-utils", name)
+	return "", fmt.Errorf("nfs volumes need the helper program %s, which is not on this node: install nfs-common "+
+		"(Debian, Ubuntu) or nfs-utils", name)
 }
 
-// inMountTable says whether something is mounted on path, which has no symbolic links below the root directory, without looking at path itself.
+// inMountTable reports whether something is mounted on path, without looking at path itself. path
+// has no symbolic links below the root directory.
 func inMountTable(path string) (bool, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,13 +136,15 @@ func inMountTable(path string) (bool, error) {
 	return len(infos) > 0, nil
 }
 
-// isNFS says whether a file system's type in the mount table is one whose server may keep an unmount waiting.
+// isNFS reports whether a file system's type in the mount table is one whose server can delay an
+// unmount.
 func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
 
-// unmountTimeout is how long the server of an NFS mount may keep an unmount waiting.
+// unmountTimeout is how long the server of an NFS mount may delay an unmount.
 const unmountTimeout = 10 * time.Second
 
-// unmountRemote unmounts an NFS mount. When its server does not answer in time, what is still to be sent to it is given up, so that the pod can go.
+// unmountRemote unmounts an NFS mount. If its server does not answer in time, what was not sent to
+// the server yet is given up, so that the pod can be removed.
 func (m *Manager) unmountRemote(target string) error {
 	done := make(chan error, 1)
 	go func() { done <- m.unmount(target) }()
@@ -148,7 +155,8 @@ func (m *Manager) unmountRemote(target string) error {
 		return err
 	case <-timer.C:
 	}
-	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet is given up", "path", target)
+	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet is given up",
+		"path", target)
 	forced := unix.Unmount(target, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err := <-done; err != nil && forced != nil && !errors.Is(forced, unix.EINVAL) {
 		return errors.Join(err, &os.PathError{Op: "force unmount", Path: target, Err: forced})

@@ -14,7 +14,10 @@ import (
 
 // nfsVolume is an inline NFS volume.
 func nfsVolume(server, path string, readOnly bool) v1.Volume {
-	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: server, Path: path, ReadOnly: readOnly}}}
+	return v1.Volume{
+		Name:         "v",
+		VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: server, Path: path, ReadOnly: readOnly}},
+	}
 }
 
 // helper puts a program in the place of mount.nfs.
@@ -73,8 +76,14 @@ func nfsPV(name string, options ...string) *v1.PersistentVolume {
 
 func TestNFSErrors(t *testing.T) {
 	for _, test := range []struct{ name, script, want string }{
-		{"fails", "echo 'mount.nfs: access denied by server' >&2; exit 32", `mount failed: exit status 32, mounting server:/export, output: mount.nfs: access denied by server`},
-		{"talks", "yes nonsense | head -c 100000; exit 1", `mount failed: exit status 1, mounting server:/export, output: nonsense`},
+		{
+			"fails", "echo 'mount.nfs: access denied by server' >&2; exit 32",
+			`mount failed: exit status 32, mounting server:/export, output: mount.nfs: access denied by server`,
+		},
+		{
+			"talks", "yes nonsense | head -c 100000; exit 1",
+			`mount failed: exit status 1, mounting server:/export, output: nonsense`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			helper(t, test.script)
@@ -82,7 +91,8 @@ func TestNFSErrors(t *testing.T) {
 			pod := testPod(nfsVolume("server", "/export", false))
 			must(t, m.EnsureDirs(t.Context(), pod))
 			_, err := m.Ensure(t.Context(), pod, Dynamic{})
-			if err == nil || !strings.HasPrefix(err.Error(), `MountVolume.SetUp failed for volume "v" : `+test.want) || len(err.Error()) > 1000 {
+			if err == nil || !strings.HasPrefix(err.Error(), `MountVolume.SetUp failed for volume "v" : `+test.want) ||
+				len(err.Error()) > 1000 {
 				t.Errorf("error %v", err)
 			}
 			must(t, m.Remove(t.Context(), pod.UID))
@@ -99,7 +109,8 @@ func TestNFSWithoutHelper(t *testing.T) {
 	pod := testPod(nfsVolume("server", "/export", false))
 	must(t, m.EnsureDirs(t.Context(), pod))
 	_, err := m.Ensure(t.Context(), pod, Dynamic{})
-	if err == nil || !strings.Contains(err.Error(), "nfs volumes need the helper program mount.nfs, which is not on this node") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "nfs volumes need the helper program mount.nfs, which is not on this node") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -12,17 +12,18 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// payload is what a volume shall hold: the content of each file, by its slash-separated path.
+// payload is what a volume must have: the content of each file, by its slash-separated path.
 type payload map[string]content
 
-// content is a file's data and permission bits, and its owner, nil for root.
+// content is a file's data and permission bits, and its owner; nil is root.
 type content struct {
 	data  []byte
 	mode  fs.FileMode
 	owner *int64
 }
 
-// validate refuses paths that lead out of the volume, that collide with the writer's own names, or that are a file and a directory at once.
+// validate refuses a path that leads out of the volume, a path that has one of the writer's own
+// names, and a path that is a file and a directory at once.
 func (p payload) validate() error {
 	for name := range p {
 		if err := validatePath(name); err != nil {
@@ -37,7 +38,8 @@ func (p payload) validate() error {
 	return nil
 }
 
-// validatePath refuses all but clean relative paths, none of whose parts is too long and whose first does not begin with "..".
+// validatePath allows only clean relative paths. No part may be too long, and the first part must
+// not begin with "..".
 func validatePath(name string) error {
 	switch {
 	case name == "" || name == ".":
@@ -66,7 +68,8 @@ func validatePath(name string) error {
 	return nil
 }
 
-// add puts a file at a path as the user wrote it. The path may still be invalid: validate says so.
+// add adds a file at a path as the user wrote it. The path may still be invalid: validate reports
+// that.
 func (p payload) add(name string, c content) {
 	if name != "" {
 		name = path.Clean(name)
@@ -74,8 +77,8 @@ func (p payload) add(name string, c content) {
 	p[name] = c
 }
 
-// collect returns what the volume shall hold now. The errors are the kubelet's, and where there are several sources there is one for each that
-// fails.
+// collect returns what the volume must have now. The errors are the kubelet's. If a volume has
+// several sources, there is one error for each source that fails.
 func (b *bringUp) collect(i int, source *v1.VolumeSource) (payload, error) {
 	switch {
 	case source.ConfigMap != nil:
@@ -90,12 +93,13 @@ func (b *bringUp) collect(i int, source *v1.VolumeSource) (payload, error) {
 	return b.projected(i, source.Projected)
 }
 
-// projected merges all sources; of two files at one path, the later source's stays.
+// projected merges all sources. If two sources have a file at one path, the later source wins.
 func (b *bringUp) projected(i int, source *v1.ProjectedVolumeSource) (payload, error) {
 	files := payload{}
 	var errs []error
 	for j := range source.Sources {
-		more, err := b.projection(fmt.Sprintf("spec.volumes[%d].projected.sources[%d]", i, j), &source.Sources[j], mode(source.DefaultMode))
+		more, err := b.projection(fmt.Sprintf("spec.volumes[%d].projected.sources[%d]", i, j), &source.Sources[j],
+			mode(source.DefaultMode))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -105,7 +109,8 @@ func (b *bringUp) projected(i int, source *v1.ProjectedVolumeSource) (payload, e
 	return files, utilerrors.NewAggregate(errs)
 }
 
-// projection returns the files of one source of a projected volume; field is its path in the pod.
+// projection returns the files of one source of a projected volume. field is the source's path in
+// the pod.
 func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.FileMode) (payload, error) {
 	switch {
 	case source.ConfigMap != nil:
@@ -117,11 +122,14 @@ func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.
 	case source.ServiceAccountToken != nil && b.m.deps.Tokens != nil:
 		return b.token(source.ServiceAccountToken, mode)
 	case source.ServiceAccountToken != nil:
-		return nil, unsupported("%s.serviceAccountToken: tokens need an API server, and static pods may not use them", field)
+		return nil, unsupported("%s.serviceAccountToken: tokens need an API server, and static pods may not use them",
+			field)
 	case source.ClusterTrustBundle != nil:
-		return nil, unsupported("%s.clusterTrustBundle: trust bundles need an API server, and static pods may not use them", field)
+		return nil, unsupported(
+			"%s.clusterTrustBundle: trust bundles need an API server, and static pods may not use them", field)
 	case source.PodCertificate != nil:
-		return nil, unsupported("%s.podCertificate: pod certificates need an API server, and static pods may not use them", field)
+		return nil, unsupported(
+			"%s.podCertificate: pod certificates need an API server, and static pods may not use them", field)
 	}
 	return nil, unsupported("%s: projections of this kind are not supported", field)
 }
@@ -175,7 +183,7 @@ func (b *bringUp) secret(name string, items []v1.KeyToPath, mode fs.FileMode, op
 	})
 }
 
-// checkSize refuses an object larger than the API allows, wherever it came from.
+// checkSize refuses an object that is larger than the API allows, wherever it came from.
 func checkSize(kind, name string, data map[string][]byte) error {
 	size := 0
 	for _, value := range data {
@@ -187,9 +195,11 @@ func checkSize(kind, name string, data map[string][]byte) error {
 	return nil
 }
 
-// project returns all keys as files, or those that items names, each at its path. missing is asked about a key that is not there: with no error
-// the item is left out.
-func project(data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, missing func(key string) error) (payload, error) {
+// project returns all keys as files, or the keys in items, each at its path. missing is called for
+// a key that is not there. If missing returns no error, the item is left out.
+func project(
+	data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, missing func(key string) error,
+) (payload, error) {
 	files := make(payload, len(data))
 	if len(items) == 0 {
 		for key, value := range data {
@@ -234,10 +244,11 @@ func (b *bringUp) downwardValue(item *v1.DownwardAPIVolumeFile) (string, error) 
 	return "", errors.New("downwardAPI item selects no field: " + item.Path)
 }
 
-// defaultFileMode is the API's default mode of files in ConfigMap, Secret, downward API and projected volumes alike.
+// defaultFileMode is the API's default mode of files in ConfigMap, Secret, downward API and
+// projected volumes.
 const defaultFileMode = v1.ConfigMapVolumeSourceDefaultMode
 
-// mode returns permission bits as the API writes them, the API's default where they are missing.
+// mode returns permission bits as the API writes them. nil is the API's default.
 func mode(bits *int32) fs.FileMode { return modeOr(bits, fs.FileMode(defaultFileMode)) }
 
 func modeOr(bits *int32, otherwise fs.FileMode) fs.FileMode {
@@ -246,3 +257,5 @@ func modeOr(bits *int32, otherwise fs.FileMode) fs.FileMode {
 	}
 	return fs.FileMode(*bits) & fs.ModePerm
 }
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -14,14 +14,18 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/beneath"
 )
 
-// Remove unmounts everything beneath the pod's directory and deletes the directory. It needs no knowledge of the pod, works after any crash, and succeeds
-// when nothing is there. The pod's containers must have ended. It waits for what [Manager.Release] has not done.
+// Remove unmounts everything beneath the pod's directory and deletes the directory. It needs no
+// knowledge of the pod, works after any crash, and succeeds if nothing is there. The pod's
+// containers must have ended. It waits for what [Manager.Release] has not done.
 //
-// While something stays mounted beneath the directory, nothing in it is deleted and the error is [ErrMounted]. The deletion itself does not
-// cross mount points either, even one that appears while it runs, and follows no symbolic link. Who calls again after an error goes on where the
-// last call ended.
+// While something stays mounted beneath the directory, nothing in it is deleted and the error is
+// [ErrMounted]. The deletion itself does not cross mount points either, even one that appears while
+// it runs, and follows no symbolic link. After an error, the next call goes on where the last call
+// ended.
 func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	if err := m.remove(ctx, uid); err != nil {
 		return fmt.Errorf("remove directory of pod %s: %w", uid, err)
@@ -47,7 +51,7 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	if err := m.unmapLocal(uid); err != nil {
 		return err
 	}
-	// The mount table knows paths without symbolic links only.
+	// The mount table has only paths without symbolic links.
 	podsPath, err := filepath.EvalSymlinks(m.podsDir)
 	if err != nil {
 		return err
@@ -58,8 +62,9 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	return removeTree(ctx, int(pods.Fd()), string(uid))
 }
 
-// RemoveDir deletes the directory at path, an absolute one, with all that is in it. It follows no symbolic link beneath path's parent and crosses no
-// mount point: there it ends with [ErrMounted]. What does not exist is deleted.
+// RemoveDir deletes the directory at path, an absolute path, with all that is in it. It follows no
+// symbolic link beneath path's parent and crosses no mount point: there it ends with [ErrMounted].
+// It succeeds if the directory does not exist.
 func RemoveDir(ctx context.Context, path string) error {
 	parent, err := os.Open(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,11 +77,13 @@ func RemoveDir(ctx context.Context, path string) error {
 	return removeTree(ctx, int(parent.Fd()), filepath.Base(path))
 }
 
-// unmountRounds bounds how often the mount table is read again because something was mounted meanwhile.
+// unmountRounds bounds how often the mount table is read again because something was mounted
+// meanwhile.
 const unmountRounds = 3
 
-// unmountAll unmounts whatever is mounted on dir or beneath it, the innermost and the latest first. A mount that is busy is detached: it goes away for good
-// once nobody uses it, and nothing can be reached through it any more.
+// unmountAll unmounts everything that is mounted on dir or beneath it, the innermost and the latest
+// mount first. A busy mount is detached: the kernel removes it once nobody uses it, and nothing can
+// be reached through it any more.
 func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	var errs []error
 	for range unmountRounds {
@@ -123,7 +130,8 @@ func (m *Manager) unmount(target string) error {
 	return nil
 }
 
-// mountsBeneath returns the mount points on dir and beneath it, in the order in which they can be unmounted; a path with several mounts is there as often.
+// mountsBeneath returns the mount points on dir and beneath it, in the order in which they can be
+// unmounted. A path with several mounts is there as often.
 func mountsBeneath(dir string) ([]string, error) {
 	infos, err := sortedMounts(dir)
 	paths := make([]string, len(infos))
@@ -133,7 +141,7 @@ func mountsBeneath(dir string) ([]string, error) {
 	return paths, err
 }
 
-// sortedMounts is mountsBeneath with all that the kernel's table says.
+// sortedMounts is mountsBeneath with all that the kernel's mount table has.
 func sortedMounts(dir string) ([]*mountinfo.Info, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	slices.SortFunc(infos, func(a, b *mountinfo.Info) int {
@@ -143,7 +151,8 @@ func sortedMounts(dir string) ([]*mountinfo.Info, error) {
 }
 
 const (
-	// maxDepth bounds how deep a deletion goes, and so how many files it holds open. Containers can nest directories much deeper.
+	// maxDepth bounds how deep a deletion descends, and so how many files it holds open. Containers
+	// can nest directories much deeper.
 	maxDepth = 64
 	// batch is how many names of a directory are read at once.
 	batch = 512
@@ -151,8 +160,9 @@ const (
 	maxSweeps = 16
 )
 
-// removeTree deletes name in the open directory parent: a file, a link or a whole tree. It follows no symbolic link, and ends with [ErrMounted] at the first
-// mount point, touching nothing in it. What does not exist is deleted.
+// removeTree deletes name in the open directory parent: a file, a link or a whole tree. It follows
+// no symbolic link. At the first mount point it ends with [ErrMounted], and touches nothing there.
+// It succeeds if the name does not exist.
 func removeTree(ctx context.Context, parent int, name string) error {
 	r := &remover{ctx: ctx, top: parent, topName: name}
 	return r.remove(parent, name, name, 0)
@@ -161,7 +171,8 @@ func removeTree(ctx context.Context, parent int, name string) error {
 // remover is one deletion of a tree.
 type remover struct {
 	ctx context.Context
-	// top is the directory that holds the tree, topName the tree's name, and moved counts the directories that were moved up because they lie too deep.
+	// top is the directory that has the tree, and topName the tree's name. moved counts the
+	// directories that were moved up because they lie too deep.
 	top     int
 	topName string
 	moved   int
@@ -186,13 +197,14 @@ func (r *remover) remove(parent int, name, shown string, depth int) error {
 			break
 		}
 		if r.moved > moved {
-			sweeps = 0 // directories came to the top of the tree: that is progress
+			sweeps = 0 // directories came to the top of the tree, which is progress
 		}
 	}
 	return deleted(err, "delete", shown)
 }
 
-// deleted turns the kernel's answer to a step of a deletion into an error, none when the file is gone.
+// deleted turns the kernel's answer to a step of a deletion into an error. It is nil if the file is
+// gone.
 func deleted(err error, step, shown string) error {
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT):
@@ -205,14 +217,18 @@ func deleted(err error, step, shown string) error {
 
 // empty deletes all that is in a directory.
 func (r *remover) empty(parent int, name, shown string, depth int) error {
-	fd, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_SYMLINKS)
+	fd, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW,
+		beneath.NoXDev|beneath.NoSymlinks)
 	if err != nil {
 		return deleted(err, "open", shown)
 	}
-	return eachName(fd, shown, r.ctx.Err, func(child string) error { return r.remove(fd, child, shown+"/"+child, depth+1) })
+	return eachName(fd, shown, r.ctx.Err, func(child string) error {
+		return r.remove(fd, child, shown+"/"+child, depth+1)
+	})
 }
 
-// moveUp moves a directory that lies too deep to the top of the tree, where a later sweep of the top finds it.
+// moveUp moves a directory that lies too deep to the top of the tree. A later sweep of the top
+// finds it there.
 func (r *remover) moveUp(parent int, name, shown string) error {
 	for {
 		r.moved++

@@ -30,7 +30,13 @@ func TestRemoveFollowsNoLinks(t *testing.T) {
 	pods := filepath.Join(root, "pods")
 	m := testManager(root, newStore(), nil)
 	write(t, pods+"/uid-1/volumes/v/file", "y")
-	for name, target := range map[string]string{"dir": outside, "link": outside + "/dir/precious", "loop": ".", "up": "../../../..", "gone": "nowhere"} {
+	for name, target := range map[string]string{
+		"dir":  outside,
+		"link": outside + "/dir/precious",
+		"loop": ".",
+		"up":   "../../../..",
+		"gone": "nowhere",
+	} {
 		must(t, os.Symlink(target, pods+"/uid-1/volumes/v/"+name))
 	}
 	must(t, os.Symlink(outside, pods+"/uid-2"))
@@ -89,7 +95,8 @@ func TestRemoveUnmountsForeignMounts(t *testing.T) {
 	}
 	write(t, pod+"/file", "")
 	mustMount(t, precious, pod+"/volumes/k/v", "", "bind")
-	mustMount(t, "tmpfs", pod+"/volumes/k/v/dir", "tmpfs") // inside of another, and seen in precious, too, if mounts are shared
+	// inside of another, and seen in precious, too, if mounts are shared
+	mustMount(t, "tmpfs", pod+"/volumes/k/v/dir", "tmpfs")
 	mustMount(t, precious, pod+"/volumes/k/w", "", "bind")
 	mustMount(t, precious, pod+"/volumes/k/w", "", "bind") // twice on one place
 	mustMount(t, precious+"/single", pod+"/file", "", "bind")
@@ -188,7 +195,8 @@ func TestRemoveCancelled(t *testing.T) {
 	}
 }
 
-// An agent that is killed while it removes a pod goes on later; here the first one gets only a part of it done.
+// An agent that is killed while it removes a pod goes on later; here the first one gets only a part
+// of it done.
 func TestRemoveGoesOn(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"a", "b", "c/d"} {

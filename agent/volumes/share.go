@@ -10,10 +10,13 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// share makes sure that mounts travel between the volume on the host and the containers that ask for that (mountPropagation): the volume must then be on a
-// shared mount. Where it is not, it becomes a shared mount of its own. A hostPath is the administrator's to share.
+// share makes mounts propagate between the volume on the host and the containers that ask for that
+// (mountPropagation). For that, the volume must be on a shared mount. If it is not, it becomes a
+// shared mount of its own. The administrator has to share the mount of a hostPath.
 func (b *bringUp) share(volume string, path string) error {
 	if !propagates(&b.pod.Spec, volume) || !strings.HasPrefix(path, b.path+"/") {
 		return nil
@@ -26,7 +29,8 @@ func (b *bringUp) share(volume string, path string) error {
 		return nil
 	}
 	if mount.point != path {
-		if err := b.m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(path, path, "", []string{"bind"}, nil, nil); err != nil {
+		if err := b.m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(path, path, "", []string{"bind"},
+			nil, nil); err != nil {
 			return fmt.Errorf("make volume %q a mount of its own: %w", volume, err)
 		}
 	}
@@ -36,9 +40,9 @@ func (b *bringUp) share(volume string, path string) error {
 	return nil
 }
 
-// propagates says whether a container mounts the volume so that mounts travel.
+// propagates reports whether a container mounts the volume with mount propagation.
 func propagates(spec *v1.PodSpec, volume string) bool {
-	for container := range containers(spec) {
+	for container := range pods.Containers(spec) {
 		if slices.ContainsFunc(container.VolumeMounts, func(m v1.VolumeMount) bool {
 			return m.Name == volume && m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone
 		}) {
@@ -54,7 +58,7 @@ type mountAt struct {
 	shared bool
 }
 
-// mountOf returns the mount that path lies on, by the kernel's table.
+// mountOf returns the mount that path lies on, by the kernel's mount table.
 func mountOf(path string) (mountAt, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -65,7 +69,7 @@ func mountOf(path string) (mountAt, error) {
 		return mountAt{}, err
 	}
 	var found *mountinfo.Info
-	for _, info := range infos { // of several at one point, the last is on top
+	for _, info := range infos { // of several mounts at one point, the last is on top
 		if found == nil || len(info.Mountpoint) >= len(found.Mountpoint) {
 			found = info
 		}
@@ -73,7 +77,12 @@ func mountOf(path string) (mountAt, error) {
 	if found == nil {
 		return mountAt{}, fmt.Errorf("no mount above %s", path)
 	}
-	at := mountAt{point: found.Mountpoint, shared: slices.ContainsFunc(strings.Fields(found.Optional), func(tag string) bool { return strings.HasPrefix(tag, "shared:") })}
+	at := mountAt{
+		point: found.Mountpoint,
+		shared: slices.ContainsFunc(strings.Fields(found.Optional), func(tag string) bool {
+			return strings.HasPrefix(tag, "shared:")
+		}),
+	}
 	if at.point == real {
 		at.point = path
 	}

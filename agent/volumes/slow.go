@@ -6,16 +6,20 @@ import (
 	"fmt"
 )
 
-// Slow runs what may last (mounting from a server, making a file system, changing the owner of many files) beside the caller's passes. do runs under
-// key, unless it does so already; ended says that it has ended since the last call about it, with err. The caller calls [Manager.Ensure] again when do ends, and
-// ends do before it calls [Manager.Remove].
+// Slow runs do beside the caller's sync, because do may last: it mounts from a server, makes a file
+// system, or changes the owner of many files. do runs under key, unless it runs under key already.
+// ended reports that do has ended since the last call about it, with err. The caller calls
+// [Manager.Ensure] again when do ends, and stops do before it calls [Manager.Remove].
 type Slow func(key string, do func(context.Context) error) (ended bool, err error)
 
-// ErrUnderWay means that a volume is being brought up: that is no failure.
+// ErrUnderWay means that a volume is being brought up, which is no failure.
 var ErrUnderWay = errors.New("under way")
 
-// beside does what takes long for a volume, unless isDone says that it is done. Without somebody to run it beside the pass it is done at once.
-func (b *bringUp) beside(key, doing string, isDone func(*bringUp) (bool, error), do func(context.Context, *bringUp) error) error {
+// beside does the lasting work for a volume, unless isDone reports that it is done. It does the
+// work at once if the caller has no [Slow].
+func (b *bringUp) beside(
+	key, doing string, isDone func(*bringUp) (bool, error), do func(context.Context, *bringUp) error,
+) error {
 	if done, err := isDone(b); err != nil || done {
 		return err
 	}
@@ -23,7 +27,7 @@ func (b *bringUp) beside(key, doing string, isDone func(*bringUp) (bool, error),
 		return do(b.ctx, b)
 	}
 	ended, err := b.dynamic.Slow(key, func(ctx context.Context) error {
-		root, err := b.m.openPod(b.pod.UID) // the pass closes its own
+		root, err := b.m.openPod(b.pod.UID) // the sync closes its own
 		if err != nil {
 			return fmt.Errorf("open directory of pod %s/%s: %w", b.pod.Namespace, b.pod.Name, err)
 		}

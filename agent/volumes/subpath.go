@@ -13,30 +13,33 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/beneath"
 )
 
-// subPathsDir is the directory beneath a pod's own in which subPaths are mounted.
+// subPathsDir is the directory, beneath the pod's own, in which subPaths are mounted.
 const subPathsDir = "volume-subpaths"
 
 // SubPathMount is a container's mount of a part of a volume.
 type SubPathMount struct {
-	// Container is the container's name, and Index the mount's place among its volumeMounts.
+	// Container is the container's name. Index is the mount's place among its volumeMounts.
 	Container string
 	Index     int
-	// Volume is the volume's name, and VolumePath where it is on the host, see [Mount].
+	// Volume is the volume's name. VolumePath is where it is on the host, see [Mount].
 	Volume     string
 	VolumePath string
-	// Path is the subPath, with a subPathExpr expanded.
+	// Path is the subPath. A subPathExpr was expanded before.
 	Path string
 }
 
 // SubPathError says why a subPath cannot be mounted.
 type SubPathError struct {
-	// Message is for the pod's status and events: it tells nothing about the host's files.
+	// Message is for the pod's status and events. It has nothing about the host's files.
 	Message string
-	// Detail says more about the volume's own content, for the pod's author: which link leads out. Empty where nothing more is known.
+	// Detail says more about the volume's own content, for the pod's author: which link leads out.
+	// It is empty if nothing more is known.
 	Detail string
-	// Err is the cause, for the node's log only.
+	// Err is the cause, only for the node's log.
 	Err error
 }
 
@@ -49,12 +52,15 @@ func (e *SubPathError) Why() string { return e.Detail }
 // Unwrap returns the cause.
 func (e *SubPathError) Unwrap() error { return e.Err }
 
-// SubPath mounts a part of a volume at a place of its own beneath the pod's directory, and returns that place for the runtime to mount. A missing path is
-// created as directories with the mode of the volume's root. Symbolic links are followed as long as they stay inside the volume: keys of a
-// ConfigMap are such links. What the container, or another one, does to the volume meanwhile cannot make the result be outside of it.
+// SubPath mounts a part of a volume at a place of its own beneath the pod's directory, and returns
+// that place for the runtime to mount. A missing path is created as directories with the mode of
+// the volume's root. Symbolic links are followed as long as they stay inside the volume: keys of a
+// ConfigMap are such links. The result is never outside of the volume, whatever containers do to
+// the volume meanwhile.
 //
-// It has to be called before every start of a container, and may be repeated: what is mounted already and still right is kept, what became wrong (a ConfigMap
-// changed) is mounted anew. [Manager.Remove] unmounts. Its error is a [SubPathError].
+// SubPath has to be called before every start of a container, and may be repeated. A mount that is
+// still right is kept. A mount that is wrong now, because a ConfigMap changed, is mounted again.
+// [Manager.Remove] unmounts. The error is a [SubPathError].
 func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (hostPath string, err error) {
 	if err := s.check(); err != nil {
 		return "", err
@@ -63,9 +69,12 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 		return "", err
 	}
 	hidden := func(doing string, err error) error {
-		return &SubPathError{Message: fmt.Sprintf("failed to %s for volumeMount %q of container %q", doing, s.Volume, s.Container), Err: err}
+		return &SubPathError{
+			Message: fmt.Sprintf("failed to %s for volumeMount %q of container %q", doing, s.Volume, s.Container),
+			Err:     err,
+		}
 	}
-	volume, err := unix.Open(s.VolumePath, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	volume, err := beneath.Root(s.VolumePath, 0)
 	if err != nil {
 		return "", hidden("prepare subPath", &fs.PathError{Op: "open", Path: s.VolumePath, Err: err})
 	}
@@ -76,9 +85,10 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 		}
 		return "", hidden("create subPath directory", err)
 	}
-	source, err := openBeneath(volume, s.Path, unix.O_PATH, 0)
+	source, err := beneath.Open(volume, s.Path, unix.O_PATH, 0)
 	if err != nil {
-		return "", hidden("prepare subPath", &fs.PathError{Op: "open", Path: filepath.Join(s.VolumePath, s.Path), Err: err})
+		return "", hidden("prepare subPath",
+			&fs.PathError{Op: "open", Path: filepath.Join(s.VolumePath, s.Path), Err: err})
 	}
 	defer closeFD(source)
 	hostPath, err = m.bindSubPath(uid, &s, source)
@@ -88,16 +98,19 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 	return hostPath, nil
 }
 
-// leadsOut says through which symbolic link of the open directory volume a path leads out of it; empty if it does not. Where the link points is not
-// told. It only explains an error: the volume may have changed since.
+// leadsOut says through which symbolic link of the open directory volume a path leads out of it;
+// empty if it does not. It does not say where the link points. It only explains an error: the
+// volume may have changed since.
 func leadsOut(volume int, path string) string {
 	parts := strings.Split(path, "/")
 	for i := range parts {
 		prefix := strings.Join(parts[:i+1], "/")
-		fd, err := openBeneath(volume, prefix, unix.O_PATH, 0)
+		fd, err := beneath.Open(volume, prefix, unix.O_PATH, 0)
 		switch {
 		case errors.Is(err, unix.EXDEV):
 			return fmt.Sprintf("the path leads out of its volume through the link %q", prefix)
+		case errors.Is(err, beneath.ErrNoFollow):
+			return fmt.Sprintf("the link %q cannot be followed: %v", prefix, beneath.ErrNoFollow)
 		case errors.Is(err, unix.ELOOP):
 			return fmt.Sprintf("the link %q cannot be followed: it leads in a circle or into /proc", prefix)
 		case err != nil:
@@ -124,10 +137,10 @@ func (s *SubPathMount) check() error {
 	return nil
 }
 
-// createBeneath makes the directories of path that are missing in the open directory volume. Nothing is made outside of it, whatever is renamed or linked
-// meanwhile.
+// createBeneath makes the missing directories of path in the open directory volume. Nothing is made
+// outside of it, whatever is renamed or linked meanwhile.
 func createBeneath(volume int, path string) error {
-	if fd, err := openBeneath(volume, path, unix.O_PATH, 0); !errors.Is(err, unix.ENOENT) {
+	if fd, err := beneath.Open(volume, path, unix.O_PATH, 0); !errors.Is(err, unix.ENOENT) {
 		if err == nil {
 			closeFD(fd)
 		}
@@ -145,7 +158,7 @@ func createBeneath(volume int, path string) error {
 	defer func() { closeFD(parent) }()
 	for i, part := range parts {
 		// Each prefix is opened from the volume's root, so that links between its directories work.
-		next, err := openBeneath(volume, strings.Join(parts[:i+1], "/"), unix.O_PATH|unix.O_DIRECTORY, 0)
+		next, err := beneath.Open(volume, strings.Join(parts[:i+1], "/"), unix.O_PATH|unix.O_DIRECTORY, 0)
 		if errors.Is(err, unix.ENOENT) {
 			next, err = makeDirAt(parent, part, root.Mode)
 		}
@@ -158,8 +171,9 @@ func createBeneath(volume int, path string) error {
 	return nil
 }
 
-// makeDirAt makes a directory with these permission bits, whatever the umask, and opens it. The set-group-ID bit, which an fsGroup sets on the
-// volume's root, and the sticky bit, which a tmpfs has, go along.
+// makeDirAt makes a directory with these permission bits, whatever the umask, and opens it. It
+// keeps the set-group-ID bit, which an fsGroup sets on the volume's root, and the sticky bit, which
+// a tmpfs has.
 func makeDirAt(parent int, name string, mode uint32) (int, error) {
 	mode &= unix.S_ISGID | unix.S_ISVTX | 0o777
 	err := unix.Mkdirat(parent, name, mode)
@@ -171,7 +185,7 @@ func makeDirAt(parent int, name string, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if mine { // another's directory keeps its mode
+	if mine { // a directory that another made keeps its mode
 		err = unix.Fchmod(fd, mode)
 	}
 	if err != nil {
@@ -196,9 +210,10 @@ func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (strin
 	if err := makeTarget(root, name, source); err != nil {
 		return "", err
 	}
-	// The link in /proc leads to the open file itself; mount(8) must not replace it by a path.
+	// The link in /proc leads to the open file itself. mount(8) must not replace it by a path.
 	from := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), source)
-	if err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(from, target, "", []string{"bind"}, nil, []string{"--no-canonicalize"}); err != nil {
+	if err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(from, target, "", []string{"bind"}, nil,
+		[]string{"--no-canonicalize"}); err != nil {
 		return "", errors.Join(err, root.Remove(name))
 	}
 	same, err := sameFile(target, source)
@@ -211,7 +226,8 @@ func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (strin
 	return target, nil
 }
 
-// clearTarget unmounts what an earlier call mounted at target, unless it is still source: then it says so.
+// clearTarget unmounts what an earlier call mounted at target. If that is still source, it stays,
+// and same is true.
 func (m *Manager) clearTarget(target string, source int) (same bool, err error) {
 	for range maxSweeps {
 		mounted, err := isMountPoint(target)
@@ -259,7 +275,7 @@ func makeTarget(root *os.Root, name string, source int) error {
 	return file.Close()
 }
 
-// sameFile says whether path, which is not followed, is the open file.
+// sameFile reports whether path, which is not followed, is the open file.
 func sameFile(path string, fd int) (bool, error) {
 	var a, b unix.Stat_t
 	if err := unix.Lstat(path, &a); err != nil {

@@ -19,11 +19,13 @@ import (
 // raceMounts is how many subPaths are mounted while they are attacked.
 const raceMounts = 10_000
 
-// attackVariable tells a process that it is the attacker, and of which volume.
+// attackVariable is set in a process that is the attacker; its value is the volume.
 const attackVariable = "BERTH_ATTACK_VOLUME"
 
-// Another process, with the rights of a container, swaps what subPaths lead to for links to the host, for directories moved about, and for nothing,
-// without a pause, while 10,000 subPaths are mounted (CVE-2017-1002101, CVE-2021-25741). No file of the host is ever mounted, and none is made.
+// Another process, with the rights of a container, swaps what subPaths lead to for links to the
+// host, for directories moved about, and for nothing, without a pause, while 10,000 subPaths are
+// mounted (CVE-2017-1002101, CVE-2021-25741). No file of the host is ever mounted, and none is
+// made.
 func TestSubPathRace(t *testing.T) {
 	needRoot(t)
 	m, volume := subPathFixture(t, nil)
@@ -35,10 +37,19 @@ func TestSubPathRace(t *testing.T) {
 	hosts := inodes(t, outside, "/", "/etc", "/etc/passwd", "/proc", filepath.Dir(volume))
 	prepareAttack(t, volume)
 	stop := startAttack(t, volume)
-	paths := []string{"good/sub", "good/new/dir", "mid/good/sub", "mid/good/made", "link/sub", "link/fresh", "file", "moving/deep/sub", "moving/deep/x/y", "good/sub/secret"}
+	paths := []string{
+		"good/sub", "good/new/dir", "mid/good/sub", "mid/good/made", "link/sub", "link/fresh", "file",
+		"moving/deep/sub", "moving/deep/x/y", "good/sub/secret",
+	}
 	mounted, refused := 0, 0
 	for i := 0; mounted < raceMounts; i++ {
-		s := SubPathMount{Container: "main", Index: i % len(paths), Volume: "v", VolumePath: volume, Path: paths[i%len(paths)]}
+		s := SubPathMount{
+			Container:  "main",
+			Index:      i % len(paths),
+			Volume:     "v",
+			VolumePath: volume,
+			Path:       paths[i%len(paths)],
+		}
 		target, err := m.SubPath(t.Context(), "uid-1", s)
 		if err != nil {
 			refused++
@@ -102,7 +113,8 @@ type attack struct {
 	swap    func()
 }
 
-// attacks are the ways in which a container may try to lead a subPath out of its volume, to the directory beside it.
+// attacks are the ways in which a container may try to lead a subPath out of its volume, to the
+// directory beside it.
 func attacks(volume string) []attack {
 	in := func(name string) string { return filepath.Join(volume, name) }
 	outside := filepath.Join(filepath.Dir(volume), "outside")
@@ -122,12 +134,17 @@ func attacks(volume string) []attack {
 	}
 	none := func() error { return nil }
 	return []attack{
-		{link(outside, "evil"), exchange("good", "evil")},                     // a directory for an absolute link
-		{link("../../outside", "mid/evil"), exchange("mid/good", "mid/evil")}, // one below for a relative link
-		{link("/proc/self/root", "magic"), exchange("good", "magic")},         // for the host's root
-		{link(outside+"/secret", "fileevil"), exchange("file", "fileevil")},   // a file for a link
-		{none, relink("good", outside, "../outside", "mid/good")},             // a link for other links
-		{none, exchange("moving/deep", "mid/good")},                           // directories for each other, so that ".." leads elsewhere
+		// a directory for an absolute link
+		{link(outside, "evil"), exchange("good", "evil")},
+		// one below for a relative link
+		{link("../../outside", "mid/evil"), exchange("mid/good", "mid/evil")},
+		// for the host's root
+		{link("/proc/self/root", "magic"), exchange("good", "magic")},
+		{link(outside+"/secret", "fileevil"), exchange("file", "fileevil")}, // a file for a link
+		// a link for other links
+		{none, relink("good", outside, "../outside", "mid/good")},
+		// directories for each other, so that ".." leads elsewhere
+		{none, exchange("moving/deep", "mid/good")},
 		{none, func() { // nothing for a link, just before a directory would be made
 			_ = os.Remove(in("good/new/dir"))
 			_ = os.Remove(in("good/new"))
@@ -170,7 +187,8 @@ func tidy(volume string) {
 	}
 }
 
-// startAttack starts the attacker, a process of another user, and returns what ends it and counts its swaps.
+// startAttack starts the attacker, a process of another user, and returns what ends it and counts
+// its swaps.
 func startAttack(t *testing.T, volume string) (stop func() int) {
 	t.Helper()
 	for dir := volume; dir != "/"; dir = filepath.Dir(dir) {
@@ -181,7 +199,9 @@ func startAttack(t *testing.T, volume string) (stop func() int) {
 	// By the link in /proc, since the directory that the program lies in may keep others out.
 	cmd := exec.CommandContext(context.Background(), "/proc/self/exe", "-test.run", "^TestSubPathAttacker$")
 	cmd.Env = append(os.Environ(), attackVariable+"="+volume)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL,
+	}
 	cmd.Dir = volume
 	in, err := cmd.StdinPipe()
 	must(t, err)
@@ -204,7 +224,8 @@ func startAttack(t *testing.T, volume string) (stop func() int) {
 	}
 }
 
-// TestSubPathAttacker is the attacker of [TestSubPathRace], in a process of its own; it is nothing when run by itself.
+// TestSubPathAttacker is the attacker of [TestSubPathRace], in a process of its own; it is nothing
+// when run by itself.
 func TestSubPathAttacker(t *testing.T) {
 	volume := os.Getenv(attackVariable)
 	if volume == "" {

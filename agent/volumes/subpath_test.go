@@ -63,7 +63,8 @@ func TestSubPath(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{"new", "new/dir", "dir/in/new"} {
-		if info, err := os.Stat(filepath.Join(volume, dir)); err != nil || info.Mode() != fs.ModeDir|fs.ModeSetgid|fs.ModeSticky|0o777 {
+		if info, err := os.Stat(filepath.Join(volume, dir)); err != nil || info.Mode() != fs.ModeDir|fs.ModeSetgid|
+			fs.ModeSticky|0o777 {
 			t.Errorf("mode of %s = %v, %v", dir, info.Mode(), err)
 		}
 	}
@@ -103,7 +104,12 @@ func TestSubPathRefuses(t *testing.T) {
 		"loop":         create,
 		"file/below":   create,
 	} {
-		_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{Container: "main", Volume: "v", VolumePath: volume, Path: path})
+		_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{
+			Container:  "main",
+			Volume:     "v",
+			VolumePath: volume,
+			Path:       path,
+		})
 		if _, ok := errors.AsType[*SubPathError](err); !ok || err.Error() != want {
 			t.Errorf("%q: error = %v, want %s", path, err, want)
 		}
@@ -117,16 +123,31 @@ func TestSubPathRefuses(t *testing.T) {
 		"file/below":   "",
 		"dangling/new": "",
 	} {
-		_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{Container: "main", Volume: "v", VolumePath: volume, Path: path})
+		_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{
+			Container:  "main",
+			Volume:     "v",
+			VolumePath: volume,
+			Path:       path,
+		})
 		if why, ok := errors.AsType[*SubPathError](err); !ok || why.Detail != want {
 			t.Errorf("%q: %+v, want detail %q", path, why, want)
 		}
 	}
-	_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{Container: "main", Volume: "v", VolumePath: volume + "/none", Path: "x"})
+	_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{
+		Container:  "main",
+		Volume:     "v",
+		VolumePath: volume + "/none",
+		Path:       "x",
+	})
 	if err == nil || err.Error() != hidden {
 		t.Errorf("without a volume: %v", err)
 	}
-	_, err = m.SubPath(t.Context(), "uid-1", SubPathMount{Container: "../main", Volume: "v", VolumePath: volume, Path: "x"})
+	_, err = m.SubPath(t.Context(), "uid-1", SubPathMount{
+		Container:  "../main",
+		Volume:     "v",
+		VolumePath: volume,
+		Path:       "x",
+	})
 	if err == nil {
 		t.Error("a container name that climbs was accepted")
 	}
@@ -193,7 +214,12 @@ func TestSubPathMountFails(t *testing.T) {
 	m := testManager(mountDir(t), newStore(), failingMounter{})
 	must(t, m.EnsureDirs(t.Context(), testPod()))
 	volume := t.TempDir()
-	_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{Container: "main", Volume: "v", VolumePath: volume, Path: "d"})
+	_, err := m.SubPath(t.Context(), "uid-1", SubPathMount{
+		Container:  "main",
+		Volume:     "v",
+		VolumePath: volume,
+		Path:       "d",
+	})
 	if !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), volume) {
 		t.Errorf("error = %v: it must keep its cause, and hide the host's paths", err)
 	}

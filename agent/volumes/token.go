@@ -4,12 +4,16 @@ import (
 	"io/fs"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// tokenMode is the mode of a token whose readers are known by user or group; a group gets its own bits with the volume's owner.
+// tokenMode is the mode of a token if its readers are known by user or group. A group gets its own
+// bits with the volume's owner.
 const tokenMode fs.FileMode = 0o600
 
-// token returns a service account token as a file. Where all containers run as one user, or the pod has an fsGroup, nobody else can read it.
+// token returns a service account token as a file. Nobody else can read it if all containers run as
+// one user, or if the pod has an fsGroup.
 func (b *bringUp) token(p *v1.ServiceAccountTokenProjection, mode fs.FileMode) (payload, error) {
 	data, err := b.m.deps.Tokens.Token(b.pod, p)
 	if err != nil {
@@ -24,10 +28,11 @@ func (b *bringUp) token(p *v1.ServiceAccountTokenProjection, mode fs.FileMode) (
 	return files, nil
 }
 
-// oneUser returns the user that all containers run as, nil where one does not say so or they differ.
+// oneUser returns the user that all containers run as. It is nil if a container does not name its
+// user, or if the users differ.
 func oneUser(spec *v1.PodSpec) *int64 {
 	var all *int64
-	for c := range containers(spec) {
+	for c := range pods.Containers(spec) {
 		var user *int64
 		if spec.SecurityContext != nil {
 			user = spec.SecurityContext.RunAsUser

@@ -22,10 +22,19 @@ func (i *issued) Token(_ *v1.Pod, p *v1.ServiceAccountTokenProjection) ([]byte, 
 }
 
 func tokenVolume(bits *int32) v1.Volume {
-	return v1.Volume{Name: "access", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: bits, Sources: []v1.VolumeProjection{
-		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Audience: "vault", Path: "dir/token"}},
-		{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []v1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
-	}}}}
+	return v1.Volume{
+		Name: "access",
+		VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+			DefaultMode: bits,
+			Sources: []v1.VolumeProjection{
+				{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Audience: "vault", Path: "dir/token"}},
+				{ConfigMap: &v1.ConfigMapProjection{
+					LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"},
+					Items:                []v1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+				}},
+			},
+		}},
+	}
 }
 
 func TestTokenModes(t *testing.T) {
@@ -41,12 +50,25 @@ func TestTokenModes(t *testing.T) {
 	}{
 		{"anybody", nil, []*v1.SecurityContext{nil}, nil, 0o644, 0, 0},
 		{"as the volume says", nil, []*v1.SecurityContext{nil}, ptr.To(int32(0o400)), 0o400, 0, 0},
-		{"the pod's user", &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7))}, []*v1.SecurityContext{nil, nil}, nil, 0o600, 7, 0},
+		{
+			"the pod's user", &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7))},
+			[]*v1.SecurityContext{nil, nil},
+			nil,
+			0o600, 7, 0,
+		},
 		{"one user of all containers", nil, []*v1.SecurityContext{user(8), user(8)}, nil, 0o600, 8, 0},
-		{"a container of another user", &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7))}, []*v1.SecurityContext{nil, user(8)}, nil, 0o644, 0, 0},
+		{
+			"a container of another user", &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7))},
+			[]*v1.SecurityContext{nil, user(8)},
+			nil, 0o644, 0, 0,
+		},
 		{"a container of no known user", nil, []*v1.SecurityContext{user(8), nil}, nil, 0o644, 0, 0},
 		{"a group", &v1.PodSecurityContext{FSGroup: ptr.To(int64(9))}, []*v1.SecurityContext{nil}, nil, 0o640, 0, 9},
-		{"a user and a group", &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7)), FSGroup: ptr.To(int64(9))}, []*v1.SecurityContext{nil}, nil, 0o640, 7, 9},
+		{
+			"a user and a group", &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7)), FSGroup: ptr.To(int64(9))},
+			[]*v1.SecurityContext{nil},
+			nil, 0o640, 7, 9,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			objects := newStore()
@@ -56,7 +78,11 @@ func TestTokenModes(t *testing.T) {
 			pod := testPod(tokenVolume(c.bits))
 			pod.Spec = v1.PodSpec{Volumes: pod.Spec.Volumes, SecurityContext: c.pod}
 			for i, sc := range c.containers {
-				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprint(i), SecurityContext: sc, VolumeMounts: []v1.VolumeMount{{Name: "access", MountPath: "/access"}}})
+				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{
+					Name:            fmt.Sprint(i),
+					SecurityContext: sc,
+					VolumeMounts:    []v1.VolumeMount{{Name: "access", MountPath: "/access"}},
+				})
 			}
 			must(t, m.EnsureDirs(t.Context(), pod))
 			mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
@@ -65,7 +91,8 @@ func TestTokenModes(t *testing.T) {
 			var stat unix.Stat_t
 			must(t, unix.Stat(filepath.Join(mounts["access"].HostPath, "dir", "token"), &stat))
 			if stat.Mode&0o777 != c.mode || stat.Uid != c.uid || stat.Gid != c.gid {
-				t.Errorf("the token is %o of %d:%d, want %o of %d:%d", stat.Mode&0o777, stat.Uid, stat.Gid, c.mode, c.uid, c.gid)
+				t.Errorf("the token is %o of %d:%d, want %o of %d:%d", stat.Mode&0o777, stat.Uid, stat.Gid, c.mode,
+					c.uid, c.gid)
 			}
 			must(t, unix.Stat(filepath.Join(mounts["access"].HostPath, "ca.crt"), &stat))
 			if stat.Uid != 0 {
@@ -85,7 +112,8 @@ func TestTokensAreReplaced(t *testing.T) {
 	must(t, m.EnsureDirs(t.Context(), pod))
 	defer func() { must(t, m.Remove(t.Context(), pod.UID)) }()
 	mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
-	if want := `MountVolume.SetUp failed for volume "access" : failed to fetch token: refused`; len(mounts) != 0 || err == nil || err.Error() != want {
+	if want := `MountVolume.SetUp failed for volume "access" : failed to fetch token: refused`; len(mounts) != 0 ||
+		err == nil || err.Error() != want {
 		t.Errorf("%v, %v", mounts, err)
 	}
 	tokens.err = fmt.Errorf("%w: token", ErrUnderWay)
@@ -96,7 +124,8 @@ func TestTokensAreReplaced(t *testing.T) {
 	for tokens.n = range 2 {
 		mounts, err = m.Ensure(t.Context(), pod, Dynamic{})
 		must(t, err)
-		checkHolds(t, mounts["access"].HostPath, files("dir/token", fmt.Sprintf("vault-%d", tokens.n), "ca.crt", "certificate"))
+		checkHolds(t, mounts["access"].HostPath,
+			files("dir/token", fmt.Sprintf("vault-%d", tokens.n), "ca.crt", "certificate"))
 	}
 	tokens.err = errors.New("expired")
 	if mounts, err = m.Ensure(t.Context(), pod, Dynamic{}); err == nil || len(mounts) != 1 {

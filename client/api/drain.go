@@ -2,16 +2,17 @@ package api
 
 import "time"
 
-// PathDrain is where a node is drained: GET says how it stands, POST takes a [DrainRequest], DELETE lets pods run again.
+// PathDrain is the path to drain the node: GET returns the state, POST takes a [DrainRequest],
+// DELETE lets pods run again.
 const PathDrain = "/berth/v1/drain"
 
 // The states of a [Drain].
 const (
-	// Open: pods run as they are wanted.
+	// Open means that pods may run.
 	Open = "Open"
-	// Draining: pods are being stopped, and none starts.
+	// Draining means that pods are being stopped, and no pod starts.
 	Draining = "Draining"
-	// Drained: no pod runs, and none starts.
+	// Drained means that no pod runs, and no pod starts.
 	Drained = "Drained"
 )
 
@@ -19,14 +20,15 @@ const (
 type Drain struct {
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
-	// Left are the pods that are not gone yet, as NAMESPACE/NAME, in any order.
+	// Left are the pods that are not removed yet, as NAMESPACE/NAME, in any order.
 	Left []string `json:"left,omitempty"`
 }
 
-// DrainRequest asks for all pods to be stopped.
+// DrainRequest is the request to stop all pods.
 type DrainRequest struct {
-	// GraceSeconds replaces the pods' own grace periods where those are longer.
+	// GraceSeconds replaces the pods' own grace periods if they are longer.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
-	// Hold keeps pods stopped over restarts of the agent, until somebody undoes it; without it, until the agent ends.
+	// Hold keeps pods stopped over restarts of the agent, until a DELETE. Without it pods stay
+	// stopped until the agent ends.
 	Hold bool `json:"hold,omitempty"`
 }

@@ -6,47 +6,50 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// annotationSeen is when the agent first saw a pod of a manifest, which no API server has given a creation time.
-const annotationSeen = "kubernetes.io/config.seen"
-
-// reasonNodeLost is what a control plane that hears nothing of a node says of its pods.
+// reasonNodeLost is the reason that a control plane sets in the pods of a node that does not
+// report.
 const reasonNodeLost = "NodeLost"
 
-// PodSummary is a pod in a line: what "kubectl get pods -o wide" shows of it.
+// PodSummary has what "kubectl get pods -o wide" shows of a pod.
 type PodSummary struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Node      string    `json:"node,omitempty"`
-	// Ready and Containers are the ready containers and all that count, sidecars among them.
+	// Ready is the number of ready containers. Containers is the number of all containers that
+	// count, including sidecars.
 	Ready      int `json:"ready"`
 	Containers int `json:"containers"`
-	// Status is the word of kubectl's STATUS column.
+	// Status is the text of kubectl's STATUS column.
 	Status string      `json:"status"`
 	Phase  v1.PodPhase `json:"phase"`
-	// Restarts is the sum over the containers, and LastRestart when the last one happened.
+	// Restarts is the sum over the containers. LastRestart is when the last restart happened.
 	Restarts    int        `json:"restarts"`
 	LastRestart *time.Time `json:"lastRestart,omitempty"`
-	// Created is when the API server, or else the agent, first saw the pod; zero where neither is known.
+	// Created is when the API server, or else the agent, first saw the pod; zero if neither is
+	// known.
 	Created time.Time         `json:"created"`
 	IPs     []string          `json:"ips,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	// ReadinessGates are the conditions that the pod asks for beside its containers', and ReadinessGatesTrue those that are true.
+	// ReadinessGates is the number of the pod's readiness gates. ReadinessGatesTrue is the number
+	// of those whose condition is true.
 	ReadinessGates     int `json:"readinessGates,omitempty"`
 	ReadinessGatesTrue int `json:"readinessGatesTrue,omitempty"`
-	// Source is where the pod came from: file, http or api.
+	// Source is the source of the pod: file, http or api.
 	Source string `json:"source,omitempty"`
 }
 
-// Summarize makes a pod's summary. STATUS follows the rules of kubectl's printer: a reason of the pod, of its first unfinished init container or
-// of one of its containers goes before the phase.
+// Summarize returns a pod's summary. STATUS follows the rules of kubectl's printer: a reason of the
+// pod, of its first unfinished init container, or of one of its containers replaces the phase.
 func Summarize(pod *v1.Pod) PodSummary {
 	s := PodSummary{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName,
 		Containers: len(pod.Spec.Containers), Phase: pod.Status.Phase,
-		Created: created(pod), Labels: pod.Labels, Source: pod.Annotations["kubernetes.io/config.source"],
+		Created: created(pod), Labels: pod.Labels, Source: pods.Source(pod),
 	}
 	for _, ip := range pod.Status.PodIPs {
 		s.IPs = append(s.IPs, ip.IP)
@@ -69,7 +72,7 @@ func Summarize(pod *v1.Pod) PodSummary {
 	case pod.DeletionTimestamp == nil:
 	case pod.Status.Reason == reasonNodeLost:
 		t.word = "Unknown"
-	case pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed:
+	case !pods.Terminal(pod.Status.Phase):
 		t.word = "Terminating"
 	}
 	s.Containers += t.sidecars
@@ -83,7 +86,8 @@ func Summarize(pod *v1.Pod) PodSummary {
 	return s
 }
 
-// ContainerNames returns the names of a pod's containers: its own, then ephemeral ones, then init containers.
+// ContainerNames returns the names of a pod's containers: regular ones, then ephemeral ones, then
+// init containers.
 func ContainerNames(pod *v1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.Containers {
@@ -98,7 +102,8 @@ func ContainerNames(pod *v1.Pod) []string {
 	return names
 }
 
-// HasTerminal says whether a container of the pod has a terminal, which has one stream for all that it prints.
+// HasTerminal reports whether a container of the pod has a terminal. All output of such a container
+// is in one stream.
 func HasTerminal(pod *v1.Pod, name string) bool {
 	for i := range pod.Spec.EphemeralContainers {
 		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
@@ -115,12 +120,13 @@ func HasTerminal(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// created is the creation time, else when a source first saw the pod, else when the agent took it on.
+// created is the creation time, or else when a source first saw the pod, or else when the agent
+// accepted it.
 func created(pod *v1.Pod) time.Time {
 	if !pod.CreationTimestamp.IsZero() {
 		return pod.CreationTimestamp.Time
 	}
-	if at, err := time.Parse(time.RFC3339Nano, pod.Annotations[annotationSeen]); err == nil {
+	if at, err := time.Parse(time.RFC3339Nano, pod.Annotations[pods.AnnotationSeen]); err == nil {
 		return at
 	}
 	if pod.Status.StartTime != nil {
@@ -129,7 +135,7 @@ func created(pod *v1.Pod) time.Time {
 	return time.Time{}
 }
 
-// tally adds up a pod's containers.
+// tally counts a pod's containers.
 type tally struct {
 	pod             *v1.Pod
 	word            string
@@ -138,18 +144,19 @@ type tally struct {
 	last            time.Time
 }
 
-// initContainers looks at the init containers up to the first that has not done its part, and reports whether there is one. Restarts of all of them
-// count as long as they are at work; afterwards only those of sidecars do.
+// initContainers counts the init containers up to the first that is not done, and reports whether
+// there is one. While init containers run, the restarts of all of them count; later only those of
+// sidecars do.
 func (t *tally) initContainers() (initializing bool) {
 	sidecar := map[string]bool{}
 	for i := range t.pod.Spec.InitContainers {
 		c := &t.pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if pods.Sidecar(c) {
 			sidecar[c.Name] = true
 			t.sidecars++
 		}
 	}
-	var kept tally // what is counted of sidecars alone
+	var kept tally // the counts of sidecars only
 	for i := range t.pod.Status.InitContainerStatuses {
 		c := &t.pod.Status.InitContainerStatuses[i]
 		t.restarted(c)
@@ -186,7 +193,7 @@ func initWord(c *v1.ContainerStatus, i, n int) string {
 	return fmt.Sprintf("Init:%d/%d", i, n)
 }
 
-// appContainers looks at the containers, of which the first with something to say has the word.
+// appContainers counts the regular containers. The first one with a reason sets the status.
 func (t *tally) appContainers() {
 	running, failure := false, ""
 	for i := len(t.pod.Status.ContainerStatuses) - 1; i >= 0; i-- {

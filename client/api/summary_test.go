@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 func waiting(reason string) v1.ContainerState {
@@ -18,7 +20,7 @@ func ended(code int32, reason string) v1.ContainerState {
 
 func running() v1.ContainerState { return v1.ContainerState{Running: &v1.ContainerStateRunning{}} }
 
-// TestStatusIsKubectls goes through the cases of kubectl's printer.
+// TestStatusIsKubectls has the cases of kubectl's printer.
 func TestStatusIsKubectls(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	on, off := true, false
@@ -36,52 +38,181 @@ func TestStatusIsKubectls(t *testing.T) {
 		ready      int
 		restarts   int
 	}{
-		"nothing known":      {want: "Unknown"},
-		"phase":              {phase: v1.PodPending, want: "Pending"},
-		"reason":             {phase: v1.PodFailed, reason: "Evicted", want: "Evicted"},
-		"running":            {phase: v1.PodRunning, apps: []v1.ContainerStatus{{State: running(), Ready: true}}, want: "Running", ready: 1},
-		"creating":           {phase: v1.PodPending, apps: []v1.ContainerStatus{{State: waiting("ContainerCreating")}}, want: "ContainerCreating"},
-		"crash loop":         {phase: v1.PodRunning, apps: []v1.ContainerStatus{{State: running(), Ready: true}, {State: waiting("CrashLoopBackOff"), RestartCount: 4}}, want: "CrashLoopBackOff", ready: 1, restarts: 4},
-		"first one counts":   {phase: v1.PodPending, apps: []v1.ContainerStatus{{State: waiting("ImagePullBackOff")}, {State: waiting("ContainerCreating")}}, want: "ImagePullBackOff"},
-		"completed":          {phase: v1.PodSucceeded, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}}, want: "Completed"},
-		"error":              {phase: v1.PodFailed, apps: []v1.ContainerStatus{{State: ended(1, "Error")}}, want: "Error"},
-		"exit code":          {phase: v1.PodFailed, apps: []v1.ContainerStatus{{State: ended(7, "")}}, want: "ExitCode:7"},
-		"signal":             {phase: v1.PodFailed, apps: []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Signal: 9, ExitCode: 137}}}}, want: "Signal:9"},
-		"failure wins":       {phase: v1.PodFailed, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}, {State: ended(1, "Error")}}, want: "Error"},
-		"half done, ready":   {phase: v1.PodRunning, conditions: []v1.PodCondition{ready}, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}, {State: running(), Ready: true}}, want: "Running", ready: 1},
-		"half done, unready": {phase: v1.PodRunning, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}, {State: running(), Ready: true}}, want: "NotReady", ready: 1},
-		"leaving":            {phase: v1.PodRunning, deleted: true, apps: []v1.ContainerStatus{{State: running(), Ready: true}}, want: "Terminating", ready: 1},
-		"left":               {phase: v1.PodSucceeded, deleted: true, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}}, want: "Completed"},
-		"left, failed":       {phase: v1.PodFailed, deleted: true, apps: []v1.ContainerStatus{{State: ended(1, "Error")}}, want: "Error"},
-		"leaving, ended":     {phase: v1.PodRunning, deleted: true, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}}, want: "Terminating"},
-		"ended, stays":       {phase: v1.PodRunning, apps: []v1.ContainerStatus{{State: ended(0, "Completed")}}, want: "Completed"},
-		"node lost":          {phase: v1.PodRunning, reason: "NodeLost", deleted: true, apps: []v1.ContainerStatus{{State: running(), Ready: true}}, want: "Unknown", ready: 1},
-		"init": {
-			phase: v1.PodPending, inits: []v1.ContainerStatus{{Name: "a", State: ended(0, "Completed"), RestartCount: 2}, {Name: "b", State: running()}},
-			apps: []v1.ContainerStatus{{State: waiting("PodInitializing")}}, want: "Init:1/2", restarts: 2,
+		"nothing known": {want: "Unknown"},
+		"phase":         {phase: v1.PodPending, want: "Pending"},
+		"reason":        {phase: v1.PodFailed, reason: "Evicted", want: "Evicted"},
+		"running": {
+			phase: v1.PodRunning,
+			apps:  []v1.ContainerStatus{{State: running(), Ready: true}},
+			want:  "Running",
+			ready: 1,
 		},
-		"init waits":     {phase: v1.PodPending, inits: []v1.ContainerStatus{{Name: "a", State: waiting("ErrImagePull")}}, want: "Init:ErrImagePull"},
-		"init not begun": {phase: v1.PodPending, inits: []v1.ContainerStatus{{Name: "a", State: waiting("PodInitializing")}}, want: "Init:0/1"},
-		"init failed":    {phase: v1.PodFailed, inits: []v1.ContainerStatus{{Name: "a", State: ended(1, "Error")}}, want: "Init:Error"},
-		"init exit code": {phase: v1.PodFailed, inits: []v1.ContainerStatus{{Name: "a", State: ended(3, "")}}, want: "Init:ExitCode:3"},
+		"creating": {
+			phase: v1.PodPending,
+			apps:  []v1.ContainerStatus{{State: waiting("ContainerCreating")}},
+			want:  "ContainerCreating",
+		},
+		"crash loop": {
+			phase: v1.PodRunning,
+			apps: []v1.ContainerStatus{
+				{State: running(), Ready: true}, {State: waiting("CrashLoopBackOff"), RestartCount: 4},
+			},
+			want:     "CrashLoopBackOff",
+			ready:    1,
+			restarts: 4,
+		},
+		"first one counts": {
+			phase: v1.PodPending,
+			apps:  []v1.ContainerStatus{{State: waiting("ImagePullBackOff")}, {State: waiting("ContainerCreating")}},
+			want:  "ImagePullBackOff",
+		},
+		"completed": {
+			phase: v1.PodSucceeded,
+			apps:  []v1.ContainerStatus{{State: ended(0, "Completed")}},
+			want:  "Completed",
+		},
+		"error": {
+			phase: v1.PodFailed,
+			apps:  []v1.ContainerStatus{{State: ended(1, "Error")}},
+			want:  "Error",
+		},
+		"exit code": {
+			phase: v1.PodFailed,
+			apps:  []v1.ContainerStatus{{State: ended(7, "")}},
+			want:  "ExitCode:7",
+		},
+		"signal": {
+			phase: v1.PodFailed,
+			apps: []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Signal: 9, ExitCode: 137,
+			}}}},
+			want: "Signal:9",
+		},
+		"failure wins": {
+			phase: v1.PodFailed,
+			apps:  []v1.ContainerStatus{{State: ended(0, "Completed")}, {State: ended(1, "Error")}},
+			want:  "Error",
+		},
+		"half done, ready": {
+			phase:      v1.PodRunning,
+			conditions: []v1.PodCondition{ready},
+			apps:       []v1.ContainerStatus{{State: ended(0, "Completed")}, {State: running(), Ready: true}},
+			want:       "Running",
+			ready:      1,
+		},
+		"half done, unready": {
+			phase: v1.PodRunning,
+			apps:  []v1.ContainerStatus{{State: ended(0, "Completed")}, {State: running(), Ready: true}},
+			want:  "NotReady",
+			ready: 1,
+		},
+		"leaving": {
+			phase:   v1.PodRunning,
+			deleted: true,
+			apps:    []v1.ContainerStatus{{State: running(), Ready: true}},
+			want:    "Terminating",
+			ready:   1,
+		},
+		"left": {
+			phase:   v1.PodSucceeded,
+			deleted: true,
+			apps:    []v1.ContainerStatus{{State: ended(0, "Completed")}},
+			want:    "Completed",
+		},
+		"left, failed": {
+			phase:   v1.PodFailed,
+			deleted: true,
+			apps:    []v1.ContainerStatus{{State: ended(1, "Error")}},
+			want:    "Error",
+		},
+		"leaving, ended": {
+			phase:   v1.PodRunning,
+			deleted: true,
+			apps:    []v1.ContainerStatus{{State: ended(0, "Completed")}},
+			want:    "Terminating",
+		},
+		"ended, stays": {
+			phase: v1.PodRunning,
+			apps:  []v1.ContainerStatus{{State: ended(0, "Completed")}},
+			want:  "Completed",
+		},
+		"node lost": {
+			phase:   v1.PodRunning,
+			reason:  "NodeLost",
+			deleted: true,
+			apps:    []v1.ContainerStatus{{State: running(), Ready: true}},
+			want:    "Unknown",
+			ready:   1,
+		},
+		"init": {
+			phase: v1.PodPending,
+			inits: []v1.ContainerStatus{
+				{Name: "a", State: ended(0, "Completed"), RestartCount: 2}, {Name: "b", State: running()},
+			},
+			apps:     []v1.ContainerStatus{{State: waiting("PodInitializing")}},
+			want:     "Init:1/2",
+			restarts: 2,
+		},
+		"init waits": {
+			phase: v1.PodPending,
+			inits: []v1.ContainerStatus{{Name: "a", State: waiting("ErrImagePull")}},
+			want:  "Init:ErrImagePull",
+		},
+		"init not begun": {
+			phase: v1.PodPending,
+			inits: []v1.ContainerStatus{{Name: "a", State: waiting("PodInitializing")}},
+			want:  "Init:0/1",
+		},
+		"init failed": {
+			phase: v1.PodFailed,
+			inits: []v1.ContainerStatus{{Name: "a", State: ended(1, "Error")}},
+			want:  "Init:Error",
+		},
+		"init exit code": {
+			phase: v1.PodFailed,
+			inits: []v1.ContainerStatus{{Name: "a", State: ended(3, "")}},
+			want:  "Init:ExitCode:3",
+		},
 		"init restarts do not count afterwards": {
-			phase: v1.PodRunning, inits: []v1.ContainerStatus{{Name: "a", State: ended(0, "Completed"), RestartCount: 2}},
-			apps: []v1.ContainerStatus{{State: running(), Ready: true, RestartCount: 1}}, want: "Running", ready: 1, restarts: 1,
+			phase:    v1.PodRunning,
+			inits:    []v1.ContainerStatus{{Name: "a", State: ended(0, "Completed"), RestartCount: 2}},
+			apps:     []v1.ContainerStatus{{State: running(), Ready: true, RestartCount: 1}},
+			want:     "Running",
+			ready:    1,
+			restarts: 1,
 		},
 		"sidecar": {
-			phase: v1.PodRunning, inits: []v1.ContainerStatus{{Name: "a", State: running(), Started: &on, Ready: true, RestartCount: 3}},
-			sidecars: map[string]bool{"a": true}, apps: []v1.ContainerStatus{{State: running(), Ready: true}}, want: "Running", ready: 2, restarts: 3,
+			phase:    v1.PodRunning,
+			inits:    []v1.ContainerStatus{{Name: "a", State: running(), Started: &on, Ready: true, RestartCount: 3}},
+			sidecars: map[string]bool{"a": true},
+			apps:     []v1.ContainerStatus{{State: running(), Ready: true}},
+			want:     "Running",
+			ready:    2,
+			restarts: 3,
 		},
 		"sidecar starting": {
-			phase: v1.PodPending, inits: []v1.ContainerStatus{{Name: "a", State: running(), Started: &off}},
-			sidecars: map[string]bool{"a": true}, apps: []v1.ContainerStatus{{State: waiting("PodInitializing")}}, want: "Init:0/1",
+			phase:    v1.PodPending,
+			inits:    []v1.ContainerStatus{{Name: "a", State: running(), Started: &off}},
+			sidecars: map[string]bool{"a": true},
+			apps:     []v1.ContainerStatus{{State: waiting("PodInitializing")}},
+			want:     "Init:0/1",
 		},
 		"initialized pod whose init container is gone": {
-			phase: v1.PodRunning, conditions: []v1.PodCondition{initialized}, inits: []v1.ContainerStatus{{Name: "a", State: waiting("PodInitializing")}},
-			apps: []v1.ContainerStatus{{State: running(), Ready: true}}, want: "Init:0/1", ready: 1,
+			phase:      v1.PodRunning,
+			conditions: []v1.PodCondition{initialized},
+			inits:      []v1.ContainerStatus{{Name: "a", State: waiting("PodInitializing")}},
+			apps:       []v1.ContainerStatus{{State: running(), Ready: true}},
+			want:       "Init:0/1",
+			ready:      1,
 		},
 	} {
-		pod := &v1.Pod{Status: v1.PodStatus{Phase: tc.phase, Reason: tc.reason, InitContainerStatuses: tc.inits, ContainerStatuses: tc.apps, Conditions: tc.conditions}}
+		pod := &v1.Pod{Status: v1.PodStatus{
+			Phase:                 tc.phase,
+			Reason:                tc.reason,
+			InitContainerStatuses: tc.inits,
+			ContainerStatuses:     tc.apps,
+			Conditions:            tc.conditions,
+		}}
 		for _, s := range tc.inits {
 			c := v1.Container{Name: s.Name}
 			if tc.sidecars[s.Name] {
@@ -94,8 +225,10 @@ func TestStatusIsKubectls(t *testing.T) {
 			pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		}
 		got := Summarize(pod)
-		if got.Status != tc.want || got.Ready != tc.ready || got.Restarts != tc.restarts || got.Containers != len(tc.apps)+len(tc.sidecars) {
-			t.Errorf("%s: %s %d/%d restarts %d, want %s %d restarts %d", name, got.Status, got.Ready, got.Containers, got.Restarts, tc.want, tc.ready, tc.restarts)
+		if got.Status != tc.want || got.Ready != tc.ready || got.Restarts != tc.restarts ||
+			got.Containers != len(tc.apps)+len(tc.sidecars) {
+			t.Errorf("%s: %s %d/%d restarts %d, want %s %d restarts %d", name, got.Status, got.Ready, got.Containers,
+				got.Restarts, tc.want, tc.ready, tc.restarts)
 		}
 	}
 }
@@ -110,7 +243,7 @@ func TestCreated(t *testing.T) {
 	if got := Summarize(pod).Created; !got.Equal(at) {
 		t.Errorf("start time: %s", got)
 	}
-	pod.Annotations = map[string]string{annotationSeen: at.Add(-time.Second).Format(time.RFC3339Nano)}
+	pod.Annotations = map[string]string{pods.AnnotationSeen: at.Add(-time.Second).Format(time.RFC3339Nano)}
 	if got := Summarize(pod).Created; !got.Equal(at.Add(-time.Second)) {
 		t.Errorf("seen: %s", got)
 	}
@@ -127,7 +260,8 @@ func TestLastRestart(t *testing.T) {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: at}}
 	}
 	pod := &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
-		{State: running(), RestartCount: 1, LastTerminationState: last(earlier)}, {State: running(), RestartCount: 1, LastTerminationState: last(at)},
+		{State: running(), RestartCount: 1, LastTerminationState: last(earlier)},
+		{State: running(), RestartCount: 1, LastTerminationState: last(at)},
 	}}}
 	if got := Summarize(pod); got.LastRestart == nil || !got.LastRestart.Equal(at.Time) || got.Restarts != 2 {
 		t.Errorf("got %v %d", got.LastRestart, got.Restarts)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The paths under which the types of this package are served.
+// The paths of this package's types.
 const (
 	PathPods      = "/berth/v1/pods"
 	PathWhy       = "/berth/v1/why/"
@@ -18,7 +18,8 @@ const (
 	PathVersion   = "/berth/v1/version"
 )
 
-// EphemeralContainers follows [PathPods]/NAMESPACE/POD/: a v1.EphemeralContainer that is posted there is added to the pod.
+// EphemeralContainers follows [PathPods]/NAMESPACE/POD/. A POST of a v1.EphemeralContainer adds it
+// to the pod.
 const EphemeralContainers = "ephemeralcontainers"
 
 // PodList is the answer of [PathPods].
@@ -26,7 +27,8 @@ type PodList struct {
 	Items []PodSummary `json:"items"`
 }
 
-// Change is what a watch of [PathPods] sends: ADDED, MODIFIED or DELETED, as the Kubernetes API says it.
+// Change is one message of a watch of [PathPods]: ADDED, MODIFIED or DELETED, as in the Kubernetes
+// API.
 type Change struct {
 	Type string     `json:"type"`
 	Pod  PodSummary `json:"pod"`
@@ -39,52 +41,55 @@ const (
 	Deleted  = "DELETED"
 )
 
-// Why is a pod's story and what it waits for: the answer of [PathWhy]NAMESPACE/POD.
+// Why is the answer of [PathWhy]NAMESPACE/POD: a pod's timeline and what the pod waits for.
 type Why struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid,omitempty"`
-	// Status is the summary's: what "berth ps" shows.
+	// Status is the status of the summary, which "berth ps" shows.
 	Status string `json:"status"`
-	// Phase is the pod's, and WorkerPhase that of the agent's worker for it: Running (it brings the pod up and keeps it up, however the pod itself is),
-	// Terminating or Terminated. Both are empty for a pod that was never accepted.
+	// Phase is the pod's phase. WorkerPhase is the phase of the agent's worker for the pod: Running
+	// (the worker brings the pod up and keeps it up, whatever the pod's own phase is), Terminating
+	// or Terminated. Both are empty for a pod that was never accepted.
 	Phase       v1.PodPhase `json:"phase,omitempty"`
 	WorkerPhase string      `json:"workerPhase,omitempty"`
-	// WaitsFor says in one sentence what the pod waits for; empty if for nothing.
+	// WaitsFor is one sentence that says what the pod waits for; empty if it waits for nothing.
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// Ended says why a pod has failed: its own reason and message, and each container that ended with another code than 0.
+	// Ended says why a pod has failed: its own reason and message, and each container with an exit
+	// code other than 0.
 	Ended string `json:"ended,omitempty"`
-	// Step is the step at which it waits.
+	// Step is the step at which the pod waits.
 	Step string `json:"step,omitempty"`
-	// NextRetry is when the next pass is due if nothing happens before.
+	// NextRetry is when the next sync is due if nothing happens before.
 	NextRetry *time.Time `json:"nextRetry,omitempty"`
-	// LastError is the latest failure of any step, whether overcome or not.
+	// LastError is the latest failure of any step, also of one that has succeeded since.
 	LastError *Failure `json:"lastError,omitempty"`
-	// Steps is the story, oldest first.
+	// Steps is the timeline, oldest first.
 	Steps []Step `json:"steps"`
-	// Manifest is the verdict on the pod's manifest where that was refused. If there is a pod all the same, it is of the manifest's last good version.
+	// Manifest is the validation result of the pod's manifest, if that was refused. If the pod
+	// exists nevertheless, it has the manifest's last good version.
 	Manifest *Manifest `json:"manifest,omitempty"`
 }
 
-// Failure is an error and when it was seen last.
+// Failure is an error and when it was last seen.
 type Failure struct {
 	Step string `json:"step"`
-	// Container is the container that it is about, where it is about one.
+	// Container is the failing container; empty if the failure is not about one container.
 	Container string    `json:"container,omitempty"`
 	Message   string    `json:"message"`
 	Last      time.Time `json:"last"`
-	// Count is how often in a row.
+	// Count is the number of failures in a row.
 	Count int `json:"count"`
-	// Overcome is true once the step has ended well again.
+	// Overcome is true once the step has succeeded again.
 	Overcome bool `json:"overcome,omitempty"`
 }
 
-// Step is one step of one or more passes that ended alike.
+// Step is the result of one step in one sync, or in several syncs with the same result.
 type Step struct {
 	Step  string    `json:"step"`
 	Begin time.Time `json:"begin"`
 	End   time.Time `json:"end"`
-	// Last is when a pass ended so for the last time, and Count how many in a row did.
+	// Last is when a sync last had this result. Count is the number of syncs in a row with it.
 	Last  time.Time `json:"last"`
 	Count int       `json:"count"`
 	// Outcome is done, wait or failed.
@@ -99,10 +104,10 @@ const (
 	Failed = "failed"
 )
 
-// Manifest is the verdict on one document of a manifest file.
+// Manifest is the validation result of one document of a manifest file.
 type Manifest struct {
 	File string `json:"file"`
-	// Document counts the documents of the file from 1; 0 is the file as a whole.
+	// Document is the number of the document in the file, counted from 1; 0 is the file as a whole.
 	Document  int       `json:"document,omitempty"`
 	Line      int       `json:"line,omitempty"`
 	Kind      string    `json:"kind,omitempty"`
@@ -110,19 +115,20 @@ type Manifest struct {
 	Name      string    `json:"name,omitempty"`
 	UID       types.UID `json:"uid,omitempty"`
 	Accepted  bool      `json:"accepted"`
-	// Kept says that an earlier version is accepted, since the current one, of which there may be an entry of its own, is refused or cannot be read.
+	// Kept says that an earlier version of the object is used, because the current one is refused
+	// or cannot be read. The current version may have an entry of its own.
 	Kept bool `json:"kept,omitempty"`
-	// Field is the path of the first field that is wrong, and Message says what is.
+	// Field is the path of the first wrong field, and Message says what is wrong.
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Errors are all that is wrong, the first included; not there where it is one thing.
+	// Errors are all errors, including the first one. It is empty if there is only one.
 	Errors   []ManifestError `json:"errors,omitempty"`
 	Warnings []string        `json:"warnings,omitempty"`
-	// Since is when the verdict was first given; not there where no agent gave it.
+	// Since is when the manifest first had this result; zero if the result is not an agent's.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// ManifestError is one thing that is wrong with an object of a manifest.
+// ManifestError is one error in an object of a manifest.
 type ManifestError struct {
 	Line    int    `json:"line,omitempty"`
 	Field   string `json:"field,omitempty"`
@@ -134,7 +140,7 @@ type ManifestList struct {
 	Items []Manifest `json:"items"`
 }
 
-// Image is an image of the runtime's store.
+// Image is an image in the runtime's store.
 type Image struct {
 	ID      string   `json:"id"`
 	Tags    []string `json:"tags,omitempty"`
@@ -144,16 +150,17 @@ type Image struct {
 	Pinned bool   `json:"pinned,omitempty"`
 }
 
-// Pull is the getting of an image that is under way or has failed and is tried again.
+// Pull is a pull of an image that is running, or that has failed and will be tried again.
 type Pull struct {
 	Image string    `json:"image"`
 	Since time.Time `json:"since"`
-	// Waiters are the pods that want it.
+	// Waiters is the number of pods that wait for the image.
 	Waiters int `json:"waiters,omitempty"`
-	// State is Queued, Pulling, Unpacking (all has come), Stalled (nothing has come for a while, or the runtime does not say and it lasts very long) or BackOff
-	// (failed and tried again).
+	// State is Queued, Pulling, Unpacking (everything has arrived), Stalled (nothing has arrived
+	// for a while, or the runtime does not report progress and the pull takes very long) or BackOff
+	// (failed, will be tried again).
 	State string `json:"state"`
-	// Done and Total are bytes, compressed as the registry has them; Total is 0 where they are not known.
+	// Done and Total are in bytes, compressed as in the registry. Total is 0 if it is not known.
 	Done  int64 `json:"done,omitempty"`
 	Total int64 `json:"total,omitempty"`
 	// Message is the last error.
@@ -181,7 +188,8 @@ type Version struct {
 // EventList is the answer of [PathEvents].
 type EventList = v1.EventList
 
-// ContainerOf returns the container that an event is about, from a field path such as spec.containers{NAME}; empty where it is about none.
+// ContainerOf returns the container of an event, from a field path such as spec.containers{NAME};
+// empty if the event is not about a container.
 func ContainerOf(e *v1.Event) string {
 	_, name, _ := strings.Cut(strings.TrimSuffix(e.InvolvedObject.FieldPath, "}"), "{")
 	return name

@@ -9,12 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDescribeNamesSources shows where each volume, mount and value comes from.
+// TestDescribeNamesSources checks that each volume, mount and value is shown with its source.
 func TestDescribeNamesSources(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Containers: []v1.Container{{
-			Name:         "c",
-			Env:          []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: "p/env", Key: "K"}}}},
+			Name: "c",
+			Env: []v1.EnvVar{{
+				Name:      "A",
+				ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: "p/env", Key: "K"}},
+			}},
 			VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/m", SubPathExpr: "$(A)/x"}},
 		}},
 		Volumes: []v1.Volume{
@@ -38,7 +41,7 @@ func TestDescribeNamesSources(t *testing.T) {
 	}
 }
 
-// TestDescribeEnds has only a pod that is deleted and has not ended be Terminating.
+// TestDescribeEnds checks that only a deleted pod that has not ended is Terminating.
 func TestDescribeEnds(t *testing.T) {
 	now, grace := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), int64(30)
 	for name, tc := range map[string]struct {
@@ -47,12 +50,22 @@ func TestDescribeEnds(t *testing.T) {
 		want     string
 		hasGrace bool
 	}{
-		"running":            {phase: v1.PodRunning, want: "Running"},
-		"finished":           {phase: v1.PodSucceeded, want: "Succeeded"},
-		"finished and gone":  {phase: v1.PodSucceeded, deleted: -time.Minute, want: "Succeeded"},
-		"failed and gone":    {phase: v1.PodFailed, deleted: -time.Minute, want: "Failed"},
-		"being deleted":      {phase: v1.PodRunning, deleted: -90 * time.Second, want: "Terminating (lasts 90s)", hasGrace: true},
-		"grace not over yet": {phase: v1.PodRunning, deleted: 20 * time.Second, want: "Terminating (lasts 0s)", hasGrace: true},
+		"running":           {phase: v1.PodRunning, want: "Running"},
+		"finished":          {phase: v1.PodSucceeded, want: "Succeeded"},
+		"finished and gone": {phase: v1.PodSucceeded, deleted: -time.Minute, want: "Succeeded"},
+		"failed and gone":   {phase: v1.PodFailed, deleted: -time.Minute, want: "Failed"},
+		"being deleted": {
+			phase:    v1.PodRunning,
+			deleted:  -90 * time.Second,
+			want:     "Terminating (lasts 90s)",
+			hasGrace: true,
+		},
+		"grace not over yet": {
+			phase:    v1.PodRunning,
+			deleted:  20 * time.Second,
+			want:     "Terminating (lasts 0s)",
+			hasGrace: true,
+		},
 	} {
 		pod := &v1.Pod{Status: v1.PodStatus{Phase: tc.phase}}
 		if tc.deleted != 0 {
@@ -62,7 +75,8 @@ func TestDescribeEnds(t *testing.T) {
 		if err := Describe(&out, pod, nil, nil, now); err != nil {
 			t.Fatal(err)
 		}
-		if want := "Status:           " + tc.want + "\n"; !strings.Contains(out.String(), want) || strings.Contains(out.String(), "Termination Grace Period: 30s\n") != tc.hasGrace {
+		if want := "Status:           " + tc.want + "\n"; !strings.Contains(out.String(), want) ||
+			strings.Contains(out.String(), "Termination Grace Period: 30s\n") != tc.hasGrace {
 			t.Errorf("%s: want %q and its grace %v, got\n%s", name, want, tc.hasGrace, &out)
 		}
 	}

@@ -1,7 +1,8 @@
-// Package show turns the agent's answers into text: tables and descriptions that look as kubectl's do.
+// Package show formats the agent's answers as text: tables and descriptions in the form of
+// kubectl's.
 //
-// Purpose: everything that the command line prints about pods, events, manifests and images. All of it is pure: what is shown depends on the
-// arguments and on the time that is given.
+// Purpose: everything that the command line prints about pods, events, manifests and images. All of
+// it is pure: the text depends only on the arguments and on the given time.
 //
 // Truth owned: none. Concurrency: none.
 package show

@@ -11,13 +11,14 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// EventColumns say which columns a list of events has.
+// EventColumns selects the columns of a list of events.
 type EventColumns struct {
-	// Namespace adds the namespace in front; Wide adds the object's part, the count and the first time.
+	// Namespace adds the namespace as the first column. Wide adds the part of the object, the count
+	// and the first time.
 	Namespace, Wide bool
 }
 
-// Headings are the columns' names.
+// Headings returns the names of the columns.
 func (c EventColumns) Headings() []string {
 	h := []string{"LAST SEEN", "TYPE", "REASON", "OBJECT", "CONTAINER"}
 	if c.Namespace {
@@ -29,7 +30,7 @@ func (c EventColumns) Headings() []string {
 	return append(h, "MESSAGE")
 }
 
-// Row is an event's row.
+// Row returns the row of an event.
 func (c EventColumns) Row(e *v1.Event, now time.Time) []string {
 	object := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 	row := []string{Age(now, e.LastTimestamp.Time), e.Type, e.Reason, object, cmp.Or(api.ContainerOf(e), "-")}
@@ -42,7 +43,7 @@ func (c EventColumns) Row(e *v1.Event, now time.Time) []string {
 	return append(row, e.Message)
 }
 
-// Events makes the table of events.
+// Events returns the table of events.
 func Events(events []v1.Event, columns EventColumns, now time.Time) *Table {
 	t := &Table{Headings: columns.Headings()}
 	for i := range events {

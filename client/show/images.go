@@ -9,10 +9,10 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// shortID is how much of an image's id is shown, without the algorithm.
+// shortID is how many characters of an image's id are shown, without the algorithm.
 const shortID = 13
 
-// Images writes the images and, above them, the pulls under way. wide shows whole ids and digests.
+// Images writes the images and, above them, the running pulls. wide shows complete ids and digests.
 func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 	if len(images.Pulls) > 0 {
 		t := Pulls(images.Pulls, now)
@@ -47,7 +47,7 @@ func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 	return t.Write(w)
 }
 
-// Pulls returns the table of the pulls under way.
+// Pulls returns the table of the running pulls.
 func Pulls(pulls []api.Pull, now time.Time) *Table {
 	t := &Table{Headings: []string{"PULLING", "STATE", "PROGRESS", "FOR", "PODS", "RETRY", "MESSAGE"}}
 	for _, p := range pulls {
@@ -60,7 +60,8 @@ func Pulls(pulls []api.Pull, now time.Time) *Table {
 	return t
 }
 
-// Progress says how far a pull is, "27% of 45.0MB"; "-" where that is not known. It says 100% only of what has come as a whole.
+// Progress returns the progress of a pull, "27% of 45.0MB"; "-" if it is not known. It is 100% only
+// if everything has arrived.
 func Progress(p api.Pull) string {
 	if p.Total <= 0 {
 		return "-"
@@ -68,7 +69,7 @@ func Progress(p api.Pull) string {
 	return fmt.Sprintf("%d%% of %s", min(max(p.Done, 0), p.Total)*100/p.Total, Size(uint64(p.Total)))
 }
 
-// splitTag splits a reference at its tag; a port's colon is none.
+// splitTag splits a reference at its tag. The colon of a port does not begin a tag.
 func splitTag(ref string) (name, tag string) {
 	if i := strings.LastIndex(ref, ":"); i > strings.LastIndex(ref, "/") {
 		return ref[:i], ref[i+1:]

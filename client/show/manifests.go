@@ -11,11 +11,11 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// The words of the VERDICT column.
+// The values of the VERDICT column.
 const (
 	accepted = "accepted"
 	refused  = "refused"
-	// kept is for an object of which an earlier version counts.
+	// kept is for an object whose earlier version is used.
 	kept = "kept"
 	both = refused + ", " + kept
 )
@@ -32,7 +32,8 @@ func verdict(m api.Manifest) string {
 	return refused
 }
 
-// once returns verdicts without those about earlier versions that count, of which the verdict on the refused version then tells.
+// once returns the list without results of earlier versions in use. The result of the refused
+// version then says that an earlier one is used.
 func once(list []api.Manifest) []api.Manifest {
 	out := slices.DeleteFunc(slices.Clone(list), func(m api.Manifest) bool { return m.Kept })
 	for _, m := range list {
@@ -50,13 +51,15 @@ func once(list []api.Manifest) []api.Manifest {
 	return out
 }
 
-// versions reports whether a refused manifest is a version of an object that is kept. One that was refused early has no namespace and no node's name in its own yet.
+// versions reports whether a refused manifest is a version of a kept object. A manifest that was
+// refused early has no namespace and no node's name in its own name yet.
 func versions(refused, kept api.Manifest) bool {
-	return refused.File == kept.File && refused.Kind == kept.Kind && (refused.Namespace == "" || refused.Namespace == kept.Namespace) && refused.Name != "" &&
+	return refused.File == kept.File && refused.Kind == kept.Kind &&
+		(refused.Namespace == "" || refused.Namespace == kept.Namespace) && refused.Name != "" &&
 		(refused.Name == kept.Name || refused.Namespace == "" && strings.HasPrefix(kept.Name, refused.Name+"-"))
 }
 
-// problems are what is wrong with what was refused, with the fields in front.
+// problems returns the errors of a refused manifest, with the fields in front.
 func problems(m api.Manifest) []api.ManifestError {
 	if m.Accepted || m.Message == "" {
 		return nil
@@ -73,7 +76,8 @@ func problems(m api.Manifest) []api.ManifestError {
 	return out
 }
 
-// Problem says what is wrong and where: lines, fields and upstream's messages, or the warnings of what was accepted.
+// Problem returns what is wrong and where (lines, fields and upstream's messages), or the warnings
+// of an accepted manifest.
 func Problem(m api.Manifest) string {
 	var texts []string
 	for _, e := range problems(m) {
@@ -95,7 +99,8 @@ func fileOf(m api.Manifest) string {
 	return m.File
 }
 
-// Manifests makes the table of verdicts, each object once; wide adds namespace, UID and age.
+// Manifests returns the table of validation results, each object once; wide adds namespace, UID and
+// age.
 func Manifests(list []api.Manifest, wide bool, now time.Time) *Table {
 	t := &Table{Headings: []string{"FILE", "KIND", "NAME", "VERDICT", "MESSAGE"}}
 	if wide {
@@ -103,7 +108,8 @@ func Manifests(list []api.Manifest, wide bool, now time.Time) *Table {
 	}
 	for _, m := range once(list) {
 		if wide {
-			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Namespace), orNone(m.Name), verdict(m), Age(now, m.Since), orNone(string(m.UID)), Problem(m))
+			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Namespace), orNone(m.Name), verdict(m), Age(now, m.Since),
+				orNone(string(m.UID)), Problem(m))
 		} else {
 			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Name), verdict(m), Problem(m))
 		}
@@ -111,10 +117,11 @@ func Manifests(list []api.Manifest, wide bool, now time.Time) *Table {
 	return t
 }
 
-// lineOfWarning is how a warning about a place in its file begins.
+// lineOfWarning matches the start of a warning about a place in its file.
 var lineOfWarning = regexp.MustCompile(`^line (\d+): `)
 
-// Verdicts writes verdicts as a compiler does: FILE:LINE: what is wrong, so that editors find the place.
+// Verdicts writes validation results in the form of a compiler's messages, FILE:LINE: MESSAGE, so
+// that editors find the place.
 func Verdicts(w io.Writer, list []api.Manifest) {
 	for _, m := range list {
 		place, subject := m.File, m.Kind
@@ -137,7 +144,8 @@ func Verdicts(w io.Writer, list []api.Manifest) {
 			}
 			fmt.Fprintf(w, "%s: %serror: %s\n", at, subject, Clean(e.Message))
 		}
-		if m.Accepted && subject != "" { // else the verdict is about a file or directory, and there are only warnings
+		// otherwise the result is about a file or directory, and there are only warnings
+		if m.Accepted && subject != "" {
 			fmt.Fprintf(w, "%s: %sok\n", place, subject)
 		}
 		for _, warning := range m.Warnings {

@@ -9,13 +9,14 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// PodColumns say which columns a list of pods has.
+// PodColumns selects the columns of a list of pods.
 type PodColumns struct {
-	// Namespace adds the namespace in front; Wide adds IP, NODE, SOURCE and READINESS GATES, and Labels the labels.
+	// Namespace adds the namespace as the first column. Wide adds IP, NODE, SOURCE and READINESS
+	// GATES. Labels adds the labels.
 	Namespace, Wide, Labels bool
 }
 
-// Headings are the columns' names.
+// Headings returns the names of the columns.
 func (c PodColumns) Headings() []string {
 	h := []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"}
 	if c.Namespace {
@@ -30,9 +31,11 @@ func (c PodColumns) Headings() []string {
 	return h
 }
 
-// Row is a pod's row.
+// Row returns the row of a pod.
 func (c PodColumns) Row(p api.PodSummary, now time.Time) []string {
-	row := []string{p.Name, fmt.Sprintf("%d/%d", p.Ready, p.Containers), p.Status, restarts(p, now), Age(now, p.Created)}
+	row := []string{
+		p.Name, fmt.Sprintf("%d/%d", p.Ready, p.Containers), p.Status, restarts(p, now), Age(now, p.Created),
+	}
 	if c.Namespace {
 		row = append([]string{p.Namespace}, row...)
 	}
@@ -49,7 +52,7 @@ func (c PodColumns) Row(p api.PodSummary, now time.Time) []string {
 	return row
 }
 
-// restarts is the number of restarts and how long ago the last one was.
+// restarts returns the number of restarts and how long ago the last one was.
 func restarts(p api.PodSummary, now time.Time) string {
 	if p.Restarts == 0 || p.LastRestart == nil {
 		return fmt.Sprint(p.Restarts)
@@ -57,7 +60,7 @@ func restarts(p api.PodSummary, now time.Time) string {
 	return fmt.Sprintf("%d (%s ago)", p.Restarts, Age(now, *p.LastRestart))
 }
 
-// gates is how many of a pod's readiness gates are open.
+// gates returns how many of a pod's readiness gates are true.
 func gates(p api.PodSummary) string {
 	if p.ReadinessGates == 0 {
 		return "<none>"
@@ -72,7 +75,7 @@ func orNone(text string) string {
 	return text
 }
 
-// Pods makes the table of pods.
+// Pods returns the table of pods.
 func Pods(pods []api.PodSummary, columns PodColumns, now time.Time) *Table {
 	t := &Table{Headings: columns.Headings()}
 	for _, p := range pods {

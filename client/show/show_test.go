@@ -26,13 +26,24 @@ func TestClean(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		500 * time.Microsecond: "<1ms", 12 * time.Millisecond: "12ms", 1234 * time.Millisecond: "1.23s", 90 * time.Second: "1m30s",
+		500 * time.Microsecond:  "<1ms",
+		12 * time.Millisecond:   "12ms",
+		1234 * time.Millisecond: "1.23s",
+		90 * time.Second:        "1m30s",
 	} {
 		if got := Took(d); got != want {
 			t.Errorf("Took(%s) = %s, want %s", d, got, want)
 		}
 	}
-	for n, want := range map[uint64]string{0: "0B", 999: "999B", 1000: "1.0kB", 2_100_000: "2.1MB", 999_999: "1.0MB", 250_000_000: "250MB", 1 << 63: "9223372TB"} {
+	for n, want := range map[uint64]string{
+		0:           "0B",
+		999:         "999B",
+		1000:        "1.0kB",
+		2_100_000:   "2.1MB",
+		999_999:     "1.0MB",
+		250_000_000: "250MB",
+		1 << 63:     "9223372TB",
+	} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d) = %s, want %s", n, got, want)
 		}
@@ -93,10 +104,29 @@ func TestSplitTag(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	var out bytes.Buffer
 	Verdicts(&out, []api.Manifest{
-		{File: "a", Line: 3, Kind: "Pod", Namespace: "n", Name: "p", Accepted: true, Warnings: []string{"line 5: unknown field", "it belongs to user 1"}},
+		{
+			File:      "a",
+			Line:      3,
+			Kind:      "Pod",
+			Namespace: "n",
+			Name:      "p",
+			Accepted:  true,
+			Warnings:  []string{"line 5: unknown field", "it belongs to user 1"},
+		},
 		{File: "b", Message: "the manifest is empty"},
 		{File: "c", Line: 1, Kind: "Pod", Field: "spec.x", Message: "wrong"},
-		{File: "e", Line: 2, Kind: "Pod", Field: "spec.x", Message: "spec.x: wrong", Errors: []api.ManifestError{{Line: 2, Field: "spec.x", Message: "spec.x: wrong"}, {Line: 9, Field: "spec.y", Message: "bad"}, {Message: "and 3 more errors"}}},
+		{
+			File:    "e",
+			Line:    2,
+			Kind:    "Pod",
+			Field:   "spec.x",
+			Message: "spec.x: wrong",
+			Errors: []api.ManifestError{
+				{Line: 2, Field: "spec.x", Message: "spec.x: wrong"},
+				{Line: 9, Field: "spec.y", Message: "bad"},
+				{Message: "and 3 more errors"},
+			},
+		},
 		{File: "d", Accepted: true, Warnings: []string{"no manifests in d"}},
 	})
 	want := `a:3: Pod n/p: ok
@@ -119,8 +149,16 @@ func TestWhyOfRetries(t *testing.T) {
 	soon, past := now.Add(1500*time.Millisecond), now.Add(-time.Second)
 	for at, want := range map[*time.Time]string{&soon: "Next retry:  in 1.5s\n", &past: "Next retry:  now\n"} {
 		var out bytes.Buffer
-		why := &api.Why{Namespace: "n", Name: "p", Status: "Pending", WaitsFor: "x", NextRetry: at, LastError: &api.Failure{Step: "s", Container: "c", Message: "m", Last: now, Count: 1, Overcome: true}}
-		if err := Why(&out, why, now); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "Last error:  s of container c, 0s ago, overcome since: m\n") {
+		why := &api.Why{
+			Namespace: "n",
+			Name:      "p",
+			Status:    "Pending",
+			WaitsFor:  "x",
+			NextRetry: at,
+			LastError: &api.Failure{Step: "s", Container: "c", Message: "m", Last: now, Count: 1, Overcome: true},
+		}
+		if err := Why(&out, why, now); err != nil || !strings.Contains(out.String(), want) ||
+			!strings.Contains(out.String(), "Last error:  s of container c, 0s ago, overcome since: m\n") {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 	}
@@ -131,7 +169,13 @@ func TestWhyOfFailed(t *testing.T) {
 		"n/p is Error and waits for nothing. It failed: container c ended with exit code 3 (Error)\n": {
 			Namespace: "n", Name: "p", Status: "Error", Ended: "container c ended with exit code 3 (Error)",
 		},
-		"n/p is Error and waits for: c to end\nFailed:      because\n": {Namespace: "n", Name: "p", Status: "Error", WaitsFor: "c to end", Ended: "because"},
+		"n/p is Error and waits for: c to end\nFailed:      because\n": {
+			Namespace: "n",
+			Name:      "p",
+			Status:    "Error",
+			WaitsFor:  "c to end",
+			Ended:     "because",
+		},
 	} {
 		var out bytes.Buffer
 		if err := Why(&out, &why, time.Now()); err != nil || out.String() != want {
@@ -140,8 +184,9 @@ func TestWhyOfFailed(t *testing.T) {
 	}
 }
 
-// TestManifestsOnce: an object of which an earlier version counts has one row, whether its current version is refused early or late; one whose file cannot even be read has a
-// row of its own.
+// TestManifestsOnce checks that an object whose earlier version is used has one row, whether its
+// current version is refused early or late. An object whose file cannot be read has a row of its
+// own.
 func TestManifestsOnce(t *testing.T) {
 	list := []api.Manifest{
 		{File: "a", Kind: "Pod", Namespace: "default", Name: "late-n", Line: 3, Message: "wrong"},
@@ -149,9 +194,36 @@ func TestManifestsOnce(t *testing.T) {
 		{File: "b", Kind: "Pod", Namespace: "default", Name: "late-n", Message: "duplicate"},
 		{File: "c", Message: "not valid YAML"},
 		{File: "d", Kind: "Pod", Namespace: "default", Name: "fine-n", Accepted: true},
-		{File: "a", Kind: "Pod", Namespace: "default", Name: "late-n", UID: "1", Accepted: true, Kept: true, Warnings: []string{"stays"}},
-		{File: "a", Kind: "Pod", Namespace: "default", Name: "early-n", UID: "2", Accepted: true, Kept: true, Warnings: []string{"stays"}},
-		{File: "c", Kind: "Pod", Namespace: "default", Name: "unread-n", UID: "3", Accepted: true, Kept: true, Warnings: []string{"stays"}},
+		{
+			File:      "a",
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "late-n",
+			UID:       "1",
+			Accepted:  true,
+			Kept:      true,
+			Warnings:  []string{"stays"},
+		},
+		{
+			File:      "a",
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "early-n",
+			UID:       "2",
+			Accepted:  true,
+			Kept:      true,
+			Warnings:  []string{"stays"},
+		},
+		{
+			File:      "c",
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "unread-n",
+			UID:       "3",
+			Accepted:  true,
+			Kept:      true,
+			Warnings:  []string{"stays"},
+		},
 	}
 	var out bytes.Buffer
 	if err := Manifests(list, false, time.Now()).Write(&out); err != nil {

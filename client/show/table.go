@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// gap is the space between columns, kubectl's.
+// gap is the space between columns (kubectl's value).
 const gap = 3
 
 // Table is rows under headings.
 type Table struct {
-	// Headings are left out of the output where they are nil.
+	// Headings are not printed if they are nil.
 	Headings []string
 	Rows     [][]string
 }
@@ -59,7 +59,7 @@ func (t *Table) write(w io.Writer, indent string) error {
 	return nil
 }
 
-// Widths are the widths of columns, for rows that come one by one.
+// Widths are the widths of columns, for rows that are written one at a time.
 type Widths []int
 
 // Widths returns the widths of the table's columns.
@@ -81,7 +81,7 @@ func (ws Widths) grow(row []string) Widths {
 	return ws
 }
 
-// Line returns a row in columns of these widths, which grow where it is wider.
+// Line returns a row in columns of these widths. A column grows if the row is wider.
 func (ws *Widths) Line(row []string) string {
 	*ws = ws.grow(row)
 	var b strings.Builder
@@ -95,8 +95,8 @@ func (ws *Widths) Line(row []string) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// Clean makes a text safe for one cell on a terminal: lines are joined, and control characters, which images and manifests could use to fool the
-// reader, are shown as \x1b.
+// Clean makes a text safe for one cell on a terminal. It joins lines, and shows control characters
+// as \x1b, because images and manifests could use them to deceive the reader.
 func Clean(text string) string {
 	text = strings.TrimSpace(text)
 	if strings.IndexFunc(text, unsafeRune) < 0 {
@@ -118,7 +118,7 @@ func Clean(text string) string {
 
 func unsafeRune(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// Age is how long ago something was, as kubectl writes it.
+// Age returns how long ago a time was, in kubectl's form.
 func Age(now, at time.Time) string {
 	if at.IsZero() {
 		return "<unknown>"
@@ -126,7 +126,7 @@ func Age(now, at time.Time) string {
 	return duration.HumanDuration(now.Sub(at))
 }
 
-// Took writes a duration that is mostly well under a minute.
+// Took formats a duration that is usually well under a minute.
 func Took(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -139,7 +139,7 @@ func Took(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Size writes a number of bytes in decimal units.
+// Size formats a number of bytes in decimal units.
 func Size(n uint64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	f, i := float64(n), 0

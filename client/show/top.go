@@ -8,20 +8,20 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// TopColumns say which columns a table of use has, and by which its rows are sorted.
+// TopColumns selects the columns of a usage table, and its order.
 type TopColumns struct {
 	Namespace, Containers, Sum bool
-	// Sort is "cpu" or "memory", the most first; empty is by name.
+	// Sort is "cpu" or "memory", highest usage first; empty sorts by name.
 	Sort string
 }
 
-// use is what one row says.
+// use is the content of one row.
 type use struct {
 	namespace, pod, container string
 	cores, bytes              uint64
 }
 
-// Top returns what pods, or their containers, use of cpu and memory, as kubectl top shows it.
+// Top returns the cpu and memory usage of pods, or of their containers, in the form of kubectl top.
 func Top(pods []statsapi.PodStats, columns TopColumns) *Table {
 	var rows []use
 	for i := range pods {
@@ -35,7 +35,8 @@ func Top(pods []statsapi.PodStats, columns TopColumns) *Table {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b use) int {
-		order := cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.pod, b.pod), cmp.Compare(a.container, b.container))
+		order := cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.pod, b.pod),
+			cmp.Compare(a.container, b.container))
 		switch columns.Sort {
 		case "cpu":
 			return cmp.Or(cmp.Compare(b.cores, a.cores), order)
@@ -55,7 +56,8 @@ func Top(pods []statsapi.PodStats, columns TopColumns) *Table {
 		}
 		return append(out, cores, bytes)
 	}
-	t := &Table{Headings: cells("NAMESPACE", map[bool]string{false: "NAME", true: "POD"}[columns.Containers], "NAME", "CPU(cores)", "MEMORY(bytes)")}
+	t := &Table{Headings: cells("NAMESPACE", map[bool]string{false: "NAME", true: "POD"}[columns.Containers], "NAME",
+		"CPU(cores)", "MEMORY(bytes)")}
 	var sum use
 	for _, r := range rows {
 		t.Add(cells(r.namespace, r.pod, r.container, Cores(r.cores), Bytes(r.bytes))...)
@@ -68,7 +70,7 @@ func Top(pods []statsapi.PodStats, columns TopColumns) *Table {
 	return t
 }
 
-// TopNode returns what a node with so many cores uses.
+// TopNode returns the usage of a node with this number of cores.
 func TopNode(node *statsapi.NodeStats, cores int) *Table {
 	t := &Table{Headings: []string{"NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"}}
 	used, working := nanoCores(node.CPU), workingSet(node.Memory)
@@ -80,10 +82,11 @@ func TopNode(node *statsapi.NodeStats, cores int) *Table {
 	return t
 }
 
-// Cores writes billionths of a core as kubectl top does, in thousandths, rounded up: something that runs uses something.
+// Cores formats billionths of a core as kubectl top does: in thousandths, rounded up, so that a
+// small usage is not shown as 0.
 func Cores(nano uint64) string { return fmt.Sprintf("%dm", (nano+1e6-1)/1e6) }
 
-// Bytes writes a size as kubectl top does, in whole mebibytes.
+// Bytes formats a size as kubectl top does, in whole mebibytes.
 func Bytes(n uint64) string { return fmt.Sprintf("%dMi", n>>20) }
 
 func percent(part, whole uint64) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// Why writes a pod's story: what it waits for first, then each step.
+// Why writes a pod's timeline: first what the pod waits for, then each step.
 func Why(w io.Writer, why *api.Why, now time.Time) error {
 	name := why.Namespace + "/" + why.Name
 	switch {
@@ -38,7 +38,8 @@ func Why(w io.Writer, why *api.Why, now time.Time) error {
 		if e.Container != "" {
 			about += " of container " + e.Container
 		}
-		fmt.Fprintf(w, "Last error:  %s, %s ago%s%s: %s\n", about, Age(now, e.Last), times(e.Count), overcome(e), Clean(e.Message))
+		fmt.Fprintf(w, "Last error:  %s, %s ago%s%s: %s\n", about, Age(now, e.Last), times(e.Count), overcome(e),
+			Clean(e.Message))
 	}
 	if m := why.Manifest; m != nil {
 		fmt.Fprintf(w, "Manifest:    %s\n", refusedManifest(m, why.UID != ""))
@@ -49,12 +50,13 @@ func Why(w io.Writer, why *api.Why, now time.Time) error {
 	fmt.Fprintln(w)
 	t := Table{Headings: []string{"BEGAN", "STEP", "OUTCOME", "TOOK", "TIMES", "LAST", "MESSAGE"}}
 	for _, s := range why.Steps {
-		t.Add(s.Begin.Local().Format("15:04:05.000"), s.Step, s.Outcome, Took(s.End.Sub(s.Begin)), fmt.Sprint(s.Count), Age(now, s.Last)+" ago", s.Message)
+		t.Add(s.Begin.Local().Format("15:04:05.000"), s.Step, s.Outcome, Took(s.End.Sub(s.Begin)), fmt.Sprint(s.Count),
+			Age(now, s.Last)+" ago", s.Message)
 	}
 	return t.Write(w)
 }
 
-// refusedManifest says that a pod's manifest was refused, and what runs instead where there is a pod.
+// refusedManifest says that a pod's manifest was refused, and what runs instead if the pod exists.
 func refusedManifest(m *api.Manifest, runs bool) string {
 	text := Clean(m.File) + " is refused: " + Problem(*m)
 	if runs {

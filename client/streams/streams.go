@@ -1,9 +1,11 @@
-// Package streams connects with the streams of commands and containers: the client's side of exec and attach, by SPDY.
+// Package streams connects to the streams of commands and containers. It is the client's side of
+// exec and attach, over SPDY.
 //
-// Purpose: what the client of the agent and the agent as a client of its runtime share. It adds to the library what that leaves out: a connection that
-// is lost before the other side has said how the command ended is an error ([ErrLost]), not a success.
+// Purpose: the code that the client of the agent shares with the agent as a client of its runtime.
+// It adds what the library lacks: if the connection is lost before the other side has reported how
+// the command ended, Run returns an error ([ErrLost]), not success.
 //
-// Truth owned: none. Concurrency: [Run] may be called from many goroutines.
+// Truth owned: none. Concurrency: many goroutines may call [Run].
 package streams
 
 import (
@@ -25,16 +27,17 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// ErrLost is the error of a command whose connection ended before it was said how the command did.
+// ErrLost is the error of a command whose connection ended before the other side reported the
+// command's end.
 var ErrLost = errors.New("the connection was lost before the command had ended: how it ends is not known")
 
-// pingPeriod keeps resting streams from being taken for dead.
+// pingPeriod is the time between pings, which keep idle streams from being closed.
 const pingPeriod = 5 * time.Second
 
 // DialFunc makes a connection, as [net.Dialer.DialContext] does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// RoundTripper makes requests over connections of dial that become SPDY.
+// RoundTripper sends requests over connections of dial and upgrades them to SPDY.
 func RoundTripper(dial DialFunc) (*spdy.SpdyRoundTripper, error) {
 	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
 		PingPeriod: pingPeriod, UpgradeTransport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
@@ -45,15 +48,17 @@ func RoundTripper(dial DialFunc) (*spdy.SpdyRoundTripper, error) {
 	return rt, nil
 }
 
-// Run connects the streams at u with those of opts until the command has ended or ctx has. No redirect is followed. A command that ended with a code other than 0
-// gives the library's CodeExitError, and a lost connection [ErrLost].
+// Run connects the streams at u to those of opts until the command or ctx ends. It follows no
+// redirect. The error of a command with an exit code other than 0 is the library's CodeExitError,
+// and that of a lost connection [ErrLost].
 func Run(ctx context.Context, dial DialFunc, u *url.URL, opts remotecommand.StreamOptions) error {
 	rt, err := RoundTripper(dial)
 	if err != nil {
 		return err
 	}
 	up := &upgrader{UpgradeRoundTripper: rt}
-	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, transport.NewUpgraderForStreaming(up), http.MethodPost, u)
+	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, transport.NewUpgraderForStreaming(up),
+		http.MethodPost, u)
 	if err != nil {
 		return fmt.Errorf("preparing a stream: %w", err)
 	}
@@ -64,11 +69,12 @@ func Run(ctx context.Context, dial DialFunc, u *url.URL, opts remotecommand.Stre
 	return err
 }
 
-// graceAfter is how long a stream whose context has ended may take to end by itself.
+// graceAfter is how long a stream may take to end by itself after its context has ended.
 const graceAfter = time.Second
 
-// bound runs a call of the library and returns when it does, or when ctx ends: while the other side does not answer the request to upgrade, the library
-// does not look at ctx. The call ends then with the process's connection.
+// bound runs a call of the library and returns when it returns, or when ctx ends. The library
+// ignores ctx until the other side answers the upgrade request. In that case the call ends later,
+// with the process's connection.
 func bound(ctx context.Context, call func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- call() }()
@@ -77,7 +83,7 @@ func bound(ctx context.Context, call func() error) error {
 		return err
 	case <-ctx.Done():
 		select {
-		case err := <-ended: // it may have noticed, and have an exit code to tell
+		case err := <-ended: // the call may have noticed the end, and may have an exit code
 			return err
 		case <-time.After(graceAfter):
 			return context.Cause(ctx)
@@ -85,35 +91,36 @@ func bound(ctx context.Context, call func() error) error {
 	}
 }
 
-// upgrader watches whether the other side says how the command ended. Since protocol v4 it always does, on the error stream; the library takes an error
-// stream that ends without a word for success.
+// upgrader checks whether the other side reports how the command ended. Since protocol v4 it always
+// does, on the error stream. The library takes an error stream without any content for success.
 type upgrader struct {
 	httpstream.UpgradeRoundTripper
-	watched, told atomic.Bool
+	watched, reported atomic.Bool
 }
 
-// NewConnection makes the connection of an answer.
+// NewConnection returns the connection of an answer.
 func (u *upgrader) NewConnection(resp *http.Response) (httpstream.Connection, error) {
 	conn, err := u.UpgradeRoundTripper.NewConnection(resp)
 	if err != nil {
 		return nil, err
 	}
 	protocol := resp.Header.Get(httpstream.HeaderProtocolVersion)
-	if strings.HasPrefix(protocol, constants.StreamProtocolV4Name) || strings.HasPrefix(protocol, constants.StreamProtocolV5Name) {
+	if strings.HasPrefix(protocol, constants.StreamProtocolV4Name) ||
+		strings.HasPrefix(protocol, constants.StreamProtocolV5Name) {
 		u.watched.Store(true)
 	}
 	return &connection{Connection: conn, upgrader: u}, nil
 }
 
-// silent reports whether the other side should have said how the command ended, and has not.
-func (u *upgrader) silent() bool { return u.watched.Load() && !u.told.Load() }
+// silent reports whether the other side should have reported how the command ended, and has not.
+func (u *upgrader) silent() bool { return u.watched.Load() && !u.reported.Load() }
 
 type connection struct {
 	httpstream.Connection
 	upgrader *upgrader
 }
 
-// CreateStream makes a stream; the error stream is watched.
+// CreateStream makes a stream. It watches the error stream.
 func (c *connection) CreateStream(headers http.Header) (httpstream.Stream, error) {
 	stream, err := c.Connection.CreateStream(headers)
 	if err != nil || headers.Get(v1.StreamType) != v1.StreamTypeError {
@@ -127,11 +134,11 @@ type errorStream struct {
 	upgrader *upgrader
 }
 
-// Read reads, and notes that there was something.
+// Read reads, and records that there was content.
 func (s *errorStream) Read(p []byte) (int, error) {
 	n, err := s.Stream.Read(p)
 	if n > 0 {
-		s.upgrader.told.Store(true)
+		s.upgrader.reported.Store(true)
 	}
 	return n, err
 }

@@ -22,14 +22,19 @@ import (
 	"github.com/berthd/berth/test/streams"
 )
 
-// runtime is a streaming server whose commands are a function.
+// runtime is a streaming server that calls a function for each command.
 type runtime func(in io.Reader, out io.Writer) error
 
-func (r runtime) Exec(_ context.Context, _ string, _ []string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan runtimestreams.TerminalSize) error {
+func (r runtime) Exec(
+	_ context.Context, _ string, _ []string, in io.Reader, out, _ io.WriteCloser, _ bool,
+	_ <-chan runtimestreams.TerminalSize,
+) error {
 	return r(in, out)
 }
 
-func (r runtime) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan runtimestreams.TerminalSize) error {
+func (r runtime) Attach(
+	context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan runtimestreams.TerminalSize,
+) error {
 	return errors.New("not here")
 }
 
@@ -37,10 +42,15 @@ func (r runtime) PortForward(context.Context, string, int32, io.ReadWriteCloser)
 	return errors.New("not here")
 }
 
-// serve starts the runtime and returns a URL of one command.
+// serve starts the runtime and returns the URL of a command.
 func serve(t *testing.T, r runtime) *url.URL {
 	t.Helper()
-	resp, err := streams.Serve(t, r).GetExec(&runtimeapi.ExecRequest{ContainerId: "c", Cmd: []string{"x"}, Stdin: true, Stdout: true})
+	resp, err := streams.Serve(t, r).GetExec(&runtimeapi.ExecRequest{
+		ContainerId: "c",
+		Cmd:         []string{"x"},
+		Stdin:       true,
+		Stdout:      true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,17 +72,21 @@ func TestRun(t *testing.T) {
 		return err
 	})
 	var out bytes.Buffer
-	if err := Run(t.Context(), dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader("text"), Stdout: &out}); err != nil || out.String() != "text" {
+	if err := Run(t.Context(), dial, u,
+		remotecommand.StreamOptions{Stdin: strings.NewReader("text"), Stdout: &out}); err != nil ||
+		out.String() != "text" {
 		t.Errorf("%q %v", out.String(), err)
 	}
 	u = serve(t, func(io.Reader, io.Writer) error { return utilexec.CodeExitError{Err: errors.New("7"), Code: 7} })
 	var code exec.CodeExitError
-	if err := Run(t.Context(), dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); !errors.As(err, &code) || code.Code != 7 {
+	if err := Run(t.Context(), dial, u,
+		remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); !errors.As(err, &code) ||
+		code.Code != 7 {
 		t.Errorf("exit code: %v", err)
 	}
 }
 
-// conns remembers connections, so that a test can cut them.
+// conns keeps connections, so that a test can cut them.
 type conns struct{ all []net.Conn }
 
 func (c *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -81,7 +95,7 @@ func (c *conns) dial(ctx context.Context, network, address string) (net.Conn, er
 	return conn, err
 }
 
-// TestLostConnection: a command whose end nobody has told of has not succeeded.
+// TestLostConnection checks that a command whose end was not reported has not succeeded.
 func TestLostConnection(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
@@ -92,12 +106,13 @@ func TestLostConnection(t *testing.T) {
 	})
 	var c conns
 	cut := streams.WriterFunc(func([]byte) { _ = c.all[0].Close() })
-	if err := Run(t.Context(), c.dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: cut}); !errors.Is(err, ErrLost) {
+	if err := Run(t.Context(), c.dial, u,
+		remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: cut}); !errors.Is(err, ErrLost) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestNoAnswer: a server that does not answer the request keeps nobody whose context has ended.
+// TestNoAnswer checks that a call ends with its context if the server does not answer.
 func TestNoAnswer(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	ts := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -115,7 +130,9 @@ func TestNoAnswer(t *testing.T) {
 		<-entered
 		cancel()
 	}()
-	if err := Run(ctx, dial, u, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); !errors.Is(err, context.Canceled) {
+	if err := Run(ctx, dial, u,
+		remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,11 +1,13 @@
-// Package tarball packs local files for a container and unpacks what comes from one.
+// Package tarball packs local files for a container, and unpacks files from a container.
 //
-// Purpose: the two ends of berth cp that are on this side. An archive from a container is not to be trusted: its names are resolved beneath the target
-// directory, symbolic links and devices are left out, and a hard link becomes a copy of the file that came before it.
+// Purpose: the local ends of berth cp. An archive from a container is not trusted: its names are
+// resolved beneath the target directory, symbolic links and devices are skipped, and a hard link
+// becomes a copy of the file that came before it.
 //
 // Truth owned: none.
 //
-// Concurrency: [Pack] and [Unpack] may run at once, each on streams and directories of its own.
+// Concurrency: [Pack] and [Unpack] may run at the same time, each with its own streams and
+// directories.
 package tarball
 
 import (
@@ -20,11 +22,12 @@ import (
 	"strings"
 )
 
-// Skipped is told of what is not copied: its name, and what it is.
+// Skipped is called with the name and the kind of each file that is not copied.
 type Skipped func(name, what string)
 
-// Pack writes a file, or a directory with all below it, to w as an archive in which it is called name. Symbolic links are packed as such, wherever they lead; what
-// is neither a file, a directory nor a link is told to skipped.
+// Pack writes a file, or a directory with everything below it, to w as an archive, under the given
+// name. Symbolic links are packed as links, whatever their targets are. Pack calls skipped for
+// everything that is not a file, a directory or a link.
 func Pack(w io.Writer, local, name string, skipped Skipped) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(local, func(file string, _ fs.DirEntry, err error) error {
@@ -40,7 +43,7 @@ func Pack(w io.Writer, local, name string, skipped Skipped) error {
 	return errors.Join(err, out.Close())
 }
 
-// pack writes one file. A local path that is itself a link stands for what it leads to.
+// pack writes one file. If the local path itself is a link, its target is written.
 func pack(out *tar.Writer, file, name string, skipped Skipped) error {
 	info, err := os.Lstat(file)
 	if err != nil {
@@ -71,24 +74,25 @@ func pack(out *tar.Writer, file, name string, skipped Skipped) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	n, err := io.Copy(out, io.LimitReader(f, info.Size())) // one that grows meanwhile
+	n, err := io.Copy(out, io.LimitReader(f, info.Size())) // a file may grow at the same time
 	if err == nil && n < info.Size() {
 		err = fmt.Errorf("%s has become shorter while it was read", file)
 	}
 	return err
 }
 
-// Options say how [Unpack] unpacks.
+// Options are the options of [Unpack].
 type Options struct {
-	// Base is what the container calls the thing that is copied; entries beside and above it are refused. As is its name in the target directory.
+	// Base is the name of the copied file or directory in the container; entries beside and above
+	// it are refused. As is its name in the target directory.
 	Base, As string
-	// NoPreserve leaves out the modes that the archive says.
+	// NoPreserve ignores the modes in the archive.
 	NoPreserve bool
-	// Skipped is told of symbolic links and devices, which are not unpacked.
+	// Skipped is called for symbolic links and devices, which are not unpacked.
 	Skipped Skipped
 }
 
-// kindOf names what is neither a file nor a directory.
+// kindOf names the kind of something that is neither a file nor a directory.
 func kindOf(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeNamedPipe != 0:
@@ -101,7 +105,8 @@ func kindOf(mode fs.FileMode) string {
 	return "neither a file nor a directory"
 }
 
-// Unpack reads an archive into the directory dir, which must exist, and returns how many files and directories there were.
+// Unpack unpacks an archive into the existing directory dir. It returns the number of files and
+// directories in the archive.
 func Unpack(r io.Reader, dir string, o Options) (entries int, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -109,7 +114,7 @@ func Unpack(r io.Reader, dir string, o Options) (entries int, err error) {
 	}
 	defer func() { _ = root.Close() }()
 	in := tar.NewReader(r)
-	files := map[string]bool{} // what was unpacked, by its name here
+	files := map[string]bool{} // what was unpacked, by its local name
 	for {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -144,7 +149,7 @@ func Unpack(r io.Reader, dir string, o Options) (entries int, err error) {
 	}
 }
 
-// whatIs says what an entry is that is not unpacked.
+// whatIs names the kind of an entry that is not unpacked.
 func whatIs(h *tar.Header) string {
 	switch h.Typeflag {
 	case tar.TypeSymlink:
@@ -155,7 +160,7 @@ func whatIs(h *tar.Header) string {
 	return kindOf(h.FileInfo().Mode())
 }
 
-// rename returns what an entry of the archive is called here, relative to the target directory.
+// rename returns the local name of an entry of the archive, relative to the target directory.
 func (o Options) rename(entry string) (string, bool) {
 	clean := path.Clean(strings.TrimPrefix(entry, "/"))
 	rest, ok := clean, o.Base == "."

@@ -13,8 +13,10 @@ import (
 
 func TestThereAndBack(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
-	if err := errors.Join(os.MkdirAll(filepath.Join(from, "src/sub/empty"), 0o755), os.WriteFile(filepath.Join(from, "src/run"), []byte("#!"), 0o755),
-		os.WriteFile(filepath.Join(from, "src/sub/secret"), nil, 0o600), os.Symlink("/etc/passwd", filepath.Join(from, "src/link"))); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(from, "src/sub/empty"), 0o755),
+		os.WriteFile(filepath.Join(from, "src/run"), []byte("#!"), 0o755),
+		os.WriteFile(filepath.Join(from, "src/sub/secret"), nil, 0o600),
+		os.Symlink("/etc/passwd", filepath.Join(from, "src/link"))); err != nil {
 		t.Fatal(err)
 	}
 	var archive bytes.Buffer
@@ -22,18 +24,27 @@ func TestThereAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var skipped []string
-	n, err := Unpack(&archive, to, Options{Base: "src", As: "dst", Skipped: func(name, what string) { skipped = append(skipped, name+": "+what) }})
+	n, err := Unpack(&archive, to, Options{
+		Base:    "src",
+		As:      "dst",
+		Skipped: func(name, what string) { skipped = append(skipped, name+": "+what) },
+	})
 	if n != 5 || err != nil || !slices.Equal(skipped, []string{"src/link: a symbolic link to /etc/passwd"}) {
 		t.Errorf("%d entries, %v, without %q", n, err, skipped)
 	}
-	for name, mode := range map[string]os.FileMode{"dst/run": 0o755, "dst/sub/secret": 0o600, "dst/sub/empty": os.ModeDir | 0o755} {
+	for name, mode := range map[string]os.FileMode{
+		"dst/run":        0o755,
+		"dst/sub/secret": 0o600,
+		"dst/sub/empty":  os.ModeDir | 0o755,
+	} {
 		if info, err := os.Stat(filepath.Join(to, name)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
 }
 
-// A hard link becomes a copy of the file that the archive has before it; of what it has not, nothing is read.
+// A hard link becomes a copy of the file before it in the archive. A link to any other file reads
+// nothing.
 func TestHardLinks(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600); err != nil {
@@ -61,7 +72,11 @@ func TestHardLinks(t *testing.T) {
 	}
 	w.Close()
 	var skipped []string
-	n, err := Unpack(&archive, dir, Options{Base: "src", As: "dst", Skipped: func(name, _ string) { skipped = append(skipped, name) }})
+	n, err := Unpack(&archive, dir, Options{
+		Base:    "src",
+		As:      "dst",
+		Skipped: func(name, _ string) { skipped = append(skipped, name) },
+	})
 	if n != 3 || err != nil || !slices.Equal(skipped, []string{"src/d", "src/a", "src/e"}) {
 		t.Errorf("%d entries, %v, without %q", n, err, skipped)
 	}
@@ -72,26 +87,31 @@ func TestHardLinks(t *testing.T) {
 	}
 }
 
-// An archive of a container that means harm writes nothing outside its target.
+// An archive of a hostile container writes nothing outside its target.
 func TestUnpackHostile(t *testing.T) {
 	for name, c := range map[string]struct {
 		entries []tar.Header
 		refused string
 	}{
-		"beside":             {[]tar.Header{{Name: "other", Typeflag: tar.TypeReg}}, "not below"},
-		"above":              {[]tar.Header{{Name: "src/../../x", Typeflag: tar.TypeReg}}, "not below"},
-		"absolute":           {[]tar.Header{{Name: "/etc/x", Typeflag: tar.TypeReg}}, "not below"},
-		"like the base":      {[]tar.Header{{Name: "srcx", Typeflag: tar.TypeReg}}, "not below"},
-		"through a new link": {[]tar.Header{{Name: "src/l", Linkname: "/", Typeflag: tar.TypeSymlink}, {Name: "src/l/x", Typeflag: tar.TypeReg}}, ""},
-		"through a link":     {[]tar.Header{{Name: "src/out/x", Typeflag: tar.TypeReg}}, "out"},
-		"a hard link":        {[]tar.Header{{Name: "src/h", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}}, ""},
-		"a device":           {[]tar.Header{{Name: "src/d", Typeflag: tar.TypeChar}}, ""},
-		"no archive":         {nil, "read the archive"},
+		"beside":        {[]tar.Header{{Name: "other", Typeflag: tar.TypeReg}}, "not below"},
+		"above":         {[]tar.Header{{Name: "src/../../x", Typeflag: tar.TypeReg}}, "not below"},
+		"absolute":      {[]tar.Header{{Name: "/etc/x", Typeflag: tar.TypeReg}}, "not below"},
+		"like the base": {[]tar.Header{{Name: "srcx", Typeflag: tar.TypeReg}}, "not below"},
+		"through a new link": {
+			[]tar.Header{
+				{Name: "src/l", Linkname: "/", Typeflag: tar.TypeSymlink}, {Name: "src/l/x", Typeflag: tar.TypeReg},
+			}, "",
+		},
+		"through a link": {[]tar.Header{{Name: "src/out/x", Typeflag: tar.TypeReg}}, "out"},
+		"a hard link":    {[]tar.Header{{Name: "src/h", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}}, ""},
+		"a device":       {[]tar.Header{{Name: "src/d", Typeflag: tar.TypeChar}}, ""},
+		"no archive":     {nil, "read the archive"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			dir, outside := filepath.Join(top, "dir"), filepath.Join(top, "outside")
-			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "src"), 0o755), os.Mkdir(outside, 0o755), os.Symlink(outside, filepath.Join(dir, "src", "out"))); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "src"), 0o755), os.Mkdir(outside, 0o755),
+				os.Symlink(outside, filepath.Join(dir, "src", "out"))); err != nil {
 				t.Fatal(err)
 			}
 			var archive bytes.Buffer
@@ -108,7 +128,8 @@ func TestUnpackHostile(t *testing.T) {
 				archive.WriteString(strings.Repeat("no archive", 100))
 			}
 			_, err := Unpack(&archive, dir, Options{Base: "src", As: "src", Skipped: func(string, string) {}})
-			if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
+			if c.refused == "" && err != nil ||
+				c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
 				t.Errorf("error %v, want %q", err, c.refused)
 			}
 			if left, _ := os.ReadDir(outside); len(left) > 0 {

@@ -20,10 +20,10 @@ func newAgent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the node agent: the daemon that runs this node's pods",
-		Long: `Run the node agent: the daemon that runs this node's pods. It takes root.
+		Long: `Run the node agent: the daemon that runs the pods of this node. It needs root.
 
-It takes a kubelet's config file and flags as they are. A second document in the config file, of kind BerthConfiguration, has what the kubelet's
-does not. Without --config, /etc/berth/config.yaml is read where it exists.`,
+It accepts the config file and the flags of a kubelet as they are. A second document of kind BerthConfiguration in the
+config file holds what only berth has. Without --config, the agent reads /etc/berth/config.yaml if the file exists.`,
 		Example: `  berth agent
   berth agent --config /etc/berth/config.yaml -v 4`,
 		Args: noArgs,
@@ -51,7 +51,7 @@ does not. Without --config, /etc/berth/config.yaml is read where it exists.`,
 	return cmd
 }
 
-// needRoot returns an error for a user who is not root; who is what needs root.
+// needRoot returns an error for a user other than root; who names what needs root.
 func needRoot(who string, euid int) error {
 	if euid == 0 {
 		return nil
@@ -59,10 +59,12 @@ func needRoot(who string, euid int) error {
 	return fmt.Errorf("%s runs pods, which takes root's rights, and this is user %d: use sudo", who, euid)
 }
 
-// gcPercent makes the heap smaller at the cost of a little more collecting: an agent is idle most of the time, and there is one on every node.
+// gcPercent makes the heap smaller, for a little more garbage collection. An agent is idle most of
+// the time, and every node has one.
 const gcPercent = 40
 
-// runAgent runs the agent until ctx ends, and tells systemd how it is. An agent that was asked to end has not failed, however far it was.
+// runAgent runs the agent until ctx ends, and reports its state to systemd. An agent that was asked
+// to end has not failed, however far it had come.
 func runAgent(ctx context.Context, r *reloader) error {
 	err := runUntil(ctx, r)
 	if because(ctx, err) {
@@ -72,12 +74,12 @@ func runAgent(ctx context.Context, r *reloader) error {
 	return err
 }
 
-// because reports whether an error is of nothing but the end of ctx.
+// because reports whether the only reason of an error is the end of ctx.
 func because(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)))
 }
 
-// runUntil runs the agent until ctx ends. Where the machine shuts down the pods are stopped first.
+// runUntil runs the agent until ctx ends. If the machine shuts down, it stops the pods first.
 func runUntil(ctx context.Context, r *reloader) error {
 	cfg, log := r.running, r.log
 	if os.Getenv("GOGC") == "" {
@@ -85,7 +87,7 @@ func runUntil(ctx context.Context, r *reloader) error {
 	}
 	slog.SetDefault(log)
 	klog.SetSlogLogger(log)
-	asked := ctx // ends when the agent is asked to, which may have to stop pods first
+	asked := ctx // ends when the agent is asked to end; pods may have to be stopped first
 	base, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	a, closeAll, err := agent.Assemble(base, cfg, version, log)
@@ -98,7 +100,8 @@ func runUntil(ctx context.Context, r *reloader) error {
 	if err != nil {
 		return err
 	}
-	log.Info("berth agent starts", "version", version, "rootDir", cfg.RootDir, "endpoint", cfg.Kubelet.ContainerRuntimeEndpoint)
+	log.Info("berth agent starts", "version", version, "rootDir", cfg.RootDir,
+		"endpoint", cfg.Kubelet.ContainerRuntimeEndpoint)
 	group, ctx := errgroup.WithContext(base)
 	group.Go(func() error { return api.Run(ctx) })
 	group.Go(func() error { return a.Run(ctx) })

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// completePods completes the first arguments, up to most of them, with the node's pods.
+// completePods completes up to most first arguments with the names of the node's pods.
 func completePods(conn *connection, most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= most {
@@ -49,7 +49,7 @@ func completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cob
 	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeContainers completes -c with the containers of the pod that the first argument names.
+// completeContainers completes -c with the containers of the pod in the first argument.
 func completeContainers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -64,7 +64,7 @@ func completeContainers(cmd *cobra.Command, args []string, _ string) ([]string, 
 	return api.ContainerNames(pod), cobra.ShellCompDirectiveNoFileComp
 }
 
-// flaggedClient is a client of the agent that a verb's --socket names.
+// flaggedClient returns a client of the agent that --socket names.
 func flaggedClient(cmd *cobra.Command) *client.Client {
 	socket, _ := cmd.Flags().GetString("socket")
 	conn := connection{socket: socket}

@@ -30,12 +30,15 @@ func newCp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp SRC DST",
 		Short: "Copy files to and from a container",
-		Long: `Copy files and directories to and from a container: one of SRC and DST is POD:PATH or NAMESPACE/POD:PATH. As with "kubectl cp", the container's image
-must have tar.
+		Long: `Copy files and directories to and from a container. One of SRC and DST is POD:PATH or NAMESPACE/POD:PATH. As with
+"kubectl cp", the image of the container must have tar.
 
-Symbolic links in a directory that is copied to a container stay links, wherever they lead; SRC itself may be one, and stands for what it leads to. Those that
-a container sends are left out, each with a line that says where it leads: through one, later files could be written outside of DST. Hard links become copies.
-To have links, too: berth exec POD -- tar cf - DIR | tar xf -`,
+Symbolic links in a directory that you copy to a container stay links, wherever they lead. If SRC itself is a
+symbolic link, its target is copied.
+
+Symbolic links from a container are left out: through a link, later files could be written outside of DST. A line
+names each link and where the link leads. Hard links become copies. To copy links, too: berth exec POD -- tar cf -
+DIR | tar xf -`,
 		Example: `  berth cp web:/etc/hosts ./hosts
   berth cp ./web.yaml web:/tmp/          # into a directory that is there
   berth cp -c sidecar default/web:/etc/passwd users`,
@@ -43,7 +46,8 @@ To have links, too: berth exec POD -- tar cf - DIR | tar xf -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := o.conn.client()
 			defer c.Close()
-			return ended(cmd.Context(), o.run(cmd.Context(), c, parsePlace(args[0]), parsePlace(args[1]), cmd.ErrOrStderr()))
+			return ended(cmd.Context(),
+				o.run(cmd.Context(), c, parsePlace(args[0]), parsePlace(args[1]), cmd.ErrOrStderr()))
 		},
 	}
 	o.conn.flag(cmd)
@@ -54,10 +58,11 @@ To have links, too: berth exec POD -- tar cf - DIR | tar xf -`,
 	return cmd
 }
 
-// place is where something is copied from or to: a path here, or in a pod.
+// place is the source or target of a copy: a local path, or a path in a pod.
 type place struct{ pod, path string }
 
-// parsePlace reads an argument. What has a "/" or a "." before its first colon's pod, as in ./a:b, is a path here.
+// parsePlace parses an argument. If there is a "/" or "." before the first colon, as in ./a:b, the
+// argument is a local path.
 func parsePlace(arg string) place {
 	pod, file, ok := strings.Cut(arg, ":")
 	if !ok || pod == "" || strings.HasPrefix(pod, ".") || strings.HasPrefix(pod, "/") {
@@ -96,7 +101,8 @@ func (o *cpOptions) run(ctx context.Context, c *client.Client, from, to place, e
 	return o.upload(ctx, r, from.path, to.path, skipped)
 }
 
-// download copies a container's file or directory here: into a directory that is there, else under the name that is given.
+// download copies a container's file or directory to this machine: into an existing directory, or
+// else under the given name.
 func (o *cpOptions) download(ctx context.Context, r inside, from, to string, skipped tarball.Skipped) error {
 	base := path.Base(path.Clean("/" + from))
 	if base == "/" {
@@ -118,8 +124,8 @@ func (o *cpOptions) download(ctx context.Context, r inside, from, to string, ski
 	n, err := tarball.Unpack(read, dir, tarball.Options{Base: base, As: as, NoPreserve: o.noPreserve, Skipped: skipped})
 	_, _ = io.Copy(io.Discard, read) // the end of the archive
 	read.CloseWithError(err)
-	if told := <-ran; told != nil {
-		return told
+	if result := <-ran; result != nil {
+		return result
 	}
 	if err == nil && n == 0 {
 		err = fmt.Errorf("nothing was copied of %s", from)
@@ -127,7 +133,8 @@ func (o *cpOptions) download(ctx context.Context, r inside, from, to string, ski
 	return err
 }
 
-// upload copies a file or directory of this machine to a container: into a directory that is there, else under the name that is given.
+// upload copies a local file or directory to a container: into an existing directory, or else under
+// the given name.
 func (o *cpOptions) upload(ctx context.Context, r inside, from, to string, skipped tarball.Skipped) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -162,8 +169,8 @@ func (o *cpOptions) upload(ctx context.Context, r inside, from, to string, skipp
 	}
 	err = r.run(ctx, read, io.Discard, command...)
 	read.CloseWithError(errors.Join(err, io.ErrClosedPipe))
-	if told := <-packed; told != nil && !errors.Is(told, io.ErrClosedPipe) {
-		return told
+	if result := <-packed; result != nil && !errors.Is(result, io.ErrClosedPipe) {
+		return result
 	}
 	return err
 }
@@ -174,7 +181,7 @@ type inside struct {
 	target client.Target
 }
 
-// run runs a command; what it says of its failure is the error's text.
+// run runs a command. If it fails, the error has the text that the command printed.
 func (r inside) run(ctx context.Context, in io.Reader, out io.Writer, command ...string) error {
 	var said bytes.Buffer
 	err := r.client.Exec(ctx, r.target, command, client.Stdio{Stdin: in, Stdout: out, Stderr: &said})

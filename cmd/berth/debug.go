@@ -23,11 +23,14 @@ func newDebug() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debug POD --image IMAGE [-it] [--target CONTAINER] [-- COMMAND [ARG...]]",
 		Short: "Put a container with tools into a running pod",
-		Long: `Put a container with tools into a running pod: an ephemeral container, which shares the pod's network, and with --target the processes of one of its containers.
+		Long: `Put a container with tools into a running pod: an ephemeral container. The container shares the network of
+the pod, and with --target the processes of one container of the pod.
 
-It is started once and never again, does not count for the pod's readiness or end, and stays in the pod until that is deleted, also over restarts of the
-agent. The pod's manifest is not changed. With -it the terminal is connected with it; "berth attach -it POD -c NAME" comes back to it as long as it runs.
-With -i the exit code is the container's, and without -t the end of the input is the container's, too.`,
+The container starts once and never again. It does not count for the readiness or the end of the pod. It stays in
+the pod until the pod is deleted, also over restarts of the agent. The manifest of the pod does not change.
+
+With -it the container uses your terminal. "berth attach -it POD -c NAME" connects again while the container runs.
+With -i the exit code is that of the container. Without -t, the end of your input is also the end of its input.`,
 		Example: `  berth debug -it web --image busybox:1.36                  # a shell in the pod's network
   berth debug -it web --image busybox:1.36 --target web     # one that sees the processes of the container web
   berth debug web --image busybox:1.36 -- netstat -tn       # without a terminal; see "berth logs"`,
@@ -35,7 +38,8 @@ With -i the exit code is the container's, and without -t the end of the input is
 		ValidArgsFunction: completePods(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 1 && at != 1 {
-				return wrongly("only one POD can be given; a command comes behind --: berth debug POD --image IMAGE -- COMMAND [ARG...]")
+				return wrongly("only one POD can be given; a command comes behind --: berth debug POD --image IMAGE " +
+					"-- COMMAND [ARG...]")
 			}
 			return o.debug(cmd, args[0], args[1:])
 		},
@@ -53,12 +57,13 @@ With -i the exit code is the container's, and without -t the end of the input is
 	f.BoolVarP(&o.stdin, "stdin", "i", false, "connect standard input with the container")
 	f.BoolVarP(&o.tty, "tty", "t", false, "the container gets a terminal")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only what the container prints")
-	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("profile",
+		cobra.FixedCompletions(profiles(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("target", completeContainers)
 	return cmd
 }
 
-// debug adds the container, and connects with it where -i asks for that.
+// debug adds the container, and connects to it with -i.
 func (o *debugOptions) debug(cmd *cobra.Command, arg string, command []string) error {
 	ctx, c := cmd.Context(), o.conn.client()
 	defer c.Close()
@@ -72,7 +77,8 @@ func (o *debugOptions) debug(cmd *cobra.Command, arg string, command []string) e
 	}
 	if _, ok := terminalOf(cmd.InOrStdin()); o.stdin && o.tty && !ok {
 		fmt.Fprintln(cmd.ErrOrStderr(), noTerminal)
-		o.tty = false // a container with a terminal would wait for input when this one's has ended
+		// a container with a terminal would wait for input after the end of this input
+		o.tty = false
 	}
 	container, err := o.spec(command)
 	if err != nil {
@@ -87,7 +93,13 @@ func (o *debugOptions) debug(cmd *cobra.Command, arg string, command []string) e
 	if !o.stdin {
 		return nil
 	}
-	return (&debugSession{debugOptions: o, client: c, pod: pod, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}).connect(cmd)
+	return (&debugSession{
+		debugOptions: o,
+		client:       c,
+		pod:          pod,
+		out:          cmd.OutOrStdout(),
+		errOut:       cmd.ErrOrStderr(),
+	}).connect(cmd)
 }
 
 func (o *debugOptions) say(w io.Writer, format string, args ...any) {
@@ -96,7 +108,8 @@ func (o *debugOptions) say(w io.Writer, format string, args ...any) {
 	}
 }
 
-// newDebugName makes a name as kubectl does: the letters are those of Kubernetes' generated names, without vowels.
+// newDebugName returns a name in kubectl's form, with the letters of Kubernetes' generated names
+// (no vowels).
 func newDebugName() string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	name := make([]byte, 5)
@@ -106,10 +119,16 @@ func newDebugName() string {
 	return "debugger-" + string(name)
 }
 
-// spec makes the container.
+// spec returns the container.
 func (o *debugOptions) spec(command []string) (*v1.EphemeralContainer, error) {
 	c := &v1.EphemeralContainer{TargetContainerName: o.target, EphemeralContainerCommon: v1.EphemeralContainerCommon{
-		Name: o.container, Image: o.image, Command: command, ImagePullPolicy: v1.PullPolicy(o.pull), Stdin: o.stdin, StdinOnce: o.stdin && !o.tty, TTY: o.tty,
+		Name:                     o.container,
+		Image:                    o.image,
+		Command:                  command,
+		ImagePullPolicy:          v1.PullPolicy(o.pull),
+		Stdin:                    o.stdin,
+		StdinOnce:                o.stdin && !o.tty,
+		TTY:                      o.tty,
 		TerminationMessagePolicy: v1.TerminationMessageReadFile,
 	}}
 	for _, e := range o.env {
@@ -127,7 +146,7 @@ func (o *debugOptions) spec(command []string) (*v1.EphemeralContainer, error) {
 	return c, nil
 }
 
-// The profiles, kubectl's by name.
+// The profiles, with kubectl's names.
 const (
 	profileGeneral    = "general"
 	profileBaseline   = "baseline"
@@ -140,7 +159,8 @@ func profiles() []string {
 	return []string{profileGeneral, profileBaseline, profileRestricted, profileNetAdmin, profileSysAdmin}
 }
 
-// profile returns what a container of a profile may do; false for one that there is not. To look at another container's files and memory it needs SYS_PTRACE.
+// profile returns the security context of a profile, or false if there is no such profile. To look
+// at another container's files and memory a container needs SYS_PTRACE.
 func profile(name string) (*v1.SecurityContext, bool) {
 	add := func(capabilities ...v1.Capability) *v1.SecurityContext {
 		return &v1.SecurityContext{Capabilities: &v1.Capabilities{Add: capabilities}}
@@ -152,8 +172,10 @@ func profile(name string) (*v1.SecurityContext, bool) {
 		return nil, true
 	case profileRestricted:
 		return &v1.SecurityContext{
-			Capabilities: &v1.Capabilities{Drop: []v1.Capability{"ALL"}}, RunAsNonRoot: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
-			SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault},
+			Capabilities:             &v1.Capabilities{Drop: []v1.Capability{"ALL"}},
+			RunAsNonRoot:             ptr.To(true),
+			AllowPrivilegeEscalation: ptr.To(false),
+			SeccompProfile:           &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault},
 		}, true
 	case profileNetAdmin:
 		return add("NET_ADMIN", "NET_RAW"), true

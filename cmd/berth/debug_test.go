@@ -15,7 +15,8 @@ func TestDebugSpec(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Name != "d" || c.Image != "tools" || c.TargetContainerName != "main" || !c.Stdin || !c.TTY || len(c.Env) != 2 || c.Env[1] != (v1.EnvVar{Name: "B"}) || c.Command[0] != "sh" {
+		if c.Name != "d" || c.Image != "tools" || c.TargetContainerName != "main" || !c.Stdin || !c.TTY ||
+			len(c.Env) != 2 || c.Env[1] != (v1.EnvVar{Name: "B"}) || c.Command[0] != "sh" {
 			t.Errorf("%s: %+v", name, c)
 		}
 		privileged := c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged

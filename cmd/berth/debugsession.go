@@ -14,30 +14,35 @@ import (
 
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/show"
+	"github.com/berthd/berth/internal/pods"
 )
 
 const (
-	// debugPoll is how often the state of a container that is to be connected with is asked for.
+	// debugPoll is the time between two requests for the state of the container to connect to.
 	debugPoll = 200 * time.Millisecond
-	// debugEnd is how long a container may take to be told of as ended whose streams have.
+	// debugEnd is how long the agent may take to report the end of a container after its streams
+	// have ended.
 	debugEnd = 3 * time.Second
-	// debugRecall bounds, in bytes, how much of a log is looked through for what was printed while nobody was connected.
+	// debugRecall is how many bytes of a log are searched for output from before the connection.
 	debugRecall = 256 << 10
 )
 
-// debugSession connects the terminal with a container that was added to a pod. What the container prints before there is a connection, is in its log alone.
+// debugSession connects the terminal to a container that was added to a pod. Output from before the
+// connection is only in the container's log.
 type debugSession struct {
 	*debugOptions
 
 	client      *client.Client
 	pod         *v1.Pod
 	out, errOut io.Writer
-	// shown is how many bytes of the container's output were printed from its log, streamed how many came over the connection.
+	// shown is how many bytes of the container's output were printed from its log. streamed is how
+	// many came over the connection.
 	shown    int64
 	streamed atomic.Int64
 }
 
-// connect waits until the container runs, and connects until it ends. Its exit code becomes that of the verb.
+// connect waits until the container runs, and connects until it ends. The verb ends with the
+// container's exit code.
 func (d *debugSession) connect(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	state, err := d.await(ctx, func(s v1.ContainerState) bool { return s.Running != nil || s.Terminated != nil })
@@ -45,9 +50,9 @@ func (d *debugSession) connect(cmd *cobra.Command) error {
 		return ended(ctx, err)
 	}
 	if state.Terminated == nil {
-		_ = d.recall(ctx, 0) // a log that is not there yet is looked at again in the end
+		_ = d.recall(ctx, 0) // if there is no log yet, it is read at the end
 		d.say(d.errOut, "If you don't see a command prompt, try pressing enter.")
-		err = d.run(cmd, d.pod.Namespace+"/"+d.pod.Name, d.attach)
+		err = d.run(cmd, pods.FullName(d.pod), d.attach)
 		if ctx.Err() != nil {
 			return err
 		}
@@ -68,11 +73,13 @@ func (d *debugSession) connect(cmd *cobra.Command) error {
 	if err := d.recall(ctx, d.streamed.Load()); err != nil {
 		return ended(ctx, err)
 	}
-	return d.verdict(state.Terminated)
+	return d.endError(state.Terminated)
 }
 
-// attach is the connection; it counts what comes over it.
-func (d *debugSession) attach(ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target, stdio client.Stdio) error {
+// attach is the connection. It counts the bytes that come over it.
+func (d *debugSession) attach(
+	ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target, stdio client.Stdio,
+) error {
 	stdio.Stdout = &countingWriter{stdio.Stdout, &d.streamed}
 	if stdio.Stderr != nil {
 		stdio.Stderr = &countingWriter{stdio.Stderr, &d.streamed}
@@ -80,8 +87,9 @@ func (d *debugSession) attach(ctx context.Context, c *client.Client, pod *v1.Pod
 	return attach(ctx, c, pod, t, stdio)
 }
 
-// recall prints what the container's log has beyond what was shown of it and what came, after that, over the connection: its output has grown by more than that
-// where the connection came too late. Of a long session nothing is missing that a reader would want back.
+// recall prints the part of the container's log that was neither shown nor, after that, came over
+// the connection. There is such a part if the connection came too late. After a long session recall
+// prints nothing, because a reader does not need the start again.
 func (d *debugSession) recall(ctx context.Context, streamed int64) error {
 	if streamed > debugRecall {
 		return nil
@@ -108,8 +116,8 @@ func (d *debugSession) recall(ctx context.Context, streamed int64) error {
 	return nil
 }
 
-// verdict is the error of a container's end.
-func (d *debugSession) verdict(t *v1.ContainerStateTerminated) error {
+// endError is the error for a container's end.
+func (d *debugSession) endError(t *v1.ContainerStateTerminated) error {
 	switch {
 	case t.Reason == reasonStartError:
 		fmt.Fprintf(d.errOut, "container %s cannot be started: %s\n", d.container, show.Clean(t.Message))
@@ -121,17 +129,18 @@ func (d *debugSession) verdict(t *v1.ContainerStateTerminated) error {
 	return nil
 }
 
-// await waits until what is looked for holds of the container's state, telling what the container waits for.
+// await waits until holds is true for the container's state. It prints what the container waits
+// for.
 func (d *debugSession) await(ctx context.Context, holds func(v1.ContainerState) bool) (v1.ContainerState, error) {
-	told := ""
+	printed := ""
 	for {
 		state, err := d.state(ctx)
 		switch w := state.Waiting; {
 		case err != nil || holds(state):
 			return state, err
-		case w != nil && w.Message != "" && w.Message != told:
-			told = w.Message
-			d.say(d.errOut, "%s: %s", w.Reason, show.Clean(told))
+		case w != nil && w.Message != "" && w.Message != printed:
+			printed = w.Message
+			d.say(d.errOut, "%s: %s", w.Reason, show.Clean(printed))
 		}
 		select {
 		case <-ctx.Done():
@@ -141,7 +150,7 @@ func (d *debugSession) await(ctx context.Context, holds func(v1.ContainerState) 
 	}
 }
 
-// state asks for the container's state; an empty one for a container that is not there yet.
+// state requests the container's state. It is empty as long as the container does not exist.
 func (d *debugSession) state(ctx context.Context) (v1.ContainerState, error) {
 	pods, err := d.client.Pods(ctx)
 	if err != nil {

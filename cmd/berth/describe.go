@@ -39,7 +39,7 @@ func newDescribe() *cobra.Command {
 	return cmd
 }
 
-// describe writes all about the pods that are meant.
+// describe writes everything about the chosen pods.
 func describe(ctx context.Context, c *client.Client, chosen *choice, w, errOut io.Writer) error {
 	all, err := c.Pods(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func describe(ctx context.Context, c *client.Client, chosen *choice, w, errOut i
 	for i := range pods {
 		pod := &pods[i]
 		if i > 0 && pod.Namespace == pods[i-1].Namespace && pod.Name == pods[i-1].Name {
-			continue // the predecessor, which is leaving
+			continue // the predecessor, which is being removed
 		}
 		why, err := c.Why(ctx, pod.Namespace, pod.Name)
 		if err != nil {
@@ -76,7 +76,8 @@ func describe(ctx context.Context, c *client.Client, chosen *choice, w, errOut i
 func about(events []v1.Event, pod *v1.Pod) []v1.Event {
 	var out []v1.Event
 	for i := range events {
-		if o := &events[i].InvolvedObject; o.Kind == "Pod" && o.Namespace == pod.Namespace && o.Name == pod.Name && (o.UID == "" || o.UID == pod.UID) {
+		if o := &events[i].InvolvedObject; o.Kind == "Pod" && o.Namespace == pod.Namespace && o.Name == pod.Name &&
+			(o.UID == "" || o.UID == pod.UID) {
 			out = append(out, events[i])
 		}
 	}

@@ -13,12 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/runtimeclass"
+	"github.com/berthd/berth/agent/pod/runtimeclass"
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
+	"github.com/berthd/berth/internal/pods"
 )
 
 func newDiff() *cobra.Command {
@@ -26,14 +27,15 @@ func newDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [FILE|DIR...]",
 		Short: "Show what changed manifests would restart",
-		Long: `Show what the agent would do if these files were in its manifest directory: which pods it would start, replace, resize or leave alone, and
-because of which fields; and what becomes of changed ConfigMaps and Secrets. Nothing is changed. Of a DIR those files count that an agent would read; "-" is
+		Long: `Show what the agent would do if these files were in its manifest directory. The result names the pods that
+the agent would start, replace, resize or leave alone, with the fields that are the reason, and the changes of
+ConfigMaps and Secrets. Nothing changes on the node. Of a DIR, only the files count that an agent would read; "-" is
 standard input.
 
-Without an argument it is the agent's own manifest directory as it is now: what the agent, if it is drained or has not looked yet, would make of it,
-and which pods are in no file of it any more.
+Without an argument, the files are those in the manifest directory of the agent. The result then shows what the
+agent has not done yet, for example because the node is drained, and the pods that are in no file any more.
 
-The exit code is 1 if something would be refused.`,
+The exit code is 1 if the agent would refuse something.`,
 		Example: `  berth diff web.yaml
   berth diff staged/                     # all that is to be put into the manifest directory
   berth diff                             # the manifest directory, against what runs`,
@@ -54,12 +56,14 @@ type differ struct {
 	settings  client.Settings
 	pods      []v1.Pod
 	verdicts  []api.Manifest
-	// seen are the pods of the manifests, by namespace and name, and refused counts what would not be taken.
+	// seen has the pods of the manifests, by namespace and name. refused counts the objects that
+	// the agent would refuse.
 	seen    map[string]bool
 	refused int
 }
 
-// diff compares the manifests of files and directories, or those of the agent's manifest directory, with what the agent has.
+// diff compares manifests with the objects of the agent. The manifests are those of files and
+// directories, or those of the agent's manifest directory.
 func diff(ctx context.Context, c *client.Client, paths []string, stdin io.Reader, w, errOut io.Writer) error {
 	d, err := newDiffer(ctx, c)
 	if err != nil {
@@ -86,7 +90,7 @@ func diff(ctx context.Context, c *client.Client, paths []string, stdin io.Reader
 	return nil
 }
 
-// newDiffer asks the agent for what it has.
+// newDiffer requests the objects of the agent.
 func newDiffer(ctx context.Context, c *client.Client) (*differ, error) {
 	d := &differ{seen: map[string]bool{}}
 	version, err := c.Version(ctx)
@@ -138,7 +142,7 @@ func (d *differ) item(item source.Item) {
 	case !v.Accepted:
 		d.refuse(server.ManifestOf(v))
 	case item.Pod != nil:
-		d.seen[item.Pod.Namespace+"/"+item.Pod.Name] = true
+		d.seen[pods.FullName(item.Pod)] = true
 		diffPod(d.w, item.Pod, d.pods, d.settings.Resizes)
 		if item.Refused != nil {
 			d.refuse(server.ManifestOf(*item.Refused))
@@ -153,16 +157,18 @@ func (d *differ) refuse(m api.Manifest) {
 	show.Verdicts(d.w, []api.Manifest{m})
 }
 
-// gone tells of the pods that are in no manifest of the agent's directory any more.
+// gone prints the pods that no manifest of the agent's directory has any more.
 func (d *differ) gone() {
 	for i := range d.pods {
 		p := &d.pods[i]
 		name := p.Namespace + "/" + p.Name
-		if d.seen[name] || p.Annotations[source.AnnotationSource] != source.NameFile || p.DeletionTimestamp != nil {
+		if d.seen[name] || pods.Source(p) != pods.SourceFile || p.DeletionTimestamp != nil {
 			continue
 		}
-		d.seen[name] = true // a pod and its predecessor have one name
-		if slices.ContainsFunc(d.verdicts, func(m api.Manifest) bool { return m.Kept && m.Kind == "Pod" && m.Namespace+"/"+m.Name == name }) {
+		d.seen[name] = true // a pod and its predecessor have the same name
+		if slices.ContainsFunc(d.verdicts, func(m api.Manifest) bool {
+			return m.Kept && m.Kind == "Pod" && m.Namespace+"/"+m.Name == name
+		}) {
 			fmt.Fprintf(d.w, "pod %s: stays as it is, since its manifest is refused\n", name)
 			continue
 		}
@@ -177,7 +183,7 @@ func graceOf(pod *v1.Pod) int64 {
 	return v1.DefaultTerminationGracePeriodSeconds
 }
 
-// diffPod says what becomes of one pod; resizes says that running pods are resized.
+// diffPod prints what happens to one pod; resizes says that running pods are resized.
 func diffPod(w io.Writer, wanted *v1.Pod, pods []v1.Pod, resizes bool) {
 	name := wanted.Namespace + "/" + wanted.Name
 	i := slices.IndexFunc(pods, func(p v1.Pod) bool { return p.Namespace == wanted.Namespace && p.Name == wanted.Name })
@@ -185,7 +191,7 @@ func diffPod(w io.Writer, wanted *v1.Pod, pods []v1.Pod, resizes bool) {
 		fmt.Fprintf(w, "pod %s: is new and would be started\n", name)
 		return
 	}
-	// What a RuntimeClass gave the pod is not in its manifest.
+	// The values from a RuntimeClass are not in the manifest.
 	wanted = runtimeclass.Keep(wanted, &pods[i])
 	changes := differences(comparable(&pods[i]), comparable(wanted))
 	if len(changes) == 0 {
@@ -208,10 +214,11 @@ func listChanges(w io.Writer, changes []string) {
 	}
 }
 
-// comparable is what of a pod its manifest decides: spec, labels and annotations, without what the agent adds. Ephemeral containers are in no manifest.
+// comparable returns the parts of a pod that come from its manifest: spec, labels and annotations,
+// without what the agent adds. No manifest has ephemeral containers.
 func comparable(pod *v1.Pod) map[string]any {
 	annotations := maps.Clone(pod.Annotations)
-	for _, added := range []string{source.AnnotationHash, source.AnnotationSeen, source.AnnotationSource} {
+	for _, added := range []string{pods.AnnotationHash, pods.AnnotationSeen, pods.AnnotationSource} {
 		delete(annotations, added)
 	}
 	spec := pod.Spec
@@ -223,10 +230,12 @@ func comparable(pod *v1.Pod) map[string]any {
 			out[key] = plain
 		}
 	}
-	return map[string]any{"spec": out["spec"], "metadata": map[string]any{"labels": out["labels"], "annotations": out["annotations"]}}
+	return map[string]any{
+		"spec": out["spec"], "metadata": map[string]any{"labels": out["labels"], "annotations": out["annotations"]},
+	}
 }
 
-// differences lists the fields in which two JSON values differ, as PATH: OLD -> NEW.
+// differences returns the fields in which two JSON values differ, as PATH: OLD -> NEW.
 func differences(x, y any) []string {
 	var out []string
 	compare("", x, y, &out)
@@ -271,7 +280,7 @@ func compare(path string, x, y any, out *[]string) {
 	}
 }
 
-// maxValue bounds how much of a value is shown, in bytes.
+// maxValue is how many bytes of a value are shown.
 const maxValue = 120
 
 func text(value any) string {

@@ -7,13 +7,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/berthd/berth/agent/objects"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/source/objects"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
 )
 
-// object says what becomes of a ConfigMap, a Secret or another local object, and which pods read it.
+// object prints what happens to a ConfigMap, a Secret or another local object, and which pods read
+// it.
 func (d *differ) object(item source.Item) {
 	v := item.Verdict
 	name := strings.TrimPrefix(v.Namespace+"/"+v.Name, "/")
@@ -27,23 +28,27 @@ func (d *differ) object(item source.Item) {
 	}
 	if old != nil {
 		if errs := source.Changed(old, item.Object); len(errs) > 0 {
-			fmt.Fprintf(d.w, "%s %s: is immutable; the change would be refused, and the one that is there stays:\n", v.Kind, name)
+			fmt.Fprintf(d.w, "%s %s: is immutable; the change would be refused, and the one that is there stays:\n",
+				v.Kind, name)
 			for _, err := range errs {
 				fmt.Fprintf(d.w, "  %s\n", show.Clean(err.Error()))
 			}
-			fmt.Fprintln(d.w, "  (to change it, take it out of its manifest directory first, and put the new one there then)")
+			fmt.Fprintln(d.w,
+				"  (to change it, take it out of its manifest directory first, and put the new one there then)")
 			d.refused++
 			return
 		}
 	}
 	if readers := d.readers(v); len(readers) > 0 {
-		fmt.Fprintf(d.w, "%s %s: restarts nothing; is read by %s (mounted files change by themselves, environments at the next restart)\n", v.Kind, name, strings.Join(readers, ", "))
+		fmt.Fprintf(d.w,
+			"%s %s: restarts nothing; is read by %s (mounted files change by themselves, environments at the next "+
+				"restart)\n", v.Kind, name, strings.Join(readers, ", "))
 		return
 	}
 	fmt.Fprintf(d.w, "%s %s: no pod reads it\n", v.Kind, name)
 }
 
-// readers are the pods that refer to an object.
+// readers returns the pods that refer to an object.
 func (d *differ) readers(v source.Verdict) []string {
 	var readers []string
 	for i := range d.pods {
@@ -61,8 +66,8 @@ func (d *differ) readers(v source.Verdict) []string {
 	return readers
 }
 
-// inForce returns the object as the agent has it, read from the manifest that the agent took it from; nil where it has none, or where it cannot be known, which
-// unknown then says.
+// inForce returns the object that the agent uses, read from its manifest. It returns nil if the
+// agent has none, or if the object cannot be known; unknown is the reason then.
 func (d *differ) inForce(v source.Verdict) (object objects.Object, unknown string) {
 	same := func(m api.Manifest) bool { return m.Kind == v.Kind && m.Namespace == v.Namespace && m.Name == v.Name }
 	i := slices.IndexFunc(d.verdicts, func(m api.Manifest) bool { return m.Accepted && same(m) })
@@ -72,7 +77,9 @@ func (d *differ) inForce(v source.Verdict) (object objects.Object, unknown strin
 	file := d.verdicts[i].File
 	if d.verdicts[i].Kept {
 		unknown = "an earlier version is in force, since the one in " + file + " is refused"
-		if r := slices.IndexFunc(d.verdicts, func(m api.Manifest) bool { return !m.Accepted && m.Message != "" && same(m) }); r >= 0 {
+		if r := slices.IndexFunc(d.verdicts, func(m api.Manifest) bool {
+			return !m.Accepted && m.Message != "" && same(m)
+		}); r >= 0 {
 			unknown += ": " + show.Problem(d.verdicts[r])
 		}
 		return nil, unknown

@@ -14,11 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berthd/berth/agent/doctor"
+	"github.com/berthd/berth/agent/node/doctor"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/show"
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/cri/containerd"
 	"github.com/berthd/berth/cri/remote"
 )
 
@@ -29,12 +30,15 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine: kernel, runtime, network, directories, leftovers",
-		Long: `Check whether this machine is as a node should be: kernel, cgroups, container runtime and its known holes, CNI, directories, disk space, clock, the systemd
-units, and what earlier pods have left. Each finding says what to do. Nothing is changed, and no agent is needed.
+		Long: `Check whether this machine is fit for pods: kernel, cgroups, container runtime and its known
+vulnerabilities, CNI, directories, disk space, clock, the systemd units, and what earlier pods left. Each finding
+says what to do. The check changes nothing and needs no agent.
 
-The config is read as "berth agent" reads it: its endpoint, directories and socket are what is looked at. Give --config where the agent has one.
+The config is read as "berth agent" reads it, and the check looks at its endpoint, directories and socket. Use
+--config if the agent has a config file of its own.
 
-The exit code is 0 if there is nothing to do, 1 with warnings, 2 with errors, a config that the agent does not start with, or wrong flags. Hints do not count.`,
+The exit code is 0 if there is nothing to do, 1 with warnings, and 2 with errors, with a config that stops the
+agent, or with wrong flags. Hints do not count.`,
 		Example: `  berth doctor
   berth doctor -o wide              # with what is as it should be
   berth doctor --config /etc/berth/config.yaml
@@ -68,21 +72,29 @@ The exit code is 0 if there is nothing to do, 1 with warnings, 2 with errors, a 
 	return cmd
 }
 
-// examine makes the checks on this machine.
+// examine runs the checks on this machine.
 func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
-	rt, err := remote.Dial(ctx, remote.Config{Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint})
+	rt, err := remote.Dial(ctx,
+		remote.Config{Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint})
 	if err != nil {
 		return doctor.Report{}, err
 	}
 	defer func() { _ = rt.Close() }()
+	own := containerd.New(containerd.Config{}, rt)
+	defer own.Close()
 	return doctor.Run(ctx, &doctor.Host{
-		Config: cfg, Runtime: rt, Version: version, Log: slog.New(slog.DiscardHandler),
+		Config:    cfg,
+		Runtime:   rt,
+		Forgotten: own.Capabilities().Forgotten,
+		Version:   version,
+		Log:       slog.New(slog.DiscardHandler),
 		Command: func(ctx context.Context, name string, args ...string) (string, error) {
 			text, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 			return string(text), err
 		},
-		Space: space, Synchronized: synchronized,
-		PodCgroups: func(ctx context.Context) ([]types.UID, error) { return podCgroups(ctx, cfg) },
+		Space:        space,
+		Synchronized: synchronized,
+		PodCgroups:   func(ctx context.Context) ([]types.UID, error) { return podCgroups(ctx, cfg) },
 		AgentVersion: func(ctx context.Context) (string, error) {
 			c := client.New(cfg.Berth.Socket)
 			defer c.Close()
@@ -104,7 +116,7 @@ func space(path string) (doctor.Space, error) {
 	return doctor.Space{Bytes: s.Blocks * size, FreeBytes: s.Bavail * size, Inodes: s.Files, FreeInodes: s.Ffree}, nil
 }
 
-// clockUnset is what adjtimex(2) returns for a clock that nobody keeps, TIME_ERROR.
+// clockUnset is the result of adjtimex(2) for a clock that is not synchronized (TIME_ERROR).
 const clockUnset = 5
 
 func synchronized() (bool, error) {
@@ -112,14 +124,15 @@ func synchronized() (bool, error) {
 	return state != clockUnset, err
 }
 
-// podCgroups lists the pods that have a cgroup of either driver.
+// podCgroups returns the pods that have a cgroup of either driver.
 func podCgroups(ctx context.Context, cfg *configs.Config) ([]types.UID, error) {
 	var all []types.UID
 	var errs []error
 	for _, driver := range []cgroups.Driver{cgroups.Cgroupfs, cgroups.Systemd} {
-		m, err := cgroups.New(cgroups.Config{Driver: driver, Root: cfg.Kubelet.CgroupRoot, CgroupsPerQOS: true}, cgroups.Deps{})
+		m, err := cgroups.New(cgroups.Config{Driver: driver, Root: cfg.Kubelet.CgroupRoot, CgroupsPerQOS: true},
+			cgroups.Deps{})
 		if err != nil {
-			continue // a host without systemd has none of that driver
+			continue // a host without systemd has no cgroups of that driver
 		}
 		uids, err := m.List(ctx)
 		all, errs = append(all, uids...), append(errs, err)
@@ -127,7 +140,7 @@ func podCgroups(ctx context.Context, cfg *configs.Config) ([]types.UID, error) {
 	return all, errors.Join(errs...)
 }
 
-// showReport writes what is to be done, and what is as it should be where all is asked for.
+// showReport writes the problems, and with all also the checks that passed.
 func showReport(w io.Writer, r doctor.Report, warnings []configs.Warning, all bool) error {
 	rows := [][]string{}
 	count := map[doctor.Level]int{}

@@ -41,13 +41,16 @@ func newDrain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "Stop all pods of this node, in order, and keep them stopped",
-		Long: `Stop all pods of this node and keep them stopped, over restarts of the agent, too, until "berth drain --undo".
+		Long: `Stop all pods of this node and keep them stopped until "berth drain --undo", also over restarts of the agent.
 
-Pods of a low priority are stopped first, critical ones last; each runs its preStop hooks and gets its grace period. Their manifests stay where they are.
-Pods that have ended before stay ended. --undo need not wait until all pods are stopped: those that are come back as soon as they are gone.
+Pods of a low priority stop first, and critical pods last. Each pod runs its preStop hooks and gets its grace
+period. The manifests stay where they are. A pod that ended before the drain stays ended.
 
-With --stop the agent ends, too, once no pod is left: nothing of berth runs on the node then, and its packages can be removed. Without an agent it stops
-what an earlier one left. The next agent starts the pods again, also those that have ended.`,
+You may use --undo before all pods have stopped: each pod starts again as soon as it has stopped.
+
+With --stop the agent ends, too, when no pod is left. Nothing of berth runs on the node then, and you can remove the
+package. Without an agent, --stop stops the pods that an earlier agent left. The next agent starts all pods again,
+also those that had ended.`,
 		Example: `  berth drain                            # before maintenance
   berth drain --undo                     # after it
   berth drain --stop --grace 10s         # before taking berth off this machine`,
@@ -68,7 +71,8 @@ what an earlier one left. The next agent starts the pods again, also those that 
 	return cmd
 }
 
-// configFlags adds the flags by which a verb finds the agent's config, and returns what reads it.
+// configFlags adds the flags for the agent's config to a verb. It returns a function that reads the
+// config.
 func configFlags(cmd *cobra.Command) (load func() (*configs.Config, []configs.Warning, error)) {
 	all := pflag.NewFlagSet("config", pflag.ContinueOnError)
 	configs.AddFlags(all)
@@ -76,7 +80,8 @@ func configFlags(cmd *cobra.Command) (load func() (*configs.Config, []configs.Wa
 		cmd.Flags().AddFlag(all.Lookup(name))
 	}
 	return func() (*configs.Config, []configs.Warning, error) {
-		return configs.Load(configs.Options{Flags: cmd.Flags()}) // this set knows which were given; all does not
+		// this set knows which flags were given; all does not
+		return configs.Load(configs.Options{Flags: cmd.Flags()})
 	}
 }
 
@@ -127,7 +132,7 @@ func (o *drainOptions) say(d *api.Drain) error {
 	return nil
 }
 
-// request is what the agent is asked for.
+// request returns the request to the agent.
 func (o *drainOptions) request() api.DrainRequest {
 	req := api.DrainRequest{Hold: !o.stop}
 	if o.graceGiven {
@@ -137,17 +142,18 @@ func (o *drainOptions) request() api.DrainRequest {
 	return req
 }
 
-// drainLook is between two looks how far a drain is.
+// drainLook is the time between two requests for the progress of a drain.
 const drainLook = 200 * time.Millisecond
 
-// drain has the agent stop all pods and waits until none is left, which may take as long as their grace periods.
+// drain asks the agent to stop all pods and waits until none is left. That may take as long as the
+// pods' grace periods.
 func (o *drainOptions) drain(ctx context.Context, c *client.Client) (*api.Drain, error) {
 	d, err := c.Drain(ctx, o.request())
-	told := -1
+	printed := -1
 	for err == nil && d.State != api.Drained {
-		if n := len(d.Left); n != told {
+		if n := len(d.Left); n != printed {
 			fmt.Fprintf(o.errOut, "%d left: %s\n", n, strings.Join(slices.Sorted(slices.Values(d.Left)), " "))
-			told = n
+			printed = n
 		}
 		select {
 		case <-ctx.Done():
@@ -159,7 +165,8 @@ func (o *drainOptions) drain(ctx context.Context, c *client.Client) (*api.Drain,
 	return d, err
 }
 
-// endAgent ends the agent: through systemd where that runs it, which would start it again otherwise.
+// endAgent ends the agent. If systemd runs the agent, systemd stops it; otherwise systemd would
+// start it again.
 func (o *drainOptions) endAgent(ctx context.Context, c *client.Client) error {
 	pid, err := c.AgentPID(ctx)
 	if err != nil {
@@ -179,7 +186,8 @@ func (o *drainOptions) endAgent(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// unitOf returns the systemd service that a process is of, empty where it is of none. A service's processes are in a cgroup of its name.
+// unitOf returns the systemd service of a process; empty if it has none. The cgroup of a service's
+// processes has the service's name.
 func unitOf(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -188,7 +196,8 @@ func unitOf(pid int) string {
 	return serviceIn(string(data))
 }
 
-// serviceIn returns the service in a /proc/PID/cgroup, of systemd's own hierarchy (cgroups(7)).
+// serviceIn returns the service in the text of /proc/PID/cgroup, from systemd's own hierarchy
+// (cgroups(7)).
 func serviceIn(text string) string {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -204,7 +213,8 @@ func serviceIn(text string) string {
 	return ""
 }
 
-// withoutAgent stops what an earlier agent left, with an agent in this process that starts nothing.
+// withoutAgent stops the pods that an earlier agent left. It runs an agent in this process that
+// starts no pods.
 func (o *drainOptions) withoutAgent(ctx context.Context) error {
 	if err := needRoot("stopping pods without an agent", os.Geteuid()); err != nil {
 		return err
@@ -220,10 +230,12 @@ func (o *drainOptions) withoutAgent(ctx context.Context) error {
 	return nil
 }
 
-// emptyTimeout bounds the stopping of all pods without an agent: with a runtime that cannot take a pod down it would go on for ever.
+// emptyTimeout limits how long all pods are stopped without an agent. With a runtime that cannot
+// stop a pod this would never end.
 const emptyTimeout = 10 * time.Minute
 
-// emptyNode stops every pod of the config's root directory, and removes the pods' cgroups. Nothing must run that does the same.
+// emptyNode stops every pod of the config's root directory, and removes the pods' cgroups. No other
+// process may do the same at this time.
 func emptyNode(ctx context.Context, cfg *configs.Config, req api.DrainRequest, errOut io.Writer) error {
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	klog.SetSlogLogger(log)
@@ -260,17 +272,19 @@ func awaitAnswer(ctx context.Context, a *agent.Agent, cfg *configs.Config) error
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := a.AwaitRuntime(ctx); err != nil {
-		return fmt.Errorf("the container runtime does not answer at %s: without it no pod can be stopped: %w", cfg.Kubelet.ContainerRuntimeEndpoint, err)
+		return fmt.Errorf("the container runtime does not answer at %s: without it no pod can be stopped: %w",
+			cfg.Kubelet.ContainerRuntimeEndpoint, err)
 	}
 	return nil
 }
 
-// awaitDrained waits until no pod is left. What it takes from finished it puts back.
+// awaitDrained waits until no pod is left. It puts back what it receives from finished.
 func awaitDrained(ctx context.Context, a *agent.Agent, finished chan error) error {
 	for a.Drained().State != api.Drained {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("stopping the pods: %s are left: %w", strings.Join(a.Drained().Left, ", "), context.Cause(ctx))
+			return fmt.Errorf("stopping the pods: %s are left: %w", strings.Join(a.Drained().Left, ", "),
+				context.Cause(ctx))
 		case err := <-finished:
 			finished <- nil
 			return errors.Join(err, errors.New("the agent ended before the pods did"))

@@ -16,28 +16,35 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// serveEnding serves at dir/e what the agent at dir/s does, but watches begin with what there is, tell of one pod that changes and goes, and end.
+// serveEnding serves the API of the agent at dir/s at dir/e, too. But its watches begin with the
+// current state, report one pod that changes and is removed, and then end.
 func serveEnding(dir string) (stop func(), err error) {
 	l, err := net.Listen("unix", filepath.Join(dir, "e"))
 	if err != nil {
 		return nil, err
 	}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "berth"})
-	proxy.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", filepath.Join(dir, "s"))
-	}}
+	proxy.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", filepath.Join(dir, "s"))
+		},
+	}
 	f := &fakeAgent{dir: dir, began: time.Now()}
-	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch watched := r.URL.Query().Get("watch") != ""; {
-		case watched && r.URL.Path == api.PathPods:
-			f.endingPods(w)
-		case watched && r.URL.Path == api.PathEvents:
-			f.endingEvents(w)
-		default:
-			proxy.ServeHTTP(w, r)
-		}
-	})}
+	s := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch watched := r.URL.Query().Get("watch") != ""; {
+			case watched && r.URL.Path == api.PathPods:
+				f.endingPods(w)
+			case watched && r.URL.Path == api.PathEvents:
+				f.endingEvents(w)
+			default:
+				proxy.ServeHTTP(w, r)
+			}
+		}),
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

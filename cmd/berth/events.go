@@ -34,7 +34,8 @@ func newEvents() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "List what happened on this node lately",
-		Long:  "List what happened on this node lately, the latest at the end. The agent keeps some hundreds of events in memory.",
+		Long: "List what happened on this node lately, the latest at the end. The agent keeps some hundreds of " +
+			"events in memory.",
 		Example: `  berth events
   berth events --for web
   berth events --types Warning -w        # go on with those that follow`,
@@ -58,7 +59,8 @@ func newEvents() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	_ = cmd.RegisterFlagCompletionFunc("for", completePods(&o.conn, 1))
 	_ = cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces)
-	_ = cmd.RegisterFlagCompletionFunc("types", cobra.FixedCompletions([]string{v1.EventTypeNormal, v1.EventTypeWarning}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("types",
+		cobra.FixedCompletions([]string{v1.EventTypeNormal, v1.EventTypeWarning}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -106,7 +108,8 @@ func (o *eventsOptions) run(ctx context.Context, c *client.Client, w, errOut io.
 	return table.Write(w)
 }
 
-// filter says which events are wanted. Of a pod that is gone events may still be kept: gone is then the error that says that there is no such pod.
+// filter returns which events are wanted. Events of a pod may still be kept after the pod was
+// removed; gone is the error for such a pod.
 func (o *eventsOptions) filter(ctx context.Context, c *client.Client) (wants func(*v1.Event) bool, gone, err error) {
 	for _, kind := range o.types {
 		if !strings.EqualFold(kind, v1.EventTypeNormal) && !strings.EqualFold(kind, v1.EventTypeWarning) {
@@ -131,16 +134,21 @@ func (o *eventsOptions) filter(ctx context.Context, c *client.Client) (wants fun
 		}
 	}
 	return func(e *v1.Event) bool {
-		return about(e) && (len(o.types) == 0 || slices.ContainsFunc(o.types, func(kind string) bool { return strings.EqualFold(kind, e.Type) }))
+		return about(e) &&
+			(len(o.types) == 0 ||
+				slices.ContainsFunc(o.types, func(kind string) bool { return strings.EqualFold(kind, e.Type) }))
 	}, gone, nil
 }
 
-// aboutPod reports whether an event is about the pod of that name, in any namespace where none is given.
+// aboutPod reports whether an event is about the pod with that name; an empty namespace means any.
 func aboutPod(e *v1.Event, namespace, name string) bool {
-	return e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == name && (namespace == "" || e.InvolvedObject.Namespace == namespace)
+	return e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == name &&
+		(namespace == "" || e.InvolvedObject.Namespace == namespace)
 }
 
-func (o *eventsOptions) follow(ctx context.Context, c *client.Client, w io.Writer, columns show.EventColumns, wants func(*v1.Event) bool) error {
+func (o *eventsOptions) follow(
+	ctx context.Context, c *client.Client, w io.Writer, columns show.EventColumns, wants func(*v1.Event) bool,
+) error {
 	widths := (&show.Table{Headings: columns.Headings()}).Widths()
 	if (o.output == "" || o.output == "wide") && !o.noHeaders {
 		fmt.Fprintln(w, widths.Line(columns.Headings()))

@@ -41,10 +41,10 @@ func newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]",
 		Short: "Run a command in a container",
-		Long: `Run a command in a container. The exit code is the command's.
+		Long: `Run a command in a container. The exit code is that of the command.
 
-With -it, Ctrl-C goes to the command. Without -t, Ctrl-C ends berth exec only: the container runtime keeps a command running whose caller has gone. It is
-at the end of its input then, and what it prints is dropped.`,
+With -it, Ctrl-C goes to the command. Without -t, Ctrl-C ends only berth exec: the container runtime keeps the
+command running. The command is then at the end of its input, and its output is dropped.`,
 		Example: `  berth exec web -- cat /etc/hosts
   berth exec web -c sidecar -- ls /      # in another container than the first
   berth exec -i web -- sh -c 'cat >/tmp/x' </etc/hostname
@@ -55,11 +55,14 @@ at the end of its input then, and what it prints is dropped.`,
 			if len(args) < 2 {
 				return wrongly("no command given: berth exec POD -- COMMAND [ARG...]")
 			}
-			err := o.run(cmd, args[0], func(ctx context.Context, c *client.Client, _ *v1.Pod, t client.Target, io client.Stdio) error {
-				return c.Exec(ctx, t, args[1:], io)
-			})
-			if exit := (*exitError)(nil); cmd.Context().Err() != nil && errors.As(err, &exit) && exit.code == interrupted && !o.quiet {
-				fmt.Fprintln(cmd.ErrOrStderr(), "The command may go on in the container; with -it, Ctrl-C goes to the command.")
+			err := o.run(cmd, args[0],
+				func(ctx context.Context, c *client.Client, _ *v1.Pod, t client.Target, io client.Stdio) error {
+					return c.Exec(ctx, t, args[1:], io)
+				})
+			if exit := (*exitError)(nil); cmd.Context().Err() != nil && errors.As(err, &exit) &&
+				exit.code == interrupted && !o.quiet {
+				fmt.Fprintln(cmd.ErrOrStderr(),
+					"The command may go on in the container; with -it, Ctrl-C goes to the command.")
 			}
 			return err
 		},
@@ -73,7 +76,8 @@ func newAttach() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [-it] POD [-c CONTAINER]",
 		Short: "Connect with the process that runs in a container",
-		Long:  "Connect with the process that runs in a container: what it prints from now on, and with -i its input. Ctrl-C leaves it, and it goes on.",
+		Long: `Connect with the process that runs in a container. You see what the process prints from now on; -i also
+sends your input. Ctrl-C ends the connection, and the process goes on.`,
 		Example: `  berth attach web
   berth attach -it shell                 # for a container with stdin and tty`,
 		Args:              onePod,
@@ -89,7 +93,7 @@ func newAttach() *cobra.Command {
 	return cmd
 }
 
-// attach connects with a container's own process. One with a terminal has no standard error to ask for.
+// attach connects to a container's own process. A process with a terminal has no standard error.
 func attach(ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target, stdio client.Stdio) error {
 	if api.HasTerminal(pod, t.Container) {
 		stdio.Stderr = nil
@@ -99,7 +103,7 @@ func attach(ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target,
 
 type streamCall func(ctx context.Context, c *client.Client, pod *v1.Pod, t client.Target, io client.Stdio) error
 
-// run finds the container, makes the terminal ready and connects.
+// run finds the container, prepares the terminal and connects.
 func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) error {
 	ctx, c := cmd.Context(), o.conn.client()
 	defer c.Close()
@@ -133,10 +137,10 @@ func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) err
 	return ended(ctx, err)
 }
 
-// noTerminal says that -t asks for what there is not, in kubectl's words.
+// noTerminal is kubectl's error if -t is given without a terminal.
 const noTerminal = "Unable to use a TTY - input is not a terminal or the right kind of file"
 
-// terminalOf returns the descriptor of an input that is a terminal.
+// terminalOf returns the file descriptor of the input, if it is a terminal.
 func terminalOf(in io.Reader) (fd int, ok bool) {
 	file, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -145,7 +149,7 @@ func terminalOf(in io.Reader) (fd int, ok bool) {
 	return int(file.Fd()), true
 }
 
-// terminal makes the local terminal raw where -t asks for it, and watches its size.
+// terminal makes the local terminal raw if -t is given, and watches its size.
 func (o *streamOptions) terminal(stdio *client.Stdio, errOut io.Writer) (restore func(), err error) {
 	restore = func() {}
 	if !o.tty {
@@ -171,7 +175,7 @@ func (o *streamOptions) terminal(stdio *client.Stdio, errOut io.Writer) (restore
 	}, nil
 }
 
-// sizeQueue gives the terminal's size, first as it is and then whenever it changes.
+// sizeQueue returns the terminal's size: first the current one, and then each new one.
 type sizeQueue struct {
 	fd      int
 	signals chan os.Signal

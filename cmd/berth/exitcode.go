@@ -9,13 +9,15 @@ import (
 )
 
 const (
-	// failed is the exit code of a verb that could not do what it was asked to.
+	// failed is the exit code of a verb that failed.
 	failed = 1
-	// misused is that of a verb that was called wrongly: an unknown verb or flag, a format that it does not have, too few or too many arguments.
+	// misused is the exit code of a verb that was called wrongly: an unknown verb or flag, an
+	// unknown format, too few or too many arguments.
 	misused = 2
 )
 
-// usageCode is the exit code for a verb that was called wrongly. That of a run must not look like its pod's.
+// usageCode is the exit code for a verb that was called wrongly. The exit code of a run must not
+// look like its pod's.
 func usageCode(cmd *cobra.Command) int {
 	if cmd.Name() == "run" {
 		return cannotStart
@@ -23,16 +25,17 @@ func usageCode(cmd *cobra.Command) int {
 	return misused
 }
 
-// wrongCall is an error about how a verb was called that was found after it had begun.
+// wrongCall is an error about a wrong call that was found after the verb had begun.
 type wrongCall struct{ error }
 
 // Unwrap returns the error itself.
 func (e wrongCall) Unwrap() error { return e.error }
 
-// wrongly makes an error about how a verb was called.
+// wrongly returns an error about a wrong call.
 func wrongly(format string, args ...any) error { return wrongCall{fmt.Errorf(format, args...)} }
 
-// begins has every verb tell when it begins with its work: an error before that is about how it was called.
+// begins makes every verb set the result when it begins its work. An error before that is about the
+// call.
 func begins(cmd *cobra.Command) *bool {
 	began := new(bool)
 	var wrap func(*cobra.Command)
@@ -51,20 +54,22 @@ func begins(cmd *cobra.Command) *bool {
 	return began
 }
 
-// The exit codes of a run whose pod did not come to an end of its own, Docker's.
+// The exit codes of a run whose pod did not end by itself (Docker's).
 const (
-	// cannotStart says that berth could not start the pod.
+	// cannotStart means that berth could not start the pod.
 	cannotStart = 125
-	// cannotInvoke says that a container's command is there but cannot be executed.
+	// cannotInvoke means that a container's command exists but cannot be executed.
 	cannotInvoke = 126
-	// notFound says that a container's command is not there.
+	// notFound means that a container's command does not exist.
 	notFound = 127
 )
 
-// reasonStartError is what a container has ended with that could not be started; its exit code says nothing then.
+// reasonStartError is the termination reason of a container that could not be started. Its exit
+// code has no meaning then.
 const reasonStartError = "StartError"
 
-// startErrorCode returns the exit code for a container that could not be started, by what the runtime says: runc and crun name the executable.
+// startErrorCode returns the exit code for a container that could not be started. It uses the
+// runtime's message: runc and crun name the executable.
 func startErrorCode(message string) int {
 	text := strings.ToLower(message)
 	has := func(parts ...string) bool {
@@ -86,13 +91,15 @@ func startErrorCode(message string) int {
 	return cannotStart
 }
 
-// failedStart returns what a container could not be started with; nil where it could, or may still be.
+// failedStart returns the termination state of a container that could not be started, or nil if it
+// started or may still start.
 func failedStart(status *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	if t := status.State.Terminated; t != nil && t.Reason == reasonStartError {
 		return t
 	}
-	if t := status.LastTerminationState.Terminated; status.State.Waiting != nil && t != nil && t.Reason == reasonStartError {
-		return t // what could not be started once is not waited for
+	if t := status.LastTerminationState.Terminated; status.State.Waiting != nil && t != nil &&
+		t.Reason == reasonStartError {
+		return t // a container that could not be started once is not waited for
 	}
 	return nil
 }

@@ -28,14 +28,17 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	utilexec "k8s.io/utils/exec"
 
-	"github.com/berthd/berth/agent/metrics"
+	podengine "github.com/berthd/berth/agent/pod"
+	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/timeline"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// fakeAgent is an agent with a few pods, behind the real server; its streams are a real streaming server's.
+// fakeAgent is an agent with a few pods, behind the real server. Its streams are those of a real
+// streaming server.
 type fakeAgent struct {
 	dir       string
 	began     time.Time
@@ -44,11 +47,11 @@ type fakeAgent struct {
 	mu sync.Mutex
 	// ephemeral are the containers that were added to the pod web.
 	ephemeral []v1.EphemeralContainer
-	// brief is how far the container of the image brief is, which ends as soon as its log was read once.
+	// brief is the state of the container with the image brief. It ends once its log was read.
 	brief briefly
 }
 
-// briefly is the life of a container that ends before anybody can connect with it.
+// briefly is the life of a container that ends before anybody can connect to it.
 type briefly struct{ ended, last bool }
 
 // serve runs the fake agent on dir/s until stop is called.
@@ -72,9 +75,11 @@ func serve(dir string) (stop func() error, err error) {
 	}
 	streams := httptest.NewUnstartedServer(nil)
 	f.streaming, err = streaming.NewServer(streaming.Config{
-		BaseURL:           &url.URL{Scheme: "http", Host: streams.Listener.Addr().String(), Path: "/"},
-		StreamIdleTimeout: time.Minute, StreamCreationTimeout: time.Minute,
-		SupportedRemoteCommandProtocols: remotecommand.SupportedStreamingProtocols, SupportedPortForwardProtocols: []string{"portforward.k8s.io"},
+		BaseURL:                         &url.URL{Scheme: "http", Host: streams.Listener.Addr().String(), Path: "/"},
+		StreamIdleTimeout:               time.Minute,
+		StreamCreationTimeout:           time.Minute,
+		SupportedRemoteCommandProtocols: remotecommand.SupportedStreamingProtocols,
+		SupportedPortForwardProtocols:   []string{"portforward.k8s.io"},
 	}, fakeStreams{})
 	if err != nil {
 		return nil, err
@@ -115,8 +120,11 @@ func at(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(-d))
 func (f *fakeAgent) pod(namespace, name string, status v1.PodStatus, containers ...string) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: types.UID("u-" + strings.TrimSuffix(name, "-node")),
-			CreationTimestamp: metav1.NewTime(f.began.Add(-20 * time.Hour)), Annotations: map[string]string{source.AnnotationSource: source.NameFile},
+			Namespace:         namespace,
+			Name:              name,
+			UID:               types.UID("u-" + strings.TrimSuffix(name, "-node")),
+			CreationTimestamp: metav1.NewTime(f.began.Add(-20 * time.Hour)),
+			Annotations:       map[string]string{pods.AnnotationSource: pods.SourceFile},
 		},
 		Spec: v1.PodSpec{NodeName: "node"}, Status: status,
 	}
@@ -126,29 +134,39 @@ func (f *fakeAgent) pod(namespace, name string, status v1.PodStatus, containers 
 	return p
 }
 
-// Pods has a pod that runs, one that cannot start, and two of one name.
+// Pods returns a pod that runs, one that cannot start, and two with the same name.
 func (f *fakeAgent) Pods() []*v1.Pod {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at(time.Minute)}}
 	web := f.pod("default", "web-node", v1.PodStatus{
 		Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}, QOSClass: v1.PodQOSBestEffort,
-		InitContainerStatuses: []v1.ContainerStatus{{Name: "init", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://init0"}}}},
+		InitContainerStatuses: []v1.ContainerStatus{{
+			Name: "init", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://init0"}},
+		}},
 		ContainerStatuses: []v1.ContainerStatus{
 			{
 				Name: "main", Ready: true, State: running, ContainerID: "f://main1", RestartCount: 1,
-				LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://main0", ExitCode: 3, FinishedAt: metav1.NewTime(f.began.Add(-10 * time.Hour))}},
+				LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+					ContainerID: "f://main0",
+					ExitCode:    3,
+					FinishedAt:  metav1.NewTime(f.began.Add(-10 * time.Hour)),
+				}},
 			},
 			{Name: "side", Ready: true, State: running, ContainerID: "f://side0"},
 		},
 	}, "main", "side")
 	web.Labels = map[string]string{"app": "web", "tier": "front"}
 	web.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/a"}, {ConditionType: "example.com/b"}}
-	web.Status.Conditions = []v1.PodCondition{{Type: "example.com/b", Status: v1.ConditionTrue}, {Type: "example.com/a", Status: v1.ConditionFalse}}
+	web.Status.Conditions = []v1.PodCondition{
+		{Type: "example.com/b", Status: v1.ConditionTrue}, {Type: "example.com/a", Status: v1.ConditionFalse},
+	}
 	web.Spec.InitContainers = []v1.Container{{Name: "init", Image: "img:1"}}
 	other := f.pod("other", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c")
 	other.UID = "u-other"
 	broken := f.pod("default", "broken-node", v1.PodStatus{
-		Phase:             v1.PodPending,
-		ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}},
+		Phase: v1.PodPending,
+		ContainerStatuses: []v1.ContainerStatus{{
+			Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}},
+		}},
 	}, "c")
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,7 +187,8 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 	}
 }
 
-// briefStatus is the status of a container that ends before anybody can connect with it, printing something more. f.mu is held.
+// briefStatus is the status of a container that ends before anybody can connect to it, and prints
+// something more. The caller holds f.mu.
 func (f *fakeAgent) briefStatus(s v1.ContainerStatus) v1.ContainerStatus {
 	s.ContainerID = "f://brief0"
 	if !f.brief.ended {
@@ -183,19 +202,23 @@ func (f *fakeAgent) briefStatus(s v1.ContainerStatus) v1.ContainerStatus {
 			panic(err)
 		}
 	}
-	s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "f://brief0", ExitCode: 3, Reason: "Error"}}
+	s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		ContainerID: "f://brief0",
+		ExitCode:    3,
+		Reason:      "Error",
+	}}
 	return s
 }
 
-// AddEphemeral adds containers to the pod web, and takes none of them twice.
+// AddEphemeral adds containers to the pod web, each only once.
 func (f *fakeAgent) AddEphemeral(_ context.Context, uid types.UID, c *v1.EphemeralContainer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case uid != "u-web":
-		return fmt.Errorf("%w: its phase is Failed", server.ErrPodOver)
+		return fmt.Errorf("%w: its phase is Failed", podengine.ErrOver)
 	case slices.ContainsFunc(f.ephemeral, func(o v1.EphemeralContainer) bool { return o.Name == c.Name }):
-		return fmt.Errorf("%w: spec.ephemeralContainers[1].name: Duplicate value: %q", server.ErrInvalid, c.Name)
+		return fmt.Errorf("%w: spec.ephemeralContainers[1].name: Duplicate value: %q", podengine.ErrInvalid, c.Name)
 	}
 	f.ephemeral = append(f.ephemeral, *c)
 	return nil
@@ -203,13 +226,21 @@ func (f *fakeAgent) AddEphemeral(_ context.Context, uid types.UID, c *v1.Ephemer
 
 func (f *fakeAgent) WatchPods() (<-chan struct{}, func()) { return make(chan struct{}), func() {} }
 
-func (f *fakeAgent) Story(uid types.UID) (server.Story, bool) {
-	s := server.Story{Phase: "Running", Ladder: []string{"admit", "images"}}
+func (f *fakeAgent) Timeline(uid types.UID) (timeline.Timeline, bool) {
+	s := timeline.Timeline{Phase: "Running", Steps: []string{"admit", "images"}}
 	if uid == "u-broken" {
 		s.RetryAt = f.began.Add(time.Hour)
 		s.Entries = []timeline.Entry{
 			{Step: "admit", Begin: f.began, End: f.began, Last: f.began, Count: 1, Outcome: timeline.Done},
-			{Step: "images", Begin: f.began, End: f.began.Add(time.Second), Last: f.began.Add(time.Second), Count: 3, Outcome: timeline.Failed, Message: "no \x1b[31msuch image"},
+			{
+				Step:    "images",
+				Begin:   f.began,
+				End:     f.began.Add(time.Second),
+				Last:    f.began.Add(time.Second),
+				Count:   3,
+				Outcome: timeline.Failed,
+				Message: "no \x1b[31msuch image",
+			},
 		}
 	}
 	return s, true
@@ -217,16 +248,28 @@ func (f *fakeAgent) Story(uid types.UID) (server.Story, bool) {
 
 func (f *fakeAgent) Events() []v1.Event {
 	e := v1.Event{
-		Type: v1.EventTypeWarning, Reason: "Failed", Message: "Failed to pull", Count: 3, FirstTimestamp: at(2 * time.Minute), LastTimestamp: at(time.Minute),
-		InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "broken-node", UID: "u-broken", FieldPath: "spec.containers{c}"},
-		Source:         v1.EventSource{Component: "kubelet"},
+		Type:           v1.EventTypeWarning,
+		Reason:         "Failed",
+		Message:        "Failed to pull",
+		Count:          3,
+		FirstTimestamp: at(2 * time.Minute),
+		LastTimestamp:  at(time.Minute),
+		InvolvedObject: v1.ObjectReference{
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "broken-node",
+			UID:       "u-broken",
+			FieldPath: "spec.containers{c}",
+		},
+		Source: v1.EventSource{Component: "kubelet"},
 	}
 	e.Namespace = "default"
 	other := e
 	other.Type, other.Reason, other.Message = v1.EventTypeNormal, "Started", "Container started"
 	other.InvolvedObject.Name, other.InvolvedObject.UID = "web-node", "u-web"
 	gone := other
-	gone.Message, gone.InvolvedObject.Name, gone.InvolvedObject.UID, gone.Source.Host = "Stopping container", "gone-node", "u-gone", "node"
+	gone.Message, gone.InvolvedObject.Name, gone.InvolvedObject.UID, gone.Source.Host = "Stopping container",
+		"gone-node", "u-gone", "node"
 	return []v1.Event{e, gone, other}
 }
 
@@ -236,17 +279,45 @@ func (f *fakeAgent) WatchEvents() ([]v1.Event, <-chan v1.Event, func()) {
 	return f.Events(), ended, func() {}
 }
 
-// Verdicts has fixed ones, and those about the manifests that a test has put into the agent's directory.
+// Verdicts returns fixed results, and those of the manifests that a test has put into the agent's
+// directory.
 func (f *fakeAgent) Verdicts() []source.Verdict {
 	var own []source.Verdict
 	if files, _ := source.List(f.manifests()); len(files) > 0 {
 		own = source.Validate(source.Decoder{NodeName: "node"}, nil, f.manifests())
 	}
 	return append(own, []source.Verdict{
-		{File: "/m/web.yaml", Document: 1, Kind: "Pod", Namespace: "default", Name: "web-node", Accepted: true, Since: f.began},
-		{File: "/m/bad.yaml", Document: 1, Line: 7, Kind: "Pod", Namespace: "default", Name: "bad-node", Field: "spec.containers[0].image", Message: "spec.containers[0].image: Required value", Since: f.began},
+		{
+			File:      "/m/web.yaml",
+			Document:  1,
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "web-node",
+			Accepted:  true,
+			Since:     f.began,
+		},
+		{
+			File:      "/m/bad.yaml",
+			Document:  1,
+			Line:      7,
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "bad-node",
+			Field:     "spec.containers[0].image",
+			Message:   "spec.containers[0].image: Required value",
+			Since:     f.began,
+		},
 		{File: "/m/twin.yaml", Document: 1, Line: 3, Message: "not valid YAML", Since: f.began},
-		{File: "/m/twin.yaml", Kind: "Pod", Namespace: "other", Name: "twin-node", UID: "u-other", Accepted: true, Kept: true, Since: f.began},
+		{
+			File:      "/m/twin.yaml",
+			Kind:      "Pod",
+			Namespace: "other",
+			Name:      "twin-node",
+			UID:       "u-other",
+			Accepted:  true,
+			Kept:      true,
+			Since:     f.began,
+		},
 	}...)
 }
 
@@ -254,7 +325,14 @@ func (f *fakeAgent) Verdicts() []source.Verdict {
 func (f *fakeAgent) manifests() string { return filepath.Join(f.dir, "manifests") }
 
 func (f *fakeAgent) Pulls(context.Context) []api.Pull {
-	return []api.Pull{{Image: "img:2", State: "Pulling", Since: f.began.Add(-10 * time.Hour), Done: 3_000_000, Total: 12_000_000, Waiters: 1}}
+	return []api.Pull{{
+		Image:   "img:2",
+		State:   "Pulling",
+		Since:   f.began.Add(-10 * time.Hour),
+		Done:    3_000_000,
+		Total:   12_000_000,
+		Waiters: 1,
+	}}
 }
 
 func (f *fakeAgent) Healthy(time.Duration) error { return nil }
@@ -271,7 +349,7 @@ func (f *fakeAgent) ListContainers(context.Context, *runtimeapi.ContainerFilter)
 	return nil, nil
 }
 
-// ContainerStatus knows containers as NAMEATTEMPT; main runs, the rest has ended.
+// ContainerStatus knows containers as NAMEATTEMPT. main runs; all others have ended.
 func (f *fakeAgent) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	name := strings.TrimRight(id, "0123456789")
 	if name == "brief" {
@@ -287,7 +365,11 @@ func (f *fakeAgent) ContainerStatus(_ context.Context, id string) (*runtimeapi.C
 }
 
 func (f *fakeAgent) ListImages(context.Context) ([]*runtimeapi.Image, error) {
-	return []*runtimeapi.Image{{Id: "sha256:0123456789abcdef", RepoTags: []string{"reg:5000/img:1"}, Size: 2_100_000}}, nil
+	return []*runtimeapi.Image{{
+		Id:       "sha256:0123456789abcdef",
+		RepoTags: []string{"reg:5000/img:1"},
+		Size:     2_100_000,
+	}}, nil
 }
 
 func (f *fakeAgent) ExecSync(context.Context, string, []string, time.Duration) (*runtimeapi.ExecSyncResponse, error) {
@@ -316,7 +398,10 @@ func (f *fakeAgent) PortForward(_ context.Context, req *runtimeapi.PortForwardRe
 // fakeStreams runs three commands: echo, cat and exit.
 type fakeStreams struct{}
 
-func (fakeStreams) Exec(_ context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
+func (fakeStreams) Exec(
+	_ context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	_ <-chan remotecommand.TerminalSize,
+) error {
 	switch cmd[0] {
 	case "echo":
 		fmt.Fprintln(out, id, strings.Join(cmd[1:], " "), tty)
@@ -330,7 +415,7 @@ func (fakeStreams) Exec(_ context.Context, id string, cmd []string, in io.Reader
 		}
 		fmt.Fprintln(errOut, "on stderr")
 		return utilexec.CodeExitError{Err: fmt.Errorf("exit %d", code), Code: code}
-	case "tar", "test": // of this machine, whose paths are the container's
+	case "tar", "test": // from this machine, with its paths as the container's paths
 		tool := exec.Command(cmd[0], cmd[1:]...)
 		tool.Stdin, tool.Stdout, tool.Stderr = in, out, errOut
 		var exit *exec.ExitError
@@ -345,7 +430,9 @@ func (fakeStreams) Exec(_ context.Context, id string, cmd []string, in io.Reader
 	return nil
 }
 
-func (fakeStreams) Attach(_ context.Context, id string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {
+func (fakeStreams) Attach(
+	_ context.Context, id string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
+) error {
 	fmt.Fprintln(out, "attached to", id)
 	return nil
 }
@@ -358,12 +445,18 @@ func (fakeStreams) PortForward(_ context.Context, id string, port int32, stream 
 
 func (f *fakeAgent) Summary(context.Context, bool) *statsapi.Summary {
 	used := func(cores, bytes uint64) (*statsapi.CPUStats, *statsapi.MemoryStats) {
-		return &statsapi.CPUStats{UsageNanoCores: &cores}, &statsapi.MemoryStats{WorkingSetBytes: &bytes, AvailableBytes: &bytes}
+		return &statsapi.CPUStats{UsageNanoCores: &cores}, &statsapi.MemoryStats{
+			WorkingSetBytes: &bytes, AvailableBytes: &bytes,
+		}
 	}
 	s := &statsapi.Summary{Node: statsapi.NodeStats{NodeName: "node"}}
 	s.Node.CPU, s.Node.Memory = used(0, 1<<30)
 	for _, pod := range f.Pods() {
-		p := statsapi.PodStats{PodRef: statsapi.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}}
+		p := statsapi.PodStats{PodRef: statsapi.PodReference{
+			Namespace: pod.Namespace,
+			Name:      pod.Name,
+			UID:       string(pod.UID),
+		}}
 		p.CPU, p.Memory = used(0, uint64(len(s.Pods)+1)<<20)
 		for i, c := range pod.Spec.Containers {
 			k := statsapi.ContainerStats{Name: c.Name}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/agent/fields"
+	"github.com/berthd/berth/agent/pod/fields"
 	"github.com/berthd/berth/client/show"
 )
 
@@ -18,16 +18,22 @@ func newFields() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fields [PATH...]",
 		Short: "List each field of a pod: whether it works, where, or why not; no agent is needed",
-		Long: `List each field of a pod: whether it works, where, or why not; no agent is needed.
+		Long: `List each field of a pod: whether the field works, where, or why not; this needs no agent.
 
-A mark is "works", "works where" (CONDITION says where), "accepted, no effect" (a pod that uses the field is told so by name) or "refused" (a pod that uses it
-does not run). With a PATH only that field and what is beneath it are listed; "spec." and indexes may be left out, and a name alone is
-about all fields of that name.
+These are the marks:
+  works                a pod that uses the field gets what Kubernetes says
+  works where          the field works under a condition, which CONDITION shows
+  accepted, no effect  a pod that uses the field runs, and an event names the field
+  refused              a pod that uses the field does not run
 
-The marks are those of pods from manifests. -o wide, JSON and YAML also say where a field has another one in pods from a cluster's API server.
+With a PATH, only that field and the fields below it are listed. You may leave out "spec." and indexes; a name alone
+means all fields of that name.
 
-Without -o, the parts of a field that works or fails as a whole are left out. JSON and YAML also have the structs and lists around the fields; -o wide, JSON and
-YAML name the test that proves each mark.`,
+The marks are those of pods from manifests. -o wide, JSON and YAML also show a different mark for pods from the API
+server of a cluster.
+
+Without -o, the list leaves out the parts of a field that works or fails as a whole. JSON and YAML also have the
+structs and lists around the fields. -o wide, JSON and YAML name the test that proves each mark.`,
 		Example: `  berth fields
   berth fields containers.securityContext
   berth fields seccompProfile
@@ -47,14 +53,18 @@ YAML name the test that proves each mark.`,
 			}
 			list := fields.Select(fields.All(), marks, args)
 			if len(list) == 0 {
-				return fmt.Errorf("no field of a pod is %s: see berth fields", strings.Join(slices.Concat(args, names), " or "))
+				return fmt.Errorf("no field of a pod is %s: see berth fields",
+					strings.Join(slices.Concat(args, names), " or "))
 			}
 			return writeFields(cmd.OutOrStdout(), out, list)
 		},
 	}
 	out.flag(cmd, "wide", "json", "yaml", "markdown")
-	cmd.Flags().StringArrayVar(&names, "mark", nil, "only fields with this mark: works, works-where, no-effect or refused; may be repeated")
-	_ = cmd.RegisterFlagCompletionFunc("mark", cobra.FixedCompletions([]string{"works", "works-where", "no-effect", "refused"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringArrayVar(&names, "mark", nil,
+		"only fields with this mark: works, works-where, no-effect or refused; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("mark",
+		cobra.FixedCompletions([]string{"works", "works-where", "no-effect", "refused"},
+			cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -70,7 +80,7 @@ func writeFields(w io.Writer, out output, list []fields.Field) error {
 	for i, f := range list {
 		switch {
 		case f.Derived():
-		case out == "" && f.Part() && i > 0: // what it is a part of stands above
+		case out == "" && f.Part() && i > 0: // the field that contains it is in a row above
 		case out == "wide":
 			t.Add(f.Path, string(f.Mark), f.APIServer.String(), string(f.Scope), f.Test, f.Condition)
 		default:

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/client/show"
 )
 
-// pullsEvery is how often a watch looks how far the pulls are.
+// pullsEvery is how often a watch requests the progress of pulls.
 const pullsEvery = time.Second
 
 func newImages() *cobra.Command {
@@ -23,8 +23,8 @@ func newImages() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
 		Short: "List this node's images, and the pulls under way",
-		Long: `List this node's images and, above them, the pulls: what each waits for (Queued), how much of it has come (Pulling), and of those that
-failed why, and when they are tried again (BackOff).`,
+		Long: `List the images of this node and, above the images, the pulls. Queued shows what a pull waits for, and
+Pulling how much of the image has come. BackOff shows why a pull failed and when the agent tries it again.`,
 		Example: `  berth images
   berth images -w                # go on with how far the pulls are
   berth images -o json | jq '.pulls[] | {image, state, done, total}'`,
@@ -51,7 +51,8 @@ failed why, and when they are tried again (BackOff).`,
 	return cmd
 }
 
-// followPulls writes a row for each pull that goes on, until the context ends. A pull that is no longer there has ended.
+// followPulls writes a row for each pull that makes progress, until the context ends. A pull that
+// is no longer listed has ended.
 func followPulls(ctx context.Context, c *client.Client, w io.Writer, shown []api.Pull) error {
 	fmt.Fprintln(w)
 	table := show.Pulls(shown, time.Now())

@@ -16,12 +16,13 @@ import (
 	"github.com/berthd/berth/client/show"
 )
 
-// printer prints a value, made plain by plainOf, by a template.
+// printer prints a value of plainOf with a template.
 type printer interface {
 	print(w io.Writer, value any, noHeaders bool) error
 }
 
-// plainOf returns a value as JSON has it, in maps, lists, strings and numbers (int64 where they are whole).
+// plainOf converts a value to its JSON form: maps, lists, strings and numbers (int64 for whole
+// numbers).
 func plainOf(value any) (plain any, err error) {
 	data, err := json.Marshal(value)
 	if err == nil {
@@ -33,10 +34,10 @@ func plainOf(value any) (plain any, err error) {
 	return plain, nil
 }
 
-// template is a JSONPath template, upstream's. Keys that are missing print nothing.
+// template is an upstream JSONPath template. A missing key prints nothing.
 type template struct{ path *jsonpath.JSONPath }
 
-// newTemplate parses a template; flag is what it was given with.
+// newTemplate parses a template; flag is the flag that it was given with.
 func newTemplate(flag, text string) (template, error) {
 	p := jsonpath.New(flag).AllowMissingKeys(true)
 	if err := p.Parse(text); err != nil {
@@ -45,7 +46,8 @@ func newTemplate(flag, text string) (template, error) {
 	return template{p}, nil
 }
 
-// newField parses the path of a field as kubectl's --sort-by and custom-columns have it: {.a.b}, .a.b or a.b.
+// newField parses the path of a field in the forms of kubectl's --sort-by and custom-columns:
+// {.a.b}, .a.b or a.b.
 func newField(flag, field string) (template, error) {
 	bare := field
 	if inside, ok := strings.CutPrefix(bare, "{"); ok {
@@ -59,7 +61,7 @@ func newField(flag, field string) (template, error) {
 
 func (t template) print(w io.Writer, value any, _ bool) error { return t.path.Execute(w, value) }
 
-// find returns the values that the path leads to.
+// find returns the values at the path.
 func (t template) find(value any) ([]any, error) {
 	sets, err := t.path.FindResults(value)
 	if err != nil {
@@ -99,7 +101,7 @@ func newColumns(text string) (columns, error) {
 	return c, nil
 }
 
-// print writes a row for each item of a list, or one for a value that is none.
+// print writes a row for each item of a list, or one row for any other value.
 func (c columns) print(w io.Writer, value any, noHeaders bool) error {
 	t := &show.Table{Headings: c.headings}
 	if noHeaders {
@@ -123,7 +125,7 @@ func (c columns) print(w io.Writer, value any, noHeaders bool) error {
 	return t.Write(w)
 }
 
-// itemsOf returns the items of a list, which may be an object with items.
+// itemsOf returns the items of a list. The list may be an object with items.
 func itemsOf(value any) []any {
 	switch v := value.(type) {
 	case []any:
@@ -136,7 +138,7 @@ func itemsOf(value any) []any {
 	return []any{value}
 }
 
-// textOf writes a value for a cell: what is no plain one as JSON.
+// textOf formats a value for a cell: maps and lists as JSON.
 func textOf(value any) string {
 	switch value.(type) {
 	case map[string]any, []any:
@@ -147,10 +149,10 @@ func textOf(value any) string {
 	return fmt.Sprint(value)
 }
 
-// errNoField is why nothing can be sorted by a path.
+// errNoField is the error of sorting by a path that no object has.
 var errNoField = errors.New("no object here has such a field")
 
-// sortBy sorts objects by the field that a path leads to; those without it come first.
+// sortBy sorts objects by the field at a path. Objects without the field come first.
 func sortBy[T any](list []T, field string) error {
 	p, err := newField("--sort-by", field)
 	if err != nil || len(list) == 0 {
@@ -184,7 +186,8 @@ func sortBy[T any](list []T, field string) error {
 	return nil
 }
 
-// compareKeys compares two values of a field: numbers and quantities by size, all else as text; none comes first.
+// compareKeys compares two values of a field: numbers and quantities by size, all others as text. A
+// missing value comes first.
 func compareKeys(a, b any) int {
 	if a == nil || b == nil {
 		switch {

@@ -10,16 +10,19 @@ import (
 
 func TestTemplates(t *testing.T) {
 	list := api.ManifestList{Items: []api.Manifest{
-		{File: "a", Line: 1 << 40, Accepted: true, Warnings: []string{"x", "y"}}, {File: "b\x1b", Errors: []api.ManifestError{{Message: "m"}}},
+		{File: "a", Line: 1 << 40, Accepted: true, Warnings: []string{"x", "y"}},
+		{File: "b\x1b", Errors: []api.ManifestError{{Message: "m"}}},
 	}}
 	for o, want := range map[output]string{
-		"jsonpath={.items[*].file}":                                       "a b\x1b",
-		"jsonpath={.items[0].line}":                                       "1099511627776",
-		"jsonpath={.items[0].nothing}":                                    "",
-		"jsonpath={.items[?(@.accepted==true)].file}":                     "a",
-		"jsonpath={range .items[*]}{.file}={.accepted}{\"\\n\"}{end}":     "a=true\nb\x1b=false\n",
-		"jsonpath={.items[1].errors[0]}":                                  `{"message":"m"}`,
-		"custom-columns=FILE:.file,WHAT:{.warnings[*]},ALL:errors,N:line": "FILE    WHAT     ALL                 N\na       x,y      <none>              1099511627776\nb\\x1b   <none>   [{\"message\":\"m\"}]   <none>\n",
+		"jsonpath={.items[*].file}":                                   "a b\x1b",
+		"jsonpath={.items[0].line}":                                   "1099511627776",
+		"jsonpath={.items[0].nothing}":                                "",
+		"jsonpath={.items[?(@.accepted==true)].file}":                 "a",
+		"jsonpath={range .items[*]}{.file}={.accepted}{\"\\n\"}{end}": "a=true\nb\x1b=false\n",
+		"jsonpath={.items[1].errors[0]}":                              `{"message":"m"}`,
+		"custom-columns=FILE:.file,WHAT:{.warnings[*]},ALL:errors,N:line": "FILE    WHAT     ALL               " +
+			"  N\na " +
+			"      x,y      <none>              1099511627776\nb\\x1b   <none>   [{\"message\":\"m\"}]   <none>\n",
 	} {
 		var out bytes.Buffer
 		if err := o.write(&out, list); err != nil || out.String() != want {
@@ -35,9 +38,16 @@ func TestTemplates(t *testing.T) {
 
 func TestWrongTemplates(t *testing.T) {
 	for text, want := range map[string]string{
-		"jsonpath": "the template is missing: jsonpath=TEMPLATE", "jsonpath=": "the template is missing", "jsonpath={.a": "unclosed action",
-		"custom-columns=": "the template is missing", "custom-columns=A": `"A" is not HEADING:PATH`, "custom-columns=A:": "must be the path of a field",
-		"custom-columns=A:.x[": "-o custom-columns: ", "go-template=x": "is not known", "json=x": "is not known", "jsonpathx={.a}": "is not known",
+		"jsonpath":             "the template is missing: jsonpath=TEMPLATE",
+		"jsonpath=":            "the template is missing",
+		"jsonpath={.a":         "unclosed action",
+		"custom-columns=":      "the template is missing",
+		"custom-columns=A":     `"A" is not HEADING:PATH`,
+		"custom-columns=A:":    "must be the path of a field",
+		"custom-columns=A:.x[": "-o custom-columns: ",
+		"go-template=x":        "is not known",
+		"json=x":               "is not known",
+		"jsonpathx={.a}":       "is not known",
 	} {
 		root := newRoot()
 		root.SetArgs([]string{"ps", "-o", text})
@@ -81,7 +91,12 @@ func TestSortBy(t *testing.T) {
 			}
 		})
 	}
-	for field, want := range map[string]string{"": "must be the path", "{.a}{.b}": "must be the path", ".nothing": "no object here has such a field", "a[": "--sort-by"} {
+	for field, want := range map[string]string{
+		"":         "must be the path",
+		"{.a}{.b}": "must be the path",
+		".nothing": "no object here has such a field",
+		"a[":       "--sort-by",
+	} {
 		if err := sortBy([]object{{Name: "x"}}, field); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", field, err)
 		}

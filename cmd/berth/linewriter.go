@@ -5,16 +5,18 @@ import (
 	"io"
 )
 
-// lineWriter writes whole lines, each in one write with a prefix, so that lines of several writers do not mix. Of a line that is longer than maxLine it
-// writes pieces, the first one with the prefix. It is not for concurrent use.
+// lineWriter writes whole lines, each in one write with a prefix, so that lines of several writers
+// do not mix. A line longer than maxLine is written in parts, the first one with the prefix. It is
+// not for concurrent use.
 type lineWriter struct {
 	w       io.Writer
 	prefix  string
 	pending []byte
-	inside  bool // a piece of the pending line was written
+	inside  bool // a part of the pending line was written
 }
 
-// Write takes a piece of text; what does not end in a newline is kept until the rest of the line comes or grows too long.
+// Write adds a part of the text. It keeps text without a newline until the rest of the line comes
+// or the line is too long.
 func (l *lineWriter) Write(p []byte) (int, error) {
 	l.pending = append(l.pending, p...)
 	for {

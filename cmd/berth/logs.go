@@ -17,9 +17,11 @@ import (
 )
 
 const (
-	// selectorTail is how many lines of each container are shown where a selector chose the pods and --tail is not given, kubectl's number.
+	// selectorTail is how many lines of each container are shown if a selector chose the pods and
+	// --tail is not given (kubectl's number).
 	selectorTail = 10
-	// defaultRequests is how many logs may be followed at once unless --max-log-requests says otherwise, kubectl's number.
+	// defaultRequests is how many logs may be followed at the same time without --max-log-requests
+	// (kubectl's number).
 	defaultRequests = 5
 )
 
@@ -60,7 +62,15 @@ With -f, a restart of the agent does not end it: it waits for the agent, at most
 			if err != nil {
 				return err
 			}
-			p := &logPrinter{client: c, opts: opts, sources: sources, prefix: o.prefix, ignoreErrors: o.ignoreErrors, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+			p := &logPrinter{
+				client:       c,
+				opts:         opts,
+				sources:      sources,
+				prefix:       o.prefix,
+				ignoreErrors: o.ignoreErrors,
+				out:          cmd.OutOrStdout(),
+				errOut:       cmd.ErrOrStderr(),
+			}
 			return ended(ctx, p.print(ctx, o.maxRequests))
 		},
 	}
@@ -83,7 +93,7 @@ func (o *logsOptions) flags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)
 }
 
-// prepare checks arguments and flags against each other, and says what to ask the agent for.
+// prepare checks arguments and flags against each other, and returns the options for the agent.
 func (o *logsOptions) prepare(cmd *cobra.Command, args []string) (client.LogOptions, error) {
 	switch {
 	case len(args) == 0 && o.pods.selector == "":
@@ -91,7 +101,8 @@ func (o *logsOptions) prepare(cmd *cobra.Command, args []string) (client.LogOpti
 	case len(args) > 0 && o.pods.selector != "":
 		return client.LogOptions{}, wrongly("only a selector (-l) or a POD name is allowed")
 	case len(args) == 2 && (o.container != "" || o.allContainers):
-		return client.LogOptions{}, wrongly("the container is given twice: leave out the second argument, -c or --all-containers")
+		return client.LogOptions{}, wrongly(
+			"the container is given twice: leave out the second argument, -c or --all-containers")
 	case len(args) == 2:
 		o.container = args[1]
 	}
@@ -101,8 +112,10 @@ func (o *logsOptions) prepare(cmd *cobra.Command, args []string) (client.LogOpti
 	return o.request.options()
 }
 
-// sources returns the containers whose logs are meant, in the order in which they are shown.
-func (o *logsOptions) sources(ctx context.Context, c *client.Client, args []string, errOut io.Writer) ([]logSource, error) {
+// sources returns the chosen containers, in the order in which their logs are shown.
+func (o *logsOptions) sources(
+	ctx context.Context, c *client.Client, args []string, errOut io.Writer,
+) ([]logSource, error) {
 	var pods []v1.Pod
 	if len(args) > 0 {
 		pod, err := findPod(ctx, c, args[0], o.pods.namespace)
@@ -150,7 +163,7 @@ func inOrder(pod *v1.Pod) []string {
 	return append(append([]string(nil), names[first:]...), names[:first]...)
 }
 
-// logRequest are the flags that say what of a log is wanted.
+// logRequest are the flags that select a part of a log.
 type logRequest struct {
 	follow, previous, timestamps bool
 	tail, limitBytes             int64
@@ -170,7 +183,7 @@ func (r *logRequest) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("since", "since-time")
 }
 
-// options is what the agent is asked for.
+// options returns the options for the agent.
 func (r *logRequest) options() (client.LogOptions, error) {
 	opts := client.LogOptions{Follow: r.follow, Previous: r.previous, Timestamps: r.timestamps}
 	if r.tail >= 0 {
@@ -193,7 +206,8 @@ func (r *logRequest) options() (client.LogOptions, error) {
 	if r.sinceTime != "" {
 		at, err := time.Parse(time.RFC3339Nano, r.sinceTime)
 		if err != nil {
-			return opts, wrongly("--since-time %s: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z", r.sinceTime)
+			return opts, wrongly("--since-time %s: must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z",
+				r.sinceTime)
 		}
 		opts.Since = at
 	}
@@ -206,7 +220,7 @@ type logSource struct {
 	container string
 }
 
-// logPrinter prints logs: one after the other, or all at once while they are followed.
+// logPrinter prints logs: one after the other, or all at the same time if they are followed.
 type logPrinter struct {
 	client       *client.Client
 	opts         client.LogOptions
@@ -225,7 +239,8 @@ func (p *logPrinter) print(ctx context.Context, most int) error {
 		return errors.Join(errs...)
 	}
 	if len(p.sources) > most {
-		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(p.sources), most)
+		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use "+
+			"--max-log-requests to increase the limit", len(p.sources), most)
 	}
 	p.out, p.errOut = &lockedWriter{w: p.out}, &lockedWriter{w: p.errOut}
 	errs := make([]error, len(p.sources))
@@ -268,15 +283,18 @@ func (p *logPrinter) read(ctx context.Context, s logSource, w io.Writer) error {
 	return nil
 }
 
-// source names a container as kubectl does, pod/NAME/CONTAINER; with the namespace where another one has a pod of that name, too, of which there are logs here.
+// source names a container as kubectl does, pod/NAME/CONTAINER. The name has the namespace if logs
+// are shown of pods with the same name in several namespaces.
 func (p *logPrinter) source(s logSource) string {
-	if slices.ContainsFunc(p.sources, func(o logSource) bool { return o.pod.Name == s.pod.Name && o.pod.Namespace != s.pod.Namespace }) {
+	if slices.ContainsFunc(p.sources, func(o logSource) bool {
+		return o.pod.Name == s.pod.Name && o.pod.Namespace != s.pod.Namespace
+	}) {
 		return fmt.Sprintf("pod/%s/%s/%s", s.pod.Namespace, s.pod.Name, s.container)
 	}
 	return fmt.Sprintf("pod/%s/%s", s.pod.Name, s.container)
 }
 
-// writer returns where one container's log goes; finish ends its last line.
+// writer returns the writer for one container's log; finish ends its last line.
 func (p *logPrinter) writer(s logSource) (w io.Writer, finish func()) {
 	if !p.prefix && len(p.sources) == 1 {
 		return p.out, func() {}
@@ -301,5 +319,6 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// maxLine bounds what is gathered of a line before it is written: a log may be one endless line.
+// maxLine is how many bytes of a line are collected before it is written. A log may be one endless
+// line.
 const maxLine = 64 << 10

@@ -1,9 +1,11 @@
 // Command berth is a node agent for Linux and its command line.
 //
-// Purpose: "berth agent" runs the daemon; the other verbs talk to it over its local socket. Each verb is a file; there is no logic here beyond turning
-// flags into a call and its answer into text.
+// Purpose: "berth agent" runs the daemon, package agent, whose doc (agent/doc.go) says where what
+// is done; the other verbs call it over its local socket. Each verb is a file. It has no logic but
+// to convert flags to a call, and the answer to text.
 //
-// Truth owned: none. Concurrency: main's goroutine, and what the called packages start and join.
+// Truth owned: none. Concurrency: main's goroutine, and the goroutines that the called packages
+// start and join.
 package main
 
 import (
@@ -27,7 +29,7 @@ func main() {
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
+	context.AfterFunc(ctx, stop) // a second signal kills a process that ignores the first one
 	root := newRoot()
 	began := begins(root)
 	root.SetArgs(args)
@@ -47,8 +49,9 @@ func run(args []string) int {
 	return usageCode(cmd)
 }
 
-// exitError ends the process with a code of its own and says nothing: what there was to say has been said.
+// exitError ends the process with its own exit code and prints nothing: the message was printed
+// before.
 type exitError struct{ code int }
 
-// Error names the code.
+// Error returns a text with the code.
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newMan writes the man pages, for the packages.
+// newMan writes the man pages for the packages.
 func newMan() *cobra.Command {
 	var dir, release string
 	var date int64
@@ -35,13 +35,13 @@ func newMan() *cobra.Command {
 	return cmd
 }
 
-// manual is what all pages have in common.
+// manual has what all pages share.
 type manual struct {
 	release string
 	date    time.Time
 }
 
-// write writes the page of a command and of those below it.
+// write writes the page of a command and the pages of the commands below it.
 func (m manual) write(dir string, cmd *cobra.Command) error {
 	if cmd.Hidden {
 		return nil
@@ -66,7 +66,8 @@ func pageName(cmd *cobra.Command) string {
 func (m manual) page(cmd *cobra.Command) []byte {
 	cmd.InitDefaultHelpFlag()
 	var b bytes.Buffer
-	fmt.Fprintf(&b, ".TH \"%s\" 1 \"%s\" \"berth %s\" \"berth\"\n", strings.ToUpper(roff(pageName(cmd))), m.date.Format("2006-01-02"), roff(m.release))
+	fmt.Fprintf(&b, ".TH \"%s\" 1 \"%s\" \"berth %s\" \"berth\"\n", strings.ToUpper(roff(pageName(cmd))),
+		m.date.Format("2006-01-02"), roff(m.release))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(pageName(cmd)), roff(lowerFirst(cmd.Short)))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
 	b.WriteString(".SH DESCRIPTION\n")
@@ -124,10 +125,11 @@ func seeAlso(b *bytes.Buffer, cmd *cobra.Command) {
 	if cmd.HasParent() {
 		fmt.Fprintf(b, ".BR %s (1),\n", roff(pageName(cmd.Parent())))
 	}
-	b.WriteString("/usr/share/doc/berth/guide.md, /usr/share/doc/berth/reference.md\n")
+	b.WriteString("/usr/share/doc/berth/README.md, /usr/share/doc/berth/reference.md\n")
 }
 
-// paragraphs writes a text whose paragraphs are parted by empty lines. A paragraph with indented lines is kept as it stands.
+// paragraphs writes a text with empty lines between its paragraphs. A paragraph with indented lines
+// is not changed.
 func paragraphs(b *bytes.Buffer, text string) {
 	for i, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		if i > 0 {
@@ -141,7 +143,8 @@ func paragraphs(b *bytes.Buffer, text string) {
 	}
 }
 
-// roff escapes text (groff(7)): backslashes, hyphens that somebody may copy, and lines that begin like a request.
+// roff escapes text (groff(7)): backslashes, hyphens that somebody may copy, and lines that look
+// like a request.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")

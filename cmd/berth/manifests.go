@@ -22,8 +22,11 @@ func newManifests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifests",
 		Short: "List each manifest's verdict: accepted, or what is wrong with it and where",
-		Long: `List the agent's verdict on each object of each file in its manifest directory: accepted, or what is wrong with it and where. What was refused
-changes nothing that runs: an object of which an earlier version goes on has the verdict "refused, kept", or "kept" where the file cannot be read at all.`,
+		Long: `List the agent's verdict on each object of each file in its manifest directory: accepted, or each error
+with its place.
+
+A refused object changes nothing that runs. Its verdict is "refused, kept" if an earlier version stays in use, or
+"kept" if the agent cannot read the file.`,
 		Example: `  berth manifests
   berth manifests -o wide                # since when, and the pods' UIDs`,
 		Args: noArgs,
@@ -38,7 +41,9 @@ changes nothing that runs: an object of which an earlier version goes on has the
 				return out.writeList(cmd.OutOrStdout(), api.ManifestList{Items: list}, noHeaders)
 			}
 			if len(list) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "No manifests found: put a pod's YAML file into the manifest directory (staticPodPath of the agent's config).")
+				fmt.Fprintln(cmd.ErrOrStderr(),
+					"No manifests found: put a pod's YAML file into the manifest directory (staticPodPath of the "+
+						"agent's config).")
 				return nil
 			}
 			table := show.Manifests(list, out == "wide", time.Now())
@@ -61,12 +66,14 @@ func newValidate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIR...",
 		Short: "Check manifests as the agent would; no agent is needed",
-		Long: `Check manifests as the agent would if they lay in its manifest directory; no agent is needed. All files together are taken as one set: an object that
-is in two of them is an error, and so is a host port that two pods want. "-" is standard input.
+		Long: `Check manifests as the agent would check them in its manifest directory; this needs no agent. All files are
+one set: an object that is in two of them is an error, and so is a host port that two pods want. "-" is standard
+input.
 
-What this machine can never run (more cpu or memory than it has, another operating system) gives a warning; with --node, its size is not looked at.
+A pod that this machine can never run (more cpu or memory than it has, another operating system) gets a warning.
+With --node, the size of this machine does not count.
 
-The exit code is 1 if any of them is refused.`,
+The exit code is 1 if an object is refused.`,
 		Example: `  berth validate pod.yaml
   berth validate /etc/kubernetes/manifests   # all that the agent would read
   berth validate - <pod.yaml             # what another program writes`,
@@ -97,11 +104,12 @@ The exit code is 1 if any of them is refused.`,
 	conn.flag(cmd)
 	_ = cmd.Flags().MarkHidden("socket")
 	out.flag(cmd, "json", "yaml")
-	cmd.Flags().StringVar(&forNode, "node", "", "name of the node that the manifests are for (default this host's name)")
+	cmd.Flags().StringVar(&forNode, "node", "",
+		"name of the node that the manifests are for (default this host's name)")
 	return cmd
 }
 
-// someManifest wants a manifest as the first argument.
+// someManifest requires a manifest as the first argument.
 func someManifest(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("which manifests? give a FILE, a DIR or - for standard input: %s", cmd.UseLine())
@@ -109,7 +117,7 @@ func someManifest(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// decoderFor decodes for the node of a given name, else for this host.
+// decoderFor returns a decoder for the node with the given name, or for this host.
 func decoderFor(given string) (source.Decoder, error) {
 	name, err := nodeName(given)
 	if err != nil || given != "" {
@@ -119,7 +127,7 @@ func decoderFor(given string) (source.Decoder, error) {
 	return source.Decoder{NodeName: name, Capacity: machine}, err
 }
 
-// nodeName is the given name, else the host's.
+// nodeName returns the given name, or the host's.
 func nodeName(given string) (string, error) {
 	if given != "" {
 		return given, nil

@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// trimFirst is how long after its start the agent gives back the pages that only starting needed, trimEvery how often it does so again.
+	// trimFirst is how long after its start the agent releases the pages that only the start
+	// needed. trimEvery is how often it does so later.
 	trimFirst = 10 * time.Second
 	trimEvery = time.Minute
 )
 
-// trim keeps the agent's resident memory at what it works with: now and then the mapped pages of its own program file are given back. Those
-// that are needed come back from the page cache one by one at under a microsecond each; those that only parsing flags, registering types and taking pods
-// over needed, most of some 30 MB, do not. It ends with ctx.
+// trim keeps the agent's resident memory small: at intervals it releases the mapped pages of the
+// agent's own program file, until ctx ends. Pages that are needed come back from the page cache,
+// one at a time, in less than a microsecond each. Pages that only parsing flags, registering types
+// and taking over pods needed do not come back; they are most of about 30 MB.
 func trim(ctx context.Context, log *slog.Logger) {
 	timer := time.NewTimer(trimFirst)
 	defer timer.Stop()
@@ -39,8 +41,9 @@ func trim(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// dropProgramPages unmaps the resident pages of this program's read-only mappings (madvise(2), MADV_DONTNEED: the kernel reads them again from the file on
-// the next touch). Writable mappings are never touched.
+// dropProgramPages unmaps the resident pages of this program's read-only mappings (madvise(2),
+// MADV_DONTNEED: the kernel reads them again from the file when they are used). It never changes
+// writable mappings.
 func dropProgramPages() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -64,7 +67,8 @@ func dropProgramPages() error {
 	return lines.Err()
 }
 
-// readOnlyMapping parses a line of /proc/self/maps (proc(5)); ok is true for a private mapping of file that cannot be written.
+// readOnlyMapping parses a line of /proc/self/maps (proc(5)). ok is true for a private mapping of
+// file that cannot be written.
 func readOnlyMapping(line, file string) (start, length uintptr, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 6 || fields[5] != file || (fields[1] != "r-xp" && fields[1] != "r--p") {

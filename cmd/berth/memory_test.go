@@ -19,7 +19,7 @@ func TestReadOnlyMapping(t *testing.T) {
 	}
 }
 
-// The program goes on working after its pages were given back.
+// The program still works after its pages were released.
 func TestDropProgramPages(t *testing.T) {
 	for range 3 {
 		if err := dropProgramPages(); err != nil {

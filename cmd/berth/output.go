@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/client/show"
 )
 
-// The formats that go with a template, kubectl's.
+// The formats with a template (kubectl's).
 const (
 	formatJSONPath = "jsonpath"
 	formatColumns  = "custom-columns"
@@ -21,13 +21,15 @@ const (
 // output is a verb's -o.
 type output string
 
-// flag adds -o; allowed are the formats, of which the empty one is always there. What can be had as JSON can be had by a template, too.
+// flag adds -o. allowed are the formats; the empty one is always allowed. A verb with JSON output
+// also has the formats with a template.
 func (o *output) flag(cmd *cobra.Command, allowed ...string) {
 	if slices.Contains(allowed, "json") {
 		allowed = append(allowed, formatJSONPath+"=TEMPLATE", formatColumns+"=HEADING:PATH,...")
 	}
 	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output format: "+strings.Join(allowed, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(completable(allowed), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions(completable(allowed), cobra.ShellCompDirectiveNoFileComp))
 	check := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(cmd, allowed); err != nil {
@@ -40,7 +42,7 @@ func (o *output) flag(cmd *cobra.Command, allowed ...string) {
 	}
 }
 
-// completable are the formats as a shell completes them: up to the template.
+// completable returns the formats for a shell's completion: up to the template.
 func completable(formats []string) []string {
 	var out []string
 	for _, f := range formats {
@@ -53,7 +55,7 @@ func completable(formats []string) []string {
 	return out
 }
 
-// check reports a format that the verb does not have, and a template that is none.
+// check reports a format that the verb does not have, and an invalid template.
 func (o *output) check(cmd *cobra.Command, allowed []string) error {
 	format, text := o.split()
 	switch {
@@ -62,7 +64,8 @@ func (o *output) check(cmd *cobra.Command, allowed []string) error {
 	case !o.templated() || !slices.Contains(completable(allowed), format+"="):
 		return fmt.Errorf("-o %s is not known: use %s", *o, strings.Join(allowed, ", "))
 	case text == "":
-		return fmt.Errorf("-o %s: the template is missing: %s", *o, allowed[slices.IndexFunc(allowed, func(a string) bool { return strings.HasPrefix(a, format+"=") })])
+		return fmt.Errorf("-o %s: the template is missing: %s", *o,
+			allowed[slices.IndexFunc(allowed, func(a string) bool { return strings.HasPrefix(a, format+"=") })])
 	}
 	if w := cmd.Flags().Lookup("watch"); w != nil && w.Changed {
 		return errors.New("-w goes with no template: use another -o")
@@ -77,19 +80,20 @@ func (o *output) split() (format, text string) {
 	return format, text
 }
 
-// templated reports whether the format goes with a template.
+// templated reports whether the format has a template.
 func (o *output) templated() bool {
 	format, _ := o.split()
 	return format == formatJSONPath || format == formatColumns
 }
 
-// structured reports whether the output is made of the whole value, and not of a table of berth's.
+// structured reports whether the output is made from the whole value, and is not one of berth's
+// tables.
 func (o *output) structured() bool { return *o == "json" || *o == "yaml" || o.templated() }
 
-// write writes a value in the format, which is structured.
+// write writes a value in the format, which must be structured.
 func (o *output) write(w io.Writer, value any) error { return o.writeList(w, value, false) }
 
-// writeList is write for verbs that can leave the headings out.
+// writeList is write for verbs that can leave out the headings.
 func (o *output) writeList(w io.Writer, value any, noHeaders bool) error {
 	switch {
 	case *o == "yaml":
@@ -108,7 +112,7 @@ func (o *output) writeList(w io.Writer, value any, noHeaders bool) error {
 	return p.print(w, plain, noHeaders)
 }
 
-// printer makes what prints by the template.
+// printer returns the printer for the template.
 func (o *output) printer() (printer, error) {
 	format, text := o.split()
 	if format == formatColumns {

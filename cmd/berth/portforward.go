@@ -18,7 +18,8 @@ func newPortForward() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "port-forward POD [LOCAL:]REMOTE...",
 		Short: "Reach a pod's ports from this host",
-		Long:  "Reach a pod's ports from this host, until Ctrl-C. REMOTE is a number, or the name of a port in the pod's spec.",
+		Long: "Reach a pod's ports from this host, until Ctrl-C. REMOTE is a number, or the name of a port in the " +
+			"pod's spec.",
 		Example: `  berth port-forward web 8080
   berth port-forward web 8081:8080
   berth port-forward web :http           # any free local port, to the port that is called http
@@ -51,7 +52,8 @@ func newPortForward() *cobra.Command {
 	return cmd
 }
 
-// namedPorts puts the numbers of the pod's ports in their names' places. What is neither a number nor a name is left for the client to refuse.
+// namedPorts replaces the names of the pod's ports by their numbers. The client refuses a port that
+// is neither a number nor a name.
 func namedPorts(pod *v1.Pod, specs []string) ([]string, error) {
 	out := make([]string, 0, len(specs))
 	for _, spec := range specs {

@@ -50,7 +50,7 @@ func newPs() *cobra.Command {
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()
 			if cmd.CalledAs() == "get" && len(args) > 0 && slices.Contains([]string{"pods", "pod", "po"}, args[0]) {
-				args = args[1:] // as kubectl is called
+				args = args[1:] // kubectl is called like this
 			}
 			if o.choice, err = o.pods.choose(ctx, c, args); err != nil {
 				return err
@@ -63,7 +63,8 @@ func newPs() *cobra.Command {
 	o.pods.flags(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with what changes")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "no headings")
-	cmd.Flags().StringVar(&o.sort, "sort-by", "", "in the order of this field, such as .metadata.creationTimestamp or .status.podIP")
+	cmd.Flags().StringVar(&o.sort, "sort-by", "",
+		"in the order of this field, such as .metadata.creationTimestamp or .status.podIP")
 	cmd.MarkFlagsMutuallyExclusive("sort-by", "watch")
 	cmd.Flags().BoolVar(&o.showLabels, "show-labels", false, "the pods' labels, too")
 	return cmd
@@ -102,7 +103,8 @@ func (o *psOptions) run(ctx context.Context, c *client.Client, w, errOut io.Writ
 	}
 	switch {
 	case len(all) == 0 && !o.watch:
-		fmt.Fprintln(errOut, "No pods on this node. See \"berth manifests\" for what was found in the manifest directory.")
+		fmt.Fprintln(errOut,
+			"No pods on this node. See \"berth manifests\" for what was found in the manifest directory.")
 		return nil
 	case len(pods) == 0 && !o.watch:
 		fmt.Fprintln(errOut, "No pods found.")
@@ -114,7 +116,7 @@ func (o *psOptions) run(ctx context.Context, c *client.Client, w, errOut io.Writ
 	return o.follow(ctx, c, w, columns, table.Widths(), pods)
 }
 
-// summaries asks for the pods in a line each, in the order that is wanted.
+// summaries requests the summaries of the pods, in the wanted order.
 func (o *psOptions) summaries(ctx context.Context, c *client.Client) ([]api.PodSummary, error) {
 	all, err := c.Summaries(ctx)
 	if err != nil || o.sort == "" {
@@ -129,14 +131,17 @@ func (o *psOptions) summaries(ctx context.Context, c *client.Client) ([]api.PodS
 	}
 	place := map[types.UID]int{}
 	for i := range pods {
-		place[pods[i].UID] = i - len(pods) // one that came meanwhile is after all others
+		place[pods[i].UID] = i - len(pods) // a pod that was added since then comes after all others
 	}
 	slices.SortStableFunc(all, func(a, b api.PodSummary) int { return place[a.UID] - place[b.UID] })
 	return all, nil
 }
 
-// follow writes a row for each change after those already shown.
-func (o *psOptions) follow(ctx context.Context, c *client.Client, w io.Writer, columns show.PodColumns, widths show.Widths, shown []api.PodSummary) error {
+// follow writes a row for each change after the given rows.
+func (o *psOptions) follow(
+	ctx context.Context, c *client.Client, w io.Writer, columns show.PodColumns, widths show.Widths,
+	shown []api.PodSummary,
+) error {
 	known := map[types.UID]string{}
 	for _, p := range shown {
 		known[p.UID] = fingerprint(p)
@@ -155,7 +160,7 @@ func (o *psOptions) follow(ctx context.Context, c *client.Client, w io.Writer, c
 	})
 }
 
-// fingerprint is what of a pod makes a new row.
+// fingerprint is the part of a pod whose change makes a new row.
 func fingerprint(p api.PodSummary) string {
 	return fmt.Sprint(p.Ready, p.Containers, p.Status, p.Restarts, p.IPs, p.ReadinessGatesTrue)
 }
@@ -178,7 +183,7 @@ func (o *psOptions) stream(ctx context.Context, c *client.Client, w io.Writer) e
 	})
 }
 
-// objects writes the pods as the API has them: a single one that was named as itself, else a List.
+// objects writes the pods as API objects: a single named pod by itself, and otherwise a List.
 func (o *psOptions) objects(ctx context.Context, c *client.Client, w io.Writer) error {
 	all, err := c.Pods(ctx)
 	if err == nil && o.sort != "" {

@@ -24,7 +24,7 @@ func TestChoosePodPrefersFullNames(t *testing.T) {
 	pods := []v1.Pod{pod("a", "web"), pod("a", "web-n1"), pod("a", "web-n1"), pod("b", "only-n1"), pod("pod", "odd-n1")}
 	for _, tc := range []struct{ arg, namespace, want string }{
 		{"web", "", "a/web"},
-		{"web-n1", "", "a/web-n1"}, // a pod and its successor are one name
+		{"web-n1", "", "a/web-n1"}, // a pod and its successor have the same name
 		{"only", "", "b/only-n1"},
 		{"pod/only", "", "b/only-n1"},
 		{"b/only", "", "b/only-n1"},
@@ -64,9 +64,17 @@ func TestChooseContainer(t *testing.T) {
 
 func TestDifferences(t *testing.T) {
 	x := map[string]any{"a": 1.0, "gone": true, "list": []any{1.0, 2.0}, "same": "s", "map": map[string]any{"k": "v"}}
-	y := map[string]any{"a": 2.0, "list": []any{1.0, 3.0, 4.0}, "same": "s", "map": nil, "new": strings.Repeat("x", 500)}
+	y := map[string]any{
+		"a":    2.0,
+		"list": []any{1.0, 3.0, 4.0},
+		"same": "s",
+		"map":  nil,
+		"new":  strings.Repeat("x", 500),
+	}
 	got := differences(x, y)
-	want := []string{"a: 1 -> 2", "gone: true -> (none)", "list[1]: 2 -> 3", "list[2]: (none) -> 4", `map.k: "v" -> (none)`}
+	want := []string{
+		"a: 1 -> 2", "gone: true -> (none)", "list[1]: 2 -> 3", "list[2]: (none) -> 4", `map.k: "v" -> (none)`,
+	}
 	if len(got) != 6 || !slices.Equal(got[:5], want) || len(got[5]) > 200 {
 		t.Errorf("got %q", got)
 	}
@@ -85,7 +93,9 @@ func TestRunOnce(t *testing.T) {
 		"always":     {"kind: Pod\nspec: {restartPolicy: Always}", true, `"restartPolicy":"Never"`},
 		"on failure": {"kind: Pod\nspec: {restartPolicy: OnFailure}", false, `"restartPolicy":"OnFailure"`},
 		"in a list":  {"kind: List\nitems: [{kind: Pod, spec: {}}]", true, `"restartPolicy":"Never"`},
-		"others":     {"kind: ConfigMap\ndata: {a: b}\n---\nkind: Pod\nspec: {restartPolicy: Never}", false, `"data":{"a":"b"}`},
+		"others": {
+			"kind: ConfigMap\ndata: {a: b}\n---\nkind: Pod\nspec: {restartPolicy: Never}", false, `"data":{"a":"b"}`,
+		},
 		"empty docs": {"---\n---\nkind: Pod\nspec: {}\n---\n", true, `"restartPolicy":"Never"`},
 	} {
 		out, changed, err := runOnce([]byte(tc.in))
@@ -100,7 +110,9 @@ func TestRunOnce(t *testing.T) {
 
 func TestVerdictOnPods(t *testing.T) {
 	end := func(code int32, after time.Duration) v1.ContainerStatus {
-		return v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(time.Unix(0, 0).Add(after))}}}
+		return v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: code, FinishedAt: metav1.NewTime(time.Unix(0, 0).Add(after)),
+		}}}
 	}
 	wait := func(reason string) v1.ContainerStatus {
 		return v1.ContainerStatus{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}}
@@ -112,26 +124,98 @@ func TestVerdictOnPods(t *testing.T) {
 		code   int
 		fails  bool
 	}{
-		"runs":         {status: v1.PodStatus{Phase: v1.PodRunning}},
-		"starts":       {status: v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{wait("ContainerCreating")}}},
-		"first pull":   {status: v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{wait("ErrImagePull")}}},
-		"no image":     {status: v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{wait("ImagePullBackOff")}}, done: true, code: 125, fails: true},
-		"init, no key": {status: v1.PodStatus{Phase: v1.PodPending, InitContainerStatuses: []v1.ContainerStatus{wait("CreateContainerConfigError")}}, done: true, code: 125, fails: true},
-		"succeeded":    {status: v1.PodStatus{Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{end(0, 0)}}, done: true},
-		"first failed": {status: v1.PodStatus{Phase: v1.PodFailed, StartTime: &started, ContainerStatuses: []v1.ContainerStatus{end(5, 2), end(0, 0), end(4, 1)}}, done: true, code: 4},
-		"init failed":  {status: v1.PodStatus{Phase: v1.PodFailed, StartTime: &started, InitContainerStatuses: []v1.ContainerStatus{end(9, 0)}}, done: true, code: 9},
-		"no command": {status: v1.PodStatus{Phase: v1.PodFailed, StartTime: &started, ContainerStatuses: []v1.ContainerStatus{
-			{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: `exec: "x": executable file not found in $PATH`}}},
-		}}, done: true, code: 127, fails: true},
+		"runs": {status: v1.PodStatus{Phase: v1.PodRunning}},
+		"starts": {status: v1.PodStatus{
+			Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{wait("ContainerCreating")},
+		}},
+		"first pull": {status: v1.PodStatus{
+			Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{wait("ErrImagePull")},
+		}},
+		"no image": {
+			status: v1.PodStatus{
+				Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{wait("ImagePullBackOff")},
+			},
+			done:  true,
+			code:  125,
+			fails: true,
+		},
+		"init, no key": {
+			status: v1.PodStatus{
+				Phase: v1.PodPending, InitContainerStatuses: []v1.ContainerStatus{wait("CreateContainerConfigError")},
+			},
+			done:  true,
+			code:  125,
+			fails: true,
+		},
+		"succeeded": {
+			status: v1.PodStatus{Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{end(0, 0)}},
+			done:   true,
+		},
+		"first failed": {
+			status: v1.PodStatus{
+				Phase:             v1.PodFailed,
+				StartTime:         &started,
+				ContainerStatuses: []v1.ContainerStatus{end(5, 2), end(0, 0), end(4, 1)},
+			},
+			done: true,
+			code: 4,
+		},
+		"init failed": {
+			status: v1.PodStatus{
+				Phase:                 v1.PodFailed,
+				StartTime:             &started,
+				InitContainerStatuses: []v1.ContainerStatus{end(9, 0)},
+			},
+			done: true,
+			code: 9,
+		},
+		"no command": {status: v1.PodStatus{
+			Phase:     v1.PodFailed,
+			StartTime: &started,
+			ContainerStatuses: []v1.ContainerStatus{
+				{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+					ExitCode: 128,
+					Reason:   "StartError",
+					Message:  `exec: "x": executable file not found in $PATH`,
+				}}},
+			},
+		}, done: true, code: 127, fails: true},
 		"no command, tried again": {status: v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
-			State:                v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-			LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: `exec: "/x": permission denied`}},
+			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				ExitCode: 128,
+				Reason:   "StartError",
+				Message:  `exec: "/x": permission denied`,
+			}},
 		}}}, done: true, code: 126, fails: true},
-		"ends with 128": {status: v1.PodStatus{Phase: v1.PodFailed, StartTime: &started, ContainerStatuses: []v1.ContainerStatus{end(128, 0)}}, done: true, code: 128},
-		"deadline":      {status: v1.PodStatus{Phase: v1.PodFailed, StartTime: &started, Reason: "DeadlineExceeded", ContainerStatuses: []v1.ContainerStatus{end(0, 0)}}, done: true, code: 1, fails: true},
-		"refused":       {status: v1.PodStatus{Phase: v1.PodFailed, Reason: "NodePorts"}, done: true, code: 125, fails: true},
+		"ends with 128": {
+			status: v1.PodStatus{
+				Phase:             v1.PodFailed,
+				StartTime:         &started,
+				ContainerStatuses: []v1.ContainerStatus{end(128, 0)},
+			},
+			done: true,
+			code: 128,
+		},
+		"deadline": {
+			status: v1.PodStatus{
+				Phase:             v1.PodFailed,
+				StartTime:         &started,
+				Reason:            "DeadlineExceeded",
+				ContainerStatuses: []v1.ContainerStatus{end(0, 0)},
+			},
+			done:  true,
+			code:  1,
+			fails: true,
+		},
+		"refused": {
+			status: v1.PodStatus{Phase: v1.PodFailed, Reason: "NodePorts"},
+			done:   true,
+			code:   125,
+			fails:  true,
+		},
 	} {
-		done, code, err := verdictOn(&v1.Pod{Status: tc.status})
+		done, code, err := runResult(&v1.Pod{Status: tc.status})
 		if done != tc.done || code != tc.code || (err != nil) != tc.fails {
 			t.Errorf("%s: %v %d %v", name, done, code, err)
 		}
@@ -139,7 +223,8 @@ func TestVerdictOnPods(t *testing.T) {
 }
 
 func TestStartErrorCodes(t *testing.T) {
-	const runc = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
+	const runc = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc " +
+		"create failed: unable to start container process: "
 	for message, want := range map[string]int{
 		runc + `exec: "nosuch": executable file not found in $PATH: unknown`:                                   127,
 		runc + `exec: "/nodir/x": stat /nodir/x: no such file or directory`:                                    127,
@@ -167,12 +252,19 @@ func TestNeedRoot(t *testing.T) {
 }
 
 func TestNamedPorts(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}}}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{
+			Name: "http", ContainerPort: 8080,
+		}}}}},
+	}
 	got, err := namedPorts(pod, []string{"http", "80:http", ":http", "80", "80:81", ":82", "a:b:c", ":"})
-	if want := []string{"8080", "80:8080", ":8080", "80", "80:81", ":82", "a:b:c", ":"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"8080", "80:8080", ":8080", "80", "80:81", ":82", "a:b:c", ":"}; err != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("%q %v", got, err)
 	}
-	if _, err := namedPorts(pod, []string{"nonsense"}); err == nil || err.Error() != `pod "web" does not have a named port "nonsense"` {
+	if _, err := namedPorts(pod, []string{"nonsense"}); err == nil ||
+		err.Error() != `pod "web" does not have a named port "nonsense"` {
 		t.Errorf("got %v", err)
 	}
 }
@@ -180,7 +272,14 @@ func TestNamedPorts(t *testing.T) {
 func TestBlamesManifests(t *testing.T) {
 	manifests := []api.Manifest{
 		{File: "/m/ok.yaml", Kind: "Pod", Namespace: "default", Name: "web-n1", Accepted: true},
-		{File: "/m/valid.yaml", Kind: "Pod", Namespace: "default", Name: "bad-n1", Line: 7, Message: "spec.x: Required value"},
+		{
+			File:      "/m/valid.yaml",
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "bad-n1",
+			Line:      7,
+			Message:   "spec.x: Required value",
+		},
 		{File: "/m/early.yaml", Kind: "Pod", Name: "early", Message: "spec.y: must be a list"},
 		{File: "/m/broken.yaml", Line: 3, Message: "not valid YAML"},
 	}
@@ -258,7 +357,10 @@ func TestBecause(t *testing.T) {
 	}
 	cancel(signal)
 	for err, want := range map[error]bool{
-		fmt.Errorf("waiting: %w", signal): true, fmt.Errorf("waiting: %w", context.Canceled): true, broken: false, nil: false,
+		fmt.Errorf("waiting: %w", signal):           true,
+		fmt.Errorf("waiting: %w", context.Canceled): true,
+		broken: false,
+		nil:    false,
 	} {
 		if got := because(ctx, err); got != want {
 			t.Errorf("%v: %v", err, got)
@@ -266,7 +368,8 @@ func TestBecause(t *testing.T) {
 	}
 }
 
-// TestUnknownFormats: every verb with -o refuses a format that it does not have before it does anything, and says which it has.
+// TestUnknownFormats checks that every verb with -o refuses an unknown format before it does
+// anything, and prints the known ones.
 func TestUnknownFormats(t *testing.T) {
 	found := 0
 	var visit func(*cobra.Command)
@@ -282,7 +385,8 @@ func TestUnknownFormats(t *testing.T) {
 		root := cmd.Root()
 		root.SetArgs(append(strings.Fields(cmd.CommandPath())[1:], "-o", "xml"))
 		cmd.Args = cobra.ArbitraryArgs
-		if got, err := root.ExecuteC(); err == nil || !strings.HasPrefix(err.Error(), "-o xml is not known: use ") || usageCode(got) != misused {
+		if got, err := root.ExecuteC(); err == nil || !strings.HasPrefix(err.Error(), "-o xml is not known: use ") ||
+			usageCode(got) != misused {
 			t.Errorf("%s -o xml: %v", cmd.CommandPath(), err)
 		}
 	}
@@ -292,7 +396,8 @@ func TestUnknownFormats(t *testing.T) {
 	}
 }
 
-// TestLogPrefix: lines of several pods tell pod and container as kubectl's do; two pods of one name, which only several namespaces can have, are told apart.
+// TestLogPrefix checks that lines of several pods have pod and container in kubectl's form. Pods
+// with the same name can only come from several namespaces, and are then shown with the namespace.
 func TestLogPrefix(t *testing.T) {
 	source := func(namespace, pod string) logSource {
 		return logSource{&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}, "c"}
@@ -303,7 +408,10 @@ func TestLogPrefix(t *testing.T) {
 	}{
 		{[]logSource{source("x", "a")}, "[pod/a/c] line\n"},
 		{[]logSource{source("x", "a"), source("x", "b")}, "[pod/a/c] line\n[pod/b/c] line\n"},
-		{[]logSource{source("x", "a"), source("y", "b"), source("y", "a")}, "[pod/x/a/c] line\n[pod/b/c] line\n[pod/y/a/c] line\n"},
+		{
+			[]logSource{source("x", "a"), source("y", "b"), source("y", "a")},
+			"[pod/x/a/c] line\n[pod/b/c] line\n[pod/y/a/c] line\n",
+		},
 	} {
 		var out bytes.Buffer
 		p := &logPrinter{sources: tc.sources, prefix: true, out: &out}

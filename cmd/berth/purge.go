@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// newPurge is for the packages' scripts: people have "berth drain --stop".
+// newPurge is for the packages' scripts. Users have "berth drain --stop".
 func newPurge() *cobra.Command {
 	var load func() (*configs.Config, []configs.Warning, error)
 	cmd := &cobra.Command{
@@ -41,14 +41,16 @@ func newPurge() *cobra.Command {
 	return cmd
 }
 
-// anyPods reports whether there may be pods of this root directory: an agent was here. Only then is a runtime needed.
+// anyPods reports whether there may be pods of this root directory, because an agent ran here. Only
+// then is a runtime needed.
 func anyPods(cfg *configs.Config) bool {
 	_, err := os.Stat(filepath.Join(cfg.RootDir, "berth"))
 	return err == nil
 }
 
-// removeState removes the directories that are the agent's own. What others share with it is removed only if it is empty; nothing is removed across a
-// mount point, and no pod's directory that the agent did not empty itself.
+// removeState removes the agent's own directories. It removes directories that others share only if
+// they are empty. It removes nothing beyond a mount point, and no pod's directory that the agent
+// did not empty itself.
 func removeState(ctx context.Context, cfg *configs.Config) error {
 	root := cfg.RootDir
 	var errs []error
@@ -57,16 +59,17 @@ func removeState(ctx context.Context, cfg *configs.Config) error {
 	}
 	errs = append(errs, volumes.RemoveDir(ctx, filepath.Join(root, "berth")))
 	for _, dir := range []string{
-		filepath.Join(root, "image_manager", "pulling"), filepath.Join(root, "image_manager", "pulled"), filepath.Join(root, "image_manager"),
+		filepath.Join(root, "image_manager", "pulling"), filepath.Join(root, "image_manager", "pulled"),
+		filepath.Join(root, "image_manager"),
 		filepath.Join(root, "plugins"), filepath.Join(root, "plugins_registry"), filepath.Join(root, "seccomp"), root,
 		cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir,
 	} {
-		_ = removeEmpty(dir) // somebody else's things stay
+		_ = removeEmpty(dir) // files of others stay
 	}
 	return errors.Join(errs...)
 }
 
-// removeEmpty removes a directory that is empty or not there.
+// removeEmpty removes a directory if it is empty. A missing directory is no error.
 func removeEmpty(dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/client/show"
 )
 
-// maxCandidates bounds how many pods an error lists.
+// maxCandidates is how many pods an error lists.
 const maxCandidates = 10
 
-// findPod asks the agent for the pod that an argument names: NAME, NAMESPACE/NAME, or a static pod's name in its manifest. Of a pod that is not there because its
-// manifest was refused, the error says that.
+// findPod asks the agent for the pod in an argument: NAME, NAMESPACE/NAME, or a static pod's name
+// in its manifest. If the pod does not exist because its manifest was refused, the error says so.
 func findPod(ctx context.Context, c *client.Client, arg, namespace string) (*v1.Pod, error) {
 	pods, err := c.Pods(ctx)
 	if err != nil {
@@ -29,7 +29,7 @@ func findPod(ctx context.Context, c *client.Client, arg, namespace string) (*v1.
 	if !errors.As(err, &unknown) {
 		return pod, err
 	}
-	// What cannot be asked now leaves the error as it is.
+	// If the agent does not answer, the error stays as it is.
 	if list, merr := c.Manifests(ctx); merr == nil {
 		if version, verr := c.Version(ctx); verr == nil {
 			unknown.blame(list, arg, namespace, version.Node)
@@ -38,8 +38,8 @@ func findPod(ctx context.Context, c *client.Client, arg, namespace string) (*v1.
 	return nil, unknown
 }
 
-// choosePod finds the one pod that an argument names. A name in full goes before a manifest's name, and a pod that is there to stay before one that is
-// leaving, which the agent lists after it.
+// choosePod finds the one pod that an argument names. A full name wins over a manifest's name. A
+// pod that stays wins over one that is being removed, which the agent lists later.
 func choosePod(pods []v1.Pod, arg, namespace string) (*v1.Pod, error) {
 	given := namespace
 	namespace, name := splitPod(arg, namespace)
@@ -71,7 +71,8 @@ func choosePod(pods []v1.Pod, arg, namespace string) (*v1.Pod, error) {
 	return nil, noSuchPod(pods, arg, namespace)
 }
 
-// splitPod splits NAME, pod/NAME or NAMESPACE/NAME; namespace is that of a name without one.
+// splitPod splits NAME, pod/NAME or NAMESPACE/NAME. namespace is used for a name without a
+// namespace.
 func splitPod(arg, namespace string) (ns, name string) {
 	before, rest, ok := strings.Cut(arg, "/")
 	switch {
@@ -86,14 +87,15 @@ func splitPod(arg, namespace string) (ns, name string) {
 // unknownPodError is the error of a name that no pod has.
 type unknownPodError struct {
 	message string
-	// manifest is the verdict on the pod's manifest, if that was refused.
+	// manifest is the validation result of the pod's manifest, if that was refused.
 	manifest *api.Manifest
 }
 
-// Error says which pods there are, or what is wrong with the pod's manifest.
+// Error says which pods exist, or what is wrong with the pod's manifest.
 func (e *unknownPodError) Error() string { return e.message }
 
-// blame looks for the reason among the verdicts on manifests. Those that were refused early have no namespace or no node's name in their own yet.
+// blame looks for the reason in the validation results of manifests. Manifests that were refused
+// early have no namespace, or no node's name in their own name, yet.
 func (e *unknownPodError) blame(manifests []api.Manifest, arg, namespace, node string) {
 	namespace, name := splitPod(arg, namespace)
 	refused := 0
@@ -106,7 +108,8 @@ func (e *unknownPodError) blame(manifests []api.Manifest, arg, namespace, node s
 		if m.Kind != "Pod" || m.Name == "" || namespace != "" && m.Namespace != "" && m.Namespace != namespace {
 			continue
 		}
-		if full := name + "-" + strings.ToLower(node); m.Name == name || m.Name == full || m.Name+"-"+strings.ToLower(node) == name {
+		if full := name + "-" + strings.ToLower(node); m.Name == name || m.Name == full || m.Name+"-"+
+			strings.ToLower(node) == name {
 			e.manifest = m
 			e.message = fmt.Sprintf("no pod %q: its manifest %s is refused: %s", arg, m.File, show.Problem(*m))
 			return
@@ -146,15 +149,17 @@ func list(pods []*v1.Pod) string {
 	return strings.Join(names, ", ")
 }
 
-// defaultContainerAnnotation names the container that is meant when none is, kubectl's.
+// defaultContainerAnnotation is kubectl's annotation with the container to use if none is named.
 const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 
-// chooseContainer returns the container that is meant: the named one, the annotated one, else the first; note says so where there was a choice.
+// chooseContainer returns the container to use: the named one, or the one in the annotation, or
+// else the first one. note says that there was a choice.
 func chooseContainer(pod *v1.Pod, name string) (container, note string, err error) {
 	names := api.ContainerNames(pod)
 	if name != "" {
 		if !slices.Contains(names, name) {
-			return "", "", fmt.Errorf("pod %s/%s has no container %q; it has %s", pod.Namespace, pod.Name, name, strings.Join(names, ", "))
+			return "", "", fmt.Errorf("pod %s/%s has no container %q; it has %s", pod.Namespace, pod.Name, name,
+				strings.Join(names, ", "))
 		}
 		return name, "", nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// socketEnv names the agent's socket where --socket does not.
+// socketEnv is the environment variable with the agent's socket, if --socket is not given.
 const socketEnv = "BERTH_SOCKET"
 
 // newRoot returns the whole command line.
@@ -28,7 +28,8 @@ func newRoot() *cobra.Command {
 "berth agent" is the daemon. The other commands show what it does and reach into its pods; no API server is needed.
 POD is a pod's name, NAMESPACE/NAME, or the name in a static pod's manifest.
 
-A command that cannot do what it is asked to ends with 1, one that is called wrongly with 2, but where its own help says otherwise.`,
+A command that cannot do what it is asked to ends with 1, one that is called wrongly with 2, but where its own help
+says otherwise.`,
 		Example: `  berth ps                               # the node's pods
   berth why web                          # what a pod waits for
   berth logs -f web                      # what it prints
@@ -40,7 +41,7 @@ A command that cannot do what it is asked to ends with 1, one that is called wro
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			log := plainLog{}
 			if cmd.Name() == "port-forward" {
-				log.w = cmd.ErrOrStderr() // a connection that fails has no other way to say so
+				log.w = cmd.ErrOrStderr() // it is the only place for errors of a connection
 			}
 			klog.SetSlogLogger(slog.New(log)) // agent and run replace it
 		},
@@ -50,9 +51,18 @@ A command that cannot do what it is asked to ends with 1, one that is called wro
 		id, title string
 		verbs     []*cobra.Command
 	}{
-		{"pods", "Pods:", []*cobra.Command{newPs(), newDescribe(), newWhy(), newLogs(), newExec(), newAttach(), newDebug(), newPortForward(), newCp(), newTop(), newEvents()}},
+		{
+			"pods", "Pods:",
+			[]*cobra.Command{
+				newPs(), newDescribe(), newWhy(), newLogs(), newExec(), newAttach(), newDebug(), newPortForward(),
+				newCp(), newTop(), newEvents(),
+			},
+		},
 		{"manifests", "Manifests:", []*cobra.Command{newManifests(), newValidate(), newDiff(), newRun(), newFields()}},
-		{"node", "Node:", []*cobra.Command{newAgent(), newDoctor(), newDrain(), newImages(), newVersion(), newMan(), newPurge()}},
+		{
+			"node", "Node:",
+			[]*cobra.Command{newAgent(), newDoctor(), newDrain(), newImages(), newVersion(), newMan(), newPurge()},
+		},
 	}
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
@@ -61,7 +71,7 @@ A command that cannot do what it is asked to ends with 1, one that is called wro
 			root.AddCommand(verb)
 		}
 	}
-	root.Version = version // also as a flag, as the kubelet has it; "berth version" asks the agent, too
+	root.Version = version // also as a flag, as in the kubelet; "berth version" asks the agent, too
 	root.SetVersionTemplate("berth {{.Version}}\n")
 	root.SetCompletionCommandGroupID("node")
 	root.SetHelpCommandGroupID("node")
@@ -81,7 +91,7 @@ A command that cannot do what it is asked to ends with 1, one that is called wro
 	return root
 }
 
-// someCommand wants the path to a command, as help takes it; none is the root.
+// someCommand requires the path of a command, as help takes it; an empty path is the root.
 func someCommand(cmd *cobra.Command, args []string) error {
 	found, rest, err := cmd.Root().Find(args)
 	if err != nil {
@@ -93,15 +103,16 @@ func someCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// connection is the agent that a verb talks to.
+// connection is the agent that a verb calls.
 type connection struct{ socket string }
 
 // flag adds --socket to a verb.
 func (c *connection) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.socket, "socket", "", "the agent's socket (also $"+socketEnv+"; default: the config's, "+client.DefaultSocket+")")
+	cmd.Flags().StringVar(&c.socket, "socket", "",
+		"the agent's socket (also $"+socketEnv+"; default: the config's, "+client.DefaultSocket+")")
 }
 
-// path is the socket that was given, else the one of the agent's config where that can be read.
+// path returns the given socket, or else the socket in the agent's config if that can be read.
 func (c *connection) path() string {
 	if c.socket == "" {
 		c.socket = os.Getenv(socketEnv)
@@ -116,7 +127,7 @@ func (c *connection) path() string {
 
 func (c *connection) client() *client.Client { return client.New(c.path()) }
 
-// noArgs wants no argument.
+// noArgs requires that there are no arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args)
@@ -124,7 +135,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// exactly wants n arguments; what says which.
+// exactly requires n arguments; what names them.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -134,7 +145,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// onePod wants a pod as the only argument.
+// onePod requires a pod as the only argument.
 func onePod(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("one POD only, not %q: %s", args, cmd.UseLine())
@@ -142,7 +153,7 @@ func onePod(cmd *cobra.Command, args []string) error {
 	return somePod(cmd, args)
 }
 
-// somePod wants a pod as the first argument.
+// somePod requires a pod as the first argument.
 func somePod(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("which pod? give POD, as \"berth ps\" lists them: %s", cmd.UseLine())
@@ -150,10 +161,10 @@ func somePod(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// interrupted is the exit code of a command that Ctrl-C ended, the shell's 128 + SIGINT.
+// interrupted is the exit code of a command that Ctrl-C ended (the shell's 128 + SIGINT).
 const interrupted = 130
 
-// ended makes Ctrl-C a silent end.
+// ended makes an end by Ctrl-C silent.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 		return &exitError{code: interrupted}

@@ -28,13 +28,15 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run POD.yaml",
 		Short: "Run one manifest on this node in the foreground",
-		Long: `Run one manifest, with the ConfigMaps and Secrets in its file, on this node in the foreground. No agent is needed: the pod gets one of its own, in this
-process, beside whatever else runs on the node. What the containers print goes to standard output, what happens to standard error.
+		Long: `Run one manifest, with the ConfigMaps and Secrets in its file, on this node in the foreground. No
+agent is needed: the pod gets one of its own, in this process, beside whatever else runs on the node. What the
+containers print goes to standard output, what happens to standard error.
 
 Ctrl-C stops the pod within its grace period and leaves nothing behind; a second Ctrl-C kills it.
 
-With --once the command ends with the pod, and restartPolicy Always counts as Never. The exit code is that of the first container that failed, 0 if none
-did; or 125 if berth could not start the pod, 126 if a container's command cannot be executed, and 127 if it is not there.
+With --once the command ends with the pod, and restartPolicy Always counts as Never. The exit code is that of the
+first container that failed, 0 if none did; or 125 if berth could not start the pod, 126 if a container's command
+cannot be executed, and 127 if it is not there.
 
 "-" is standard input.`,
 		Example: `  berth run pod.yaml                     # until Ctrl-C
@@ -42,7 +44,11 @@ did; or 125 if berth could not start the pod, 126 if a container's command canno
   berth run - --once <job.yaml           # what another program writes`,
 		Args: exactly(1, "one FILE, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &runner{out: &lockedWriter{w: cmd.OutOrStdout()}, errOut: &lockedWriter{w: cmd.ErrOrStderr()}, once: once}
+			r := &runner{
+				out:    &lockedWriter{w: cmd.OutOrStdout()},
+				errOut: &lockedWriter{w: cmd.ErrOrStderr()},
+				once:   once,
+			}
 			code, err := r.run(cmd.Context(), args[0], cmd.InOrStdin(), cmd.Flags())
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
@@ -56,7 +62,15 @@ did; or 125 if berth could not start the pod, 126 if a container's command canno
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "end with the pod, with its exit code")
 	configs.AddFlags(cmd.Flags())
-	shown := map[string]bool{"once": true, "config": true, "config-dir": true, "root-dir": true, "container-runtime-endpoint": true, "hostname-override": true, "help": true}
+	shown := map[string]bool{
+		"once":                       true,
+		"config":                     true,
+		"config-dir":                 true,
+		"root-dir":                   true,
+		"container-runtime-endpoint": true,
+		"hostname-override":          true,
+		"help":                       true,
+	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !shown[f.Name] })
 	return cmd
 }
@@ -69,11 +83,11 @@ type runner struct {
 	cfg   *configs.Config
 	agent *agent.Agent
 	home  *runHome
-	// tails are the readers of logs that go on while the pod is stopped.
+	// tails are the readers of logs, which continue while the pod is stopped.
 	tails *tailers
 }
 
-// run runs the manifest and returns the exit code, and an error with what to tell.
+// run runs the manifest and returns the exit code, and an error to print.
 func (r *runner) run(ctx context.Context, file string, stdin io.Reader, flags *pflag.FlagSet) (code int, err error) {
 	if err := needRoot("berth run", os.Geteuid()); err != nil {
 		return cannotStart, err
@@ -96,7 +110,8 @@ func (r *runner) run(ctx context.Context, file string, stdin io.Reader, flags *p
 	return r.live(ctx, manifest)
 }
 
-// read checks the manifest as the agent will and returns its pod's identity and what to give to the agent.
+// read checks the manifest as the agent will. It returns the name of its pod and the manifest for
+// the agent.
 func (r *runner) read(file string, stdin io.Reader) (pod podName, manifest []byte, err error) {
 	node, err := configs.NodeName(r.cfg)
 	if err != nil {
@@ -121,7 +136,8 @@ func (r *runner) read(file string, stdin io.Reader) (pod podName, manifest []byt
 		return pod, nil, err
 	}
 	if found != 1 {
-		return pod, nil, fmt.Errorf("%s has %d pods: berth run runs one; put several into the manifest directory of an agent", file, found)
+		return pod, nil, fmt.Errorf(
+			"%s has %d pods: berth run runs one; put several into the manifest directory of an agent", file, found)
 	}
 	if !r.once {
 		return pod, data, nil
@@ -137,7 +153,7 @@ func (r *runner) read(file string, stdin io.Reader) (pod podName, manifest []byt
 	return pod, once, nil
 }
 
-// logger tells only of errors, unless -v asks for more: events say what a user has to know.
+// logger logs only errors, unless -v asks for more: events show what a user has to know.
 func (r *runner) logger() *slog.Logger {
 	if r.cfg.Kubelet.Logging.Verbosity > 0 {
 		return newLogger(r.cfg, os.Stderr, logLevel(r.cfg))
@@ -147,7 +163,8 @@ func (r *runner) logger() *slog.Logger {
 
 // live runs the agent from start to end.
 func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error) {
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx)) // Ctrl-C stops the pod, not the agent
+	// Ctrl-C stops the pod, not the agent
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	log := r.logger()
 	klog.SetSlogLogger(log)
@@ -166,13 +183,14 @@ func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error
 	ready, err := r.ready(ctx, ended)
 	switch {
 	case ready:
-		code, err = r.attend(ctx, ended)
+		code, err = r.watch(ctx, ended)
 	case because(ctx, err):
 		code, err = r.interruptedCode(), nil
 	default:
 		code = cannotStart
 	}
-	err = errors.Join(err, r.stop(ctx, ended)) // also where nobody waited for it any more: it may have been begun
+	// also if nobody waits for the pod any more, because it may have started
+	err = errors.Join(err, r.stop(ctx, ended))
 	if r.tails != nil {
 		r.tails.wait(logsTimeout)
 	}
@@ -192,7 +210,8 @@ func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error
 	return code, err
 }
 
-// interruptedCode is the exit code of a run that Ctrl-C ended, which is how one without --once is meant to end.
+// interruptedCode is the exit code of a run that Ctrl-C ended. Without --once this is the normal
+// end.
 func (r *runner) interruptedCode() int {
 	if r.once {
 		return interrupted
@@ -203,13 +222,13 @@ func (r *runner) interruptedCode() int {
 const (
 	// readyTimeout is how long the runtime may take to answer.
 	readyTimeout = 30 * time.Second
-	// endTimeout is how long the agent may take to end once nothing of the pod is left.
+	// endTimeout is how long the agent may take to end after the pod was removed.
 	endTimeout = 30 * time.Second
-	// stopMargin is what stopping may take on top of the pod's grace period.
+	// stopMargin is how much longer than the pod's grace period a stop may take.
 	stopMargin = 2 * time.Minute
 )
 
-// ready waits until the agent works and its runtime answers.
+// ready waits until the agent is ready and its runtime answers.
 func (r *runner) ready(ctx context.Context, ended chan error) (bool, error) {
 	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -225,13 +244,16 @@ func (r *runner) ready(ctx context.Context, ended chan error) (bool, error) {
 		return false, err
 	case err := <-answer:
 		if err != nil && ctx.Err() == nil {
-			err = fmt.Errorf("waiting for the container runtime at %s (is it running? see systemctl status containerd): %w", r.cfg.Kubelet.ContainerRuntimeEndpoint, err)
+			err = fmt.Errorf(
+				"waiting for the container runtime at %s (is it running? see systemctl status containerd): %w",
+				r.cfg.Kubelet.ContainerRuntimeEndpoint, err)
 		}
 		return err == nil, err
 	}
 }
 
-// stop ends the pod and waits until nothing of it is left. Another Ctrl-C meanwhile kills it.
+// stop ends the pod and waits until it is removed completely. Another Ctrl-C at this time kills the
+// pod.
 func (r *runner) stop(ctx context.Context, ended chan error) error {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, unix.SIGINT, unix.SIGTERM)
@@ -267,7 +289,8 @@ func (r *runner) stop(ctx context.Context, ended chan error) error {
 			ended <- nil
 			return errors.Join(err, errors.New("the agent ended before the pod did"))
 		case <-late.C:
-			return fmt.Errorf("the pod did not end within %s; run the same command again to clean up, or look at %s", limit, r.home.root)
+			return fmt.Errorf("the pod did not end within %s; run the same command again to clean up, or look at %s",
+				limit, r.home.root)
 		}
 	}
 	return nil

@@ -19,13 +19,13 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// runRoot is where the agents of "berth run" have their root directories.
+// runRoot has the root directories of the agents of "berth run".
 const runRoot = "/var/lib/berth/run"
 
-// maxSocket is how long a socket's path may be (unix(7)).
+// maxSocket is the longest path of a socket, in bytes (unix(7)).
 const maxSocket = 107
 
-// podName is a pod's identity for a human.
+// podName is the name of a pod for the user.
 type podName struct{ namespace, name string }
 
 func (p podName) hash() string {
@@ -34,7 +34,7 @@ func (p podName) hash() string {
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// dir names the pod's directory, shortened where the name is long.
+// dir returns the name of the pod's directory. A long name is shortened.
 func (p podName) dir() string {
 	full := p.namespace + "_" + p.name
 	if len(full) > 60 {
@@ -43,12 +43,13 @@ func (p podName) dir() string {
 	return full
 }
 
-// runHome is the root directory of one run, and all that is in it.
+// runHome is the root directory of one run with everything in it.
 type runHome struct {
 	root, manifests, logs, links, socket string
 }
 
-// makeHome gives the config a root directory, sockets, ports, cgroups and a manifest directory that nobody else has.
+// makeHome sets a root directory, sockets, ports, cgroups and a manifest directory in the config
+// that no other agent has.
 func makeHome(cfg *configs.Config, pod podName, rootGiven bool) (*runHome, error) {
 	if !rootGiven {
 		cfg.RootDir = filepath.Join(runRoot, pod.dir())
@@ -76,7 +77,7 @@ func makeHome(cfg *configs.Config, pod podName, rootGiven bool) (*runHome, error
 
 func (h *runHome) manifest() string { return filepath.Join(h.manifests, "pod.yaml") }
 
-// put hands the manifest to the agent.
+// put writes the manifest for the agent.
 func (h *runHome) put(manifest []byte) error {
 	if err := os.WriteFile(h.manifest(), manifest, 0o600); err != nil {
 		return fmt.Errorf("writing the run's manifest: %w", err)
@@ -84,7 +85,7 @@ func (h *runHome) put(manifest []byte) error {
 	return nil
 }
 
-// empty takes the manifest away, which ends the pod.
+// empty removes the manifest, which ends the pod.
 func (h *runHome) empty() error {
 	if err := os.Remove(h.manifest()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the run's manifest: %w", err)
@@ -92,14 +93,17 @@ func (h *runHome) empty() error {
 	return nil
 }
 
-// remove removes what is the run's own, and ends at the first mount point in it. Pods' directories are removed only if they are empty: the agent has done so
-// with the care that mounts need, and what it left is not to be forced.
+// remove removes the run's own files, and stops at the first mount point. It removes pods'
+// directories only if they are empty: the agent has emptied them with the care that mounts need,
+// and nobody else may force that.
 func (h *runHome) remove(ctx context.Context) error {
 	if err := os.Remove(filepath.Join(h.root, "pods")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("something of the pod is left in %s; run the same command again to clean up: %w", h.root, err)
 	}
 	var errs []error
-	for _, dir := range []string{h.manifests, h.logs, h.links, filepath.Join(h.root, "berth"), filepath.Join(h.root, "image_manager")} {
+	for _, dir := range []string{
+		h.manifests, h.logs, h.links, filepath.Join(h.root, "berth"), filepath.Join(h.root, "image_manager"),
+	} {
 		errs = append(errs, volumes.RemoveDir(ctx, dir))
 	}
 	for _, dir := range []string{"plugins", "plugins_registry", "seccomp"} {
@@ -111,7 +115,8 @@ func (h *runHome) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// runOnce returns the manifest with its pod's restartPolicy Always, given or by default, made Never; changed is false if there is none.
+// runOnce changes the restartPolicy of the manifest's pod from Always (given or by default) to
+// Never. changed is false if there is no such pod.
 func runOnce(manifest []byte) (out []byte, changed bool, err error) {
 	in := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
 	var b bytes.Buffer

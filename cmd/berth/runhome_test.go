@@ -11,13 +11,18 @@ import (
 	"github.com/berthd/berth/agent/volumes"
 )
 
-// TestRunHomeKeepsMounts: what is mounted in the run's directory is nobody's to delete.
+// TestRunHomeKeepsMounts checks that mounts in the run's directory are not deleted.
 func TestRunHomeKeepsMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount")
 	}
 	root := filepath.Join(t.TempDir(), "home")
-	h := &runHome{root: root, manifests: filepath.Join(root, "manifests"), logs: filepath.Join(root, "logs"), links: filepath.Join(root, "links")}
+	h := &runHome{
+		root:      root,
+		manifests: filepath.Join(root, "manifests"),
+		logs:      filepath.Join(root, "logs"),
+		links:     filepath.Join(root, "links"),
+	}
 	mounted := filepath.Join(h.logs, "pod", "mounted")
 	for _, dir := range []string{h.manifests, h.links, mounted, filepath.Join(root, "berth", "x")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -12,8 +12,9 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"berth": main})
 }
 
-// TestScripts plays command lines against an agent that is not real, behind the real server at $BERTH_SOCKET. The agent at $ENDING is the same, but its
-// watches tell of changes and end. Nobody is at $NOWHERE. The agent's manifest directory is $MANIFESTS, which is not there at first.
+// TestScripts runs command lines against a fake agent behind the real server at $BERTH_SOCKET. The
+// agent at $ENDING is the same, but its watches report changes and end. There is no agent at
+// $NOWHERE. $MANIFESTS is the agent's manifest directory, which does not exist at first.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

@@ -8,9 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// podFlags are the flags that say which pods are meant where no POD does.
+// podFlags are the flags that choose pods if no POD is given.
 type podFlags struct {
 	namespace, selector string
 	all                 bool
@@ -36,18 +37,19 @@ func (p *podFlags) selectorFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&p.selector, "selector", "l", "", "only pods with these `LABELS`, such as app=web,tier!=db")
 }
 
-// errNameAndSelector is the error of a command that has both.
+// errNameAndSelector is the error of a command with a name and a selector.
 var errNameAndSelector = wrongly("name cannot be provided when a selector is specified")
 
-// choice is which pods are meant: those that were named, or those of a namespace with certain labels.
+// choice has the chosen pods: named ones, or those of a namespace with certain labels.
 type choice struct {
-	// named are the pods' namespaces and names; nil where none was named.
+	// named has the namespaces and names of the named pods; nil if none was named.
 	named     map[string]bool
 	namespace string
 	selector  labels.Selector
 }
 
-// choose says which pods are meant by the arguments, or by the flags where there are none.
+// choose returns the pods that the arguments choose, or that the flags choose if there are no
+// arguments.
 func (p *podFlags) choose(ctx context.Context, c *client.Client, args []string) (*choice, error) {
 	out := &choice{namespace: p.namespace}
 	var err error
@@ -66,12 +68,12 @@ func (p *podFlags) choose(ctx context.Context, c *client.Client, args []string) 
 		if err != nil {
 			return nil, err
 		}
-		out.named[pod.Namespace+"/"+pod.Name] = true
+		out.named[pods.FullName(pod)] = true
 	}
 	return out, nil
 }
 
-// has reports whether a pod is meant.
+// has reports whether a pod is chosen.
 func (c *choice) has(namespace, name string, set map[string]string) bool {
 	if c.named != nil {
 		return c.named[namespace+"/"+name]
@@ -79,7 +81,7 @@ func (c *choice) has(namespace, name string, set map[string]string) bool {
 	return (c.namespace == "" || c.namespace == namespace) && c.selector.Matches(labels.Set(set))
 }
 
-// pods returns the pods that are meant, as the agent has them.
+// pods returns the chosen pods from those of the agent.
 func (c *choice) pods(all []v1.Pod) []v1.Pod {
 	var out []v1.Pod
 	for i := range all {

@@ -15,19 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/agent"
-	"github.com/berthd/berth/agent/journal"
+	"github.com/berthd/berth/agent/telemetry/journal"
 	"github.com/berthd/berth/configs"
 )
 
-// tellSystemd tells systemd something (sd_notify(3)); where there is no systemd it does nothing.
-func tellSystemd(log *slog.Logger, state string) {
+// notifySystemd sends a state to systemd (sd_notify(3)). Without systemd it does nothing.
+func notifySystemd(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("systemd not told", "state", state, "err", err)
 	}
 }
 
-// notify tells systemd that the agent is ready once it is and its socket is there, and then, as often as systemd asks for it, that its main loop turns. Where there is no
-// systemd it does nothing.
+// notify reports to systemd that the agent is ready, once the agent and its socket are. Then it
+// reports that the agent's main loop runs, as often as systemd asks for it. Without systemd it does
+// nothing.
 func notify(ctx context.Context, a *agent.Agent, listening <-chan struct{}, log *slog.Logger) {
 	for _, ready := range []<-chan struct{}{a.Ready(), listening} {
 		select {
@@ -36,7 +37,7 @@ func notify(ctx context.Context, a *agent.Agent, listening <-chan struct{}, log 
 			return
 		}
 	}
-	tellSystemd(log, daemon.SdNotifyReady)
+	notifySystemd(log, daemon.SdNotifyReady)
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval == 0 {
 		return
@@ -53,11 +54,11 @@ func notify(ctx context.Context, a *agent.Agent, listening <-chan struct{}, log 
 			log.Error("not healthy: systemd will restart the agent", "err", err)
 			continue
 		}
-		tellSystemd(log, daemon.SdNotifyWatchdog)
+		notifySystemd(log, daemon.SdNotifyWatchdog)
 	}
 }
 
-// logLevel is the level that the config asks for: -v above 3 shows debug messages.
+// logLevel is the level in the config: -v above 3 shows debug messages.
 func logLevel(cfg *configs.Config) slog.Level {
 	if cfg == nil {
 		return slog.LevelInfo
@@ -65,7 +66,7 @@ func logLevel(cfg *configs.Config) slog.Level {
 	return levelOf(uint32(cfg.Kubelet.Logging.Verbosity))
 }
 
-// levelOf returns the level of a verbosity as -v has it.
+// levelOf returns the log level for a verbosity of -v.
 func levelOf(verbosity uint32) slog.Level {
 	if verbosity > 3 {
 		return slog.LevelDebug
@@ -73,7 +74,8 @@ func levelOf(verbosity uint32) slog.Level {
 	return slog.LevelInfo
 }
 
-// newLogger returns the logger that the config asks for: to the journal where w is that, else text or JSON to w.
+// newLogger returns the logger that the config asks for: to the journal if w is the journal, or
+// else as text or JSON to w.
 func newLogger(cfg *configs.Config, w *os.File, level slog.Leveler) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if cfg != nil && cfg.Kubelet.Logging.Format == "json" {
@@ -86,7 +88,7 @@ func newLogger(cfg *configs.Config, w *os.File, level slog.Leveler) *slog.Logger
 	return slog.New(text)
 }
 
-// reloads re-reads the config at each SIGHUP until ctx ends.
+// reloads reads the config again at each SIGHUP until ctx ends.
 func reloads(ctx context.Context, r *reloader) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, unix.SIGHUP)
@@ -97,27 +99,27 @@ func reloads(ctx context.Context, r *reloader) {
 			return
 		case <-hup:
 		}
-		tellSystemd(r.log, daemon.SdNotifyReloading)
+		notifySystemd(r.log, daemon.SdNotifyReloading)
 		r.reload()
-		tellSystemd(r.log, daemon.SdNotifyReady)
+		notifySystemd(r.log, daemon.SdNotifyReady)
 	}
 }
 
-// reloader applies what of a changed config can be applied to a running agent, and says what cannot.
+// reloader applies to a running agent what it can of a changed config, and reports the rest.
 type reloader struct {
-	// running is the config that counts now, load reads the files and flags again.
+	// running is the current config. load reads the files and flags again.
 	running *configs.Config
 	load    func() (*configs.Config, []configs.Warning, error)
 	level   *slog.LevelVar
 	log     *slog.Logger
-	// take has the agent take over what it can of a config, as agent.Agent's Reload does.
+	// take applies to the agent what is possible of a config, as agent.Agent's Reload does.
 	take func(running, next *configs.Config, changed []string) (now *configs.Config, later []string)
 }
 
-// verbosity is the path of the setting that the reloader itself takes over.
+// verbosity is the path of the setting that the reloader applies itself.
 const verbosity = "logging.verbosity"
 
-// reload re-reads the config once. A config that is wrong changes nothing.
+// reload reads the config again once. A wrong config changes nothing.
 func (r *reloader) reload() {
 	cfg, warnings, err := r.load()
 	for _, w := range warnings {
@@ -131,12 +133,13 @@ func (r *reloader) reload() {
 	changed := configs.Changed(r.running, cfg)
 	others := slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return path == verbosity })
 	taken, later := r.take(r.running, cfg, others)
-	now := *taken // the agent has the old one, which nobody may change
+	now := *taken // the agent has the old config, which nobody may change
 	now.Kubelet.Logging.Verbosity = cfg.Kubelet.Logging.Verbosity
 	r.running = &now
 	applied := slices.DeleteFunc(changed, func(path string) bool { return slices.Contains(later, path) })
 	if len(later) > 0 {
-		r.log.Warn("config reloaded; these settings take a restart of the agent, which disturbs no pod: systemctl restart berth",
+		r.log.Warn("config reloaded; these settings take a restart of the agent, which disturbs no pod: systemctl "+
+			"restart berth",
 			"applied", strings.Join(applied, " "), "settings", strings.Join(later, " "))
 		return
 	}
@@ -144,21 +147,22 @@ func (r *reloader) reload() {
 }
 
 const (
-	// askTimeout bounds asking systemd whether the machine shuts down.
+	// askTimeout limits the question to systemd whether the machine shuts down.
 	askTimeout = 3 * time.Second
-	// extendEvery is how often systemd is asked for more time, and extendBy for how much.
+	// extendEvery is how often the agent asks systemd for more time, and extendBy for how much.
 	extendEvery = 5 * time.Second
 	extendBy    = 30 * time.Second
 )
 
-// shuttingDown reports whether the machine shuts down or restarts, as systemd says it; false where there is no systemd.
+// shuttingDown reports whether systemd shuts down or restarts the machine; false without systemd.
 func shuttingDown(ctx context.Context) bool {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // its exit code is 1 in all states but one
+	// its exit code is 1 in all states but one
+	out, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output()
 	return strings.TrimSpace(string(out)) == "stopping"
 }
 
@@ -168,9 +172,10 @@ type stopper interface {
 	ShutdownLimit() time.Duration
 }
 
-// leave stops the pods if the machine shuts down, and asks systemd for the time that this takes. An agent that is only stopped or restarted leaves them.
+// leave stops the pods if the machine shuts down, and asks systemd for the time that this takes. If
+// the agent is only stopped or restarted, leave does not stop the pods.
 func leave(ctx context.Context, a stopper, stopping func(context.Context) bool, log *slog.Logger) {
-	tellSystemd(log, daemon.SdNotifyStopping)
+	notifySystemd(log, daemon.SdNotifyStopping)
 	if !stopping(ctx) {
 		return
 	}
@@ -181,7 +186,7 @@ func leave(ctx context.Context, a stopper, stopping func(context.Context) bool, 
 	tick := time.NewTicker(extendEvery)
 	defer tick.Stop()
 	for {
-		tellSystemd(log, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=stopping the pods", extendBy.Microseconds()))
+		notifySystemd(log, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=stopping the pods", extendBy.Microseconds()))
 		select {
 		case err := <-done:
 			if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// pods is an agent whose pods take a while to stop.
-type pods struct {
+// slowAgent is an agent whose pods take a while to stop.
+type slowAgent struct {
 	takes   time.Duration
 	stopped bool
 	err     error
 }
 
-func (p *pods) Shutdown(ctx context.Context) error {
+func (p *slowAgent) Shutdown(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -31,30 +31,46 @@ func (p *pods) Shutdown(ctx context.Context) error {
 	return p.err
 }
 
-func (p *pods) ShutdownLimit() time.Duration { return time.Minute }
+func (p *slowAgent) ShutdownLimit() time.Duration { return time.Minute }
 
 func TestLeave(t *testing.T) {
 	for name, c := range map[string]struct {
 		stopping bool
-		agent    pods
+		agent    slowAgent
 		stopped  bool
 		took     time.Duration
-		told     string
+		logged   string
 	}{
-		"a restart of the agent leaves pods": {agent: pods{takes: time.Second}},
-		"a shutdown stops them":              {stopping: true, agent: pods{takes: 12 * time.Second}, stopped: true, took: 12 * time.Second},
-		"not for longer than the limit":      {stopping: true, agent: pods{takes: time.Hour}, took: time.Minute, told: "not all pods"},
-		"an error is told":                   {stopping: true, agent: pods{err: errors.New("no runtime")}, stopped: true, told: "no runtime"},
+		"a restart of the agent leaves pods": {agent: slowAgent{takes: time.Second}},
+		"a shutdown stops them": {
+			stopping: true,
+			agent:    slowAgent{takes: 12 * time.Second},
+			stopped:  true,
+			took:     12 * time.Second,
+		},
+		"not for longer than the limit": {
+			stopping: true,
+			agent:    slowAgent{takes: time.Hour},
+			took:     time.Minute,
+			logged:   "not all pods",
+		},
+		"an error is logged": {
+			stopping: true,
+			agent:    slowAgent{err: errors.New("no runtime")},
+			stopped:  true,
+			logged:   "no runtime",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				began := time.Now()
-				leave(t.Context(), &c.agent, func(context.Context) bool { return c.stopping }, slog.New(slog.NewTextHandler(&out, nil)))
+				leave(t.Context(), &c.agent, func(context.Context) bool { return c.stopping },
+					slog.New(slog.NewTextHandler(&out, nil)))
 				if took := time.Since(began); took != c.took || c.agent.stopped != c.stopped {
 					t.Errorf("stopped %t after %s", c.agent.stopped, took)
 				}
-				if !strings.Contains(out.String(), c.told) || c.told == "" && out.Len() > 0 {
+				if !strings.Contains(out.String(), c.logged) || c.logged == "" && out.Len() > 0 {
 					t.Errorf("log: %s", &out)
 				}
 			})
@@ -71,8 +87,10 @@ func TestReload(t *testing.T) {
 	next, loadErr := fresh(func(*configs.Config) {}), error(nil)
 	var out bytes.Buffer
 	r := &reloader{
-		running: fresh(func(*configs.Config) {}), level: &slog.LevelVar{}, log: slog.New(slog.NewTextHandler(&out, nil)),
-		load: func() (*configs.Config, []configs.Warning, error) { return next, nil, loadErr },
+		running: fresh(func(*configs.Config) {}),
+		level:   &slog.LevelVar{},
+		log:     slog.New(slog.NewTextHandler(&out, nil)),
+		load:    func() (*configs.Config, []configs.Warning, error) { return next, nil, loadErr },
 		take: func(running, next *configs.Config, changed []string) (*configs.Config, []string) {
 			now := *running
 			later := slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return path == "registryBurst" })
@@ -82,12 +100,12 @@ func TestReload(t *testing.T) {
 			return &now, later
 		},
 	}
-	step := func(level slog.Level, told string) {
+	step := func(level slog.Level, logged string) {
 		t.Helper()
 		out.Reset()
 		r.reload()
-		if r.level.Level() != level || !strings.Contains(out.String(), told) {
-			t.Errorf("level %s, log: %s; want %s, %q", r.level.Level(), &out, level, told)
+		if r.level.Level() != level || !strings.Contains(out.String(), logged) {
+			t.Errorf("level %s, log: %s; want %s, %q", r.level.Level(), &out, level, logged)
 		}
 	}
 	step(slog.LevelInfo, "changed=0")
@@ -99,11 +117,13 @@ func TestReload(t *testing.T) {
 	}
 	next = fresh(func(c *configs.Config) { c.Kubelet.MaxPods, c.Berth.Socket = 3, "/s" })
 	step(slog.LevelInfo, `settings="berth:socket maxPods"`)
-	step(slog.LevelInfo, `settings="berth:socket maxPods"`) // as long as there was no restart
+	// as long as the agent was not restarted
+	step(slog.LevelInfo, `settings="berth:socket maxPods"`)
 	next = fresh(func(c *configs.Config) { c.Kubelet.MaxPods, c.Kubelet.RegistryBurst = 3, 7 })
 	step(slog.LevelInfo, `applied=registryBurst`)
 	step(slog.LevelInfo, `settings=maxPods`)
-	if r.running.Kubelet.RegistryBurst != 7 || r.running.Kubelet.MaxPods != 0 || strings.Contains(out.String(), "registryBurst") {
+	if r.running.Kubelet.RegistryBurst != 7 || r.running.Kubelet.MaxPods != 0 ||
+		strings.Contains(out.String(), "registryBurst") {
 		t.Errorf("what was applied is not what counts: %s", &out)
 	}
 	loadErr = errors.New("maxPods: no number")
@@ -141,7 +161,9 @@ func TestManPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	page = string(m.page(drain))
-	for _, want := range []string{"berth\\-drain \\- stop all pods", ".B \\-\\-grace", ".SH EXAMPLES", ".BR berth (1)"} {
+	for _, want := range []string{
+		"berth\\-drain \\- stop all pods", ".B \\-\\-grace", ".SH EXAMPLES", ".BR berth (1)",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("berth-drain(1) has no %q:\n%s", want, page)
 		}

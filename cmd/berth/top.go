@@ -26,8 +26,8 @@ type topOptions struct {
 func newTop() *cobra.Command {
 	cmd := newTopPods("top [POD...]")
 	cmd.Short = "Show what this node's pods use of cpu and memory"
-	cmd.Long = `Show what this node's pods use of cpu and memory, as "kubectl top" does. It is read from the pods' cgroups when you ask; memory is
-the working set: what cannot be given back at once.`
+	cmd.Long = `Show what this node's pods use of cpu and memory, as "kubectl top" does. It is read from the pods'
+cgroups when you ask; memory is the working set: what cannot be given back at once.`
 	cmd.Example = `  berth top
   berth top web --containers
   berth top --sort-by memory --sum
@@ -57,7 +57,8 @@ func newTopPods(use string) *cobra.Command {
 	f.BoolVar(&o.columns.Sum, "sum", false, "and all together")
 	f.StringVar(&o.columns.Sort, "sort-by", "", "the most first: cpu or memory")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "no headings")
-	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions([]string{"cpu", "memory"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("sort-by",
+		cobra.FixedCompletions([]string{"cpu", "memory"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

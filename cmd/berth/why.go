@@ -31,7 +31,7 @@ The pod may also be one whose manifest was refused.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := conn.client()
 			defer c.Close()
-			why, err := story(cmd.Context(), c, args[0], namespace)
+			why, err := timelineOf(cmd.Context(), c, args[0], namespace)
 			if err != nil {
 				return err
 			}
@@ -47,8 +47,8 @@ The pod may also be one whose manifest was refused.`,
 	return cmd
 }
 
-// story asks for a pod's story; a name that no pod has may be that of a refused manifest.
-func story(ctx context.Context, c *client.Client, arg, namespace string) (*api.Why, error) {
+// timelineOf requests a pod's timeline. A name that no pod has may be that of a refused manifest.
+func timelineOf(ctx context.Context, c *client.Client, arg, namespace string) (*api.Why, error) {
 	pod, err := findPod(ctx, c, arg, namespace)
 	if err == nil {
 		return c.Why(ctx, pod.Namespace, pod.Name)

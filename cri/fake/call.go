@@ -14,23 +14,25 @@ import (
 
 // Call is one call of the runtime, as the journal keeps it.
 type Call struct {
-	// Seq orders calls by their begin; it starts at 1.
+	// Seq numbers the calls in the order of their begin, from 1.
 	Seq int
 	// Method is the method's name, such as "RunPodSandbox".
 	Method string
-	// ID is the sandbox, container or image that the call is about; RunPodSandbox, CreateContainer and PullImage have it
-	// from the moment they took effect.
+	// ID is the sandbox, container or image that the call is about. RunPodSandbox, CreateContainer
+	// and PullImage have it once they have taken effect.
 	ID string
-	// Pod is whose sandbox or container it is, where that is known.
+	// Pod is the pod that the sandbox or container belongs to, where it is known.
 	Pod cri.PodID
-	// Container is the container's name, where there is one, and Attempt its or the sandbox's attempt.
+	// Container is the container's name, if the call has one. Attempt is the attempt of the
+	// container or the sandbox.
 	Container string
 	Attempt   uint32
 	// Request is a copy of the CRI request message.
 	Request proto.Message
-	// Begin and End are when the call came and was answered; End is zero while it is under way.
+	// Begin is when the call came, End when it was answered. End is zero while the call is in
+	// progress.
 	Begin, End time.Time
-	// Err is what it was answered.
+	// Err is the error that the call was answered with.
 	Err error
 
 	conn *connection
@@ -56,14 +58,15 @@ func (c Call) String() string {
 	return s
 }
 
-// flight is a call under way.
+// flight is a call in progress.
 type flight struct {
 	conn   *connection
 	cancel context.CancelCauseFunc
 }
 
-// Calls returns the journal: all calls of all connections since the start or the last [Runtime.ResetCalls], in the order in which they began;
-// with methods, only those.
+// Calls returns the journal: all calls of all connections since the start or the last
+// [Runtime.ResetCalls], in the order in which they began. With methods it returns only the calls of
+// those methods.
 func (r *Runtime) Calls(methods ...string) []Call {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
@@ -76,14 +79,15 @@ func (r *Runtime) Calls(methods ...string) []Call {
 	return calls
 }
 
-// ResetCalls empties the journal. Calls keep counting up, and faults keep their counts.
+// ResetCalls empties the journal. The numbers of calls go on, and faults keep their counts.
 func (r *Runtime) ResetCalls() {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
 	r.node.journal = nil
 }
 
-// call takes a call's way: journal, connection, faults before, effect, faults after, journal.
+// call does what every call does: journal, connection, faults before, effect, faults after,
+// journal.
 func call[T any](ctx context.Context, r *Runtime, about Call, effect func(context.Context) (T, error)) (T, error) {
 	n := r.node
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -118,7 +122,7 @@ func call[T any](ctx context.Context, r *Runtime, about Call, effect func(contex
 	return answer, err
 }
 
-// do is call for methods that answer nothing.
+// do is [call] for methods that answer nothing.
 func do(ctx context.Context, r *Runtime, about Call, effect func(context.Context) error) error {
 	_, err := call(ctx, r, about, func(ctx context.Context) (struct{}, error) { return struct{}{}, effect(ctx) })
 	return err
@@ -148,7 +152,7 @@ func (n *node) begin(conn *connection, about Call, cancel context.CancelCauseFun
 	}
 }
 
-// describe fills in whose sandbox or container a call names by its id. The caller holds the lock.
+// describe fills in the pod and container of the id that a call has. The caller holds the lock.
 func (n *node) describe(c *Call) {
 	if s := n.sandboxes[c.ID]; s != nil {
 		c.Pod, c.Attempt = s.pod(), s.config.GetMetadata().GetAttempt()
@@ -158,7 +162,7 @@ func (n *node) describe(c *Call) {
 	}
 }
 
-// identify notes the id that a call answered.
+// identify records the id that a call answered.
 func (n *node) identify(entry *Call, answer any) {
 	if id, ok := answer.(string); ok && entry.ID == "" {
 		n.mu.Lock()
@@ -167,7 +171,7 @@ func (n *node) identify(entry *Call, answer any) {
 	}
 }
 
-// passable says whether a connection can still ask and be answered.
+// passable returns an error if a connection cannot ask or be answered.
 func (n *node) passable(ctx context.Context, conn *connection) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -189,7 +193,7 @@ func (n *node) passable(ctx context.Context, conn *connection) error {
 	return nil
 }
 
-// The errors of calls whose connection or whose runtime is gone.
+// The errors of calls whose connection or whose runtime has ended.
 var (
 	errSevered = errdefs.ErrUnavailable.WithMessage("the connection was severed")
 	errDown    = errdefs.ErrUnavailable.WithMessage("connection error: the runtime is not running")

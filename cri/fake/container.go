@@ -14,7 +14,8 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// container is one container; guarded by the node's lock, but for what never changes. Its state follows from its timestamps:
+// container is one container. The node's lock guards what can change. Its state follows from its
+// timestamps:
 //
 //	created ── started ──► running ── finished ──► exited
 //	   └────── start failed: finished, never started ──┘
@@ -24,7 +25,7 @@ type container struct {
 	sandboxID string
 	pod       cri.PodID
 	config    *runtimeapi.ContainerConfig
-	logPath   string // absolute; empty where it has none
+	logPath   string // absolute; empty if there is none
 	imageRef  string
 	behavior  Behavior
 
@@ -36,9 +37,12 @@ type container struct {
 	ended                      chan struct{} // closed when it exits
 }
 
-// CreateContainer makes a container of an image that is there, in a sandbox that is ready. A container of the same name and attempt
-// in a pod of the same identity that was not removed yet makes it fail with class AlreadyExists.
-func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+// CreateContainer makes a container in a ready sandbox, of an image that is present. It fails with
+// class AlreadyExists if a container with the same name and attempt, in a pod of the same identity,
+// was not removed yet.
+func (r *Runtime) CreateContainer(
+	ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	n := r.node
 	about := Call{
 		Method:  "CreateContainer",
@@ -80,8 +84,11 @@ func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config 
 	})
 }
 
-// newContainer checks what a container needs, and makes it without keeping it. The caller holds the lock.
-func (n *node) newContainer(sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (*container, error) {
+// newContainer checks what a container needs and makes it, but does not keep it. The caller holds
+// the lock.
+func (n *node) newContainer(
+	sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig,
+) (*container, error) {
 	s := n.sandboxes[sandboxID]
 	if s == nil {
 		return nil, errdefs.ErrNotFound.WithMessage(fmt.Sprintf("failed to find sandbox id %q: not found", sandboxID))
@@ -90,11 +97,13 @@ func (n *node) newContainer(sandboxID string, config *runtimeapi.ContainerConfig
 		return nil, unknown(fmt.Sprintf("sandbox container %q is not running", sandboxID))
 	}
 	m, p := config.GetMetadata(), sandbox.GetMetadata()
-	name := strings.Join([]string{m.GetName(), p.GetName(), p.GetNamespace(), p.GetUid(), fmt.Sprint(m.GetAttempt())}, "_")
+	name := strings.Join([]string{m.GetName(), p.GetName(), p.GetNamespace(), p.GetUid(), fmt.Sprint(m.GetAttempt())},
+		"_")
 	for _, other := range n.containers {
 		if other.name == name {
 			return nil, errdefs.ErrAlreadyExists.WithMessage(fmt.Sprintf("failed to reserve container name %q; "+
-				"check if another CreateContainer request is in progress: name %q is reserved for %q", name, name, other.id))
+				"check if another CreateContainer request is in progress: name %q is reserved for %q", name, name,
+				other.id))
 		}
 	}
 	i := n.imageOf(config.GetImage().GetImage())
@@ -103,7 +112,8 @@ func (n *node) newContainer(sandboxID string, config *runtimeapi.ContainerConfig
 			fmt.Sprintf("failed to resolve image %q: not found", config.GetImage().GetImage()))
 	}
 	c := &container{
-		name: name, sandboxID: sandboxID, pod: s.pod(), config: clone(config), imageRef: i.id, created: time.Now(), ended: make(chan struct{}),
+		name: name, sandboxID: sandboxID, pod: s.pod(), config: clone(config), imageRef: i.id, created: time.Now(),
+		ended:     make(chan struct{}),
 		resources: &runtimeapi.ContainerResources{Linux: clone(config.GetLinux().GetResources())},
 	}
 	if dir := sandbox.GetLogDirectory(); dir != "" && config.GetLogPath() != "" {
@@ -124,7 +134,8 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 			return noContainer(id)
 		}
 		if state := c.state(); state != runtimeapi.ContainerState_CONTAINER_CREATED || c.starting {
-			return unknown(fmt.Sprintf("failed to set starting state for container %q: container is in %s state", id, state))
+			return unknown(fmt.Sprintf("failed to set starting state for container %q: container is in %s state", id,
+				state))
 		}
 		c.starting = true
 		n.mu.Unlock()
@@ -149,11 +160,14 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	})
 }
 
-// StopContainer stops a container as the contract says. A stop that is repeated while another waits sends no second signal.
+// StopContainer stops a container as the contract of [cri.Runtime] requires. A second stop during a
+// first one sends no second signal.
 func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	n := r.node
 	seconds := int64(math.Ceil(grace.Seconds()))
-	about := Call{Method: "StopContainer", ID: id, Request: &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds}}
+	about := Call{
+		Method: "StopContainer", ID: id, Request: &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds},
+	}
 	return do(ctx, r, about, func(ctx context.Context) error {
 		n.mu.Lock()
 		c := n.containers[id]
@@ -165,7 +179,8 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Durat
 	})
 }
 
-// stopContainer signals a running container, waits for its grace period, kills it, and waits for its end.
+// stopContainer signals a running container, waits for its grace period, kills it, and waits for
+// its end.
 func (n *node) stopContainer(ctx context.Context, c *container, grace time.Duration) error {
 	n.mu.Lock()
 	running := c.running()
@@ -201,7 +216,7 @@ func (n *node) stopContainer(ctx context.Context, c *container, grace time.Durat
 	}
 }
 
-// RemoveContainer removes a container; one that runs is killed first.
+// RemoveContainer removes a container. It kills a running container first.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	about := Call{Method: "RemoveContainer", ID: id, Request: &runtimeapi.RemoveContainerRequest{ContainerId: id}}
 	return do(ctx, r, about, func(ctx context.Context) error { return r.node.removeContainer(ctx, id) })
@@ -220,7 +235,8 @@ func (n *node) removeContainer(ctx context.Context, id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if c.starting || c.running() {
-		return unknown(fmt.Sprintf("failed to set removing state for container %q: container is in starting state, can't be removed", id))
+		return unknown(fmt.Sprintf("failed to set removing state for container %q: container is in starting state, "+
+			"can't be removed", id))
 	}
 	if n.containers[id] != nil {
 		delete(n.containers, id)
@@ -245,7 +261,9 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*runtimeapi.C
 }
 
 // ListContainers returns the containers that match, oldest first.
-func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+func (r *Runtime) ListContainers(
+	ctx context.Context, filter *runtimeapi.ContainerFilter,
+) ([]*runtimeapi.Container, error) {
 	n := r.node
 	about := Call{Method: "ListContainers", Request: &runtimeapi.ListContainersRequest{Filter: filter}}
 	return call(ctx, r, about, func(context.Context) ([]*runtimeapi.Container, error) {
@@ -265,8 +283,11 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *runtimeapi.Contain
 	})
 }
 
-// UpdateContainerResources changes a container's resources; its status tells the new ones.
-func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.ContainerResources) error {
+// UpdateContainerResources changes a container's resources. The container's status has the new
+// ones.
+func (r *Runtime) UpdateContainerResources(
+	ctx context.Context, id string, resources *runtimeapi.ContainerResources,
+) error {
 	n := r.node
 	request := &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources.GetLinux()}
 	return do(ctx, r, Call{Method: "UpdateContainerResources", ID: id, Request: request}, func(context.Context) error {
@@ -277,14 +298,16 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resou
 		case c == nil:
 			return noContainer(id)
 		case c.state() == runtimeapi.ContainerState_CONTAINER_EXITED:
-			return unknown(fmt.Sprintf("failed to update resources: failed to update container %q: container is exited", id))
+			return unknown(fmt.Sprintf("failed to update resources: failed to update container %q: container is exited",
+				id))
 		}
 		c.resources = mergeResources(c.resources, resources)
 		return nil
 	})
 }
 
-// ReopenContainerLog makes a running container go on in a new log file where the old one was renamed.
+// ReopenContainerLog makes a running container write to a new log file after the old one was
+// renamed.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	n := r.node
 	about := Call{Method: "ReopenContainerLog", ID: id, Request: &runtimeapi.ReopenContainerLogRequest{ContainerId: id}}
@@ -302,12 +325,15 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	})
 }
 
-// CheckpointContainer writes a few words into the file that a runtime would write a running container's state into.
+// CheckpointContainer writes a few words into the file to which a runtime would write the state of
+// a running container.
 func (r *Runtime) CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error {
 	n := r.node
 	about := Call{
 		Method: "CheckpointContainer", ID: id,
-		Request: &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: location, Timeout: int64(timeout / time.Second)},
+		Request: &runtimeapi.CheckpointContainerRequest{
+			ContainerId: id, Location: location, Timeout: int64(timeout / time.Second),
+		},
 	}
 	return do(ctx, r, about, func(context.Context) error {
 		n.mu.Lock()
@@ -324,5 +350,6 @@ func (r *Runtime) CheckpointContainer(ctx context.Context, id, location string, 
 }
 
 func noContainer(id string) error {
-	return errdefs.ErrNotFound.WithMessage(fmt.Sprintf("an error occurred when try to find container %q: not found", id))
+	return errdefs.ErrNotFound.WithMessage(fmt.Sprintf("an error occurred when try to find container %q: not found",
+		id))
 }

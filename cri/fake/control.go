@@ -10,15 +10,17 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// Containers and sandboxes are named, wherever this file takes a name, by their id or as people name them: a container by
-// "container", "pod/container" or "namespace/pod/container", a sandbox by "pod" or "namespace/pod". Of several, the newest is meant.
+// Every function in this file that takes a name takes an id, or the name that people use: a
+// container is "container", "pod/container" or "namespace/pod/container", and a sandbox is "pod" or
+// "namespace/pod". If a name fits several, the newest is used.
 
-// Exit ends a running container with an exit code, as if its process had ended by itself; class NotFound if none of that name runs.
+// Exit ends a running container with an exit code, as if its process had ended by itself. It fails
+// with class NotFound if no container with that name runs.
 func (r *Runtime) Exit(name string, code int32) error {
 	return r.end(name, code, "")
 }
 
-// OOMKill ends a running container as the kernel does when its memory is used up.
+// OOMKill ends a running container as the kernel does when the container has used up its memory.
 func (r *Runtime) OOMKill(name string) error {
 	return r.end(name, killedCode, oomReason)
 }
@@ -36,7 +38,8 @@ func (r *Runtime) end(name string, code int32, reason string) error {
 	return errdefs.ErrNotFound.WithMessage(fmt.Sprintf("no running container %q", name))
 }
 
-// Container returns the status of the newest container of that name; nil if there is none. It is no call and is in no journal.
+// Container returns the status of the newest container with that name, nil if there is none. It is
+// not a call and is not in the journal.
 func (r *Runtime) Container(name string) *runtimeapi.ContainerStatus {
 	n := r.node
 	n.mu.Lock()
@@ -47,7 +50,8 @@ func (r *Runtime) Container(name string) *runtimeapi.ContainerStatus {
 	return nil
 }
 
-// Sandbox returns the status of the newest sandbox of that name; nil if there is none. It is no call and is in no journal.
+// Sandbox returns the status of the newest sandbox with that name, nil if there is none. It is not
+// a call and is not in the journal.
 func (r *Runtime) Sandbox(name string) *runtimeapi.PodSandboxStatus {
 	n := r.node
 	n.mu.Lock()
@@ -58,7 +62,8 @@ func (r *Runtime) Sandbox(name string) *runtimeapi.PodSandboxStatus {
 	return nil
 }
 
-// Log writes lines to a running container's log, as if it had printed them; lines that begin with "stderr: " to stderr.
+// Log writes lines to a running container's log, as if the container had printed them. Lines that
+// begin with "stderr: " go to stderr.
 func (r *Runtime) Log(name string, lines ...string) error {
 	n := r.node
 	n.mu.Lock()
@@ -71,8 +76,8 @@ func (r *Runtime) Log(name string, lines ...string) error {
 	return errdefs.ErrNotFound.WithMessage(fmt.Sprintf("no running container %q", name))
 }
 
-// LoseSandbox makes a sandbox not ready, as when its pause process is killed: its containers keep running, and its address is kept until it is
-// stopped.
+// LoseSandbox makes a sandbox not ready, as when its pause process is killed. The sandbox's
+// containers keep running, and it keeps its address until it is stopped.
 func (r *Runtime) LoseSandbox(name string) error {
 	n := r.node
 	n.mu.Lock()
@@ -85,7 +90,8 @@ func (r *Runtime) LoseSandbox(name string) error {
 	return nil
 }
 
-// ForgetSandbox makes a sandbox vanish with its containers, as when the runtime's state was wiped or somebody removed them by hand.
+// ForgetSandbox removes a sandbox and its containers without a trace, as when somebody deleted the
+// runtime's state or removed the sandbox by hand.
 func (r *Runtime) ForgetSandbox(name string) error {
 	n := r.node
 	n.mu.Lock()
@@ -106,8 +112,9 @@ func (r *Runtime) ForgetSandbox(name string) error {
 	return nil
 }
 
-// Reboot does to sandboxes and containers what a reboot of the machine does: all are there, none runs, and how containers ended is not known. The
-// connections are not ended: see [Runtime.Sever].
+// Reboot does to sandboxes and containers what a reboot of the machine does. All are still there,
+// none runs, and nobody knows how the containers ended. The connections go on; [Runtime.Sever] ends
+// one.
 func (r *Runtime) Reboot() {
 	n := r.node
 	n.mu.Lock()
@@ -121,7 +128,8 @@ func (r *Runtime) Reboot() {
 	}
 }
 
-// Dump returns the node's sandboxes and containers, oldest first, a line each, without ids and times: for scripts to compare.
+// Dump returns the node's sandboxes and containers, oldest first, with one line for each. The lines
+// have no ids and no times, so that scripts can compare them.
 func (r *Runtime) Dump() string {
 	n := r.node
 	n.mu.Lock()
@@ -145,7 +153,7 @@ func (r *Runtime) Dump() string {
 	return b.String()
 }
 
-// named yields the containers of a name, newest first. The caller holds the lock.
+// named yields the containers with a name, newest first. The caller holds the lock.
 func (n *node) named(name string) func(yield func(*container) bool) {
 	return func(yield func(*container) bool) {
 		list := n.containersInOrder()
@@ -162,7 +170,8 @@ func (n *node) named(name string) func(yield func(*container) bool) {
 	}
 }
 
-// sandboxNamed returns the newest sandbox of a name; nil if there is none. The caller holds the lock.
+// sandboxNamed returns the newest sandbox with a name, nil if there is none. The caller holds the
+// lock.
 func (n *node) sandboxNamed(name string) *sandbox {
 	list := n.sandboxesInOrder()
 	for i := len(list) - 1; i >= 0; i-- {

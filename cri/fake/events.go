@@ -10,16 +10,16 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// streamBuffer is how many events a slow reader may be behind before it loses some.
+// streamBuffer is how many events a slow reader may be behind before the stream drops events.
 const streamBuffer = 1024
 
-// stream is one event stream; guarded by the node's lock.
+// stream is one event stream. The node's lock guards it.
 type stream struct {
 	conn *connection
 	ch   chan cri.Event
 }
 
-// Events returns a stream of what happens from now on. Readers that fall behind lose events.
+// Events returns a stream of what happens from now on. A reader that is too slow loses events.
 func (r *Runtime) Events(ctx context.Context) (<-chan cri.Event, error) {
 	n := r.node
 	return call(ctx, r, Call{Method: "Events", Request: &runtimeapi.GetEventsRequest{}},
@@ -50,14 +50,14 @@ func (r *Runtime) BreakEvents() {
 	}
 }
 
-// Emit sends an event that nothing happened for: a doubled, a late or a false one.
+// Emit sends an event although nothing happened, such as a duplicate, a late or a false event.
 func (r *Runtime) Emit(e cri.Event) {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
 	r.node.send(e)
 }
 
-// closeStream ends a stream, once. The caller holds the lock.
+// closeStream ends a stream. A second call does nothing. The caller holds the lock.
 func (n *node) closeStream(s *stream) {
 	if _, open := n.streams[s]; open {
 		delete(n.streams, s)
@@ -65,7 +65,7 @@ func (n *node) closeStream(s *stream) {
 	}
 }
 
-// emit tells that something happened now. The caller holds the lock.
+// emit sends an event about something that happened now. The caller holds the lock.
 func (n *node) emit(kind cri.EventType, id string, pod cri.PodID) {
 	n.send(cri.Event{Type: kind, ID: id, PodUID: string(pod.UID), Time: time.Now()})
 }

@@ -88,7 +88,8 @@ func TestContainersDoWhatTheirScriptsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Config{})
 		p := newPod(t, rt, "web", "u1", 0)
-		rt.Script("app", fake.Behavior{Exit: &fake.Exit{After: 3 * time.Second, Code: 2}}, fake.Behavior{Exit: &fake.Exit{OOM: true}},
+		rt.Script("app", fake.Behavior{Exit: &fake.Exit{After: 3 * time.Second, Code: 2}},
+			fake.Behavior{Exit: &fake.Exit{OOM: true}},
 			fake.Behavior{StartErr: errors.New("no such device")}, fake.Behavior{})
 		p.start("app", 0)
 		p.start("shell", 0, "sh", "-c", "sleep 10; exit 4")
@@ -111,7 +112,8 @@ func TestContainersDoWhatTheirScriptsSay(t *testing.T) {
 		p.start("app", 4)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		p.wantDump("default/web#0 ready\n\tapp#0 exited 2 Error\n\tshell#0 exited 4 Error\n\tapp#1 exited 137 OOMKilled\n" +
+		p.wantDump("default/web#0 ready\n\tapp#0 exited 2 Error\n\tshell#0 exited 4 Error\n" +
+			"\tapp#1 exited 137 OOMKilled\n" +
 			"\tapp#2 exited 128 StartError\n\tapp#3 running\n\tapp#4 running\n")
 	})
 }
@@ -123,19 +125,31 @@ func TestStopHonoursGrace(t *testing.T) {
 		takes    time.Duration
 		code     int32
 	}{
-		"ends at once":         {fake.Behavior{}, 30 * time.Second, 0, 0},
-		"takes its time":       {fake.Behavior{Term: fake.Term{After: 5 * time.Second, Code: 143}}, 30 * time.Second, 5 * time.Second, 143},
-		"takes too long":       {fake.Behavior{Term: fake.Term{After: time.Minute}}, 30 * time.Second, 30 * time.Second, 137},
-		"ignores the signal":   {fake.Behavior{Term: fake.Term{Ignore: true}}, 30 * time.Second, 30 * time.Second, 137},
-		"no grace":             {fake.Behavior{}, 0, 0, 137},
-		"part of a second":     {fake.Behavior{Term: fake.Term{Ignore: true}}, 1500 * time.Millisecond, 2 * time.Second, 137},
-		"ended by itself then": {fake.Behavior{Exit: &fake.Exit{After: time.Second, Code: 9}, Term: fake.Term{Ignore: true}}, time.Minute, time.Second, 9},
+		"ends at once": {fake.Behavior{}, 30 * time.Second, 0, 0},
+		"takes its time": {
+			fake.Behavior{Term: fake.Term{After: 5 * time.Second, Code: 143}}, 30 * time.Second, 5 * time.Second, 143,
+		},
+		"takes too long": {
+			fake.Behavior{Term: fake.Term{After: time.Minute}}, 30 * time.Second, 30 * time.Second, 137,
+		},
+		"ignores the signal": {fake.Behavior{Term: fake.Term{Ignore: true}}, 30 * time.Second, 30 * time.Second, 137},
+		"no grace":           {fake.Behavior{}, 0, 0, 137},
+		"part of a second": {
+			fake.Behavior{Term: fake.Term{Ignore: true}}, 1500 * time.Millisecond, 2 * time.Second, 137,
+		},
+		"ended by itself then": {
+			fake.Behavior{Exit: &fake.Exit{After: time.Second, Code: 9}, Term: fake.Term{Ignore: true}},
+			time.Minute,
+			time.Second, 9,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := fake.New(fake.Config{Script: func(*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig) (fake.Behavior, bool) {
-					return c.behavior, true
-				}})
+				rt := fake.New(fake.Config{
+					Script: func(*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig) (fake.Behavior, bool) {
+						return c.behavior, true
+					},
+				})
 				id := newPod(t, rt, "web", "u1", 0).start("app", 0)
 				begin := time.Now()
 				if err := rt.StopContainer(t.Context(), id, c.grace); err != nil {
@@ -161,7 +175,8 @@ func TestUnkillableContainerHoldsUpItsRemoval(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		for name, err := range map[string]error{
-			"stop": rt.StopContainer(ctx, id, 0), "remove": rt.RemoveContainer(ctx, id), "stop sandbox": rt.StopPodSandbox(ctx, p.sandbox),
+			"stop": rt.StopContainer(ctx, id, 0), "remove": rt.RemoveContainer(ctx, id),
+			"stop sandbox": rt.StopPodSandbox(ctx, p.sandbox),
 		} {
 			if !errdefs.IsDeadlineExceeded(err) {
 				t.Errorf("%s: %v, want a deadline exceeded", name, err)
@@ -179,7 +194,9 @@ func TestFaults(t *testing.T) {
 		rt := fake.New(fake.Config{})
 		rt.Inject(fake.Fault{Method: "RunPodSandbox", Nth: 2, Err: fake.ErrLostAnswer})
 		rt.Inject(fake.Fault{Method: "RunPodSandbox", Nth: 3, After: true, Err: fake.ErrLostAnswer})
-		slow := rt.Inject(fake.Fault{Match: func(c fake.Call) bool { return c.Method == "Version" }, Delay: 5 * time.Second})
+		slow := rt.Inject(fake.Fault{
+			Match: func(c fake.Call) bool { return c.Method == "Version" }, Delay: 5 * time.Second,
+		})
 		for i, want := range []int{1, 1, 2, 3} {
 			_, err := rt.RunPodSandbox(t.Context(), sandboxConfig(string(rune('a'+i)), "u", 0), "")
 			if hit := i == 1 || i == 2; errdefs.IsUnavailable(err) != hit {
@@ -201,7 +218,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("three calls, two of them slow, took %s (%v)", time.Since(begin), err)
 		}
 		calls := rt.Calls("RunPodSandbox")
-		if len(calls) != 4 || calls[1].Err == nil || calls[2].ID == "" || calls[3].Pod.Name != "d" || calls[3].Seq <= calls[2].Seq {
+		if len(calls) != 4 || calls[1].Err == nil || calls[2].ID == "" || calls[3].Pod.Name != "d" ||
+			calls[3].Seq <= calls[2].Seq {
 			t.Errorf("journal is %v", calls)
 		}
 	})
@@ -234,7 +252,8 @@ func TestCrashLosesTheAnswerAndKeepsTheEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		rt.Inject(fake.Fault{Method: "CreateContainer", After: true, Crash: rt.Sever})
-		if _, err := rt.CreateContainer(t.Context(), p.sandbox, containerConfig("app", 0), p.config); !errdefs.IsUnavailable(err) {
+		if _, err := rt.CreateContainer(t.Context(), p.sandbox, containerConfig("app", 0),
+			p.config); !errdefs.IsUnavailable(err) {
 			t.Errorf("the call of the dead agent: %v", err)
 		}
 		if err := rt.RemovePodSandbox(context.Background(), p.sandbox); !errdefs.IsUnavailable(err) {
@@ -303,7 +322,8 @@ func TestLostForgottenAndRebootedSandboxes(t *testing.T) {
 	p.start("app", 0)
 	rt.Reboot()
 	p.wantDump("default/db#0 notready\n\tapp#0 exited 255 Unknown\n")
-	if rt.Sandbox("none") != nil || rt.Container("none") != nil || rt.Exit("app", 0) == nil || rt.LoseSandbox("none") == nil {
+	if rt.Sandbox("none") != nil || rt.Container("none") != nil || rt.Exit("app", 0) == nil ||
+		rt.LoseSandbox("none") == nil {
 		t.Error("found what is not there")
 	}
 }
@@ -355,7 +375,10 @@ func TestImagesArePulled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New(fake.Config{
 			StrictImages: true,
-			Images:       []fake.Image{{Name: "nginx", PullTime: 20 * time.Second, UID: 101}, {Name: "broken", PullErr: errdefs.ErrUnavailable}},
+			Images: []fake.Image{
+				{Name: "nginx", PullTime: 20 * time.Second, UID: 101},
+				{Name: "broken", PullErr: errdefs.ErrUnavailable},
+			},
 		})
 		spec := &runtimeapi.ImageSpec{Image: "docker.io/library/nginx:latest"}
 		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -371,13 +394,16 @@ func TestImagesArePulled(t *testing.T) {
 		if err != nil || time.Since(begin) != 20*time.Second {
 			t.Errorf("the pull took %s (%v)", time.Since(begin), err)
 		}
-		if i, err := rt.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: id}); err != nil || i.GetUid().GetValue() != 101 {
+		if i, err := rt.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: id}); err != nil ||
+			i.GetUid().GetValue() != 101 {
 			t.Errorf("the image is %v, %v", i, err)
 		}
-		if _, err := rt.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "broken"}, nil, nil); !errdefs.IsUnavailable(err) {
+		if _, err := rt.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "broken"}, nil,
+			nil); !errdefs.IsUnavailable(err) {
 			t.Errorf("a pull that fails: %v", err)
 		}
-		if _, err := rt.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "other"}, nil, nil); !errdefs.IsNotFound(err) {
+		if _, err := rt.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "other"}, nil,
+			nil); !errdefs.IsNotFound(err) {
 			t.Errorf("a pull of an unknown image: %v", err)
 		}
 	})
@@ -386,7 +412,8 @@ func TestImagesArePulled(t *testing.T) {
 func TestFailedCreationsDoNotUseUpTheScript(t *testing.T) {
 	rt := fake.New(fake.Config{})
 	p := newPod(t, rt, "web", "u1", 0)
-	rt.Script("app", fake.Behavior{CreateErr: errors.New("no space left")}, fake.Behavior{Exit: &fake.Exit{After: time.Hour}})
+	rt.Script("app", fake.Behavior{CreateErr: errors.New("no space left")},
+		fake.Behavior{Exit: &fake.Exit{After: time.Hour}})
 	config := containerConfig("app", 0)
 	config.Image.Image = "missing"
 	for _, want := range []func(error) bool{

@@ -7,31 +7,34 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Fault is something that happens to a call. Delay comes first, then Crash, then Hang, then Err. A fault without any of Crash, Hang, Err is
-// only slow.
+// Fault is something that happens to a call. Delay comes first, then Crash, then Hang, then Err. A
+// fault without Crash, Hang and Err only makes the call slow.
 type Fault struct {
-	// Method is the method's name; empty for any.
+	// Method is the method's name. If it is empty, every method counts.
 	Method string
-	// Match, if not nil, says which calls of the method count. It is called with the node's lock held and must not call the fake.
+	// Match, if not nil, reports whether a call of the method counts. It is called with the node's
+	// lock held, and must not call the fake.
 	Match func(Call) bool
-	// Nth is which of the calls that count is hit, from 1; 0 for every one.
+	// Nth is which of the calls that count has the fault, from 1. With 0 every one has it.
 	Nth int
-	// After makes it happen when the call took effect, so that the effect is there and its answer is lost; else it happens before, and instead of,
-	// the effect (but a fault that is only slow lets it go on). A call that fails by itself suffers nothing after.
+	// After makes the fault happen after the call took effect, so that only the answer is lost.
+	// Without After, the fault happens instead of the effect; only a fault that makes the call slow
+	// lets the effect happen. A call that fails by itself has no fault after it.
 	After bool
 
-	// Delay is how long the call is held up.
+	// Delay is how long the call is delayed.
 	Delay time.Duration
-	// Crash is called in the calling goroutine, as if the agent were killed there: it must end the call's context, or [Runtime.Sever] the connection,
-	// because the call is never answered otherwise.
+	// Crash is called in the calling goroutine, as if the agent were killed there. It must end the
+	// call's context or [Runtime.Sever] the connection, because otherwise the call never gets an
+	// answer.
 	Crash func()
-	// Hang holds the call until its context ends or the fault is removed; the call then goes on.
+	// Hang holds the call until its context ends or the fault is removed. The call then goes on.
 	Hang bool
-	// Err is what the call is answered. errdefs classes are what callers tell apart.
+	// Err is the answer of the call. Callers distinguish the classes of errdefs.
 	Err error
 }
 
-// plantedFault is a fault and its count; guarded by the node's lock but for removed.
+// plantedFault is a fault and its count. The node's lock guards everything but removed.
 type plantedFault struct {
 	Fault
 	seen    int
@@ -39,7 +42,8 @@ type plantedFault struct {
 	gone    bool
 }
 
-// Inject plants a fault and returns what removes it. Removing it lets the calls go on that hang by it.
+// Inject adds a fault and returns a function that removes it. The calls that hang because of the
+// fault then go on.
 func (r *Runtime) Inject(f Fault) (remove func()) {
 	p := &plantedFault{Fault: f, removed: make(chan struct{})}
 	n := r.node
@@ -70,7 +74,7 @@ func (r *Runtime) ClearFaults() {
 	n.faults = nil
 }
 
-// strike returns the faults that hit a call.
+// strike returns the faults of a call.
 func (n *node) strike(c *Call) []*plantedFault {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,7 +91,7 @@ func (n *node) strike(c *Call) []*plantedFault {
 	return hits
 }
 
-// suffer makes a call suffer the faults that hit it at this point.
+// suffer applies the faults of a call at this point.
 func suffer(ctx context.Context, hits []*plantedFault, after bool) error {
 	for _, p := range hits {
 		if p.After != after {
@@ -119,8 +123,9 @@ func (p *plantedFault) strike(ctx context.Context) error {
 	return p.Err
 }
 
-// Freeze holds back every answer to this connection, and every call that has not taken effect, until it is severed: the moment between an agent's last word and
-// its death, in which a test can take away what else it has.
+// Freeze holds back every answer to this connection, and every call that has not taken effect,
+// until the connection is severed. It gives a test time between an agent's last action and its
+// death, to take away what else the agent has.
 func (r *Runtime) Freeze() {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
@@ -129,8 +134,9 @@ func (r *Runtime) Freeze() {
 	}
 }
 
-// Sever ends this connection as the agent's death does: calls under way are answered by an error of class Unavailable (what they
-// did already stays done), later ones have no effect, and its event streams end. Other connections do not notice.
+// Sever ends this connection as the agent's death does. Calls in progress get an error of class
+// Unavailable, and keep the effects that they had. Later calls have no effect, and the connection's
+// event streams end. Other connections go on.
 func (r *Runtime) Sever() {
 	n := r.node
 	n.mu.Lock()
@@ -156,8 +162,9 @@ func (r *Runtime) Connect() *Runtime {
 	return &Runtime{node: r.node, conn: &connection{}}
 }
 
-// Stop stops the runtime's daemon: every call, also those under way, is answered by an error of class Unavailable, and event streams end. Containers
-// keep running, and what happens to them meanwhile is told by no event. Start starts it again.
+// Stop stops the runtime's daemon. Every call, also a call in progress, gets an error of class
+// Unavailable, and event streams end. Containers keep running, and no event reports what happens to
+// them meanwhile. Start starts the daemon again.
 func (r *Runtime) Stop() {
 	n := r.node
 	n.mu.Lock()
@@ -184,5 +191,6 @@ func (r *Runtime) Restart(d time.Duration) {
 	time.AfterFunc(d, r.Start)
 }
 
-// ErrLostAnswer is an Err for a [Fault]: what a caller sees when the connection broke.
+// ErrLostAnswer is an Err for a [Fault]. It is the error that a caller gets when the connection
+// breaks.
 var ErrLostAnswer = errdefs.ErrUnavailable.WithMessage("error reading from server: EOF")

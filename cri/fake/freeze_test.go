@@ -9,13 +9,14 @@ import (
 	"github.com/berthd/berth/cri/fake"
 )
 
-// What an agent hears between its freezing and its end is nothing; then every call has failed, and what it asked for meanwhile was not done.
+// TestFreeze checks that an agent gets no answers between its freezing and its end. After that
+// every call has failed, and none of them has had an effect meanwhile.
 func TestFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := fake.New(fake.Config{})
 		rt := node.Connect()
 		rt.Freeze()
-		rt.Freeze() // once more is nothing
+		rt.Freeze() // a second time has no effect
 		answered := make(chan error, 1)
 		go func() {
 			_, err := rt.Version(t.Context())

@@ -13,23 +13,24 @@ import (
 
 // Image is an image that the node has or could have.
 type Image struct {
-	// Name is the reference by which it is pulled; like in containerd, "busybox" means docker.io/library/busybox:latest.
+	// Name is the reference by which it is pulled. As in containerd, "busybox" means
+	// docker.io/library/busybox:latest.
 	Name string
-	// Present says that the node has it.
+	// Present reports whether the node has the image.
 	Present bool
 	// Size is in bytes.
 	Size uint64
-	// UID and Username are the image's user; UID is used where Username is empty.
+	// UID and Username are the image's user. UID is used if Username is empty.
 	UID      int64
 	Username string
-	// Pinned keeps garbage collectors off, as for the pause image.
+	// Pinned keeps garbage collectors from removing the image, as for the pause image.
 	Pinned bool
-	// PullTime is how long a pull takes, and PullErr fails it.
+	// PullTime is how long a pull takes. PullErr makes the pull fail.
 	PullTime time.Duration
 	PullErr  error
 }
 
-// image is an image with its names; guarded by the node's lock.
+// image is an image with its names. The node's lock guards it.
 type image struct {
 	Image
 	ref, id string
@@ -49,7 +50,9 @@ func (i *image) repoDigest() string {
 }
 
 func (i *image) status() *runtimeapi.Image {
-	status := &runtimeapi.Image{Id: i.id, RepoDigests: []string{i.repoDigest()}, Size: i.Size, Pinned: i.Pinned, Username: i.Username}
+	status := &runtimeapi.Image{
+		Id: i.id, RepoDigests: []string{i.repoDigest()}, Size: i.Size, Pinned: i.Pinned, Username: i.Username,
+	}
 	if !strings.Contains(i.ref, "@") {
 		status.RepoTags = []string{i.ref}
 	}
@@ -59,7 +62,7 @@ func (i *image) status() *runtimeapi.Image {
 	return status
 }
 
-// SetImage adds an image, or replaces the one of that name.
+// SetImage adds an image, or replaces the image with that name.
 func (r *Runtime) SetImage(i Image) {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
@@ -67,20 +70,21 @@ func (r *Runtime) SetImage(i Image) {
 	r.node.images[known.ref] = known
 }
 
-// ListImages returns the images that the node has, by name.
+// ListImages returns the images that the node has, sorted by name.
 func (r *Runtime) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 	n := r.node
-	return call(ctx, r, Call{Method: "ListImages", Request: &runtimeapi.ListImagesRequest{}}, func(context.Context) ([]*runtimeapi.Image, error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		var list []*runtimeapi.Image
-		for _, ref := range sortedKeys(n.images) {
-			if i := n.images[ref]; i.Present {
-				list = append(list, i.status())
+	return call(ctx, r, Call{Method: "ListImages", Request: &runtimeapi.ListImagesRequest{}},
+		func(context.Context) ([]*runtimeapi.Image, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			var list []*runtimeapi.Image
+			for _, ref := range sortedKeys(n.images) {
+				if i := n.images[ref]; i.Present {
+					list = append(list, i.status())
+				}
 			}
-		}
-		return list, nil
-	})
+			return list, nil
+		})
 }
 
 // ImageStatus returns the image that has this name or id; nil if the node does not have it.
@@ -97,18 +101,24 @@ func (r *Runtime) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (
 	})
 }
 
-// PullImage makes the node have an image, and returns the image's id.
-func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+// PullImage adds an image to the node and returns the image's id.
+func (r *Runtime) PullImage(
+	ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	n := r.node
 	name := spec.GetImage()
-	about := Call{Method: "PullImage", ID: name, Request: &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox}}
+	about := Call{
+		Method: "PullImage", ID: name,
+		Request: &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox},
+	}
 	return call(ctx, r, about, func(ctx context.Context) (string, error) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		i := n.imageOf(name)
 		switch {
 		case i == nil && n.cfg.StrictImages:
-			return "", errdefs.ErrNotFound.WithMessage(fmt.Sprintf("failed to pull and unpack image %q: failed to resolve image: %s: not found",
+			return "", errdefs.ErrNotFound.WithMessage(fmt.Sprintf("failed to pull and unpack image %q: "+
+				"failed to resolve image: %s: not found",
 				normalize(name), normalize(name)))
 		case i == nil:
 			i = newImage(Image{Name: name, Size: 1 << 20})
@@ -131,7 +141,7 @@ func (r *Runtime) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, aut
 	})
 }
 
-// RemoveImage makes the node not have an image; containers that run on it keep running.
+// RemoveImage removes an image from the node. Containers that use it keep running.
 func (r *Runtime) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error {
 	n := r.node
 	about := Call{Method: "RemoveImage", ID: spec.GetImage(), Request: &runtimeapi.RemoveImageRequest{Image: spec}}
@@ -145,33 +155,37 @@ func (r *Runtime) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) e
 	})
 }
 
-// ImageFsInfo returns the sum of the images' sizes as the use of one file system.
+// ImageFsInfo returns the sum of the images' sizes as the usage of one file system.
 func (r *Runtime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	n := r.node
-	return call(ctx, r, Call{Method: "ImageFsInfo", Request: &runtimeapi.ImageFsInfoRequest{}}, func(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		var size, count uint64
-		for _, i := range n.images {
-			if i.Present {
-				size += i.Size
-				count++
+	return call(ctx, r, Call{Method: "ImageFsInfo", Request: &runtimeapi.ImageFsInfoRequest{}},
+		func(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			var size, count uint64
+			for _, i := range n.images {
+				if i.Present {
+					size += i.Size
+					count++
+				}
 			}
-		}
-		usage := &runtimeapi.FilesystemUsage{
-			Timestamp:  time.Now().UnixNano(),
-			FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"},
-			UsedBytes:  &runtimeapi.UInt64Value{Value: size},
-			InodesUsed: &runtimeapi.UInt64Value{Value: count},
-		}
-		return &runtimeapi.ImageFsInfoResponse{
-			ImageFilesystems:     []*runtimeapi.FilesystemUsage{usage},
-			ContainerFilesystems: []*runtimeapi.FilesystemUsage{clone(usage)},
-		}, nil
-	})
+			usage := &runtimeapi.FilesystemUsage{
+				Timestamp: time.Now().UnixNano(),
+				FsId: &runtimeapi.FilesystemIdentifier{
+					Mountpoint: "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs",
+				},
+				UsedBytes:  &runtimeapi.UInt64Value{Value: size},
+				InodesUsed: &runtimeapi.UInt64Value{Value: count},
+			}
+			return &runtimeapi.ImageFsInfoResponse{
+				ImageFilesystems:     []*runtimeapi.FilesystemUsage{usage},
+				ContainerFilesystems: []*runtimeapi.FilesystemUsage{clone(usage)},
+			}, nil
+		})
 }
 
-// imageOf returns the image of a name, an id or a name with a digest, present or not; nil if it is not known. The caller holds the lock.
+// imageOf returns the image with a name, an id or a name with a digest, whether it is present or
+// not. It returns nil if the image is not known. The caller holds the lock.
 func (n *node) imageOf(name string) *image {
 	if i := n.images[normalize(name)]; i != nil {
 		return i
@@ -184,7 +198,7 @@ func (n *node) imageOf(name string) *image {
 	return nil
 }
 
-// normalize writes a reference in full, as Docker's rules have it.
+// normalize writes a reference in full, by Docker's rules.
 func normalize(name string) string {
 	if strings.HasPrefix(name, "sha256:") {
 		return name
@@ -202,7 +216,7 @@ func normalize(name string) string {
 	return name
 }
 
-// repository cuts a reference's tag and digest off.
+// repository returns a reference without its tag and digest.
 func repository(ref string) string {
 	ref, _, _ = strings.Cut(ref, "@")
 	if colon := strings.LastIndexByte(ref, ':'); colon > strings.LastIndexByte(ref, '/') {

@@ -42,14 +42,17 @@ func TestShell(t *testing.T) {
 		if b.Exit != nil {
 			after, code = b.Exit.After, b.Exit.Code
 		}
-		if after != want.after || code != want.code || b.Term.Ignore != want.ignore || b.Term.Code != want.termCode || !slices.Equal(b.Output, want.output) {
+		if after != want.after || code != want.code || b.Term.Ignore != want.ignore || b.Term.Code != want.termCode ||
+			!slices.Equal(b.Output, want.output) {
 			t.Errorf("%q: after %s, code %d, %+v, output %q; want %+v", script, after, code, b.Term, b.Output, want)
 		}
 	}
-	if b := shellBehavior(&runtimeapi.ContainerConfig{Args: []string{"serve", "--port", "80"}}); b.Exit != nil || b.Term.Ignore {
+	if b := shellBehavior(&runtimeapi.ContainerConfig{Args: []string{"serve", "--port", "80"}}); b.Exit != nil ||
+		b.Term.Ignore {
 		t.Errorf("an unknown command does %+v, want it to run until it is stopped", b)
 	}
-	if b := shellBehavior(&runtimeapi.ContainerConfig{Command: []string{"sleep", "9"}}); b.Term.Ignore || b.Term.Code != 143 {
+	if b := shellBehavior(&runtimeapi.ContainerConfig{Command: []string{"sleep", "9"}}); b.Term.Ignore ||
+		b.Term.Code != 143 {
 		t.Errorf("in a shared PID namespace, sleep does %+v on SIGTERM, want it to die of it", b.Term)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// history is what the fake remembers for [Runtime.CheckInvariants]; guarded by the node's lock.
+// history is what the fake remembers for [Runtime.CheckInvariants]. The node's lock guards it.
 type history struct {
 	violations []string
 	attempts   map[containerKey]uint32
@@ -20,7 +20,7 @@ type history struct {
 	ended      map[types.UID]bool
 }
 
-// containerKey is a container of a pod, whatever its attempt.
+// containerKey is a container of a pod, in any attempt.
 type containerKey struct {
 	pod  cri.PodID
 	name string
@@ -30,18 +30,21 @@ func newHistory() history {
 	return history{attempts: map[containerKey]uint32{}, restarts: map[containerKey]int{}, ended: map[types.UID]bool{}}
 }
 
-// CheckInvariants returns every violation that ever happened, in their order, each with its time:
+// CheckInvariants returns every violation that ever happened, in order, each with its time:
 //
-//   - two running instances of one container of one pod, or two ready sandboxes of one pod;
-//   - a pod's sandbox started while another pod of the same name and namespace still had a ready sandbox or a running container;
-//   - an attempt or a restart count of a container lower than one before, but once after its pod has come to its end ([Runtime.Forget]).
+//   - Two instances of one container of one pod ran at once, or one pod had two ready sandboxes.
+//   - A pod's sandbox started while another pod of the same name and namespace still had a ready
+//     sandbox or a running container.
+//   - A container had a lower attempt or restart count than before. This is allowed once after its
+//     pod has come to its end ([Runtime.Forget]).
 func (r *Runtime) CheckInvariants() []string {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
 	return slices.Clone(r.node.violations)
 }
 
-// Leftovers returns what the node still holds: sandboxes, containers and addresses, oldest first. After every pod is gone it must be empty.
+// Leftovers returns what the node still holds: sandboxes, containers and addresses, oldest first.
+// It must be empty once every pod has been removed.
 func (r *Runtime) Leftovers() []string {
 	n := r.node
 	n.mu.Lock()
@@ -61,14 +64,16 @@ func (r *Runtime) Leftovers() []string {
 	return left
 }
 
-// Forget says that a pod has come to its end: if it comes back, its counts may begin anew, once.
+// Forget records that a pod has come to its end. If the pod comes back, its counts may start again
+// from zero, once.
 func (r *Runtime) Forget(uid types.UID) {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
 	r.node.ended[uid] = true
 }
 
-// begins drops the counts of a pod that has come to its end since they were noted, and reports whether it has.
+// begins reports whether a pod has come to its end since its counts were recorded. If so, it drops
+// those counts.
 func (h *history) begins(uid types.UID) bool {
 	if !h.ended[uid] {
 		return false
@@ -99,7 +104,8 @@ func (h *history) sawSandbox(s *sandbox, in store) {
 	}
 	for _, c := range in.containers {
 		if c.running() && c.pod.UID != pod.UID && c.pod.Namespace == pod.Namespace && c.pod.Name == pod.Name {
-			h.violate("sandbox of pod %s started while container %s of %s runs", pod, c.config.GetMetadata().GetName(), c.pod)
+			h.violate("sandbox of pod %s started while container %s of %s runs", pod, c.config.GetMetadata().GetName(),
+				c.pod)
 		}
 	}
 }

@@ -11,21 +11,22 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// Exit codes and reasons as containerd has them.
+// The exit codes and reasons of containerd.
 const (
 	startErrorCode   = 128
 	killedCode       = 137
-	lostCode         = 255 // when it is not known how the container ended
+	lostCode         = 255 // the exit code is not known
 	startErrorReason = "StartError"
 	completedReason  = "Completed"
 	errorReason      = "Error"
 	oomReason        = "OOMKilled"
 )
 
-// maxLogLine is how many bytes of a line go into one line of a log file: containerd's default.
+// maxLogLine is how many bytes of output go into one line of a log file. It is containerd's
+// default.
 const maxLogLine = 16 << 10
 
-// stderrPrefix marks output that goes to stderr.
+// stderrPrefix marks the output that goes to stderr.
 const stderrPrefix = "stderr: "
 
 func (c *container) state() runtimeapi.ContainerState {
@@ -42,7 +43,7 @@ func (c *container) running() bool {
 	return c.state() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// run makes a container running and sees to its end. The caller holds the lock.
+// run makes a container running and schedules its end. The caller holds the lock.
 func (n *node) run(c *container) {
 	c.started = time.Now()
 	n.sawStart(c, n.store)
@@ -68,7 +69,7 @@ func (n *node) term(c *container) {
 	}
 }
 
-// after does f, which needs the lock, after d. The caller holds the lock.
+// after calls f after d with the lock held. The caller holds the lock.
 func (n *node) after(d time.Duration, f func()) {
 	time.AfterFunc(d, func() {
 		n.mu.Lock()
@@ -77,7 +78,8 @@ func (n *node) after(d time.Duration, f func()) {
 	})
 }
 
-// exit ends a running container, once; an empty reason is the one of the code. The caller holds the lock.
+// exit ends a running container. A second call does nothing. If reason is empty, it follows from
+// the code. The caller holds the lock.
 func (n *node) exit(c *container, code int32, reason string) {
 	if !c.running() {
 		return
@@ -104,8 +106,10 @@ func (n *node) containerStatus(c *container) *runtimeapi.ContainerStatus {
 	config := clone(c.config)
 	status := &runtimeapi.ContainerStatus{
 		Id: c.id, Metadata: config.GetMetadata(), State: c.state(), CreatedAt: c.created.UnixNano(),
-		Image: config.GetImage(), ImageRef: c.imageRef, ImageId: c.imageRef, ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
-		Labels: config.GetLabels(), Annotations: config.GetAnnotations(), Mounts: config.GetMounts(), LogPath: c.logPath,
+		Image: config.GetImage(), ImageRef: c.imageRef, ImageId: c.imageRef, ExitCode: c.exitCode, Reason: c.reason,
+		Message: c.message,
+		Labels:  config.GetLabels(), Annotations: config.GetAnnotations(), Mounts: config.GetMounts(),
+		LogPath:   c.logPath,
 		Resources: clone(c.resources), User: &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{}},
 		StopSignal: config.GetStopSignal(),
 	}
@@ -128,12 +132,15 @@ func (n *node) containerStatus(c *container) *runtimeapi.ContainerStatus {
 func (c *container) item() *runtimeapi.Container {
 	config := clone(c.config)
 	return &runtimeapi.Container{
-		Id: c.id, PodSandboxId: c.sandboxID, Metadata: config.GetMetadata(), Image: config.GetImage(), ImageRef: c.imageRef, ImageId: c.imageRef,
-		State: c.state(), CreatedAt: c.created.UnixNano(), Labels: config.GetLabels(), Annotations: config.GetAnnotations(),
+		Id: c.id, PodSandboxId: c.sandboxID, Metadata: config.GetMetadata(), Image: config.GetImage(),
+		ImageRef: c.imageRef, ImageId: c.imageRef,
+		State: c.state(), CreatedAt: c.created.UnixNano(), Labels: config.GetLabels(),
+		Annotations: config.GetAnnotations(),
 	}
 }
 
-// mergeResources returns old with what is set in update: zero fields keep their value, as in containerd.
+// mergeResources returns old with the fields that update sets. As in containerd, a zero field of
+// update keeps the old value.
 func mergeResources(old, update *runtimeapi.ContainerResources) *runtimeapi.ContainerResources {
 	merged := &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{}}
 	proto.Merge(merged, old)
@@ -143,7 +150,7 @@ func mergeResources(old, update *runtimeapi.ContainerResources) *runtimeapi.Cont
 	return merged
 }
 
-// writeLog appends lines to a container's log file, which it makes if it is not there.
+// writeLog appends lines to a container's log file, and makes the file if there is none.
 func (n *node) writeLog(c *container, lines ...string) (err error) {
 	if !n.cfg.WriteLogs || c.logPath == "" {
 		return nil
@@ -169,7 +176,7 @@ func (n *node) writeLog(c *container, lines ...string) (err error) {
 	return nil
 }
 
-// logLines writes a line in the CRI's log format, in parts if it is long.
+// logLines writes a line in the CRI's log format. It splits a long line into parts.
 func logLines(now time.Time, stream, line string) string {
 	var b strings.Builder
 	for tag := "P"; tag != "F"; {
@@ -182,12 +189,13 @@ func logLines(now time.Time, stream, line string) string {
 	return b.String()
 }
 
-// writeTerminationLog writes a container's last words where its termination log is mounted from the host.
+// writeTerminationLog writes a container's last message to its termination log, if that file is
+// mounted from the host.
 func (c *container) writeTerminationLog(message string) {
 	path := c.config.GetAnnotations()[cri.AnnotationTerminationMessagePath]
 	for _, m := range c.config.GetMounts() {
 		if path != "" && m.GetContainerPath() == path {
-			// Like a real process, it does not care whether that worked.
+			// A real process does not check for an error here either.
 			_ = os.WriteFile(m.GetHostPath(), []byte(message), 0o644)
 		}
 	}

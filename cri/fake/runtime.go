@@ -12,28 +12,31 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// The fake's name and versions, as Version tells them.
+// The fake's name and versions, which Version returns.
 const (
 	Name    = "fake"
-	Version = "v2.4.0" // of the containerd whose semantics these are
+	Version = "v2.4.0" // of the containerd whose semantics the fake has
 )
 
-// Config is how a fake node is set up. The zero value is a working node on which every image can be pulled at once.
+// Config is how a fake node is set up. With the zero value the node works, and it can pull every
+// image at once.
 type Config struct {
-	// Images are the images that the node has or that can be pulled.
+	// Images are the images that the node has or can pull.
 	Images []Image
-	// StrictImages makes every image that was not described unknown to its registry; else it is pulled at once.
+	// StrictImages makes a pull fail for every image that is not in Images. Without it, such a pull
+	// succeeds at once.
 	StrictImages bool
-	// Script says what a container does; ok false leaves it to [Runtime.Script] and then to the container's command. It is called
-	// without any lock held.
+	// Script returns what a container does. If ok is false, [Runtime.Script] decides, and then the
+	// container's command. No lock is held during the call.
 	Script func(sandbox *runtimeapi.PodSandboxConfig, container *runtimeapi.ContainerConfig) (b Behavior, ok bool)
-	// PodCIDR is where pods' addresses come from; by default 10.88.0.0/16.
+	// PodCIDR is the subnet of the pods' addresses. The default is 10.88.0.0/16.
 	PodCIDR netip.Prefix
-	// CgroupDriver is what RuntimeConfig tells; the zero value is systemd.
+	// CgroupDriver is what RuntimeConfig returns. The zero value is systemd.
 	CgroupDriver runtimeapi.CgroupDriver
-	// NoEvents makes Events not implemented, as in containerd before 1.7.
+	// NoEvents makes Events return that it is not implemented, as containerd before 1.7 does.
 	NoEvents bool
-	// WriteLogs makes containers write their output to log files; a log directory that is missing then fails the start.
+	// WriteLogs makes containers write their output to log files. If the log directory is missing,
+	// the start then fails.
 	WriteLogs bool
 }
 
@@ -45,10 +48,10 @@ type Runtime struct {
 
 var _ cri.Runtime = (*Runtime)(nil)
 
-// connection is one agent's connection; guarded by the node's lock.
+// connection is one agent's connection. The node's lock guards it.
 type connection struct {
 	severed bool
-	// frozen, where it is there, holds back all answers until it is closed.
+	// frozen, if not nil, holds back all answers until it is closed.
 	frozen chan struct{}
 }
 
@@ -111,11 +114,14 @@ func New(cfg Config) *Runtime {
 func (r *Runtime) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
 	return call(ctx, r, Call{Method: "Version", Request: &runtimeapi.VersionRequest{}},
 		func(context.Context) (*runtimeapi.VersionResponse, error) {
-			return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: Name, RuntimeVersion: Version, RuntimeApiVersion: "v1"}, nil
+			return &runtimeapi.VersionResponse{
+				Version: "0.1.0", RuntimeName: Name, RuntimeVersion: Version, RuntimeApiVersion: "v1",
+			}, nil
 		})
 }
 
-// Status returns the node's conditions ([Runtime.SetCondition]) and its handlers: one that can do everything, and "plain", which cannot do anything special.
+// Status returns the node's conditions ([Runtime.SetCondition]) and its handlers. The default
+// handler supports every feature, and the handler "plain" supports none.
 func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	return call(ctx, r, Call{Method: "Status", Request: &runtimeapi.StatusRequest{Verbose: verbose}},
 		func(context.Context) (*runtimeapi.StatusResponse, error) {
@@ -123,9 +129,13 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 			defer r.node.mu.Unlock()
 			features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}
 			response := &runtimeapi.StatusResponse{
-				Status:          &runtimeapi.RuntimeStatus{},
-				RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "", Features: features}, {Name: "runc", Features: features}, {Name: "plain", Features: &runtimeapi.RuntimeHandlerFeatures{}}},
-				Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+				Status: &runtimeapi.RuntimeStatus{},
+				RuntimeHandlers: []*runtimeapi.RuntimeHandler{
+					{Name: "", Features: features},
+					{Name: "runc", Features: features},
+					{Name: "plain", Features: &runtimeapi.RuntimeHandlerFeatures{}},
+				},
+				Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 			}
 			for _, kind := range sortedKeys(r.node.conditions) {
 				response.Status.Conditions = append(response.Status.Conditions, clone(r.node.conditions[kind]))
@@ -147,23 +157,24 @@ func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigR
 		})
 }
 
-// UpdateRuntimeConfig takes notice of nothing: [Runtime.Calls] says what was told.
+// UpdateRuntimeConfig has no effect. The request is in the journal ([Runtime.Calls]).
 func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error {
-	_, err := call(ctx, r, Call{Method: "UpdateRuntimeConfig", Request: &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: config}},
+	_, err := call(ctx, r,
+		Call{Method: "UpdateRuntimeConfig", Request: &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: config}},
 		func(context.Context) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 			return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 		})
 	return err
 }
 
-// SetCondition sets a condition that Status tells, such as runtimeapi.NetworkReady.
+// SetCondition sets a condition that Status returns, such as runtimeapi.NetworkReady.
 func (r *Runtime) SetCondition(kind string, status bool, reason, message string) {
 	r.node.mu.Lock()
 	defer r.node.mu.Unlock()
 	r.node.conditions[kind] = &runtimeapi.RuntimeCondition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
-// sleep waits for d; less if the call ends.
+// sleep waits for d, or until the call ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -178,7 +189,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unknown returns an error of the class that containerd gives to what it has no class for.
+// unknown returns an error of the class that containerd uses when no other class fits.
 func unknown(message string) error {
 	return errdefs.ErrUnknown.WithMessage(message)
 }

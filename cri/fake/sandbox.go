@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// sandbox is one sandbox; guarded by the node's lock, but for what never changes.
+// sandbox is one sandbox. The node's lock guards what can change.
 type sandbox struct {
 	id, name string
 	seq      int
@@ -24,7 +24,7 @@ type sandbox struct {
 	created  time.Time
 
 	ready bool
-	ip    netip.Addr // not valid on the host's network or after the network was taken down
+	ip    netip.Addr // not valid on the host's network, and after the network was taken down
 }
 
 func (s *sandbox) pod() cri.PodID {
@@ -32,21 +32,26 @@ func (s *sandbox) pod() cri.PodID {
 	return cri.PodID{UID: types.UID(m.GetUid()), Namespace: m.GetNamespace(), Name: m.GetName()}
 }
 
-// RunPodSandbox makes a sandbox that is ready and, unless it is on the host's network, has an address. A sandbox of the same
-// name, namespace, uid and attempt that was not removed yet makes it fail with class AlreadyExists.
-func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+// RunPodSandbox makes a ready sandbox. The sandbox has an address unless it is on the host's
+// network. The call fails with class AlreadyExists if a sandbox with the same name, namespace, uid
+// and attempt was not removed yet.
+func (r *Runtime) RunPodSandbox(
+	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
+) (string, error) {
 	n := r.node
 	m := config.GetMetadata()
 	about := Call{
 		Method: "RunPodSandbox", Request: &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler},
-		Pod: cri.PodID{UID: types.UID(m.GetUid()), Namespace: m.GetNamespace(), Name: m.GetName()}, Attempt: m.GetAttempt(),
+		Pod:     cri.PodID{UID: types.UID(m.GetUid()), Namespace: m.GetNamespace(), Name: m.GetName()},
+		Attempt: m.GetAttempt(),
 	}
 	return call(ctx, r, about, func(context.Context) (string, error) {
 		if m == nil {
 			return "", unknown("sandbox config must include metadata")
 		}
 		if !slices.Contains([]string{"", "runc", "plain"}, handler) {
-			return "", unknown(fmt.Sprintf("unable to get OCI runtime for sandbox: no runtime for %q is configured", handler))
+			return "", unknown(fmt.Sprintf("unable to get OCI runtime for sandbox: no runtime for %q is configured",
+				handler))
 		}
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -74,8 +79,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 	})
 }
 
-// StopPodSandbox kills the sandbox's containers, then stops it and gives its address back. It does so, too, for a sandbox that is not
-// ready any more, and nothing where there is no such sandbox.
+// StopPodSandbox kills the sandbox's containers, stops the sandbox and frees its address. It does
+// the same for a sandbox that is not ready any more. It does nothing if there is no such sandbox.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	about := Call{Method: "StopPodSandbox", ID: id, Request: &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}}
 	return do(ctx, r, about, func(ctx context.Context) error { return r.node.stopSandbox(ctx, id) })
@@ -101,7 +106,7 @@ func (n *node) stopSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// RemovePodSandbox stops the sandbox, and removes its containers and itself.
+// RemovePodSandbox stops the sandbox, and removes its containers and the sandbox itself.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	n := r.node
 	about := Call{Method: "RemovePodSandbox", ID: id, Request: &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}}
@@ -136,14 +141,17 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.
 		defer n.mu.Unlock()
 		s := n.sandboxes[id]
 		if s == nil {
-			return nil, errdefs.ErrNotFound.WithMessage(fmt.Sprintf("an error occurred when try to find sandbox %q: not found", id))
+			return nil, errdefs.ErrNotFound.WithMessage(fmt.Sprintf("an error occurred when try to find sandbox %q: "+
+				"not found", id))
 		}
 		return s.status(), nil
 	})
 }
 
 // ListPodSandbox returns the sandboxes that match, oldest first.
-func (r *Runtime) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+func (r *Runtime) ListPodSandbox(
+	ctx context.Context, filter *runtimeapi.PodSandboxFilter,
+) ([]*runtimeapi.PodSandbox, error) {
 	n := r.node
 	about := Call{Method: "ListPodSandbox", Request: &runtimeapi.ListPodSandboxRequest{Filter: filter}}
 	return call(ctx, r, about, func(context.Context) ([]*runtimeapi.PodSandbox, error) {
@@ -193,7 +201,7 @@ func (s *sandbox) item() *runtimeapi.PodSandbox {
 	}
 }
 
-// sandboxDied makes a sandbox not ready, once. The caller holds the lock.
+// sandboxDied makes a sandbox not ready. A second call does nothing. The caller holds the lock.
 func (n *node) sandboxDied(s *sandbox) {
 	if s.ready {
 		s.ready = false
@@ -207,7 +215,8 @@ func (n *node) lease(owner string) (netip.Addr, error) {
 	for ip, wrapped := n.lastIP.Next(), false; ; ip = ip.Next() {
 		if !n.cfg.PodCIDR.Contains(ip) {
 			if wrapped {
-				return netip.Addr{}, unknown("failed to setup network for sandbox: no IP addresses available in range set")
+				return netip.Addr{}, unknown("failed to setup network for sandbox: no IP addresses available in " +
+					"range set")
 			}
 			ip, wrapped = first, true
 			continue
@@ -219,7 +228,7 @@ func (n *node) lease(owner string) (netip.Addr, error) {
 	}
 }
 
-// release gives a sandbox's address back, once. The caller holds the lock.
+// release frees a sandbox's address. A second call does nothing. The caller holds the lock.
 func (n *node) release(s *sandbox) {
 	if s.ip.IsValid() {
 		delete(n.leases, s.ip)

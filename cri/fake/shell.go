@@ -10,9 +10,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The fake understands a little shell, so that the same pods run on it and on a real runtime: sleep, echo, exit, true, false, trap,
-// exec, kill -9 $$, dd bs=SIZE as a way to use memory, and loops "while …; do …; done", which never end. A program below /no does not exist.
-// Anything else runs forever where it is a container's command, and succeeds at once where it is run in a container.
+// The fake understands a little shell, so that the same pods run on the fake and on a real runtime:
+// sleep, echo, exit, true, false, trap, exec, kill -9 $$, dd bs=SIZE as a way to use memory, and
+// loops "while …; do …; done", which never end. A program below /no does not exist. Any other
+// program runs forever as a container's command, and succeeds at once as a command in a container.
 
 // outcome is what a script does.
 type outcome struct {
@@ -35,12 +36,13 @@ var (
 	quoted     = regexp.MustCompile(`'[^']*'|"[^"]*"`)
 )
 
-// shellBehavior reads a container's behavior from its command and arguments. The first process of a PID namespace gets no signal that it does not
-// handle: without a trap, a command is only ended by SIGKILL, unless it shares another PID namespace.
+// shellBehavior reads a container's behavior from its command and arguments. The first process of a
+// PID namespace gets no signal that it does not handle. So only SIGKILL ends a command without a
+// trap, unless the container shares another PID namespace.
 func shellBehavior(config *runtimeapi.ContainerConfig) Behavior {
 	argv := append(append([]string{}, config.GetCommand()...), config.GetArgs()...)
 	if len(argv) == 0 {
-		return Behavior{} // whatever the image does by default
+		return Behavior{} // the image's own command, which runs until it is stopped
 	}
 	o, known := interpret(argv)
 	if !known {
@@ -88,7 +90,7 @@ func shellExec(argv []string) ExecResult {
 	return result
 }
 
-// interpret runs a command; known is false where it begins with one that the fake does not know.
+// interpret runs a command. known is false if the fake does not know the command's first word.
 func interpret(argv []string) (o outcome, known bool) {
 	switch path.Base(argv[0]) {
 	case "sh", "ash", "bash", "dash":
@@ -107,14 +109,16 @@ func interpret(argv []string) (o outcome, known bool) {
 }
 
 func notExecutable(program string) error {
-	return unknown("failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: " +
-		"unable to start container process: error during container init: exec: " + strconv.Quote(program) + ": stat " + program +
+	return unknown("failed to create containerd task: failed to create shim task: OCI runtime create failed: " +
+		"runc create failed: " +
+		"unable to start container process: error during container init: exec: " + strconv.Quote(program) + ": stat " +
+		program +
 		": no such file or directory")
 }
 
-// script runs a script's commands until one ends it.
+// script runs the commands of a script until one of them ends it.
 func (o *outcome) script(text string) {
-	// Separators in quotes separate nothing: hide what is quoted.
+	// Separators in quotes separate nothing, so the quoted text is replaced first.
 	var kept []string
 	text = quoted.ReplaceAllStringFunc(text, func(s string) string {
 		kept = append(kept, s)
@@ -140,7 +144,7 @@ func (o *outcome) script(text string) {
 	}
 }
 
-// statement runs one statement of a script and says whether the script ends with it.
+// statement runs one statement of a script and reports whether the script ends with it.
 func (o *outcome) statement(text string) (end bool) {
 	if m := trap.FindStringSubmatch(text); m != nil {
 		o.trapped = true
@@ -164,7 +168,7 @@ func (o *outcome) statement(text string) (end bool) {
 	return end || o.forever
 }
 
-// command runs one command; end says that it ends the script that it is in.
+// command runs one command. end reports whether the command ends its script.
 func (o *outcome) command(argv []string) (known, end bool) {
 	args := argv[1:]
 	o.code = 0
@@ -211,7 +215,7 @@ func (o *outcome) echo(args []string) {
 		case a == ">&2" || a == "1>&2":
 			prefix = stderrPrefix
 		case strings.HasPrefix(a, ">"):
-			return // to a file
+			return // the output goes to a file
 		default:
 			words = append(words, a)
 		}
@@ -219,7 +223,7 @@ func (o *outcome) echo(args []string) {
 	o.output = append(o.output, prefix+strings.Join(words, " "))
 }
 
-// duration reads what sleep takes; ok is false for infinity and for what cannot be read.
+// duration reads the argument of sleep. ok is false for infinity and for a wrong argument.
 func duration(args []string) (d time.Duration, ok bool) {
 	for _, a := range args {
 		if a[len(a)-1] >= '0' && a[len(a)-1] <= '9' {
@@ -237,7 +241,7 @@ func duration(args []string) (d time.Duration, ok bool) {
 	return d, len(args) > 0
 }
 
-// bytes reads a size, which is not empty, as dd takes it; 0 if it cannot be read.
+// bytes reads a size in dd's format, 0 if the size is wrong. The text must not be empty.
 func bytes(s string) int64 {
 	unit := map[byte]int64{'k': 1 << 10, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}[s[len(s)-1]]
 	if unit == 0 {
@@ -246,7 +250,7 @@ func bytes(s string) int64 {
 	return int64(number(s[:len(s)-1])) * unit
 }
 
-// number reads a small number; 0 if it is none.
+// number reads a small number, 0 if the text is not one.
 func number(s string) int32 {
 	n, _ := strconv.ParseInt(s, 10, 32)
 	return int32(n)

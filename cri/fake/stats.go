@@ -7,13 +7,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What every running container of the fake uses: one percent of a core since its start, and this much memory and disk.
+// What every running container of the fake uses: one percent of a core since its start, and this
+// much memory and disk.
 const (
 	memoryInUse = 4 << 20
 	diskInUse   = 64 << 10
 )
 
-// ContainerStats returns a running container's use; class NotFound if there is no such container.
+// ContainerStats returns what a running container uses. It fails with class NotFound if there is no
+// such container.
 func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
 	n := r.node
 	about := Call{Method: "ContainerStats", ID: id, Request: &runtimeapi.ContainerStatsRequest{ContainerId: id}}
@@ -28,8 +30,10 @@ func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 	})
 }
 
-// ListContainerStats returns the use of the running containers that match, oldest first.
-func (r *Runtime) ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+// ListContainerStats returns what the running containers that match use, oldest first.
+func (r *Runtime) ListContainerStats(
+	ctx context.Context, filter *runtimeapi.ContainerStatsFilter,
+) ([]*runtimeapi.ContainerStats, error) {
 	n := r.node
 	about := Call{Method: "ListContainerStats", Request: &runtimeapi.ListContainerStatsRequest{Filter: filter}}
 	return call(ctx, r, about, func(context.Context) ([]*runtimeapi.ContainerStats, error) {
@@ -57,11 +61,15 @@ func (c *container) stats() *runtimeapi.ContainerStats {
 			Id: c.id, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations(),
 		},
 		Cpu: &runtimeapi.CpuUsage{
-			Timestamp: now.UnixNano(), UsageCoreNanoSeconds: value(uint64(now.Sub(c.started)) / 100), UsageNanoCores: value(1e7),
+			Timestamp: now.UnixNano(), UsageCoreNanoSeconds: value(uint64(now.Sub(c.started)) / 100),
+			UsageNanoCores: value(1e7),
 		},
 		Memory: &runtimeapi.MemoryUsage{
-			Timestamp: now.UnixNano(), WorkingSetBytes: value(memoryInUse), UsageBytes: value(memoryInUse), RssBytes: value(memoryInUse),
+			Timestamp: now.UnixNano(), WorkingSetBytes: value(memoryInUse), UsageBytes: value(memoryInUse),
+			RssBytes: value(memoryInUse),
 		},
-		WritableLayer: &runtimeapi.FilesystemUsage{Timestamp: now.UnixNano(), UsedBytes: value(diskInUse), InodesUsed: value(1)},
+		WritableLayer: &runtimeapi.FilesystemUsage{
+			Timestamp: now.UnixNano(), UsedBytes: value(diskInUse), InodesUsed: value(1),
+		},
 	}
 }

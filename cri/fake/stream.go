@@ -8,36 +8,45 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// streamingServer is where the URLs of streams point to. Nobody listens there: the fake has no streams.
+// streamingServer is the address in the URLs of streams. Nobody listens there, as the fake has no
+// streams.
 const streamingServer = "http://127.0.0.1:1"
 
-// ExecSync runs a command in a running container. One that takes longer than timeout fails with class DeadlineExceeded.
-func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+// ExecSync runs a command in a running container. A command that takes longer than timeout fails
+// with class DeadlineExceeded.
+func (r *Runtime) ExecSync(
+	ctx context.Context, id string, cmd []string, timeout time.Duration,
+) (*runtimeapi.ExecSyncResponse, error) {
 	n := r.node
-	request := &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: int64((timeout + time.Second - 1) / time.Second)}
-	return call(ctx, r, Call{Method: "ExecSync", ID: id, Request: request}, func(ctx context.Context) (*runtimeapi.ExecSyncResponse, error) {
-		n.mu.Lock()
-		c, err := n.runningContainer(id)
-		n.mu.Unlock()
-		if err != nil {
-			return nil, fmt.Errorf("failed to exec in container: %w", err)
-		}
-		answer := shellExec
-		if c.behavior.Exec != nil {
-			answer = c.behavior.Exec
-		}
-		result := answer(cmd)
-		if result.Err != nil {
-			return nil, fmt.Errorf("failed to exec in container: %w", result.Err)
-		}
-		if err := awaitExec(ctx, c, result.After, timeout); err != nil {
-			return nil, err
-		}
-		return &runtimeapi.ExecSyncResponse{Stdout: []byte(result.Stdout), Stderr: []byte(result.Stderr), ExitCode: result.Code}, nil
-	})
+	request := &runtimeapi.ExecSyncRequest{
+		ContainerId: id, Cmd: cmd, Timeout: int64((timeout + time.Second - 1) / time.Second),
+	}
+	return call(ctx, r, Call{Method: "ExecSync", ID: id, Request: request},
+		func(ctx context.Context) (*runtimeapi.ExecSyncResponse, error) {
+			n.mu.Lock()
+			c, err := n.runningContainer(id)
+			n.mu.Unlock()
+			if err != nil {
+				return nil, fmt.Errorf("failed to exec in container: %w", err)
+			}
+			answer := shellExec
+			if c.behavior.Exec != nil {
+				answer = c.behavior.Exec
+			}
+			result := answer(cmd)
+			if result.Err != nil {
+				return nil, fmt.Errorf("failed to exec in container: %w", result.Err)
+			}
+			if err := awaitExec(ctx, c, result.After, timeout); err != nil {
+				return nil, err
+			}
+			return &runtimeapi.ExecSyncResponse{
+				Stdout: []byte(result.Stdout), Stderr: []byte(result.Stderr), ExitCode: result.Code,
+			}, nil
+		})
 }
 
-// awaitExec waits as long as a command takes. The end of its container is the command's, too.
+// awaitExec waits as long as a command takes. The command ends with its container.
 func awaitExec(ctx context.Context, c *container, takes, timeout time.Duration) error {
 	wait := takes
 	if timeout > 0 {
@@ -100,7 +109,7 @@ func (n *node) url(kind string) string {
 	return streamingServer + "/" + kind + "/" + token[:8]
 }
 
-// runningContainer returns a container that runs. The caller holds the lock.
+// runningContainer returns a container if it runs. The caller holds the lock.
 func (n *node) runningContainer(id string) (*container, error) {
 	c := n.containers[id]
 	switch {

@@ -11,12 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// clone copies a message, so that nobody shares one with the fake.
+// clone copies a message, so that the fake shares its messages with nobody.
 func clone[M proto.Message](m M) M {
 	return proto.Clone(m).(M)
 }
 
-// newID returns an id that looks like containerd's, and its place in the order of all ids. The caller holds the lock.
+// newID returns an id that looks like one of containerd's, and its place in the order of all ids.
+// The caller holds the lock.
 func (n *node) newID(kind string) (id string, seq int) {
 	n.seq++
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", kind, n.seq))
@@ -38,7 +39,7 @@ func (n *node) members(sandboxID string) []*container {
 	return slices.DeleteFunc(n.containersInOrder(), func(c *container) bool { return c.sandboxID != sandboxID })
 }
 
-// selects says whether labels have all that the selector asks for.
+// selects reports whether labels have everything that the selector asks for.
 func selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if got, ok := labels[k]; !ok || got != v {

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// source is one file of a log: a rotated part, or the one that is written now.
+// source is one file of a log: a rotated part, or the current file.
 type source struct {
 	file *os.File
-	// stem is the part's; empty for the file that was written when it was opened.
+	// stem is the stem of the part. It is empty for the file that was current when it was opened.
 	stem string
-	// text is the content: the file's, or what it decompresses to.
+	// text is the content of the file, decompressed if the file is compressed.
 	text io.ReaderAt
 }
 
@@ -44,13 +44,13 @@ func (d *dir) openSource(name, stem string) (*source, error) {
 type unzipped struct {
 	z  *gzip.Reader
 	at int64
-	// broken is why the rest cannot be read: the file is damaged, and ends here.
+	// broken is why the rest of the file cannot be read. A damaged file ends at the damage.
 	broken error
 }
 
 var errOutOfOrder = errors.New("a compressed log can only be read in order")
 
-// ReadAt reads what follows the last call's bytes; no other offset can be read.
+// ReadAt reads the bytes that follow the last call's bytes. It cannot read at another offset.
 func (u *unzipped) ReadAt(p []byte, off int64) (n int, err error) {
 	if off != u.at {
 		return 0, errOutOfOrder
@@ -65,7 +65,7 @@ func (u *unzipped) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// parts lists the rotated parts of a log, oldest first, each once.
+// parts lists the rotated parts of a log, oldest first, without duplicates.
 func (d *dir) parts(base string) ([]part, error) {
 	names, err := d.names()
 	if err != nil {
@@ -81,10 +81,12 @@ func (d *dir) parts(base string) ([]part, error) {
 	return slices.CompactFunc(out, func(a, b part) bool { return a.stem == b.stem }), nil
 }
 
-// openTries is how often a log is opened anew because it was rotated meanwhile. Rotations are at least a millisecond's work apart.
+// openTries is how often a log is opened again because it was rotated meanwhile. Two rotations are
+// at least a millisecond apart.
 const openTries = 20
 
-// openChain opens all that there is of a log, oldest first: no part is missing between the first and the last, and none is there twice.
+// openChain opens all files of a log, oldest first. No part between the first and the last is
+// missing, and no part is there twice.
 func (d *dir) openChain(base string) (chain []*source, err error) {
 	for range openTries {
 		var settled bool
@@ -96,7 +98,7 @@ func (d *dir) openChain(base string) (chain []*source, err error) {
 	return nil, errors.New("it is rotated faster than it can be opened")
 }
 
-// tryChain opens the chain, and reports whether nothing was rotated while it did.
+// tryChain opens the chain. settled reports whether there was no rotation meanwhile.
 func (d *dir) tryChain(base string) (chain []*source, settled bool, err error) {
 	before, err := d.parts(base)
 	if err != nil {
@@ -107,7 +109,7 @@ func (d *dir) tryChain(base string) (chain []*source, settled bool, err error) {
 		if after, errAfter := d.parts(base); errAfter != nil || len(after) == 0 {
 			return nil, false, err
 		}
-		return nil, false, nil // rotated for the first time, between the two looks
+		return nil, false, nil // the first rotation happened between the two looks
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, err
@@ -123,7 +125,8 @@ func (d *dir) tryChain(base string) (chain []*source, settled bool, err error) {
 			}
 			return chain, false, nil
 		}
-		// Anything else is no part of the log: a link, a pipe, no compressed file.
+		// Anything else is not a part of the log: a link, a pipe, a file that is not compressed
+		// data.
 	}
 	if current != nil {
 		chain = append(chain, current)
@@ -136,7 +139,8 @@ func (d *dir) tryChain(base string) (chain []*source, settled bool, err error) {
 	return chain, err == nil && same && d.still(base, current), nil
 }
 
-// still reports whether a log's name still leads to the file that was opened by it; nil stands for no file.
+// still reports whether a log's name still leads to the file that was opened. nil stands for no
+// file.
 func (d *dir) still(base string, current *source) bool {
 	f, err := d.open(base)
 	if err != nil {
@@ -157,10 +161,11 @@ func closeAll(chain []*source) {
 	}
 }
 
-// sampleSize is how much of a file's beginning identifies it: it holds the first line's time, to the nanosecond.
+// sampleSize is how many bytes of a file's beginning identify the file. They contain the first
+// line's time, to the nanosecond.
 const sampleSize = 512
 
-// beginning returns the first bytes of what was not read yet.
+// beginning returns the first bytes of a file from which nothing was read yet.
 func beginning(r io.ReaderAt) []byte {
 	sample := make([]byte, sampleSize)
 	have := 0
@@ -174,12 +179,15 @@ func beginning(r io.ReaderAt) []byte {
 	return sample[:have]
 }
 
-// start picks from an opened chain where to begin reading: parts that end before since are left out, and so is what the tail does not want. skip is how
-// many lines of the first source are to be passed over, offset where to begin in it instead where it is not compressed.
+// start decides where in an opened chain the reading begins. It leaves out parts that end before
+// since, and what the tail does not want. skip is how many lines of the first source to skip.
+// offset is where to begin in the first source; it is used instead of skip if the source is not
+// compressed.
 func (r *reader) start(ctx context.Context) (skip, offset int64, err error) {
 	if since := r.opts.Since; !since.IsZero() {
 		for len(r.chain) > 1 {
-			// A part's time is that of its last line, also once it is compressed, but by the clock of the file system, which is coarser.
+			// A part's time is the time of its last line, also after the compression. It comes from
+			// the clock of the file system, which is coarser.
 			if info, err := r.chain[0].file.Stat(); err != nil || !info.ModTime().Add(time.Second).Before(since) {
 				break
 			}
@@ -208,13 +216,13 @@ func (r *reader) start(ctx context.Context) (skip, offset int64, err error) {
 	return skip, offset, nil
 }
 
-// drop leaves out the chain's first source.
+// drop removes the chain's first source.
 func (r *reader) drop() {
 	r.chain[0].close()
 	r.chain = r.chain[1:]
 }
 
-// tail says where the last n complete lines begin, and how many there are.
+// tail returns where the last n complete lines begin, and how many there are.
 func (s *source) tail(d *dir, n int64) (skip, offset, lines int64, err error) {
 	if _, compressed := s.text.(*unzipped); !compressed {
 		end, err := s.file.Seek(0, io.SeekEnd)
@@ -224,7 +232,7 @@ func (s *source) tail(d *dir, n int64) (skip, offset, lines int64, err error) {
 		offset, lines, err = tailOffset(s.file, end, n)
 		return 0, offset, lines, err
 	}
-	// It has to be decompressed once to be counted, through a descriptor of its own.
+	// To count the lines, the file is decompressed once, with a descriptor of its own.
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
 		return 0, 0, 0, err
 	}
@@ -232,7 +240,7 @@ func (s *source) tail(d *dir, n int64) (skip, offset, lines int64, err error) {
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	total, _ := countLines(z) // what is damaged is read up to there
+	total, _ := countLines(z) // a damaged file is read up to the damage
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
 		return 0, 0, 0, err
 	}

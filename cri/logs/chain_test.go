@@ -14,7 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// rotated makes a log of three parts (the oldest two compressed) and the file that is written now, with two lines each: 0 and 1 in the oldest, and so on.
+// rotated makes a log of three parts and a current file, with two lines each: 0 and 1 in the oldest
+// part, and so on. The oldest two parts are compressed.
 func rotated(t *testing.T) File {
 	t.Helper()
 	file := write(t, "$6 stdout F 6\n$7 stdout F 7\n")
@@ -41,7 +42,7 @@ func rotated(t *testing.T) File {
 	return file
 }
 
-// lines are the lines with these numbers.
+// lines returns the lines with these numbers.
 func lines(from, to int) string {
 	var b strings.Builder
 	for i := from; i <= to; i++ {
@@ -75,29 +76,34 @@ func TestReadOverRotatedParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := Read(t.Context(), Output{&out, &out}, rotated(t), c.opts, Deps{}); err != nil || out.String() != c.want {
+			if err := Read(t.Context(), Output{&out, &out}, rotated(t), c.opts, Deps{}); err != nil ||
+				out.String() != c.want {
 				t.Errorf("read %q, %v, want %q", out.String(), err, c.want)
 			}
 		})
 	}
 }
 
-// Between the renaming and the reopening there is no file of the log's own name.
+// TestReadWithoutACurrentFile reads a log between its renaming and its reopening, when no file has
+// the log's own name.
 func TestReadWithoutACurrentFile(t *testing.T) {
 	file := rotated(t)
 	if err := os.Remove(filepath.Join(file.Root, file.Path)); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := Read(t.Context(), Output{&out, &out}, file, Options{Tail: ptr.To[int64](3)}, Deps{}); err != nil || out.String() != lines(3, 5) {
+	if err := Read(t.Context(), Output{&out, &out}, file, Options{Tail: ptr.To[int64](3)}, Deps{}); err != nil ||
+		out.String() != lines(3, 5) {
 		t.Errorf("read %q, %v", out.String(), err)
 	}
-	if err := Read(t.Context(), Output{&out, &out}, File{Root: file.Root, Path: "app/1.log"}, Options{}, Deps{}); !errors.Is(err, fs.ErrNotExist) {
+	if err := Read(t.Context(), Output{&out, &out}, File{Root: file.Root, Path: "app/1.log"}, Options{},
+		Deps{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("another instance's log: %v", err)
 	}
 }
 
-// A part that a crash left in both forms is read once; what is damaged is read up to the damage; links and temporary files are no parts.
+// TestReadOddParts checks that a part that a crash left in both forms is read once, and that a
+// damaged part is read up to the damage. Links and temporary files are not parts.
 func TestReadOddParts(t *testing.T) {
 	file := rotated(t)
 	dir := filepath.Join(file.Root, "app")
@@ -107,7 +113,8 @@ func TestReadOddParts(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"0.log.20260102-030403":     stamp(2) + " stdout F 2\n" + stamp(3) + " stdout F 3\n",
-		"0.log.20260102-030405.tmp": "half", "0.log.20260102-030400.gz": "no gzip", "0.log.20260102-030401.gz": string(zipped[:len(zipped)-9]),
+		"0.log.20260102-030405.tmp": "half", "0.log.20260102-030400.gz": "no gzip",
+		"0.log.20260102-030401.gz": string(zipped[:len(zipped)-9]),
 		"0.log.20260102-030402.gz": string(zipped[:len(zipped)/2]),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -118,23 +125,27 @@ func TestReadOddParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := Read(t.Context(), Output{&out, &out}, file, Options{}, Deps{Log: discard()}); err != nil || !strings.HasSuffix(out.String(), lines(2, 7)) {
+	if err := Read(t.Context(), Output{&out, &out}, file, Options{}, Deps{Log: discard()}); err != nil ||
+		!strings.HasSuffix(out.String(), lines(2, 7)) {
 		t.Errorf("read %q, %v", out.String(), err)
 	}
 	out.Reset()
-	if err := Read(t.Context(), Output{&out, &out}, file, Options{Tail: ptr.To[int64](5)}, Deps{Log: discard()}); err != nil || out.String() != lines(3, 7) {
+	if err := Read(t.Context(), Output{&out, &out}, file, Options{Tail: ptr.To[int64](5)},
+		Deps{Log: discard()}); err != nil || out.String() != lines(3, 7) {
 		t.Errorf("the last five lines are %q, %v", out.String(), err)
 	}
 }
 
-// A follower that begins in the rotated parts goes on to what is written.
+// TestFollowFromARotatedPart checks that a follower that begins in the rotated parts goes on with
+// the current file.
 func TestFollowFromARotatedPart(t *testing.T) {
 	file := rotated(t)
 	stopped := make(chan struct{})
 	var out syncBuffer
 	result := make(chan error)
 	go func() {
-		result <- Read(t.Context(), Output{&out, &out}, file, Options{Follow: true, Tail: ptr.To[int64](5)}, Deps{Stopped: stopped, Interval: time.Hour})
+		result <- Read(t.Context(), Output{&out, &out}, file, Options{Follow: true, Tail: ptr.To[int64](5)},
+			Deps{Stopped: stopped, Interval: time.Hour})
 	}()
 	for got, grown := out.look(); got != lines(3, 7); got, grown = out.look() {
 		<-grown
@@ -154,7 +165,9 @@ func TestFollowFromARotatedPart(t *testing.T) {
 	}
 }
 
-// A follower that is slower than rotations and compressions loses nothing and doubles nothing, as long as its own file's successors are there.
+// TestFollowWhatWasCompressedMeanwhile checks that a follower that is slower than rotations and
+// compressions loses no line and reads no line twice, as long as the successors of its own file
+// exist.
 func TestFollowWhatWasCompressedMeanwhile(t *testing.T) {
 	for name, lost := range map[string][]string{
 		"all there":          nil,
@@ -176,7 +189,7 @@ func TestFollowWhatWasCompressedMeanwhile(t *testing.T) {
 			go func() {
 				result <- Read(t.Context(), Output{Stdout: gate}, file, Options{Follow: true}, Deps{Stopped: stopped})
 			}()
-			<-gate.reached // it holds the first file
+			<-gate.reached // the follower has opened the first file
 			want := lines(1, 1)
 			for i, suffix := range []string{".20260102-030405", ".20260102-030406", ".20260102-030407"} {
 				if err := os.Rename(path, path+suffix); err != nil {
@@ -196,7 +209,7 @@ func TestFollowWhatWasCompressedMeanwhile(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for i := range 3 { // of the three that follow its own
+			for i := range 3 { // of the three parts that follow its own
 				if i+1 >= len(lost) {
 					want += fmt.Sprintln(i + 2)
 				}
@@ -210,7 +223,8 @@ func TestFollowWhatWasCompressedMeanwhile(t *testing.T) {
 	}
 }
 
-// A log that is rotated for the first time while it is opened is there, under the one name or the other.
+// TestOpenChainAtTheFirstRotation opens a log during its first rotation. The log is found under the
+// one name or the other.
 func TestOpenChainAtTheFirstRotation(t *testing.T) {
 	for range 500 {
 		file := write(t, "$0 stdout F 1\n")
@@ -248,7 +262,7 @@ func TestOpenChainOfALogInMotion(t *testing.T) {
 		defer close(done)
 		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		for i := range 200 {
-			if i%4 == 3 { // a busy machine may give the reader no turn at all between two rotations
+			if i%4 == 3 { // on a busy machine the reader may not run at all between two rotations
 				select {
 				case <-read:
 				case <-finished:

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directory is a container's log directory, held open: whatever becomes of its name, it stays the same. Its methods follow no link, touch nothing but
-// logs, and may be called from several goroutines. Removing what is gone succeeds.
+// Directory is a container's log directory, held open. It stays the same directory even if its name
+// leads elsewhere. Its methods follow no link, change only logs, and may be called from several
+// goroutines. Removing a file that does not exist succeeds.
 type Directory struct {
 	dir *dir
 }
@@ -25,24 +26,28 @@ type Directory struct {
 type Entry struct {
 	// Name is the file's name in the directory.
 	Name string
-	// Base is the log that it belongs to, N.log, and Attempt is that N: the instance of the container that writes or wrote it.
+	// Base is the log that the file belongs to, N.log. Attempt is that N: the attempt of the
+	// container that writes or wrote the log.
 	Base    string
 	Attempt int
-	// Rotated says that it is not Base itself; Temporary, that it is what a compression that did not end left.
+	// Rotated reports that the file is not Base itself. Temporary reports that an unfinished
+	// compression left the file behind.
 	Rotated, Temporary bool
 	// Size is in bytes.
 	Size int64
 }
 
-// Compressed says that the entry is a rotated and compressed part.
+// Compressed reports whether the entry is a rotated and compressed part.
 func (e Entry) Compressed() bool {
 	return e.Rotated && !e.Temporary && strings.HasSuffix(e.Name, compressedSuffix)
 }
 
-// Stem names a rotated part for its whole life, compressed or not; parts of one log sort by it, oldest first.
+// Stem names a rotated part for its whole life, compressed or not. The order of the stems is the
+// order of a log's parts, oldest first.
 func (e Entry) Stem() string { return strings.TrimSuffix(e.Name, compressedSuffix) }
 
-// OpenDirectory opens the directory path beneath root; class fs.ErrNotExist where there is none, [ErrEscape] where it is or leads through a link.
+// OpenDirectory opens the directory path beneath root. The error is of class fs.ErrNotExist if
+// there is no such directory, and [ErrEscape] if path is or contains a link.
 func OpenDirectory(root, path string) (*Directory, error) {
 	d, _, err := openDir(File{Root: root, Path: path + "/x"})
 	if err != nil {
@@ -51,10 +56,11 @@ func OpenDirectory(root, path string) (*Directory, error) {
 	return &Directory{dir: d}, nil
 }
 
-// Close gives the directory back.
+// Close closes the directory.
 func (d *Directory) Close() error { return d.dir.close() }
 
-// List returns the files of all logs in the directory, by their names. What is no regular file, or has no log's name, is left out.
+// List returns the files of all logs in the directory, sorted by name. It leaves out what is not a
+// regular file, and what does not have a log's name.
 func (d *Directory) List() ([]Entry, error) {
 	names, err := d.dir.names()
 	if err != nil {
@@ -68,17 +74,20 @@ func (d *Directory) List() ([]Entry, error) {
 			continue
 		}
 		var stat unix.Stat_t
-		if err := unix.Fstatat(d.dir.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
-			continue // removed meanwhile, or no log
+		if err := unix.Fstatat(d.dir.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
+			stat.Mode&unix.S_IFMT != unix.S_IFREG {
+			continue // removed meanwhile, or not a log
 		}
 		entries = append(entries, Entry{
-			Name: name, Base: base, Attempt: attempt, Rotated: name != base, Temporary: strings.HasSuffix(name, temporarySuffix), Size: stat.Size,
+			Name: name, Base: base, Attempt: attempt, Rotated: name != base,
+			Temporary: strings.HasSuffix(name, temporarySuffix), Size: stat.Size,
 		})
 	}
 	return entries, nil
 }
 
-// Size returns a file's size in bytes; class fs.ErrNotExist where there is none.
+// Size returns a file's size in bytes. The error is of class fs.ErrNotExist if there is no such
+// file.
 func (d *Directory) Size(name string) (int64, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(d.dir.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -90,14 +99,15 @@ func (d *Directory) Size(name string) (int64, error) {
 // Open opens a log for reading.
 func (d *Directory) Open(name string) (*os.File, error) { return d.dir.open(name) }
 
-// Rotate renames the log base to the next of its parts' names, and returns that. The runtime goes on writing to the file until it reopens the log.
+// Rotate renames the log base to the name of the next part, and returns that name. The runtime
+// writes to the same file until it reopens the log.
 func (d *Directory) Rotate(base string, now time.Time) (name string, err error) {
 	parts, err := d.dir.parts(base)
 	if err != nil {
 		return "", fmt.Errorf("rotate %s: %w", base, err)
 	}
 	newest := ""
-	for _, p := range parts { // one that somebody else named does not count
+	for _, p := range parts { // a part that somebody else named does not count
 		if stamp := strings.TrimPrefix(p.stem, base+"."); p.stem > newest {
 			if _, err := time.Parse(rotatedLayout, stamp); err == nil {
 				newest = p.stem
@@ -111,8 +121,8 @@ func (d *Directory) Rotate(base string, now time.Time) (name string, err error) 
 	return name, nil
 }
 
-// Restore takes a rotation back whose log the runtime did not reopen. Where the log is there again, because the runtime did, nothing is done, and restored is
-// false.
+// Restore undoes a rotation after which the runtime did not reopen the log. If the log exists again
+// because the runtime did reopen it, Restore does nothing and restored is false.
 func (d *Directory) Restore(base, name string) (restored bool, err error) {
 	err = d.rename(name, base)
 	if errors.Is(err, fs.ErrExist) {
@@ -132,10 +142,11 @@ func (d *Directory) Remove(name string) error {
 	return nil
 }
 
-// rename renames without ever replacing a file.
+// rename renames a file, and never replaces another file.
 func (d *Directory) rename(from, to string) error {
 	err := unix.Renameat2(d.dir.fd, from, d.dir.fd, to, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // a file system that cannot tell: for a moment the file has both names
+	// the file system cannot rename without replacing: for a moment the file has both names
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		if err = unix.Linkat(d.dir.fd, from, d.dir.fd, to, 0); err == nil {
 			err = unix.Unlinkat(d.dir.fd, from, 0)
 		}
@@ -146,8 +157,10 @@ func (d *Directory) rename(from, to string) error {
 	return nil
 }
 
-// Compress replaces a rotated part by a compressed one of the same time and mode, which takes the part's place only once it is complete and on the disk. A part that
-// is removed meanwhile stays removed, with fs.ErrNotExist as the error. What a failed compression wrote is removed.
+// Compress replaces a rotated part by a compressed one of the same time and mode. The compressed
+// part takes the place of the other only when it is complete and on the disk. A part that is
+// removed meanwhile stays removed, and the error is fs.ErrNotExist. A failed compression removes
+// what it wrote.
 func (d *Directory) Compress(ctx context.Context, name string) (err error) {
 	defer func() {
 		if err != nil {
@@ -181,13 +194,15 @@ func (d *Directory) Compress(ctx context.Context, name string) (err error) {
 
 // compress writes the compressed content of a part to a new file.
 func (d *Directory) compress(ctx context.Context, from *os.File, info fs.FileInfo, temporary string) (err error) {
-	fd, err := unix.Openat(d.dir.fd, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(info.Mode().Perm()))
+	fd, err := unix.Openat(d.dir.fd, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		uint32(info.Mode().Perm()))
 	if err != nil {
 		return &fs.PathError{Op: "create", Path: temporary, Err: err}
 	}
 	to := os.NewFile(uintptr(fd), temporary)
 	defer func() { err = errors.Join(err, to.Close()) }()
-	// Logs are of short lines that repeat themselves: the quickest level takes a third of the time of the usual one and leaves little more.
+	// Logs have short lines that repeat. The quickest level takes a third of the time of the
+	// default one, and the result is only a little larger.
 	z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
 	if err != nil {
 		return err
@@ -198,7 +213,7 @@ func (d *Directory) compress(ctx context.Context, from *os.File, info fs.FileInf
 	if err := errors.Join(z.Close(), to.Sync()); err != nil {
 		return err
 	}
-	// A reader tells by the time whether it has to look into the part.
+	// A reader decides by this time whether it has to read the part.
 	at := unix.NsecToTimeval(info.ModTime().UnixNano())
 	return unix.Futimes(fd, []unix.Timeval{at, at})
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the hour that comes twice must be known wherever the tests run
+	_ "time/tzdata" // the tests need the hour that comes twice on every machine
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -27,13 +27,15 @@ func TestNextStem(t *testing.T) {
 		now    time.Time
 		want   string
 	}{
-		"first":                  {"", at, "0.log.20260102-030405"},
-		"later":                  {"0.log.20260102-030404", at, "0.log.20260102-030405"},
-		"twice in a second":      {"0.log.20260102-030405", at, "0.log.20260102-030406"},
-		"clock put back":         {"0.log.20270101-000000", at, "0.log.20270101-000001"},
-		"over midnight":          {"0.log.20260102-235959", at, "0.log.20260103-000000"},
-		"somebody else's":        {"0.log.old", at, "0.log.20260102-030405"},
-		"the hour that is twice": {"0.log.20261025-025959", time.Date(2026, 10, 25, 1, 30, 0, 0, time.UTC).In(berlin), "0.log.20261025-030000"},
+		"first":             {"", at, "0.log.20260102-030405"},
+		"later":             {"0.log.20260102-030404", at, "0.log.20260102-030405"},
+		"twice in a second": {"0.log.20260102-030405", at, "0.log.20260102-030406"},
+		"clock put back":    {"0.log.20270101-000000", at, "0.log.20270101-000001"},
+		"over midnight":     {"0.log.20260102-235959", at, "0.log.20260103-000000"},
+		"somebody else's":   {"0.log.old", at, "0.log.20260102-030405"},
+		"the hour that is twice": {
+			"0.log.20261025-025959", time.Date(2026, 10, 25, 1, 30, 0, 0, time.UTC).In(berlin), "0.log.20261025-030000",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := nextStem("0.log", c.newest, c.now); got != c.want {
@@ -64,7 +66,7 @@ func directory(t *testing.T, files map[string]string) (*Directory, string) {
 	return d, path
 }
 
-// ls returns the names of all that is in a directory.
+// ls returns the names of everything in a directory.
 func ls(t *testing.T, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(path)
@@ -80,10 +82,12 @@ func ls(t *testing.T, path string) []string {
 
 func TestList(t *testing.T) {
 	d, path := directory(t, map[string]string{
-		"0.log": "1", "0.log.20260102-030405": "22", "0.log.20260102-030404.gz": "333", "0.log.20260102-030405.tmp": "4444",
-		"12.log": "", "notes.txt": "x", "x.log": "x", ".log": "x", "0.logs": "x",
+		"0.log": "1", "0.log.20260102-030405": "22", "0.log.20260102-030404.gz": "333",
+		"0.log.20260102-030405.tmp": "4444",
+		"12.log":                    "", "notes.txt": "x", "x.log": "x", ".log": "x", "0.logs": "x",
 	})
-	if err := errors.Join(os.Symlink("0.log", filepath.Join(path, "3.log")), os.Mkdir(filepath.Join(path, "4.log"), 0o700)); err != nil {
+	if err := errors.Join(os.Symlink("0.log", filepath.Join(path, "3.log")),
+		os.Mkdir(filepath.Join(path, "4.log"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := d.List()
@@ -139,7 +143,9 @@ func TestRotateAndRestore(t *testing.T) {
 
 func TestCompress(t *testing.T) {
 	text := strings.Repeat(stamp(0)+" stdout F one\n", 1000)
-	d, path := directory(t, map[string]string{"0.log": "x", "0.log.20260102-030405": text, "0.log.20260102-030405.tmp": "left by a crash"})
+	d, path := directory(t, map[string]string{
+		"0.log": "x", "0.log.20260102-030405": text, "0.log.20260102-030405.tmp": "left by a crash",
+	})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)
 	if err := os.Chtimes(filepath.Join(path, "0.log.20260102-030405"), at, at); err != nil {
 		t.Fatal(err)
@@ -187,13 +193,14 @@ func TestFailedCompressionLeavesThePart(t *testing.T) {
 			return t.Context()
 		}, fs.ErrNotExist, []string{}},
 		"a link": {func(t *testing.T, path string) context.Context {
-			if err := errors.Join(os.Remove(filepath.Join(path, part)), os.Symlink("/etc/passwd", filepath.Join(path, part))); err != nil {
+			if err := errors.Join(os.Remove(filepath.Join(path, part)),
+				os.Symlink("/etc/passwd", filepath.Join(path, part))); err != nil {
 				t.Fatal(err)
 			}
 			return t.Context()
 		}, ErrEscape, []string{part}},
 		"a link where it writes": {func(t *testing.T, path string) context.Context {
-			// It is removed as a leftover, never followed.
+			// The link is removed as a leftover file, and never followed.
 			if err := os.Symlink(filepath.Join(path, "victim"), filepath.Join(path, part+".tmp")); err != nil {
 				t.Fatal(err)
 			}
@@ -218,7 +225,9 @@ func TestOpenDirectoryRefuses(t *testing.T) {
 	if err := os.Symlink("/etc", filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]error{"link": ErrEscape, "..": ErrEscape, "": ErrEscape, "none": fs.ErrNotExist} {
+	for path, want := range map[string]error{
+		"link": ErrEscape, "..": ErrEscape, "": ErrEscape, "none": fs.ErrNotExist,
+	} {
 		if _, err := OpenDirectory(root, path); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", path, err, want)
 		}

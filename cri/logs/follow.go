@@ -13,17 +13,18 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// How often Running is asked by default: without and with a channel that tells the end.
+// The default intervals between calls of Running: without, and with a channel that reports the end.
 const (
 	askOften  = time.Second
 	askSeldom = 30 * time.Second
 )
 
-// follow reads until the container has ended and everything is read. What it sees of a rotation, in order:
+// follow reads until the container has ended and everything is read. It sees a rotation in this
+// order:
 //
-//	N.log renamed      the same file goes on growing under its other name
-//	new N.log made     the runtime still writes to the old one, or writes to the new one from now on
-//	new N.log written  the old one is complete: read its rest, then go on with the new one
+//	N.log renamed      the same file grows under its other name
+//	new N.log made     the runtime writes to the old file, or to the new one from now on
+//	new N.log written  the old file is complete: read the rest of it, then go on with the new one
 func (r *reader) follow(ctx context.Context) error {
 	w := newWatch(r.dir, r.name, r.log)
 	defer w.close()
@@ -69,7 +70,8 @@ func (r *reader) interval() time.Duration {
 	return askOften
 }
 
-// running asks whether the container runs. A runtime that does not answer does not end its containers.
+// running asks whether the container runs. A runtime that does not answer does not end its
+// containers.
 func (r *reader) running(ctx context.Context) (bool, error) {
 	select {
 	case <-r.deps.Stopped:
@@ -86,8 +88,8 @@ func (r *reader) running(ctx context.Context) (bool, error) {
 	return running, err
 }
 
-// rotate goes on with the file that follows the current one, if there is one and the current one is complete. It also notices that the current
-// one was truncated.
+// rotate goes on with the file that follows the current one, if there is one and the current file
+// is complete. It also detects that the current file was truncated.
 func (r *reader) rotate(ctx context.Context, running bool) (switched bool, err error) {
 	current := r.chain[0]
 	now, err := current.file.Stat()
@@ -120,8 +122,8 @@ func (r *reader) rotate(ctx context.Context, running bool) (switched bool, err e
 	return true, nil
 }
 
-// successor opens the file that was begun after the current one; nil if there is none. It is the oldest part that is newer than the current one, or
-// else the file that is written now.
+// successor opens the file that was begun after the current one, nil if there is none. That file is
+// the oldest part that is newer than the current file, or else the log's own file.
 func (r *reader) successor(current *source) (*source, error) {
 	next, err := r.dir.openSource(r.name, "")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +137,8 @@ func (r *reader) successor(current *source) (*source, error) {
 		next.close()
 		return nil, err
 	}
-	// Listed only now: what was rotated between the current file and the one just opened is in it, unless it is gone for good.
+	// The parts are listed only now. So the list has everything that was rotated between the
+	// current file and the file just opened, except what was removed.
 	parts, err := r.dir.parts(r.name)
 	if err != nil {
 		next.close()
@@ -159,7 +162,8 @@ func (r *reader) successor(current *source) (*source, error) {
 	return next, nil
 }
 
-// own returns the index of the part that the current file has become; -1 where it is gone already, and with it all that is older.
+// own returns the index of the part that the current file has become. It returns -1 if that part
+// was removed; then all older parts were removed, too.
 func (r *reader) own(current *source, parts []part) int {
 	var sample []byte
 	for i, p := range parts {
@@ -168,7 +172,7 @@ func (r *reader) own(current *source, parts []part) int {
 		}
 		s, err := r.dir.openSource(p.name, p.stem)
 		if err != nil {
-			continue // removed meanwhile, or no log
+			continue // removed meanwhile, or not a log
 		}
 		same, err := sameFile(current.file, s.file)
 		if err == nil && !same && p.compressed() && current.stem == "" {

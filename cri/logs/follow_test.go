@@ -21,12 +21,12 @@ type follower struct {
 	*testing.T
 	file    File
 	out     syncBuffer
-	stopped chan struct{} // closed: the container has ended
+	stopped chan struct{} // closed when the container has ended
 	result  chan error
 	writer  *os.File // the runtime's end of the log
 }
 
-// syncBuffer is a buffer whose reader waits for what it wants.
+// syncBuffer is a buffer whose reader waits for a text.
 type syncBuffer struct {
 	mu     sync.Mutex
 	grown  chan struct{} // closed at the next write
@@ -55,7 +55,8 @@ func (b *syncBuffer) look() (string, <-chan struct{}) {
 // patience bounds waits for what must happen.
 const patience = time.Minute
 
-// follow starts to follow a log. The interval is long: what is seen in time is seen because of events.
+// follow starts to follow a log. The interval is long, so only events can make the follower see
+// something in time.
 func follow(t *testing.T, text string, opts Options, deps Deps) *follower {
 	f := &follower{T: t, file: write(t, text), stopped: make(chan struct{}), result: make(chan error, 1)}
 	f.reopen()
@@ -78,7 +79,7 @@ func follow(t *testing.T, text string, opts Options, deps Deps) *follower {
 
 func (f *follower) path() string { return filepath.Join(f.file.Root, f.file.Path) }
 
-// reopen makes the runtime's end of the log, as the runtime does when it is asked to.
+// reopen makes the runtime's file of the log, as the runtime does when it is asked to.
 func (f *follower) reopen() {
 	f.Helper()
 	w, err := os.OpenFile(f.path(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -155,7 +156,7 @@ func TestFollowUntilTheContainerEnds(t *testing.T) {
 	f.line("one")
 	f.want("old\none\n")
 	f.print(stamp(0) + " stdout F to")
-	f.line("rn") // completes the line before, whose text is then the rest of this one
+	f.line("rn") // completes the line before: "rn" is the rest of that line's text
 	f.want("old\none\nto" + stamp(0) + " stdout F rn\n")
 	f.print(stamp(0) + " stdout F last words")
 	close(f.stopped)
@@ -170,21 +171,24 @@ func TestFollowAsksForTheEnd(t *testing.T) {
 		answers []error // one for each question; the last ends it
 		want    error
 	}{
-		"container ended":  {[]error{nil, nil, errStopped}, nil},
-		"runtime restarts": {[]error{errdefs.ErrUnavailable, fmt.Errorf("ask: %w", errdefs.ErrUnavailable), errStopped}, nil},
-		"container gone":   {[]error{nil, errdefs.ErrNotFound}, errdefs.ErrNotFound},
-		"ended before":     {[]error{errStopped}, nil},
+		"container ended": {[]error{nil, nil, errStopped}, nil},
+		"runtime restarts": {
+			[]error{errdefs.ErrUnavailable, fmt.Errorf("ask: %w", errdefs.ErrUnavailable), errStopped}, nil,
+		},
+		"container gone": {[]error{nil, errdefs.ErrNotFound}, errdefs.ErrNotFound},
+		"ended before":   {[]error{errStopped}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			f := follow(t, "$0 stdout F one\n", Options{}, Deps{Interval: time.Millisecond, Running: func(context.Context) (bool, error) {
-				answer := c.answers[asked]
-				asked++
-				if errors.Is(answer, errStopped) {
-					return false, nil
-				}
-				return true, answer
-			}})
+			f := follow(t, "$0 stdout F one\n", Options{},
+				Deps{Interval: time.Millisecond, Running: func(context.Context) (bool, error) {
+					answer := c.answers[asked]
+					asked++
+					if errors.Is(answer, errStopped) {
+						return false, nil
+					}
+					return true, answer
+				}})
 			if err := f.end(); !errors.Is(err, c.want) {
 				t.Errorf("ended with %v, want %v", err, c.want)
 			}
@@ -211,7 +215,8 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 }
 
 func TestFollowTailAndLimit(t *testing.T) {
-	f := follow(t, "$0 stdout F one\n$0 stdout F two\n$0 stdout F thr", Options{Tail: ptr.To[int64](1), LimitBytes: ptr.To[int64](12)}, Deps{})
+	f := follow(t, "$0 stdout F one\n$0 stdout F two\n$0 stdout F thr",
+		Options{Tail: ptr.To[int64](1), LimitBytes: ptr.To[int64](12)}, Deps{})
 	f.want("two\n")
 	f.print("ee\n")
 	f.want("two\nthree\n")
@@ -245,7 +250,7 @@ func TestFollowAcrossRotation(t *testing.T) {
 	f.line("6")
 	f.want("1\n2, after the renaming\n3, late\n4, torn5\n6\n")
 
-	// It ends right after a rotation, with nothing in the new file.
+	// The container ends right after a rotation, with nothing in the new file.
 	f.rename(".20260102-030407")
 	f.line("7")
 	f.reopen()
@@ -256,7 +261,8 @@ func TestFollowAcrossRotation(t *testing.T) {
 	f.want("1\n2, after the renaming\n3, late\n4, torn5\n6\n7\n")
 }
 
-// A reader that is slower than two rotations loses nothing that is not compressed yet.
+// TestFollowReadsWhatWasRotatedTwice checks that a reader that is slower than two rotations loses
+// nothing, as long as the parts are not compressed yet.
 func TestFollowReadsWhatWasRotatedTwice(t *testing.T) {
 	file := write(t, "$0 stdout F 1\n")
 	path := filepath.Join(file.Root, file.Path)
@@ -266,7 +272,7 @@ func TestFollowReadsWhatWasRotatedTwice(t *testing.T) {
 	go func() {
 		result <- Read(t.Context(), Output{Stdout: gate}, file, Options{Follow: true}, Deps{Stopped: stopped})
 	}()
-	<-gate.reached // it holds the first file
+	<-gate.reached // the follower has opened the first file
 	for i, suffix := range []string{".20260102-030405", ".20260102-030406", ".20260102-030407"} {
 		if err := os.Rename(path, path+suffix); err != nil {
 			t.Fatal(err)
@@ -282,7 +288,7 @@ func TestFollowReadsWhatWasRotatedTwice(t *testing.T) {
 	}
 }
 
-// gatedWriter stops its first writer until it is opened.
+// gatedWriter blocks its first write until it is opened.
 type gatedWriter struct {
 	open, reached chan struct{}
 	once          sync.Once
@@ -331,7 +337,7 @@ func TestFollowRefusesALinkPutInTheLogsPlace(t *testing.T) {
 	f.want("one\n")
 }
 
-// Where no watch is to be had, the interval must do.
+// TestWatchIsDoneWithout checks that following works by the interval alone if there is no watch.
 func TestWatchIsDoneWithout(t *testing.T) {
 	w := newWatch(&dir{fd: -1}, "0.log", discard())
 	defer w.close()

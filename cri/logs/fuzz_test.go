@@ -13,7 +13,8 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// naive is what reading a text must give, without any care for memory: pieces of lines are size bytes long.
+// naive returns what reading a text must give, and uses any amount of memory. Pieces of lines are
+// size bytes long.
 func naive(text []byte, tail, size int) string {
 	var lines [][]byte
 	for line := range bytes.Lines(text) {
@@ -44,8 +45,8 @@ func naive(text []byte, tail, size int) string {
 	return out.String()
 }
 
-// FuzzReader feeds arbitrary files: nothing panics or fails, and what is read is what a reader without limits reads, whatever the size
-// of its pieces.
+// FuzzReader reads arbitrary files. Nothing panics or fails, and the output is the same as that of
+// a reader without limits, for every size of pieces.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(stamp(0)+" stdout F one\n"+stamp(1)+" stderr P two\n"+stamp(2)+" stdout F three"), 2)
 	f.Add([]byte(stamp(0)+" stdout P:x "+strings.Repeat("long ", 100)+"\n\n\n"+stamp(1)+" stdout F \n"), -1)
@@ -60,7 +61,8 @@ func FuzzReader(f *testing.F) {
 		}
 		for _, size := range []int{64, 100, pieceSize} {
 			var out bytes.Buffer
-			r, err := newReader(Output{&out, &out}, File{Root: dir, Path: "0.log"}, Options{Tail: ptr.To(int64(tail))}, Deps{Log: discard()})
+			r, err := newReader(Output{&out, &out}, File{Root: dir, Path: "0.log"}, Options{Tail: ptr.To(int64(tail))},
+				Deps{Log: discard()})
 			if err != nil {
 				t.Fatal(err)
 			}

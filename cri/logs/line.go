@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// header is what stands before a line's content.
+// header is the part of a line before its content.
 type header struct {
 	time    time.Time
 	stream  runtimeapi.LogStreamType
@@ -18,7 +18,8 @@ type header struct {
 // errNoLine is the error of a line that is not in the format.
 var errNoLine = errors.New("not a log line")
 
-// parse splits a line, or the beginning of one, into its header and its content, which keeps the line's end.
+// parse splits a line, or the beginning of one, into its header and its content. The content keeps
+// the line's end.
 func parse(line []byte) (h header, content []byte, err error) {
 	stamp, rest, found := bytes.Cut(line, space)
 	if !found {
@@ -39,7 +40,7 @@ func parse(line []byte) (h header, content []byte, err error) {
 	if h.time, err = time.Parse(time.RFC3339Nano, string(stamp)); err != nil {
 		return header{}, nil, errNoLine
 	}
-	// More tags may come to be; the first is the one that says whether the line is a part.
+	// Later versions may add tags. The first tag is the one that says whether the line is a part.
 	first, _, _ := bytes.Cut(tags, []byte(runtimeapi.LogTagDelimiter))
 	h.partial = runtimeapi.LogTag(first) == runtimeapi.LogTagPartial
 	return h, content, nil

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// stampFormat is how times are written: of fixed width.
+// stampFormat is the format of times. It has a fixed width.
 const stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
 // printer writes lines as the options say.
@@ -23,12 +23,14 @@ type printer struct {
 	fresh   bool // a new line of output begins
 	inside  bool // the last piece did not end its line, whose header is this:
 	current header
-	skip    bool // the line that the last piece is of is no log line
-	corrupt int  // how many such there were
+	skip    bool // the line of the last piece is not a log line
+	corrupt int  // how many such lines there were
 }
 
 func newPrinter(out Output, opts Options) printer {
-	p := printer{since: opts.Since, stamps: opts.Timestamps, fresh: true, streams: map[runtimeapi.LogStreamType]io.Writer{}}
+	p := printer{
+		since: opts.Since, stamps: opts.Timestamps, fresh: true, streams: map[runtimeapi.LogStreamType]io.Writer{},
+	}
 	if out.Stdout != nil && opts.Stream != v1.LogStreamStderr {
 		p.streams[runtimeapi.Stdout] = out.Stdout
 	}
@@ -41,7 +43,7 @@ func newPrinter(out Output, opts Options) printer {
 	return p
 }
 
-// print writes a piece and says whether a line of the log ended with it.
+// print writes a piece and reports whether a line of the log ended with the piece.
 func (p *printer) print(line piece) (ended bool, err error) {
 	ends := line.ends()
 	content := []byte(line)
@@ -88,7 +90,7 @@ func (p *printer) write(content []byte, stamp bool) error {
 	return nil
 }
 
-// brokenOff says that the line that was begun will not go on, because another file follows.
+// brokenOff ends an unfinished line, because another file follows.
 func (p *printer) brokenOff() {
 	p.inside = false
 }

@@ -13,35 +13,39 @@ import (
 
 // File names a log file.
 type File struct {
-	// Root is a directory that is trusted, such as /var/log/pods; links in its own path are followed.
+	// Root is a trusted directory, such as /var/log/pods. Links in Root's own path are followed.
 	Root string
-	// Path is the file's path beneath Root; nothing in it may be a link.
+	// Path is the file's path beneath Root. No part of Path may be a link.
 	Path string
 }
 
-// Output is where the streams go. Both may be the same; a nil stream is left out and its bytes are not counted.
+// Output is where the streams are written. Both may be the same. A stream that is nil is left out,
+// and its bytes are not counted.
 type Output struct {
 	Stdout, Stderr io.Writer
 }
 
-// Options say what to read. The zero value reads all that there is of the log once, its rotated parts first.
+// Options are what to read. The zero value reads the whole log once, its rotated parts first.
 type Options struct {
-	// Follow goes on until the container has ended and everything is read, across rotations.
+	// Follow continues across rotations until the container has ended and everything is read.
 	Follow bool
-	// Tail is how many lines from the end are read, rotated parts included, parts of lines counted as lines; nil or negative for all. A last line that is not complete
-	// yet comes on top of them, but only if Follow.
+	// Tail is how many lines from the end are read. Lines of rotated parts and parts of lines
+	// count, too. nil or a negative number reads all lines. With Follow, an incomplete last line is
+	// read in addition.
 	Tail *int64
-	// Since leaves out what was printed before; zero leaves out nothing.
+	// Since leaves out what was printed before this time. The zero time leaves out nothing.
 	Since time.Time
-	// LimitBytes is how many bytes are written at most; nil for any number.
+	// LimitBytes is the largest number of bytes to write; nil sets no limit.
 	LimitBytes *int64
 	// Timestamps writes the time before each line.
 	Timestamps bool
-	// Stream is v1.LogStreamStdout or v1.LogStreamStderr to leave the other out; empty or v1.LogStreamAll for both.
+	// Stream selects one stream: v1.LogStreamStdout or v1.LogStreamStderr. Empty or v1.LogStreamAll
+	// selects both.
 	Stream string
 }
 
-// OptionsFrom translates the API's options; now is what sinceSeconds counts from. Container and Previous choose the file and are the caller's.
+// OptionsFrom translates the API's options. sinceSeconds counts back from now. Container and
+// Previous choose the file, so they are left to the caller.
 func OptionsFrom(o *v1.PodLogOptions, now time.Time) Options {
 	options := Options{Follow: o.Follow, Tail: o.TailLines, LimitBytes: o.LimitBytes, Timestamps: o.Timestamps}
 	switch {
@@ -56,25 +60,29 @@ func OptionsFrom(o *v1.PodLogOptions, now time.Time) Options {
 	return options
 }
 
-// Deps are what following needs; reading once needs none.
+// Deps are what following needs. Reading once needs none of them.
 type Deps struct {
-	// Running says whether the container runs, or may still be started. An error of class Unavailable counts as running, any other
-	// ends the reading. Where it is nil, only Stopped ends it.
+	// Running reports whether the container runs or may still be started. An error of class
+	// Unavailable counts as running; any other error ends the reading. If Running is nil, only
+	// Stopped ends the reading.
 	Running func(context.Context) (bool, error)
-	// Stopped, if not nil, is closed when the container has ended, and spares asking Running often.
+	// Stopped, if not nil, is closed when the container has ended. With Stopped, Running is called
+	// less often.
 	Stopped <-chan struct{}
-	// Interval is how often Running is asked; 0 means every second, or every 30 seconds where there is Stopped.
+	// Interval is the time between calls of Running. 0 means one second, or 30 seconds with
+	// Stopped.
 	Interval time.Duration
-	// Log is told what was passed over; nil for nobody.
+	// Log gets a record of what was skipped. It may be nil.
 	Log *slog.Logger
 }
 
-// errLimit ends a reading whose LimitBytes are written.
+// errLimit ends a reading that has written LimitBytes.
 var errLimit = errors.New("limit reached")
 
-// Read writes a container's log to out. It returns nil at the end of the file (without Follow), at the container's end, and when LimitBytes are
-// written; else the context's error, fs.ErrNotExist where there is no such file, [ErrNotRegular] or [ErrEscape] where it must not be read, or
-// the error of reading or writing, each wrapped.
+// Read writes a container's log to out. It returns nil at the end of the file (without Follow), at
+// the container's end, and when LimitBytes are written. Otherwise it returns a wrapped error: the
+// context's error, fs.ErrNotExist if there is no such file, [ErrNotRegular] or [ErrEscape] if the
+// file must not be read, or the error of reading or writing.
 func Read(ctx context.Context, out Output, file File, opts Options, deps Deps) error {
 	r, err := newReader(out, file, opts, deps)
 	if err != nil {
@@ -90,7 +98,7 @@ func Read(ctx context.Context, out Output, file File, opts Options, deps Deps) e
 	return nil
 }
 
-// reader reads one log, whose files may change under it.
+// reader reads one log. The log's files may change meanwhile.
 type reader struct {
 	opts Options
 	deps Deps
@@ -98,13 +106,14 @@ type reader struct {
 
 	dir  *dir
 	name string // in dir
-	// chain are the files to read, oldest first; the first is the one that scan is in.
+	// chain are the files to read, oldest first. scan reads the first of them.
 	chain []*source
-	// after is the stem of the newest part that there was when the last of the chain was opened: that one's own stem will be greater.
+	// after is the stem of the newest part at the time when the last file of chain was opened. That
+	// file will have a greater stem.
 	after string
 	scan  scanner
 	lines printer
-	left  int64 // lines to read still; negative for any number
+	left  int64 // lines still to read; negative for any number
 }
 
 func newReader(out Output, file File, opts Options, deps Deps) (*reader, error) {
@@ -119,7 +128,9 @@ func newReader(out Output, file File, opts Options, deps Deps) (*reader, error) 
 	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	r := &reader{opts: opts, deps: deps, log: deps.Log, dir: d, name: name, chain: chain, lines: newPrinter(out, opts), left: -1}
+	r := &reader{
+		opts: opts, deps: deps, log: deps.Log, dir: d, name: name, chain: chain, lines: newPrinter(out, opts), left: -1,
+	}
 	if n := len(chain); n > 1 {
 		r.after = chain[n-2].stem
 	}
@@ -132,7 +143,7 @@ func (r *reader) close() {
 	_ = r.dir.close()
 }
 
-// run reads the chain, and then follows its last file where that is wanted.
+// run reads the chain, and then follows its last file if Follow is set.
 func (r *reader) run(ctx context.Context) error {
 	if limit := r.opts.LimitBytes; limit != nil && *limit <= 0 {
 		return nil
@@ -177,7 +188,7 @@ func (r *reader) next() {
 	r.scan.reset(r.chain[0].text)
 }
 
-// skip passes over complete lines.
+// skip skips complete lines.
 func (r *reader) skip(lines int64) error {
 	for lines > 0 {
 		p, err := r.scan.next()
@@ -218,7 +229,7 @@ func (r *reader) drain(ctx context.Context) error {
 	return nil
 }
 
-// finish writes what is left after the last complete line of a file that will not grow any more.
+// finish writes what follows the last complete line of a file that does not grow any more.
 func (r *reader) finish() error {
 	rest := r.scan.rest()
 	if len(rest) == 0 || r.left == 0 {

@@ -6,19 +6,21 @@ import (
 	"io"
 )
 
-// pieceSize is how much of a line is held in memory. Lines that runtimes write are shorter, unless their limit was taken off.
+// pieceSize is how many bytes of a line are held in memory. The lines that runtimes write are
+// shorter, unless somebody removed the runtime's limit.
 const pieceSize = 64 << 10
 
-// piece is a line, or, where a line is longer than the memory that it may take, one of its pieces.
+// piece is a line, or one piece of a line that is longer than pieceSize.
 type piece []byte
 
-// ends says whether the line ends with this piece.
+// ends reports whether the line ends with this piece.
 func (p piece) ends() bool { return len(p) > 0 && p[len(p)-1] == '\n' }
 
-// scanner cuts a file into lines. It remembers where it is, so that it goes on when the file has grown.
+// scanner cuts a file into lines. It remembers its place, so that it can go on when the file has
+// grown.
 type scanner struct {
 	file io.ReaderAt
-	buf  []byte // what was read and not given out is buf[from:to]
+	buf  []byte // buf[from:to] was read and not returned yet
 	from int
 	to   int
 	at   int64 // the file's offset of buf[to]
@@ -39,8 +41,8 @@ func (s *scanner) seek(offset int64) {
 	s.from, s.to, s.at = 0, 0, offset
 }
 
-// next returns the next line with its end, or a piece of it where it is too long; io.EOF where the rest of the file has no line's end. The piece is
-// valid until the next call.
+// next returns the next line with its end, or a piece of the line if it is too long. The error is
+// io.EOF if the rest of the file has no end of a line. The piece is valid until the next call.
 func (s *scanner) next() (piece, error) {
 	searched := s.from
 	for {
@@ -73,7 +75,7 @@ func (s *scanner) next() (piece, error) {
 	}
 }
 
-// rest gives out what follows the last line's end.
+// rest returns what follows the end of the last line.
 func (s *scanner) rest() piece {
 	p := s.buf[s.from:s.to]
 	s.from = s.to

@@ -6,8 +6,9 @@ import (
 	"io"
 )
 
-// tailOffset reads blocks from a file's end back until it has seen the end of the line before the last n. It returns the offset at which the last n
-// complete lines begin, and how many there are: fewer than n where the file has fewer.
+// tailOffset reads a file in blocks from end backwards, until it has found the end of the line
+// before the last n lines. It returns the offset at which the last n complete lines begin, and how
+// many lines these are: fewer than n if the file has fewer.
 func tailOffset(f io.ReaderAt, end, n int64) (start, lines int64, err error) {
 	block := make([]byte, pieceSize)
 	left := n
@@ -18,7 +19,7 @@ func tailOffset(f io.ReaderAt, end, n int64) (start, lines int64, err error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, 0, err
 		}
-		part = part[:read] // shorter only where the file was truncated meanwhile
+		part = part[:read] // shorter only if the file was truncated meanwhile
 		for {
 			i := bytes.LastIndexByte(part, '\n')
 			if i < 0 {

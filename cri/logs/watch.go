@@ -8,21 +8,25 @@ import (
 	"sync"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/berthd/berth/internal/notify"
 )
 
-// watch tells that a log changed: that it was written, renamed or made anew.
+// watch reports changes of a log: the log was written, renamed or made again.
 type watch struct {
-	changed chan struct{} // holds one token at most: look again
+	changed notify.Signal
 	watcher *fsnotify.Watcher
 	done    sync.WaitGroup
 }
 
-// newWatch watches a log's directory. Where the machine has no watches left, nothing is told, and the caller's own interval must do.
+// newWatch watches a log's directory. If the machine has no watches left, the watch reports
+// nothing, and the caller depends on its own interval.
 func newWatch(d *dir, name string, log *slog.Logger) *watch {
-	w := &watch{changed: make(chan struct{}, 1)}
+	w := &watch{changed: notify.New()}
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
-		// Through the descriptor, it is the directory that the log was opened in, whatever its name leads to now.
+		// With the descriptor, the watch stays on the directory in which the log was opened, even
+		// if the directory's name leads elsewhere now.
 		if err = watcher.Add(fmt.Sprintf("/proc/self/fd/%d", d.fd)); err != nil {
 			_ = watcher.Close()
 		}
@@ -36,7 +40,7 @@ func newWatch(d *dir, name string, log *slog.Logger) *watch {
 	return w
 }
 
-// forward turns events into tokens until the watcher is closed.
+// forward turns events into notifications until the watcher is closed.
 func (w *watch) forward(name string) {
 	for {
 		select {
@@ -52,10 +56,7 @@ func (w *watch) forward(name string) {
 				return
 			}
 		}
-		select {
-		case w.changed <- struct{}{}:
-		default:
-		}
+		w.changed.Notify()
 	}
 }
 

@@ -1,13 +1,10 @@
 package remote
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
-	apievents "github.com/containerd/containerd/api/events"
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,9 +21,9 @@ func TestEventsOfUnknownRuntimes(t *testing.T) {
 		server *server
 		want   func(error) bool
 	}{
-		"another runtime without":           {&server{name: "other"}, errdefs.IsNotImplemented},
-		"an old containerd without its own": {&server{name: "containerd", version: "1.6.20"}, errdefs.IsNotImplemented},
-		"a new containerd that refuses":     {&server{name: "containerd", version: "v2.1.0"}, errdefs.IsNotImplemented},
+		"another runtime without":       {&server{name: "other"}, errdefs.IsNotImplemented},
+		"an old containerd":             {&server{name: "containerd", version: "1.6.20"}, errdefs.IsNotImplemented},
+		"a new containerd that refuses": {&server{name: "containerd", version: "v2.1.0"}, errdefs.IsNotImplemented},
 		"another runtime that fails": {&server{name: "other", events: func(eventStream) error {
 			return status.Error(codes.Internal, "boom")
 		}}, errdefs.IsInternal},
@@ -36,15 +33,17 @@ func TestEventsOfUnknownRuntimes(t *testing.T) {
 			serve(t, path, c.server)
 			r := dial(t, Config{Endpoint: path})
 			for range 2 {
-				eventually(t, "the error", func() bool { // a new containerd's refusal may come after the subscription counted as made
-					events, err := r.Events(t.Context())
-					if err == nil {
-						for range events {
-							t.Error("an event of a runtime that has none")
+				eventually(t, "the error",
+					// a new containerd's refusal may come after the subscription counted as made
+					func() bool {
+						events, err := r.Events(t.Context())
+						if err == nil {
+							for range events {
+								t.Error("an event of a runtime that has none")
+							}
 						}
-					}
-					return c.want(err)
-				})
+						return c.want(err)
+					})
 			}
 		})
 	}
@@ -123,67 +122,17 @@ func TestCloseEndsEvents(t *testing.T) {
 	}
 }
 
-func TestMailboxKeepsOrderAndDropsDoubles(t *testing.T) {
-	box := newMailbox()
-	put := []cri.Event{{Type: cri.ContainerStarted, ID: "a"}, {Type: cri.ContainerStopped, ID: "a"}, {Type: cri.ContainerStarted, ID: "b"}}
-	for range 3 {
-		for _, e := range put {
-			box.put(e)
-		}
-	}
-	var got []cri.Event
-	for range put {
-		e, ok := box.take(t.Context())
-		if !ok {
-			t.Fatal("the box is closed")
-		}
-		got = append(got, e)
-	}
-	if !slices.Equal(got, put) {
-		t.Errorf("got %v, want %v", got, put)
-	}
-	box.put(cri.Event{Type: cri.ContainerStopped, ID: "a", Exit: &cri.Exit{Code: 1}})
-	box.put(cri.Event{Type: cri.ContainerStopped, ID: "a"})
-	if e, ok := box.take(t.Context()); !ok || e.Exit != nil {
-		t.Errorf("got %v, want the later of two", e)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if e, ok := box.take(ctx); ok {
-		t.Errorf("got %v from an empty box", e)
-	}
-	box.close()
-	if e, ok := box.take(t.Context()); ok {
-		t.Errorf("got %v from a closed box", e)
-	}
-}
-
-func TestFromContainerd(t *testing.T) {
-	for name, c := range map[string]struct {
-		payload    any
-		want       cri.Event
-		exited, ok bool
-	}{
-		"create":          {&apievents.ContainerCreate{ID: "c"}, cri.Event{Type: cri.ContainerCreated, ID: "c"}, false, true},
-		"delete":          {&apievents.ContainerDelete{ID: "c"}, cri.Event{Type: cri.ContainerDeleted, ID: "c"}, false, true},
-		"start":           {&apievents.TaskStart{ContainerID: "c"}, cri.Event{Type: cri.ContainerStarted, ID: "c"}, false, true},
-		"oom":             {&apievents.TaskOOM{ContainerID: "c"}, cri.Event{Type: cri.ContainerStopped, ID: "c"}, false, true},
-		"exit":            {&apievents.TaskExit{ContainerID: "c", ID: "c"}, cri.Event{Type: cri.ContainerStopped, ID: "c"}, true, true},
-		"exit of an exec": {&apievents.TaskExit{ContainerID: "c", ID: "e"}, cri.Event{Type: cri.ContainerStopped, ID: "c"}, true, false},
-		"task deleted":    {&apievents.TaskDelete{ContainerID: "c"}, cri.Event{Type: cri.ContainerStopped, ID: "c"}, true, true},
-		"exec deleted":    {&apievents.TaskDelete{ContainerID: "c", ID: "e"}, cri.Event{Type: cri.ContainerStopped, ID: "c"}, true, false},
-		"other":           {&apievents.ImageCreate{}, cri.Event{}, false, false},
-	} {
-		event, exited, ok := fromContainerd(c.payload)
-		if event != c.want || exited != c.exited || ok != c.ok {
-			t.Errorf("%s: got %v, exited %v, ok %v", name, event, exited, ok)
-		}
-	}
-}
-
 func TestParseVersion(t *testing.T) {
 	for in, want := range map[string][2]int{
-		"v1.6.20": {1, 6}, "1.6.20~ds1": {1, 6}, "v1.7.0-rc.1": {1, 7}, "2.4.2+unknown": {2, 4}, "v2.1": {2, 1}, "": {-1, 0}, "v2": {-1, 0}, "v1.": {-1, 0}, "v1.x": {-1, 0},
+		"v1.6.20":       {1, 6},
+		"1.6.20~ds1":    {1, 6},
+		"v1.7.0-rc.1":   {1, 7},
+		"2.4.2+unknown": {2, 4},
+		"v2.1":          {2, 1},
+		"":              {-1, 0},
+		"v2":            {-1, 0},
+		"v1.":           {-1, 0},
+		"v1.x":          {-1, 0},
 	} {
 		major, minor, ok := parseVersion(in)
 		if ok != (want[0] >= 0) || ok && [2]int{major, minor} != want {

@@ -18,65 +18,69 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/cri/internal/streams"
 )
 
 const (
-	// DefaultEndpoint is the kubelet's containerRuntimeEndpoint where containerd is installed by a package.
+	// DefaultEndpoint is the kubelet's containerRuntimeEndpoint if a package installed containerd.
 	DefaultEndpoint = "unix:///run/containerd/containerd.sock"
-	// DefaultRequestTimeout is the default of KubeletConfiguration.runtimeRequestTimeout.
-	DefaultRequestTimeout = 2 * time.Minute
-	// maxMessageSize bounds one message in either direction, in bytes. It is the kubelet's: a list of some thousand
-	// containers does not fit into gRPC's default of 4 MiB.
+	// maxMessageSize limits one message in either direction, in bytes. It is the kubelet's: a list
+	// of some thousand containers does not fit into gRPC's default of 4 MiB.
 	maxMessageSize = 16 << 20
-	// maxReconnectDelay is the longest pause between two attempts to reach a runtime that is away.
+	// maxReconnectDelay is the longest wait between two attempts to reach a runtime that is away.
 	maxReconnectDelay = time.Second
-	// connectTimeout bounds one attempt: a socket that accepts and then stays silent is unavailable after it.
+	// connectTimeout limits one attempt. After it, a socket that accepts and then stays silent
+	// counts as unavailable.
 	connectTimeout = 3 * time.Second
-	// maxSocketPath is the longest path the kernel takes for a unix socket (sockaddr_un, less its closing NUL).
+	// maxSocketPath is the longest path that the kernel accepts for a unix socket (sockaddr_un,
+	// without its final NUL).
 	maxSocketPath = 107
 )
 
-// Config says which runtime to talk to, and how.
+// Config says which runtime to use, and how.
 type Config struct {
-	// Endpoint is the runtime service's socket, "unix:///path" or an absolute path. Empty is [DefaultEndpoint].
+	// Endpoint is the runtime service's socket, "unix:///path" or an absolute path. Empty is
+	// [DefaultEndpoint].
 	Endpoint string
 	// ImageEndpoint is the image service's socket. Empty is Endpoint.
 	ImageEndpoint string
-	// RequestTimeout is the deadline of a call whose context has none. Zero is [DefaultRequestTimeout].
+	// RequestTimeout is the deadline of a call whose context has none. Zero is
+	// [cri.DefaultRequestTimeout].
 	RequestTimeout time.Duration
-	// Logger gets what no caller can be told: event streams that start, fall back and break. Nil discards.
+	// Logger gets what no caller learns: event streams that are refused or break. Nil discards.
 	Logger *slog.Logger
-	// Observe, where set, is called after every call with the operation's name as in kubelet_runtime_operations' label
-	// operation_type, how long it took, and its classified error. It must be quick and safe for concurrent use.
+	// Observe, if set, is called after every call with the operation's name as in the label
+	// operation_type of kubelet_runtime_operations, its duration, and its classified error. It must
+	// be quick and safe for concurrent use.
 	Observe func(operation string, d time.Duration, err error)
 	// Options are added to the connections' own, for instance to trace calls.
 	Options []grpc.DialOption
 }
 
-// Runtime is a container runtime behind a CRI socket. Make one with [Dial], end it with [Runtime.Close].
+// Runtime is a container runtime behind a CRI socket. Make it with [Dial], end it with
+// [Runtime.Close].
 type Runtime struct {
 	cfg     Config
 	conn    *grpc.ClientConn // the runtime service's
-	imgConn *grpc.ClientConn // the image service's; the same as conn where there is one socket
+	imgConn *grpc.ClientConn // the image service's; the same as conn if there is one socket
 	runtime runtimeapi.RuntimeServiceClient
 	image   runtimeapi.ImageServiceClient
 
-	streams  sync.WaitGroup
-	closing  context.Context // ends on Close; every event stream ends with it
-	shutdown context.CancelFunc
+	socket  string // path of the runtime service's socket
+	streams *streams.Group
 
 	mu     sync.Mutex
 	closed bool
-	feeds  map[string]feed // by runtime name and version: the kind of event stream it was found to have
-	// lookedIn is the begin of the runtime's life in which what earlier ones left has been dealt with.
-	lookedIn time.Time
+	events map[string]support // by runtime name and version: whether it was found to have events
 }
 
 var _ cri.Runtime = (*Runtime)(nil)
 
-// Dial prepares the connections; it does not wait for the runtime, which may start later. Its errors are those of the
-// configuration (errdefs.IsInvalidArgument) or ctx's own. While nothing answers at the endpoint every call fails at once with an error for
-// which errdefs.IsUnavailable is true, and the connection comes back within about a second after the runtime did.
+// Dial prepares the connections. It does not wait for the runtime, which may start later. Its
+// errors are those of the configuration (errdefs.IsInvalidArgument) or of ctx. While nobody answers
+// at the endpoint, every call fails at once with an error for which errdefs.IsUnavailable is true.
+// The connection comes back within about a second after the runtime.
 func Dial(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -88,7 +92,7 @@ func Dial(ctx context.Context, cfg Config) (*Runtime, error) {
 		cfg.ImageEndpoint = cfg.Endpoint
 	}
 	if cfg.RequestTimeout <= 0 {
-		cfg.RequestTimeout = DefaultRequestTimeout
+		cfg.RequestTimeout = cri.DefaultRequestTimeout
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -97,54 +101,59 @@ func Dial(ctx context.Context, cfg Config) (*Runtime, error) {
 		cfg.Observe = func(string, time.Duration, error) {}
 	}
 
-	conn, err := connect(cfg.Endpoint, cfg.Options)
+	socket, conn, err := connect(cfg.Endpoint, cfg.Options)
 	if err != nil {
 		return nil, fmt.Errorf("runtime endpoint %q: %w", cfg.Endpoint, err)
 	}
 	imgConn := conn
 	if cfg.ImageEndpoint != cfg.Endpoint {
-		if imgConn, err = connect(cfg.ImageEndpoint, cfg.Options); err != nil {
+		if _, imgConn, err = connect(cfg.ImageEndpoint, cfg.Options); err != nil {
 			return nil, errors.Join(fmt.Errorf("image endpoint %q: %w", cfg.ImageEndpoint, err), conn.Close())
 		}
 	}
-	r := &Runtime{
-		cfg: cfg, conn: conn, imgConn: imgConn,
+	return &Runtime{
+		cfg: cfg, conn: conn, imgConn: imgConn, socket: socket,
 		runtime: runtimeapi.NewRuntimeServiceClient(conn),
 		image:   runtimeapi.NewImageServiceClient(imgConn),
-		feeds:   make(map[string]feed),
-	}
-	r.closing, r.shutdown = context.WithCancel(context.Background())
-	return r, nil
+		streams: streams.New(),
+		events:  make(map[string]support),
+	}, nil
 }
 
-// Close ends every event stream, waits for its goroutines, and closes the connections. Calls under way fail as
-// cancelled. Closing twice is allowed.
+// Connections returns the gRPC connections to the runtime service and to the image service, which
+// are the same if there is one socket. A runtime's other services are reached over them. They end
+// with [Runtime.Close].
+func (r *Runtime) Connections() (runtime, image *grpc.ClientConn) { return r.conn, r.imgConn }
+
+// Socket returns the path of the runtime service's socket.
+func (r *Runtime) Socket() string { return r.socket }
+
+// Close ends every event stream, waits for its goroutines, and closes the connections. Running
+// calls fail as cancelled. Closing twice is allowed.
 func (r *Runtime) Close() error {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
 	r.mu.Unlock()
-	r.shutdown()
+	r.streams.Close()
 	if closed {
-		r.streams.Wait()
 		return nil
 	}
 	err := r.conn.Close()
 	if r.imgConn != r.conn {
 		err = errors.Join(err, r.imgConn.Close())
 	}
-	r.streams.Wait()
 	return err
 }
 
-// connect returns a lazy connection to a unix socket.
-func connect(endpoint string, options []grpc.DialOption) (*grpc.ClientConn, error) {
-	path, err := socketPath(endpoint)
+// connect returns the path of an endpoint's unix socket, and a lazy connection to it.
+func connect(endpoint string, options []grpc.DialOption) (path string, conn *grpc.ClientConn, err error) {
+	path, err = socketPath(endpoint)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	dialer := net.Dialer{}
-	return grpc.NewClient("passthrough:///localhost", append(slices.Clone(options),
+	conn, err = grpc.NewClient("passthrough:///localhost", append(slices.Clone(options),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", path)
@@ -153,23 +162,30 @@ func connect(endpoint string, options []grpc.DialOption) (*grpc.ClientConn, erro
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.1, MaxDelay: maxReconnectDelay},
+			Backoff: backoff.Config{
+				BaseDelay:  50 * time.Millisecond,
+				Multiplier: 1.6,
+				Jitter:     0.1,
+				MaxDelay:   maxReconnectDelay,
+			},
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize), grpc.MaxCallSendMsgSize(maxMessageSize)),
 	)...)
+	return path, conn, err
 }
 
-// socketPath returns the path of a CRI endpoint, or an invalid-argument error that says what is wrong with it.
+// socketPath returns the path of a CRI endpoint, or an invalid-argument error that says what is
+// wrong with it.
 func socketPath(endpoint string) (string, error) {
 	path, isURL := strings.CutPrefix(endpoint, "unix://")
 	switch {
 	case !isURL && strings.Contains(endpoint, "://"):
-		return "", invalidf("only unix sockets are supported, want unix:///path")
+		return "", classify.Invalidf("only unix sockets are supported, want unix:///path")
 	case !filepath.IsAbs(path):
-		return "", invalidf("want unix:///path or an absolute path")
+		return "", classify.Invalidf("want unix:///path or an absolute path")
 	case len(path) > maxSocketPath:
-		return "", invalidf("the path has %d bytes, a unix socket's has at most %d", len(path), maxSocketPath)
+		return "", classify.Invalidf("the path has %d bytes, a unix socket's has at most %d", len(path), maxSocketPath)
 	}
 	return path, nil
 }

@@ -20,15 +20,9 @@ import (
 	"github.com/berthd/berth/test/leaks"
 )
 
-func TestMain(m *testing.M) {
-	if role := os.Getenv(shimVariable); role != "" {
-		playShim(role)
-		return
-	}
-	os.Exit(leaks.Run(m))
-}
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-// server is a CRI server of which a test sets what it needs.
+// server is a CRI server whose methods a test sets as needed.
 type server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -43,7 +37,9 @@ func (s *server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 	return &runtimeapi.VersionResponse{RuntimeName: s.name, RuntimeVersion: s.version}, nil
 }
 
-func (s *server) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+func (s *server) StopContainer(
+	ctx context.Context, req *runtimeapi.StopContainerRequest,
+) (*runtimeapi.StopContainerResponse, error) {
 	return &runtimeapi.StopContainerResponse{}, s.stop(ctx, req)
 }
 
@@ -55,7 +51,9 @@ func (s *server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 	return &runtimeapi.StatusResponse{}, s.status(ctx)
 }
 
-func (s *server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+func (s *server) GetContainerEvents(
+	_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
+) error {
 	if s.events == nil {
 		return status.Error(codes.Unimplemented, "no events")
 	}
@@ -110,9 +108,12 @@ func dial(t *testing.T, cfg Config) *Runtime {
 }
 
 func TestDialRefusesBadEndpoints(t *testing.T) {
-	for _, endpoint := range []string{"tcp://127.0.0.1:1", "relative/path", "unix://relative", "/" + strings.Repeat("x", 107)} {
+	for _, endpoint := range []string{
+		"tcp://127.0.0.1:1", "relative/path", "unix://relative", "/" + strings.Repeat("x", 107),
+	} {
 		for _, cfg := range []Config{{Endpoint: endpoint}, {ImageEndpoint: endpoint}} {
-			if _, err := Dial(t.Context(), cfg); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), endpoint) {
+			if _, err := Dial(t.Context(), cfg); !errdefs.IsInvalidArgument(err) ||
+				!strings.Contains(err.Error(), endpoint) {
 				t.Errorf("Dial(%+v) gave %v, want an invalid argument that names the endpoint", cfg, err)
 			}
 		}
@@ -130,7 +131,7 @@ func TestAwayRuntimeIsUnavailable(t *testing.T) {
 			t.Fatalf("before the runtime is up: got %v, want unavailable", err)
 		}
 	}
-	for range 3 { // it comes, goes, and comes back
+	for range 3 { // it starts, stops, and starts again
 		stop := serve(t, path, &server{name: "test"})
 		eventually(t, "the runtime answers", func() bool {
 			_, err := r.Version(t.Context())
@@ -183,12 +184,17 @@ func TestDeadlines(t *testing.T) {
 		call func() error
 		want time.Duration
 	}{
-		"request timeout":        {func() error { _, err := r.Status(t.Context(), false); return err }, time.Hour},
-		"the caller's":           {func() error { _, err := r.Status(own, false); return err }, 10 * time.Hour},
-		"stop: grace and more":   {func() error { return r.StopContainer(t.Context(), "c", 5*time.Hour) }, 6 * time.Hour},
-		"stop: negative grace":   {func() error { return r.StopContainer(t.Context(), "c", -time.Hour) }, time.Hour},
-		"exec: timeout and more": {func() error { _, err := r.ExecSync(t.Context(), "c", nil, 2*time.Hour); return err }, 2*time.Hour + execSlack},
-		"exec: none":             {func() error { _, err := r.ExecSync(t.Context(), "c", nil, 0); return err }, 0},
+		"request timeout": {func() error { _, err := r.Status(t.Context(), false); return err }, time.Hour},
+		"the caller's":    {func() error { _, err := r.Status(own, false); return err }, 10 * time.Hour},
+		"stop: grace and more": {
+			func() error { return r.StopContainer(t.Context(), "c", 5*time.Hour) }, 6 * time.Hour,
+		},
+		"stop: negative grace": {func() error { return r.StopContainer(t.Context(), "c", -time.Hour) }, time.Hour},
+		"exec: timeout and more": {
+			func() error { _, err := r.ExecSync(t.Context(), "c", nil, 2*time.Hour); return err },
+			2*time.Hour + execSlack,
+		},
+		"exec: none": {func() error { _, err := r.ExecSync(t.Context(), "c", nil, 0); return err }, 0},
 	} {
 		if err := c.call(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -222,7 +228,13 @@ func TestGraceIsRoundedUp(t *testing.T) {
 		return status.Error(codes.NotFound, "gone")
 	}})
 	r := dial(t, Config{Endpoint: path})
-	for grace, want := range map[time.Duration]int64{-time.Second: 0, 0: 0, 1: 1, time.Second: 1, 1100 * time.Millisecond: 2} {
+	for grace, want := range map[time.Duration]int64{
+		-time.Second:            0,
+		0:                       0,
+		1:                       1,
+		time.Second:             1,
+		1100 * time.Millisecond: 2,
+	} {
 		if err := r.StopContainer(t.Context(), "c", grace); err != nil {
 			t.Error(err)
 		}
@@ -259,16 +271,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-func TestImportNeedsContainerd(t *testing.T) {
-	path := socket(t)
-	serve(t, path, &server{name: "other"})
-	r := dial(t, Config{Endpoint: path})
-	if _, err := r.Import(t.Context(), "/nonexistent.tar"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "nonexistent.tar") {
-		t.Errorf("got %v, want not implemented, with the path", err)
-	}
-}
-
-// eventually polls until done says so.
+// eventually polls until done returns true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -7,9 +7,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RunPodSandbox makes and starts a sandbox and returns its id. Its deadline is twice the request timeout, as the kubelet's,
-// because it includes the pause image's pull and the network's set-up.
-func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+// RunPodSandbox makes and starts a sandbox and returns its ID. Its deadline is twice the request
+// timeout, as in the kubelet, because it includes the pull of the pause image and the set-up of the
+// network.
+func (r *Runtime) RunPodSandbox(
+	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
+) (string, error) {
 	resp, err := call(ctx, r, "run_podsandbox", 2*r.cfg.RequestTimeout, r.runtime.RunPodSandbox,
 		&runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	if err != nil {
@@ -21,24 +24,24 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 	return resp.GetPodSandboxId(), nil
 }
 
-// StopPodSandbox ends the sandbox's containers and frees its network. A sandbox that is gone or stopped is a success.
+// StopPodSandbox ends the sandbox's containers and frees its network. It succeeds if the sandbox
+// does not exist or is stopped.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, r, "stop_podsandbox", r.cfg.RequestTimeout, r.runtime.StopPodSandbox,
 		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-	return gone(err)
+	return ignoreNotFound(err)
 }
 
-// RemovePodSandbox removes the sandbox and its containers, by force where they run. A sandbox that is gone is a success.
+// RemovePodSandbox removes the sandbox and its containers, by force if they run. It succeeds if the
+// sandbox does not exist.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, r, "remove_podsandbox", r.cfg.RequestTimeout, r.runtime.RemovePodSandbox,
 		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	if err := gone(err); err != nil {
-		return err
-	}
-	return r.reap(ctx, id)
+	return ignoreNotFound(err)
 }
 
-// PodSandboxStatus returns the sandbox's state and addresses; errdefs.IsNotFound where it is gone.
+// PodSandboxStatus returns the sandbox's state and addresses. It returns errdefs.IsNotFound if the
+// sandbox does not exist.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
 	resp, err := call(ctx, r, "podsandbox_status", r.cfg.RequestTimeout, r.runtime.PodSandboxStatus,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
@@ -52,7 +55,9 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.
 }
 
 // ListPodSandbox returns the sandboxes that match the filter; nil matches all.
-func (r *Runtime) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+func (r *Runtime) ListPodSandbox(
+	ctx context.Context, filter *runtimeapi.PodSandboxFilter,
+) ([]*runtimeapi.PodSandbox, error) {
 	resp, err := call(ctx, r, "list_podsandbox", r.cfg.RequestTimeout, r.runtime.ListPodSandbox,
 		&runtimeapi.ListPodSandboxRequest{Filter: filter})
 	return resp.GetItems(), err

@@ -8,14 +8,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// execSlack is how much longer than the command's timeout an ExecSync call may take. It is short on purpose: containerd kills the
-// command in time, but then waits, for ever, until every process that the command left behind has closed its output.
+// execSlack is how much longer than the command's timeout an ExecSync call may take. It is short on
+// purpose: containerd kills the command in time, but then waits without limit until every process
+// that the command left behind has closed its output.
 const execSlack = 5 * time.Second
 
-// ExecSync runs a command in the container and returns its output and exit code. The runtime kills it after timeout (whole
-// seconds, rounded up) and the error is then errdefs.IsDeadlineExceeded, at the latest [execSlack] later. Timeout 0 means none, and then
-// the call has no deadline either.
-func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+// ExecSync runs a command in the container and returns its output and exit code. The runtime kills
+// the command after timeout (whole seconds, rounded up). The error is then
+// errdefs.IsDeadlineExceeded, at the latest [execSlack] later. Timeout 0 means none, and then the
+// call has no deadline either.
+func (r *Runtime) ExecSync(
+	ctx context.Context, id string, cmd []string, timeout time.Duration,
+) (*runtimeapi.ExecSyncResponse, error) {
 	deadline := noDeadline
 	if timeout > 0 {
 		deadline = time.Duration(seconds(timeout))*time.Second + execSlack

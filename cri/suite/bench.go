@@ -10,17 +10,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// label is on everything the suite makes; its value is the sandbox's uid.
+// label is on everything that the suite makes. Its value is the sandbox's uid.
 const label = "berth.dev/suite"
 
 // bench is one case's workplace.
 type bench struct {
 	*testing.T
 	Target
-	ctx context.Context // outlives the case's cleanups
+	ctx context.Context // lives longer than the case's cleanups
 }
 
-// ok ends the case when err is not nil.
+// ok ends the case if err is not nil.
 func (b *bench) ok(err error, doing string, args ...any) {
 	b.Helper()
 	if err != nil {
@@ -28,7 +28,7 @@ func (b *bench) ok(err error, doing string, args ...any) {
 	}
 }
 
-// is reports an error that is not of the class.
+// is reports an error that does not have the class.
 func (b *bench) is(class func(error) bool, err error, what string) {
 	b.Helper()
 	if !class(err) {
@@ -36,7 +36,7 @@ func (b *bench) is(class func(error) bool, err error, what string) {
 	}
 }
 
-// eventually polls until done says so.
+// eventually polls until done returns true.
 func (b *bench) eventually(what string, done func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -119,7 +119,8 @@ func (b *bench) newContainerConfig(sandbox box, name string, command []string) *
 // create creates a container in the sandbox.
 func (b *bench) create(sandbox box, name string, command []string) string {
 	b.Helper()
-	id, err := b.Runtime.CreateContainer(b.ctx, sandbox.id, b.newContainerConfig(sandbox, name, command), sandbox.config)
+	id, err := b.Runtime.CreateContainer(b.ctx, sandbox.id, b.newContainerConfig(sandbox, name, command),
+		sandbox.config)
 	b.ok(err, "create container %s", name)
 	return id
 }
@@ -132,7 +133,7 @@ func (b *bench) start(sandbox box, name string, command []string) string {
 	return id
 }
 
-// heeds waits until a container that waits ends when it is told to.
+// heeds waits until a container that waits would end on its stop signal.
 func (b *bench) heeds(id string) {
 	b.Helper()
 	if len(b.Commands.Heeds) == 0 {

@@ -14,10 +14,12 @@ func containerLife(b *bench) {
 	sandbox := b.sandbox()
 	id := b.create(sandbox, "main", b.Commands.Wait)
 	status := b.status(id)
-	if status.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || status.GetCreatedAt() <= 0 || status.GetStartedAt() != 0 || status.GetFinishedAt() != 0 {
+	if status.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || status.GetCreatedAt() <= 0 ||
+		status.GetStartedAt() != 0 || status.GetFinishedAt() != 0 {
 		b.Errorf("status after create is %v, want created, with only its creation time", status)
 	}
-	if status.GetId() != id || status.GetMetadata().GetName() != "main" || status.GetImageRef() == "" || status.GetImage().GetImage() == "" {
+	if status.GetId() != id || status.GetMetadata().GetName() != "main" || status.GetImageRef() == "" ||
+		status.GetImage().GetImage() == "" {
 		b.Errorf("status is %v, want its id, name and image", status)
 	}
 	if got, want := status.GetLogPath(), filepath.Join(sandbox.config.LogDirectory, "main.log"); got != want {
@@ -28,7 +30,8 @@ func containerLife(b *bench) {
 
 	b.ok(b.Runtime.StartContainer(b.ctx, id), "start container")
 	status = b.status(id)
-	if status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || status.GetStartedAt() < status.GetCreatedAt() || status.GetFinishedAt() != 0 {
+	if status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING ||
+		status.GetStartedAt() < status.GetCreatedAt() || status.GetFinishedAt() != 0 {
 		b.Errorf("status after start is %v, want running, with its start", status)
 	}
 	if err := b.Runtime.StartContainer(b.ctx, id); err == nil {
@@ -38,7 +41,8 @@ func containerLife(b *bench) {
 	for range 2 {
 		b.ok(b.Runtime.StopContainer(b.ctx, id, 30*time.Second), "stop container")
 		status = b.status(id)
-		if status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() != 0 || status.GetFinishedAt() < status.GetStartedAt() {
+		if status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() != 0 ||
+			status.GetFinishedAt() < status.GetStartedAt() {
 			b.Errorf("status after stop is %v, want exited with 0, and its end", status)
 		}
 	}
@@ -66,16 +70,19 @@ func containerFilters(b *bench) {
 		filter                  *runtimeapi.ContainerFilter
 		running, ended, created bool
 	}{
-		"nil":             {nil, true, true, true},
-		"empty":           {&runtimeapi.ContainerFilter{}, true, true, true},
-		"id":              {&runtimeapi.ContainerFilter{Id: ended}, false, true, false},
-		"sandbox":         {&runtimeapi.ContainerFilter{PodSandboxId: sandbox.id}, true, true, false},
-		"label":           {&runtimeapi.ContainerFilter{LabelSelector: other.config.Labels}, false, false, true},
-		"running":         {state(runtimeapi.ContainerState_CONTAINER_RUNNING), true, false, false},
-		"exited":          {state(runtimeapi.ContainerState_CONTAINER_EXITED), false, true, false},
-		"created":         {state(runtimeapi.ContainerState_CONTAINER_CREATED), false, false, true},
-		"other sandbox":   {&runtimeapi.ContainerFilter{PodSandboxId: "0123456789abcdef"}, false, false, false},
-		"label and other": {&runtimeapi.ContainerFilter{PodSandboxId: sandbox.id, LabelSelector: other.config.Labels}, false, false, false},
+		"nil":           {nil, true, true, true},
+		"empty":         {&runtimeapi.ContainerFilter{}, true, true, true},
+		"id":            {&runtimeapi.ContainerFilter{Id: ended}, false, true, false},
+		"sandbox":       {&runtimeapi.ContainerFilter{PodSandboxId: sandbox.id}, true, true, false},
+		"label":         {&runtimeapi.ContainerFilter{LabelSelector: other.config.Labels}, false, false, true},
+		"running":       {state(runtimeapi.ContainerState_CONTAINER_RUNNING), true, false, false},
+		"exited":        {state(runtimeapi.ContainerState_CONTAINER_EXITED), false, true, false},
+		"created":       {state(runtimeapi.ContainerState_CONTAINER_CREATED), false, false, true},
+		"other sandbox": {&runtimeapi.ContainerFilter{PodSandboxId: "0123456789abcdef"}, false, false, false},
+		"label and other": {
+			&runtimeapi.ContainerFilter{PodSandboxId: sandbox.id, LabelSelector: other.config.Labels}, false, false,
+			false,
+		},
 	} {
 		list, err := b.Runtime.ListContainers(b.ctx, c.filter)
 		b.ok(err, "list containers by %s", name)
@@ -85,12 +92,15 @@ func containerFilters(b *bench) {
 		}
 		for id, want := range map[string]bool{running: c.running, ended: c.ended, created: c.created} {
 			if (found[id] != nil) != want {
-				b.Errorf("list by %s: found %s %v, want %v", name, b.status(id).GetMetadata().GetName(), found[id] != nil, want)
+				b.Errorf("list by %s: found %s %v, want %v", name, b.status(id).GetMetadata().GetName(),
+					found[id] != nil, want)
 			}
 		}
-		if item := found[running]; item != nil && (item.GetPodSandboxId() != sandbox.id || item.GetMetadata().GetName() != "running" ||
-			item.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || item.GetLabels()["berth.dev/name"] != "running" ||
-			item.GetAnnotations()["berth.dev/note"] == "" || item.GetImageRef() == "") {
+		if item := found[running]; item != nil &&
+			(item.GetPodSandboxId() != sandbox.id || item.GetMetadata().GetName() != "running" ||
+				item.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING ||
+				item.GetLabels()["berth.dev/name"] != "running" ||
+				item.GetAnnotations()["berth.dev/note"] == "" || item.GetImageRef() == "") {
 			b.Errorf("list by %s shows %v, want its sandbox, name, state, labels, annotations and image", name, item)
 		}
 	}
@@ -111,7 +121,8 @@ func containerNameIsReserved(b *bench) {
 	b.ok(err, "create the next attempt")
 }
 
-// exitCodes does not compare the times: a short process may have ended before the runtime notes that it started.
+// exitCodes does not compare the times, because a short process may end before the runtime records
+// its start.
 func exitCodes(b *bench) {
 	sandbox := b.sandbox()
 	for _, code := range []int{0, 1, 3, 127, 255} {
@@ -138,7 +149,8 @@ func stopKillsAfterGrace(b *bench) {
 	for _, grace := range []time.Duration{0, time.Second} {
 		id := b.start(sandbox, fmt.Sprintf("stubborn-%s", grace), b.Commands.Stubborn)
 		b.ok(b.Runtime.StopContainer(b.ctx, id, grace), "stop container")
-		if status := b.status(id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() != 137 {
+		if status := b.status(id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED ||
+			status.GetExitCode() != 137 {
 			b.Errorf("status is %v, want exited with 137", status)
 		}
 	}
@@ -157,9 +169,11 @@ func startFails(b *bench) {
 	id := b.create(sandbox, "main", []string{"/no/such/program"})
 	err := b.Runtime.StartContainer(b.ctx, id)
 	if err == nil || errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
-		b.Errorf("starting a missing program: got error %v, want one that does not say that the container is missing", err)
+		b.Errorf("starting a missing program: got error %v, want one that does not say that the container is missing",
+			err)
 	}
-	if status := b.status(id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() == 0 {
+	if status := b.status(id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED ||
+		status.GetExitCode() == 0 {
 		b.Errorf("status is %v, want exited with another code than 0", status)
 	}
 }
@@ -192,7 +206,8 @@ func unknownIDs(b *bench) {
 	_, err = b.Runtime.ExecSync(b.ctx, id, b.Commands.Exit(0), time.Second)
 	b.is(errdefs.IsNotFound, err, "run a command in an unknown container")
 	sandbox := box{id: id, config: b.newSandboxConfig()}
-	_, err = b.Runtime.CreateContainer(b.ctx, id, b.newContainerConfig(sandbox, "main", b.Commands.Wait), sandbox.config)
+	_, err = b.Runtime.CreateContainer(b.ctx, id, b.newContainerConfig(sandbox, "main", b.Commands.Wait),
+		sandbox.config)
 	b.is(errdefs.IsNotFound, err, "create a container in an unknown sandbox")
 }
 

@@ -34,7 +34,7 @@ func (b *bench) wantEvent(events <-chan cri.Event, want cri.EventType, id, uid s
 				b.Fatal("the event stream ended")
 			}
 			if event.Exit != nil {
-				continue // news that the lists do not show yet: another event follows once they do
+				continue // the lists do not show this event yet: another event follows when they do
 			}
 			if event.ID == id && event.Type == want {
 				if event.PodUID != "" && event.PodUID != uid {
@@ -72,7 +72,7 @@ func eventsEndWithContext(b *bench) {
 		cancel()
 		b.Fatalf("subscribe to events: %v", err)
 	}
-	b.sandbox() // some events that nobody takes
+	b.sandbox() // makes some events that nobody reads
 	cancel()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -90,14 +90,15 @@ func eventsEndWithContext(b *bench) {
 	}
 }
 
-// eventsTellTheTruth wants that whoever looks because of an exit's event finds the container exited.
+// eventsTellTheTruth checks that a container is exited for anyone who looks after its exit event.
 func eventsTellTheTruth(b *bench) {
 	events := b.subscribe()
 	sandbox := b.sandbox()
 	for _, name := range []string{"one", "two", "three"} {
 		id := b.start(sandbox, name, b.Commands.Exit(2))
 		b.wantEvent(events, cri.ContainerStopped, id, sandbox.config.Metadata.Uid)
-		if status := b.status(id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() != 2 {
+		if status := b.status(id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED ||
+			status.GetExitCode() != 2 {
 			b.Errorf("status after the event of the exit is %v, want exited with 2", status)
 		}
 	}

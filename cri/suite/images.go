@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// missingImage lies on a registry that is never there: port 1 of the host itself.
+// missingImage is in a registry that never exists: port 1 of the host itself.
 const missingImage = "127.0.0.1:1/suite/missing:v1"
 
 func images(b *bench) {

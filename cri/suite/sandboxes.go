@@ -26,7 +26,9 @@ func statusCase(b *bench) {
 		b.is(errdefs.IsNotImplemented, err, "runtime config")
 	}
 	for range 2 { // the suite's runtimes have their networks' configuration without it
-		b.ok(b.Runtime.UpdateRuntimeConfig(b.ctx, &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.255.0.0/24"}}), "update runtime config")
+		b.ok(b.Runtime.UpdateRuntimeConfig(b.ctx, &runtimeapi.RuntimeConfig{
+			NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.255.0.0/24"},
+		}), "update runtime config")
 	}
 }
 
@@ -42,10 +44,12 @@ func sandboxLife(b *bench) {
 	sandbox := b.sandbox()
 	status, err := b.Runtime.PodSandboxStatus(b.ctx, sandbox.id)
 	b.ok(err, "status of sandbox")
-	if status.GetId() != sandbox.id || status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || status.GetCreatedAt() <= 0 {
+	if status.GetId() != sandbox.id || status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY ||
+		status.GetCreatedAt() <= 0 {
 		b.Errorf("status is %v, want ready, its id and its creation time", status)
 	}
-	if got, want := status.GetMetadata(), sandbox.config.GetMetadata(); got.GetName() != want.GetName() || got.GetUid() != want.GetUid() ||
+	if got, want := status.GetMetadata(), sandbox.config.GetMetadata(); got.GetName() != want.GetName() ||
+		got.GetUid() != want.GetUid() ||
 		got.GetNamespace() != want.GetNamespace() || got.GetAttempt() != want.GetAttempt() {
 		b.Errorf("metadata is %v, want %v", got, want)
 	}
@@ -117,8 +121,10 @@ func sandboxFilters(b *bench) {
 		"ready":           {&runtimeapi.PodSandboxFilter{State: ready}, true, false},
 		"not ready":       {&runtimeapi.PodSandboxFilter{State: notReady}, false, true},
 		"label and state": {&runtimeapi.PodSandboxFilter{LabelSelector: two.config.Labels, State: ready}, false, false},
-		"other label":     {&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{label: "none"}}, false, false},
-		"other id":        {&runtimeapi.PodSandboxFilter{Id: "0123456789abcdef"}, false, false},
+		"other label": {
+			&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{label: "none"}}, false, false,
+		},
+		"other id": {&runtimeapi.PodSandboxFilter{Id: "0123456789abcdef"}, false, false},
 	} {
 		list, err := b.Runtime.ListPodSandbox(b.ctx, c.filter)
 		b.ok(err, "list sandboxes by %s", name)
@@ -127,7 +133,8 @@ func sandboxFilters(b *bench) {
 			found[s.GetId()] = s
 		}
 		if (found[one.id] != nil) != c.one || (found[two.id] != nil) != c.two {
-			b.Errorf("list by %s: found the first %v and the second %v, want %v and %v", name, found[one.id] != nil, found[two.id] != nil, c.one, c.two)
+			b.Errorf("list by %s: found the first %v and the second %v, want %v and %v", name, found[one.id] != nil,
+				found[two.id] != nil, c.one, c.two)
 		}
 		if s := found[one.id]; s != nil {
 			wantMap(b, "labels", s.GetLabels(), one.config.GetLabels())

@@ -16,7 +16,8 @@ func execSync(b *bench) {
 	id := b.start(sandbox, "main", b.Commands.Wait)
 	resp, err := b.Runtime.ExecSync(b.ctx, id, b.Commands.Print("to stdout", "to stderr"), patience)
 	b.ok(err, "run a command")
-	if string(resp.GetStdout()) != "to stdout\n" || string(resp.GetStderr()) != "to stderr\n" || resp.GetExitCode() != 0 {
+	if string(resp.GetStdout()) != "to stdout\n" || string(resp.GetStderr()) != "to stderr\n" ||
+		resp.GetExitCode() != 0 {
 		b.Errorf("answer is %v, want the two lines and exit code 0", resp)
 	}
 	resp, err = b.Runtime.ExecSync(b.ctx, id, b.Commands.Exit(7), 0)
@@ -31,14 +32,16 @@ func execSync(b *bench) {
 	}
 	b.ok(b.Runtime.StopContainer(b.ctx, id, 30*time.Second), "stop container")
 	if _, err = b.Runtime.ExecSync(b.ctx, id, b.Commands.Exit(0), time.Second); err == nil || errdefs.IsNotFound(err) {
-		b.Errorf("run a command in an ended container: got error %v, want one that does not say that the container is missing", err)
+		b.Errorf("run a command in an ended container: got error %v, want one that does not say that the container "+
+			"is missing", err)
 	}
 }
 
 // logLine is one parsed line of a container log.
 type logLine struct{ stream, tag, text string }
 
-// readLog parses a container log in the CRI's format: "<RFC 3339 time with nanoseconds> <stream> <tags> <text>".
+// readLog parses a container log in the CRI's format: "<RFC 3339 time with nanoseconds> <stream>
+// <tags> <text>".
 func (b *bench) readLog(path string) []logLine {
 	b.Helper()
 	data, err := os.ReadFile(path)
@@ -101,7 +104,8 @@ func logs(b *bench) {
 		}
 	}
 	if joined.String() != long || strings.Trim(last, "P") != "F" || len(last) < 2 {
-		b.Errorf("a line of %d bytes came back as %d bytes in parts %q, want parts P… and F", len(long), joined.Len(), last)
+		b.Errorf("a line of %d bytes came back as %d bytes in parts %q, want parts P… and F", len(long), joined.Len(),
+			last)
 	}
 }
 
@@ -124,13 +128,17 @@ func streaming(b *bench) {
 	id := b.start(sandbox, "main", b.Commands.Wait)
 	for name, open := range map[string]func() (string, error){
 		"exec": func() (string, error) {
-			return b.Runtime.Exec(b.ctx, &runtimeapi.ExecRequest{ContainerId: id, Cmd: b.Commands.Exit(0), Stdout: true})
+			return b.Runtime.Exec(b.ctx, &runtimeapi.ExecRequest{
+				ContainerId: id, Cmd: b.Commands.Exit(0), Stdout: true,
+			})
 		},
 		"attach": func() (string, error) {
 			return b.Runtime.Attach(b.ctx, &runtimeapi.AttachRequest{ContainerId: id, Stdout: true})
 		},
 		"port forward": func() (string, error) {
-			return b.Runtime.PortForward(b.ctx, &runtimeapi.PortForwardRequest{PodSandboxId: sandbox.id, Port: []int32{80}})
+			return b.Runtime.PortForward(b.ctx, &runtimeapi.PortForwardRequest{
+				PodSandboxId: sandbox.id, Port: []int32{80},
+			})
 		},
 	} {
 		url, err := open()

@@ -1,13 +1,16 @@
-// Package suite is the contract of [cri.Runtime] as tests: what a kubelet-like agent relies on, said once, and run against every
-// implementation, so that the fake cannot drift from the runtimes that it stands for.
+// Package suite is the contract of [cri.Runtime] as tests. It has what a kubelet-like agent relies
+// on, and runs on every implementation, so that the fake keeps to what real runtimes do.
 //
-// Purpose: [Run] takes a function that gives a fresh [Target] and runs every case as a subtest. A case that needs what a target says it
-// [Target.Lacks] is skipped, never weakened.
+// Purpose: [Run] takes a function that returns a fresh [Target], and runs every case as a subtest.
+// A case that needs something that the target [Target.Lacks] is skipped. No case is made weaker for
+// a target.
 //
-// Truth owned: the contract's details that package cri leaves to words, such as what a status shows after a stop.
+// Truth owned: the details of the contract that package cri has only in words, such as what a
+// status shows after a stop.
 //
-// Concurrency: cases run one after another. Waiting is polling with the runtime's own clock, so a fake may run the suite inside a synctest
-// bubble. Every case removes the sandboxes it made, also when it fails.
+// Concurrency: cases run one after another. Waiting is polling with the runtime's own clock, so a
+// fake may run the suite inside a synctest bubble. Every case removes the sandboxes that it made,
+// also when the case fails.
 package suite
 
 import (
@@ -21,13 +24,14 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// Capability is something that not every runtime, or not every machine, can do.
+// Capability is something that some runtimes or some machines cannot do.
 type Capability string
 
 // The capabilities that a target may lack.
 const (
-	Network   Capability = "network"   // sandboxes get an IP
-	OOM       Capability = "oom"       // a container over its memory limit is killed, and its status says OOMKilled
+	Network Capability = "network" // sandboxes get an IP
+	// a container over its memory limit is killed, and its status says OOMKilled
+	OOM       Capability = "oom"
 	Logs      Capability = "logs"      // output is written to the log path in the CRI's format
 	Reopen    Capability = "reopen"    // ReopenContainerLog
 	Events    Capability = "events"    // Events
@@ -41,29 +45,31 @@ const (
 // Target is a runtime under test.
 type Target struct {
 	Runtime cri.Runtime
-	// Image is an image that is already there and has what Commands need.
+	// Image is an image that is present and has what Commands need.
 	Image string
-	// Commands are what containers of Image are made to do. The zero value is [Shell].
+	// Commands are what the suite makes containers of Image do. The zero value is [Shell].
 	Commands Commands
-	// PullImage is an image that PullImage can fetch and that is not there yet; empty skips pulls that succeed.
+	// PullImage is an image that is not present and can be pulled. If it is empty, the cases of
+	// successful pulls are skipped.
 	PullImage string
-	// CgroupParent and Handler go into every sandbox.
+	// CgroupParent and Handler are set for every sandbox.
 	CgroupParent, Handler string
-	// Lacks names what the runtime or the machine cannot do.
+	// Lacks is what the runtime or the machine cannot do.
 	Lacks []Capability
 }
 
-// Commands are the few things that containers do in this suite. A fake need not run programs: it may recognise what its own
-// Commands return.
+// Commands are the few things that containers do in this suite. A fake need not run programs: it
+// may recognise the commands that its own Commands return.
 type Commands struct {
 	// Wait runs until SIGTERM, and then ends at once with exit code 0.
 	Wait []string
-	// Stubborn runs for ever and ignores SIGTERM.
+	// Stubborn runs forever and ignores SIGTERM.
 	Stubborn []string
-	// Heeds ends with exit code 0 where the container's first process has set what it does on SIGTERM: before, the kernel keeps the signal from it. Empty where that is
-	// so from the start.
+	// Heeds ends with exit code 0 once the container's first process has set a handler for SIGTERM.
+	// Before that the kernel keeps the signal from the process. Heeds is empty if there is a
+	// handler from the start.
 	Heeds []string
-	// Eat allocates memory without end.
+	// Eat allocates memory without an end.
 	Eat []string
 	// Exit ends at once with the code.
 	Exit func(code int) []string
@@ -86,11 +92,12 @@ func Shell() Commands {
 	}
 }
 
-// patience bounds every wait for something that must happen. It is long because the machine may be busy, and costs nothing when all is well.
+// patience bounds every wait for something that must happen. It is long because the machine may be
+// busy. It costs nothing if all is well.
 const patience = 3 * time.Minute
 
-// Run runs the contract's cases on targets made by newTarget, one for each case. A target that is shared between cases is fine: names
-// are unique, and every case looks only at what it made.
+// Run runs the cases of the contract, each on a target that newTarget makes. Cases may share a
+// target: names are unique, and every case looks only at what it made.
 func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 	cases := []struct {
 		name  string

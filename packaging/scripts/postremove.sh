@@ -1,5 +1,6 @@
 #!/bin/sh
-# A purge leaves nothing of berth: pods are stopped first. Manifests, and the images that the runtime keeps, are not berth's to remove.
+# A purge first stops the pods, and then removes everything of berth. It does not remove manifests, or
+# images in the runtime's store, because they are not berth's.
 set -e
 kept=/var/lib/berth/purge
 network=/etc/cni/net.d/zz-berth.conflist

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Removal stops the agent. Pods go on running: "berth drain --stop" before the removal stops them, too, and so does a purge.
+# A removal stops the agent; pods continue to run. A purge stops the pods, too, and so does
+# "berth drain --stop" before the removal.
 set -e
 case $1 in
   remove | 0) ;; # dpkg, rpm
@@ -8,7 +9,8 @@ esac
 if [ -d /run/systemd/system ]; then
   systemctl disable --now --quiet berth.service || :
 fi
-# A purge comes when the program and the config files are gone, and needs them to stop the pods.
+# A purge runs after the program and the config files were removed, but needs them to stop the pods.
+# So keep copies of them.
 if [ "$1" = remove ]; then
   rm -rf /var/lib/berth/purge
   mkdir -p /var/lib/berth/purge

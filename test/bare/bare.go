@@ -1,4 +1,5 @@
-// Package bare brings pods up and down by the CRI calls that a pod cannot do without, and nothing around them: the floor for every agent.
+// Package bare brings pods up and down with only the CRI calls that a pod needs. This is the lower
+// bound for every agent.
 //
 // Truth owned: which sandbox each pod has.
 //
@@ -33,7 +34,7 @@ func New(e *env.Env) *Runner { return &Runner{env: e, sandboxes: map[string]stri
 
 func (r *Runner) logDir(name string) string { return filepath.Join(r.env.LogsDir, name) }
 
-// Up runs a pod; it returns the id of its container once that runs.
+// Up runs a pod. It returns the id of the pod's container when the container runs.
 func (r *Runner) Up(ctx context.Context, name string) (id string, err error) {
 	if err := os.MkdirAll(filepath.Join(r.logDir(name), "main"), 0o755); err != nil {
 		return "", fmt.Errorf("make the log folder of %s: %w", name, err)
@@ -48,7 +49,7 @@ func (r *Runner) Up(ctx context.Context, name string) (id string, err error) {
 	return r.Start(ctx, name, 0)
 }
 
-// Start makes and starts the container of a pod, for the time that attempt counts, and returns its id.
+// Start makes and starts the container of a pod with this attempt, and returns the container's id.
 func (r *Runner) Start(ctx context.Context, name string, attempt uint32) (id string, err error) {
 	c, err := r.env.Runtime().CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: r.sandbox(name), Config: containerConfig(name, attempt), SandboxConfig: r.sandboxConfig(name),
@@ -56,7 +57,9 @@ func (r *Runner) Start(ctx context.Context, name string, attempt uint32) (id str
 	if err != nil {
 		return "", fmt.Errorf("create the container of %s: %w", name, err)
 	}
-	if _, err := r.env.Runtime().StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
+	if _, err := r.env.Runtime().StartContainer(ctx, &runtimeapi.StartContainerRequest{
+		ContainerId: c.ContainerId,
+	}); err != nil {
 		return "", fmt.Errorf("start the container of %s: %w", name, err)
 	}
 	return c.ContainerId, nil
@@ -68,15 +71,19 @@ func (r *Runner) sandbox(name string) string {
 	return r.sandboxes[name]
 }
 
-// Down removes a pod; it returns when it is gone.
+// Down removes a pod. It returns when the pod is gone.
 func (r *Runner) Down(ctx context.Context, name string) error {
 	rt, id := r.env.Runtime(), r.sandbox(name)
-	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: id}})
+	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{PodSandboxId: id},
+	})
 	if err != nil {
 		return fmt.Errorf("list the containers of %s: %w", name, err)
 	}
 	for _, c := range list.Containers {
-		if _, err := rt.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.Id, Timeout: stopTimeout}); err != nil {
+		if _, err := rt.StopContainer(ctx, &runtimeapi.StopContainerRequest{
+			ContainerId: c.Id, Timeout: stopTimeout,
+		}); err != nil {
 			return fmt.Errorf("stop the container of %s: %w", name, err)
 		}
 	}

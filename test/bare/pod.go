@@ -9,10 +9,10 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// Script is what the container runs: it idles, and ends at once when it is asked to.
+// Script is what the container runs. It waits, and ends at once on SIGTERM.
 const Script = "trap 'exit 0' TERM; sleep 1000000 & wait $!"
 
-// sandboxConfig is the pod's sandbox as bare calls ask for it.
+// sandboxConfig returns the config of the pod's sandbox.
 func (r *Runner) sandboxConfig(name string) *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
@@ -29,7 +29,7 @@ func (r *Runner) sandboxConfig(name string) *runtimeapi.PodSandboxConfig {
 	}
 }
 
-// containerConfig is the pod's container as bare calls ask for it.
+// containerConfig returns the config of the pod's container.
 func containerConfig(name string, attempt uint32) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "main", Attempt: attempt},
@@ -46,9 +46,10 @@ func containerConfig(name string, attempt uint32) *runtimeapi.ContainerConfig {
 
 func namespaces() *runtimeapi.NamespaceOption {
 	return &runtimeapi.NamespaceOption{
-		Network: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER, Ipc: runtimeapi.NamespaceMode_POD,
+		Network: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,
+		Ipc: runtimeapi.NamespaceMode_POD,
 	}
 }
 
-// PodLabel is the CRI label that has a pod's name, for all columns.
+// PodLabel is the CRI label that has a pod's name, for every agent.
 const PodLabel = "io.kubernetes.pod.name"

@@ -15,14 +15,14 @@ import (
 
 // subject brings pods up and down in one column.
 type subject interface {
-	// up and down begin to bring pods up or down; bare calls return when it is done.
+	// up and down start to bring pods up or down. Bare calls return when this is done.
 	up(ctx context.Context, pods []string) error
 	down(ctx context.Context, pods []string) error
-	// seen returns when the subject shows that the container has died.
+	// seen waits until the subject shows that the container has died.
 	seen(ctx context.Context, c container) error
-	// restart starts a dead container again; agents do that by themselves.
+	// restart starts a dead container again. Agents do this by themselves.
 	restart(ctx context.Context, c container) error
-	// pid is the agent's process, 0 where there is none.
+	// pid returns the process id of the agent, 0 if there is none.
 	pid() int
 	close() error
 }
@@ -32,14 +32,14 @@ type agent interface {
 	subject
 	start() error
 	kill9()
-	// summaries is what the agent says of its pods.
+	// summaries returns what the agent reports about its pods.
 	summaries(ctx context.Context) ([]api.PodSummary, error)
 }
 
 // manifests is a folder of static pods.
 type manifests string
 
-// up puts manifests in place by renames, the first of which is the beginning.
+// up moves manifests into the folder by renames. The time starts at the first rename.
 func (m manifests) up(_ context.Context, pods []string) error {
 	for _, name := range pods {
 		if err := os.WriteFile(m.draft(name), []byte(manifest(name)), 0o600); err != nil {
@@ -65,13 +65,14 @@ func (m manifests) down(_ context.Context, pods []string) error {
 
 func (m manifests) file(pod string) string { return filepath.Join(string(m), pod+".yaml") }
 
-// draft lies beside the folder, so that the agent sees one change.
+// draft is a path beside the folder, so that the agent sees one change.
 func (m manifests) draft(pod string) string { return filepath.Join(filepath.Dir(string(m)), "."+pod) }
 
-// poll is how often an agent is asked, which bounds how exactly it is known when it saw something.
+// poll is how often an agent is asked. It bounds how exactly the time is known at which the agent
+// saw something.
 const poll = 2 * time.Millisecond
 
-// until asks an agent until the condition holds for its pods.
+// until asks an agent until the condition holds for the agent's pods.
 func until(ctx context.Context, a agent, holds func([]api.PodSummary) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
@@ -90,7 +91,8 @@ func until(ctx context.Context, a agent, holds func([]api.PodSummary) bool) erro
 	}
 }
 
-// showsDeath tells whether the pod of a container that had never died shows that it now has.
+// showsDeath reports whether a pod, whose container had never died before, shows that the container
+// has died.
 func showsDeath(pods []api.PodSummary, pod string) bool {
 	for _, p := range pods {
 		if p.Name == pod {
@@ -100,7 +102,7 @@ func showsDeath(pods []api.PodSummary, pod string) bool {
 	return false
 }
 
-// allRun tells whether n pods are shown as running and ready.
+// allRun reports whether n pods are shown as running and ready.
 func allRun(pods []api.PodSummary, n int) bool {
 	for _, p := range pods {
 		if p.Status == "Running" && p.Ready == p.Containers {
@@ -110,7 +112,7 @@ func allRun(pods []api.PodSummary, n int) bool {
 	return n <= 0
 }
 
-// berth is the agent that all this is about.
+// berth is berth as an agent.
 type berth struct {
 	manifests
 	a   *env.Agent

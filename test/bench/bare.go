@@ -8,11 +8,11 @@ import (
 	barepods "github.com/berthd/berth/test/bare"
 )
 
-// bare is the floor: the calls that a pod cannot do without, and nothing around them.
+// bare is the lower bound: only the calls that a pod needs.
 type bare struct {
 	*bed
 	pods *barepods.Runner
-	// parallel is how many pods are worked on at a time.
+	// parallel is how many pods are started or removed at a time.
 	parallel int
 }
 
@@ -32,7 +32,7 @@ func (b *bare) each(pods []string, f func(string) error) error {
 	return g.Wait()
 }
 
-// up runs pods; it returns when all of them run.
+// up runs pods. It returns when all of them run.
 func (b *bare) up(ctx context.Context, pods []string) error {
 	return b.each(pods, func(name string) error {
 		_, err := b.pods.Up(ctx, name)
@@ -40,12 +40,12 @@ func (b *bare) up(ctx context.Context, pods []string) error {
 	})
 }
 
-// down removes pods; it returns when they are gone.
+// down removes pods. It returns when they are gone.
 func (b *bare) down(ctx context.Context, pods []string) error {
 	return b.each(pods, func(name string) error { return b.pods.Down(ctx, name) })
 }
 
-// seen returns when containerd tells of the exit: nothing can see it earlier.
+// seen waits for containerd's event about the exit. Nothing can see the exit earlier.
 func (b *bare) seen(ctx context.Context, c container) error {
 	_, err := b.watch.wait(ctx, podTimeout, c.mark, 1, of(c.id, func(e event) bool { return e.kind == exited }))
 	return err

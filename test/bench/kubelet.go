@@ -25,7 +25,7 @@ import (
 // kubeletVariable names the kubelet to measure.
 const kubeletVariable = "KUBELET"
 
-// logLinks is where a kubelet links to its containers' logs; it has no setting for it.
+// logLinks is where a kubelet makes links to its containers' logs. It has no setting for this.
 const logLinks = "/var/log/containers"
 
 // kubelet is a stock kubelet without an API server.
@@ -58,8 +58,10 @@ func newKubelet(_ context.Context, b *bed) (subject, error) {
 		"address": "127.0.0.1", "port": ports[1], "readOnlyPort": ports[0], "healthzPort": 0,
 		"failSwapOn": false, "failCgroupV1": false, "oomScoreAdj": 0, "makeIPTablesUtilChains": false,
 		"volumePluginDir": filepath.Join(home, "plugins"),
-		"authentication":  map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
-		"authorization":   map[string]any{"mode": "AlwaysAllow"},
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false},
+		},
+		"authorization": map[string]any{"mode": "AlwaysAllow"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the kubelet's config: %w", err)
@@ -86,7 +88,7 @@ func (k *kubelet) start() error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	done, begun := make(chan struct{}), make(chan error)
 	go func() {
-		// The death signal is sent when the starting thread ends, so the thread stays.
+		// The kernel sends the death signal when the starting thread ends, so the thread stays.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -154,7 +156,7 @@ func (k *kubelet) seen(ctx context.Context, c container) error {
 	return until(ctx, k, func(pods []api.PodSummary) bool { return showsDeath(pods, c.pod) })
 }
 
-// freePorts returns ports that nobody on the loopback listens on.
+// freePorts returns ports of the loopback on which nobody listens.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

@@ -1,13 +1,16 @@
-// Command bench is "make bench": it measures berth beside bare CRI calls, and beside a kubelet where $KUBELET names one, and prints one table.
+// Command bench is "make bench". It measures berth and bare CRI calls, and a kubelet if $KUBELET
+// names one, and prints one table.
 //
-// Purpose: each column gets a private containerd of its own, on which the same pod (one busybox container on the bridge network) is brought up
-// and down by another subject: the benchmark itself with bare CRI calls, berth, or a kubelet in standalone mode. When something happened is
-// told by containerd's events, by containerd's own clock, alike for all columns. How quickly pods come and go is measured by turns, so that what else
-// the machine does falls on all columns alike; what a node with pods costs, and how deaths and adoptions go, in each column alone.
+// Purpose: each column has a private containerd. On it another subject brings the same pod up and
+// down: one busybox container on the bridge network. The subjects are the benchmark itself with
+// bare CRI calls, berth, and a kubelet in standalone mode. In all columns the times are those of
+// containerd's events, by containerd's own clock. How quickly pods come and go is measured by
+// turns, so that other work of the machine affects all columns. What a node with pods costs, and
+// how deaths and adoptions go, is measured for each column alone.
 //
 // Truth owned: the rows and their aims, in rows.go.
 //
-// Concurrency: one thing after another; only a burst of bare calls runs in parallel.
+// Concurrency: one thing after another. Only a burst of bare calls runs in parallel.
 package main
 
 import (
@@ -26,25 +29,30 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// sizes say how much is measured.
+// sizes are how much is measured.
 type sizes struct {
-	// ones is how many single pods come and go, burst how many pods are made at once, rounds how often.
+	// ones is how many single pods come and go, burst is how many pods are made at once, and rounds
+	// is how often.
 	ones, burst, rounds int
-	// deaths is how many containers are killed, adoptions how often the agent is.
+	// deaths is how many containers are killed. adoptions is how often the agent is killed.
 	deaths, adoptions int
-	// settle is waited before something that must not be disturbed, idle is how long the idle pods are watched.
+	// settle is the wait before a part that must not be disturbed. idle is how long the idle pods
+	// are watched.
 	settle, idle time.Duration
-	// stock leaves containerd's config as it is.
+	// stock leaves containerd's config unchanged.
 	stock bool
 }
 
 var (
 	full  = sizes{ones: 20, burst: 50, rounds: 3, deaths: 20, adoptions: 3, settle: 10 * time.Second, idle: time.Minute}
-	quick = sizes{ones: 5, burst: 10, rounds: 1, deaths: 5, adoptions: 1, settle: 3 * time.Second, idle: 10 * time.Second}
+	quick = sizes{
+		ones: 5, burst: 10, rounds: 1, deaths: 5, adoptions: 1, settle: 3 * time.Second, idle: 10 * time.Second,
+	}
 )
 
 func main() {
-	isQuick := flag.Bool("quick", false, "fewer pods and shorter waits; the aims are not for these numbers, and results.md stays as it is")
+	isQuick := flag.Bool("quick", false,
+		"fewer pods and shorter waits; the aims are not for these numbers, and results.md stays as it is")
 	asJSON := flag.Bool("json", false, "print JSON instead of the table")
 	rounds := flag.Int("rounds", full.rounds, "how often many pods are made at once; the median counts")
 	stock := flag.Bool("stock", false, "leave containerd's own polling of every container on (see bed.quieten)")
@@ -110,17 +118,19 @@ func run(ctx context.Context, size sizes, only string, asJSON bool) error {
 	return rep.save(filepath.Join(checkout, "test", "bench", "results.md"), text)
 }
 
-// maker makes a column's subject, on its bed.
+// maker makes a column's subject on the column's bed.
 type maker func(context.Context, *bed) (subject, error)
 
-// bed is one column's surroundings: a containerd, its events, the subject that runs pods on it, and the values measured so far.
+// bed is what one column works with: a containerd, its events, the subject that runs pods on it,
+// and the values measured so far.
 type bed struct {
 	env     *env.Env
 	watch   *watcher
 	subject subject
 	size    sizes
 	out     *column
-	// up, stopped and left are what single pods took, and those that may not be gone yet; bursts is what many took.
+	// up and stopped are the times of single pods, and left are the pods that may not be gone yet.
+	// bursts are the times of many pods.
 	up, stopped, bursts []time.Duration
 	left                []leaving
 }
@@ -148,8 +158,9 @@ func newBed(ctx context.Context, out *column, size sizes, mk maker) (b *bed, err
 	return b, err
 }
 
-// quieten has containerd ask its shims for statistics once a day and not, as releases from 2.3 on do by themselves, every second, which would
-// hide what an agent costs an idle node. It is the same for all columns.
+// quieten makes containerd ask its shims for statistics once a day. Releases from 2.3 on ask every
+// second by default, which would hide what an agent costs on an idle node. It is the same for all
+// columns.
 func (b *bed) quieten(ctx context.Context) error {
 	const before = "restrict_oom_score_adj = true\n"
 	file := filepath.Join(b.env.Dir, "containerd.toml")
@@ -177,7 +188,7 @@ func (b *bed) close() error {
 	return errors.Join(append(errs, b.env.Close())...)
 }
 
-// say shows progress.
+// say prints progress.
 func (b *bed) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s  %-8s %s\n", time.Now().Format(time.TimeOnly), b.out.Name, fmt.Sprintf(format, args...))
 }

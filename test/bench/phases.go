@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// podTimeout bounds the wait for one pod, goneTimeout for all sandboxes: a kubelet collects dead ones once a minute.
+	// podTimeout bounds the wait for one pod, goneTimeout the wait for all sandboxes to be gone: a
+	// kubelet removes dead ones once a minute.
 	podTimeout  = 2 * time.Minute
 	goneTimeout = 3 * time.Minute
-	// beat is a pause in which an agent ends what it still has to do after a pod came or went.
+	// beat is a pause in which an agent finishes its work after a pod came or went.
 	beat = 500 * time.Millisecond
 )
 
-// parallels are the ways in which bare calls try a burst.
+// parallels are the numbers of pods at a time that bare calls try for a burst.
 var parallels = []int{1, 4, 8, 16, 50}
 
-// container is a pod's container and the place in the events at which it ran.
+// container is a pod's container, and the place in the events at which it started to run.
 type container struct {
 	pod, id string
 	process int
 	mark    int
 }
 
-// leaving is a pod that was deleted and that may not be gone yet.
+// leaving is a pod that was deleted and may not be gone yet.
 type leaving struct {
 	sandbox string
 	since   time.Time
@@ -71,7 +72,7 @@ func together(ctx context.Context, size sizes, columns []*column, makers []maker
 	if err := turns(size.ones, func(b *bed, i int) error { return b.one(ctx, i) }); err != nil {
 		return err
 	}
-	if err := turns(1, func(b *bed, _ int) error { return errors.Join(b.tellOnes(ctx), b.tune(ctx)) }); err != nil {
+	if err := turns(1, func(b *bed, _ int) error { return errors.Join(b.sumOnes(ctx), b.tune(ctx)) }); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -80,11 +81,12 @@ func together(ctx context.Context, size sizes, columns []*column, makers []maker
 			b.bursts = append(b.bursts, last)
 			return err
 		}),
-		turns(1, func(b *bed, _ int) error { b.tellBursts(); return nil }),
+		turns(1, func(b *bed, _ int) error { b.sumBursts(); return nil }),
 	)
 }
 
-// alone measures what a column's node costs and how it bears deaths, of containers and of the agent.
+// alone measures what a column's node costs, and how it handles deaths of containers and of the
+// agent.
 func (b *bed) alone(ctx context.Context) error {
 	a, isAgent := b.subject.(agent)
 	if isAgent {
@@ -109,7 +111,7 @@ func (b *bed) alone(ctx context.Context) error {
 	return nil
 }
 
-// start starts an agent, and returns when it answers.
+// start starts an agent and waits until the agent answers.
 func (b *bed) start(ctx context.Context, a agent) error {
 	if err := a.start(); err != nil {
 		return err
@@ -117,7 +119,7 @@ func (b *bed) start(ctx context.Context, a agent) error {
 	return until(ctx, a, func([]api.PodSummary) bool { return true })
 }
 
-// begin starts an agent and looks at its memory before the first pod.
+// begin starts an agent and measures its memory before the first pod.
 func (b *bed) begin(ctx context.Context, a agent) error {
 	if err := b.start(ctx, a); err != nil {
 		return err
@@ -161,8 +163,8 @@ func (b *bed) one(ctx context.Context, i int) error {
 	return rest(ctx, beat)
 }
 
-// tellOnes adds up what single pods took, once they are gone.
-func (b *bed) tellOnes(ctx context.Context) error {
+// sumOnes adds up the times of single pods, once the pods are gone.
+func (b *bed) sumOnes(ctx context.Context) error {
 	var gone []time.Duration
 	for _, l := range b.left {
 		removed, err := b.watch.wait(ctx, goneTimeout, 0, 1, of(l.sandbox, sandboxDeleted))
@@ -176,11 +178,12 @@ func (b *bed) tellOnes(ctx context.Context) error {
 	b.out.times(stopP50, percentile(b.stopped, 50))
 	b.out.times(goneP50, percentile(gone, 50))
 	b.out.times(goneP99, percentile(gone, 99))
-	b.say("one pod: p50 %s, stopped: p50 %s, gone: p50 %s", percentile(b.up, 50), percentile(b.stopped, 50), percentile(gone, 50))
+	b.say("one pod: p50 %s, stopped: p50 %s, gone: p50 %s", percentile(b.up, 50), percentile(b.stopped, 50),
+		percentile(gone, 50))
 	return nil
 }
 
-// tune finds out in how many at a time bare calls bring many pods up best.
+// tune finds out with how many pods at a time bare calls are fastest.
 func (b *bed) tune(ctx context.Context) error {
 	floor, ok := b.subject.(*bare)
 	if !ok {
@@ -202,15 +205,16 @@ func (b *bed) tune(ctx context.Context) error {
 	return nil
 }
 
-// tellBursts sums up the bursts: the one in the middle counts.
-func (b *bed) tellBursts() {
+// sumBursts takes the median of the bursts.
+func (b *bed) sumBursts() {
 	middle := percentile(b.bursts, 50)
 	b.out.times(burstLast, middle)
 	b.out.Values[burstRate] = float64(b.size.burst) / middle.Seconds()
 	b.say("%d pods: %s, the last after %s (of %s)", b.size.burst, rate(b.size.burst, middle), middle, b.bursts)
 }
 
-// burst brings many pods up, and down again if asked to, and returns when the last one ran.
+// burst starts many pods, and returns the time until the last one ran. With remove it removes the
+// pods again.
 func (b *bed) burst(ctx context.Context, prefix string, remove bool) (time.Duration, error) {
 	names := make([]string, b.size.burst)
 	for i := range names {
@@ -282,7 +286,9 @@ func (b *bed) deaths(ctx context.Context, s subject) error {
 // containers returns the running containers with their pods and processes.
 func (b *bed) containers(ctx context.Context) ([]container, error) {
 	list, err := b.env.Runtime().ListContainers(ctx, &runtimeapi.ListContainersRequest{
-		Filter: &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}},
+		Filter: &runtimeapi.ContainerFilter{
+			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the containers: %w", err)
@@ -298,7 +304,7 @@ func (b *bed) containers(ctx context.Context) ([]container, error) {
 	return found, nil
 }
 
-// idle leaves the pods alone and adds up what it costs to have them.
+// idle leaves the pods alone and adds up what they cost.
 func (b *bed) idle(ctx context.Context, s subject) error {
 	b.say("idle for %s", b.size.idle)
 	read := func() [3]time.Duration {
@@ -348,7 +354,7 @@ func (b *bed) adoptions(ctx context.Context, a agent) error {
 	return nil
 }
 
-// memory notes an agent's memory.
+// memory records an agent's memory.
 func (b *bed) memory(s subject, total, anonymous string) error {
 	rss, anon, err := memory(s.pid())
 	if err != nil {

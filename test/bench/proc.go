@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// cpu returns the time that the living threads of processes have run. The kernel's schedstat has it in nanoseconds; the ticks of /proc/PID/stat
-// would be lost in rounding where fifty shims do almost nothing.
+// cpu returns how long the living threads of processes have run. It reads the kernel's schedstat,
+// in nanoseconds. The ticks of /proc/PID/stat would be rounded to nothing for fifty shims that do
+// almost nothing.
 func cpu(pids ...int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {
@@ -27,7 +28,7 @@ func cpu(pids ...int) time.Duration {
 	return sum
 }
 
-// memory returns a process' resident memory and the anonymous part of it, in MB of 2^20 bytes.
+// memory returns a process's resident memory and its anonymous part, in MB of 2^20 bytes.
 func memory(pid int) (rss, anon float64, err error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -47,7 +48,7 @@ func memory(pid int) (rss, anon float64, err error) {
 	return rss, anon, nil
 }
 
-// load returns the machine's load average, of one, five and fifteen minutes.
+// load returns the machine's load average over one, five and fifteen minutes.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -29,7 +29,7 @@ func (r *report) column(name string) *column {
 	return nil
 }
 
-// markdown returns the table and what it was measured on.
+// markdown returns the table, and the machine on which it was measured.
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprint(&b, "| What |")
@@ -42,15 +42,17 @@ func (r *report) markdown() string {
 		for _, c := range r.Columns {
 			fmt.Fprintf(&b, " %s |", cell(c, row))
 		}
-		text, verdict := r.judge(row)
-		fmt.Fprintf(&b, " %s | %s |\n", text, verdict)
+		text, result := r.judge(row)
+		fmt.Fprintf(&b, " %s | %s |\n", text, result)
 	}
-	fmt.Fprintf(&b, "\n%s. %s; load average before %s, after %s. The run took %s.\n",
+	fmt.Fprintf(&b, "\n%s. %s.\nThe load average was %s before and %s after. The run took %s.\n",
 		r.Began.UTC().Format(time.DateOnly), machine(), r.Load, load(), r.Took.Round(time.Second))
 	if r.Size.stock {
 		fmt.Fprintln(&b, "containerd polled its shims every second, as it does by itself.")
 	} else {
-		fmt.Fprintln(&b, "containerd had stats_collect_period = \"24h\" in all columns: its own polling, every second, costs more than any agent here (-stock leaves it on).")
+		fmt.Fprintln(&b,
+			"containerd had stats_collect_period = \"24h\" in all columns. Its own polling, every second, "+
+				"costs more than any\nagent here (-stock leaves it on).")
 	}
 	if c := r.column("bare"); c != nil {
 		fmt.Fprintf(&b, "Bare calls were fastest at %d in parallel.\n", c.Parallel)
@@ -71,8 +73,8 @@ func cell(c *column, row row) string {
 	return fmt.Sprintf(row.format, v)
 }
 
-// judge returns a row's aim and whether berth met it.
-func (r *report) judge(row row) (text, verdict string) {
+// judge returns a row's aim, and whether berth reached it.
+func (r *report) judge(row row) (text, result string) {
 	if row.aim == nil {
 		return "", ""
 	}
@@ -86,10 +88,10 @@ func (r *report) judge(row row) (text, verdict string) {
 	return row.aim.text, "short"
 }
 
-// whyMark begins the part of the results that people write; a new run keeps it.
+// whyMark begins the part of the results that people write. A new run keeps this part.
 const whyMark = "## What fell short, and why"
 
-// save writes the results, and keeps what somebody wrote about the last ones.
+// save writes the results, and keeps what people wrote about the last ones.
 func (r *report) save(path, table string) error {
 	why := whyMark + "\n\nNothing has been written about this yet.\n"
 	if old, err := os.ReadFile(path); err == nil {
@@ -97,14 +99,16 @@ func (r *report) save(path, table string) error {
 			why = string(old[at:])
 		}
 	}
-	text := "# What `make bench` measured\n\nWritten by `make bench`, up to the last heading; how it measures is in this folder's code.\n\n" + table + "\n" + why
+	text := "# What `make bench` measured\n\n" +
+		"Written by `make bench`, up to the last heading. The code in this folder says how it measures.\n\n" + table +
+		"\n" + why
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("write the results: %w", err)
 	}
 	return nil
 }
 
-// machine describes what it was measured on, without its name.
+// machine describes the machine of the measurement, without its name.
 func machine() string {
 	var u unix.Utsname
 	_ = unix.Uname(&u)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The keys of the values that a column has.
+// The keys of a column's values.
 const (
 	oneP50        = "one_p50_ms"
 	oneP99        = "one_p99_ms"
@@ -29,11 +29,11 @@ const (
 	adoption      = "adoption_ms"
 )
 
-// column has what was measured of one subject.
+// column has what was measured for one subject.
 type column struct {
 	Name   string
 	Values map[string]float64
-	// Parallel is in how many at a time bare calls were best.
+	// Parallel is with how many pods at a time bare calls were fastest.
 	Parallel int      `json:",omitempty"`
 	Notes    []string `json:",omitempty"`
 }
@@ -44,7 +44,8 @@ func (c *column) times(key string, d time.Duration) {
 	c.Values[key] = float64(d.Microseconds()) / 1000
 }
 
-// aim is what berth's value of a row should be; bare is the same row of the bare calls. Aims are the project's own, from its issue on the spine.
+// aim is what berth's value in a row should be. bare is the value of bare calls in the same row.
+// The project chose the aims itself.
 type aim struct {
 	text string
 	met  func(berth, bare float64) bool
@@ -56,16 +57,22 @@ type row struct {
 	aim                *aim
 }
 
-// rows is the table; n is how many pods "many" are.
+// rows returns the table. Its "many" is the number of pods of a burst.
 func rows(s sizes) []row {
 	below := func(limit float64, text string) *aim {
 		return &aim{text, func(v, _ float64) bool { return v < limit }}
 	}
 	many := fmt.Sprintf("%d pods", s.burst)
 	return []row{
-		{"manifest → running, one pod, p50", oneP50, "%.0f ms", &aim{"≤ 1.10 × bare", func(v, bare float64) bool { return v <= 1.10*bare }}},
+		{
+			"manifest → running, one pod, p50", oneP50, "%.0f ms",
+			&aim{"≤ 1.10 × bare", func(v, bare float64) bool { return v <= 1.10*bare }},
+		},
 		{"manifest → running, one pod, p99", oneP99, "%.0f ms", nil},
-		{many + " at once, rate", burstRate, "%.1f pods/s", &aim{"≥ 0.9 × bare", func(v, bare float64) bool { return v >= 0.9*bare }}},
+		{
+			many + " at once, rate", burstRate, "%.1f pods/s",
+			&aim{"≥ 0.9 × bare", func(v, bare float64) bool { return v >= 0.9*bare }},
+		},
 		{many + " at once, the last runs", burstLast, "%.0f ms", nil},
 		{"container death → seen, p50", seenP50, "%.0f ms", below(50, "< 50 ms")},
 		{"container death → seen, p99", seenP99, "%.0f ms", nil},

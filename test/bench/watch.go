@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// kind says what happened to a container.
+// kind is what happened to a container.
 type kind string
 
 const (
@@ -25,13 +25,14 @@ const (
 	deleted kind = "deleted"
 )
 
-// event is something that happened to a container or, where sandbox is set, to the pause container of a pod.
+// event is something that happened to a container. If sandbox is set, it happened to the pause
+// container of a pod.
 type event struct {
 	kind    kind
 	id      string
 	sandbox bool
 	pid     int
-	// at is containerd's time.
+	// at is the time by containerd's clock.
 	at time.Time
 }
 
@@ -55,7 +56,9 @@ func newWatcher(endpoint string) (*watcher, error) {
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	w := &watcher{conn: conn, stop: stop, done: make(chan struct{}), pauses: map[string]bool{}, more: make(chan struct{})}
+	w := &watcher{
+		conn: conn, stop: stop, done: make(chan struct{}), pauses: map[string]bool{}, more: make(chan struct{}),
+	}
 	header := metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
 	stream, err := eventsapi.NewEventsClient(conn).Subscribe(header, &eventsapi.SubscribeRequest{
 		Filters: []string{"topic~=^/tasks/(start|exit)$", "topic~=^/containers/(create|delete)$"},
@@ -108,7 +111,7 @@ func (w *watcher) take(payload any, at time.Time) {
 		e.kind, e.id, e.pid = started, p.GetContainerID(), int(p.GetPid())
 	case *apievents.TaskExit:
 		if p.GetID() != p.GetContainerID() {
-			return // a command run in it
+			return // a command that ran in the container
 		}
 		e.kind, e.id, e.pid = exited, p.GetContainerID(), int(p.GetPid())
 	default:
@@ -127,7 +130,8 @@ func (w *watcher) mark() int {
 	return len(w.events)
 }
 
-// wait returns the first n events from the mark on that match, or fails when that takes longer than the time given.
+// wait returns the first n events from the mark on that match. It fails if this takes longer than
+// the limit.
 func (w *watcher) wait(ctx context.Context, limit time.Duration, from, n int, match func(event) bool) ([]event, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -155,16 +159,17 @@ func (w *watcher) wait(ctx context.Context, limit time.Duration, from, n int, ma
 	}
 }
 
-// the usual questions to wait for
+// The usual events to wait for.
 
 func appStarted(e event) bool     { return e.kind == started && !e.sandbox }
 func sandboxStarted(e event) bool { return e.kind == started && e.sandbox }
 func sandboxDeleted(e event) bool { return e.kind == deleted && e.sandbox }
 
-// sandboxStopped also takes a removal for a stop: a shim that is shut down may take the news of its last exit with it.
+// sandboxStopped also counts a removal as a stop, because a shim that is shut down may lose the
+// event of its last exit.
 func sandboxStopped(e event) bool { return e.sandbox && (e.kind == exited || e.kind == deleted) }
 
-// of narrows a question to one container or sandbox.
+// of limits a match to one container or sandbox.
 func of(id string, match func(event) bool) func(event) bool {
 	return func(e event) bool { return e.id == id && match(e) }
 }

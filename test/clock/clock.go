@@ -1,14 +1,20 @@
-// Package clock moves the wall clock that running processes see. The machine's own clock stays as it is.
+// Package clock moves the wall clock that running processes see. It does not change the machine's
+// own clock.
 //
-// Purpose: a program asks for the time in the vDSO, a small library that the kernel puts into every process. [Move] replaces the beginning of its clock_gettime, in one process,
-// by a jump to code that asks the kernel and adds a number of seconds where the wall clock was asked for. The monotonic clock goes on, as it does when an administrator sets a
-// machine's clock. It works on the programs as they are installed, and while they run.
+// Purpose: a program reads the time through the vDSO, a small library that the kernel maps into
+// every process. [Move] replaces the beginning of the vDSO's clock_gettime, in one process, by a
+// jump to code that asks the kernel and adds a number of seconds to the wall clock. The monotonic
+// clock goes on, as it does when an administrator sets a machine's clock. This works with the
+// installed programs while they run.
 //
-// What it cannot do: the kernel stamps files with the machine's clock, and programs that the process starts see that one, too. Only amd64 is known.
+// Limits: the kernel stamps files with the machine's clock, and programs that the process starts
+// see that clock, too. It works only on amd64.
 //
-// Truth owned: none. What was changed is in the process's own copy of the page, and ends with it.
+// Truth owned: none. The changes are in the process's own copy of the page, and end with the
+// process.
 //
-// Concurrency: calls for different processes are independent; those for one process must not overlap.
+// Concurrency: calls for different processes are independent. Calls for one process must not
+// overlap.
 package clock
 
 import (
@@ -27,7 +33,7 @@ import (
 	"time"
 )
 
-// code is what clock_gettime(rdi: which clock, rsi: where to) becomes. The seconds to add follow it.
+// code replaces clock_gettime(rdi: which clock, rsi: where to). The seconds to add follow the code.
 var code = []byte{
 	0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, 228 (SYS_clock_gettime)
 	0x0f, 0x05, // syscall
@@ -41,15 +47,16 @@ var code = []byte{
 }
 
 const (
-	// room is how much of the end of the vDSO's last page is used; nothing else is there.
+	// room is how many bytes at the end of the vDSO's last page are used. Nothing else is there.
 	room = 64
 	// jump is the length of a jump to a distance of 32 bits.
 	jump = 5
-	// stopTimeout bounds the wait for a process to stand still.
+	// stopTimeout bounds the wait until a process has stopped.
 	stopTimeout = 10 * time.Second
 )
 
-// Move has a process see a wall clock that is d, in whole seconds, ahead of the machine's from now on; a negative d is behind it. The process stands still for a moment.
+// Move makes a process see a wall clock that is d ahead of the machine's from now on, in whole
+// seconds. With a negative d the clock is behind. The process stops for a moment.
 func Move(pid int, d time.Duration) error {
 	if runtime.GOARCH != "amd64" {
 		return fmt.Errorf("move the clock of process %d: not known on %s", pid, runtime.GOARCH)
@@ -60,7 +67,7 @@ func Move(pid int, d time.Duration) error {
 	return nil
 }
 
-// patch puts the code in place, if it is not yet there, and the seconds.
+// patch writes the seconds, and the code if it is not there yet.
 func patch(pid int, seconds int64) error {
 	start, end, err := vdso(pid)
 	if err != nil {
@@ -80,7 +87,8 @@ func patch(pid int, seconds int64) error {
 	if !ours && len(bytes.Trim(spare, "\x00")) > 0 {
 		return errors.New("there is no room in the vDSO")
 	}
-	if err := write(mem, at+int64(len(code)), binary.LittleEndian.AppendUint64(nil, uint64(seconds))); err != nil || ours {
+	if err := write(mem, at+int64(len(code)), binary.LittleEndian.AppendUint64(nil, uint64(seconds))); err != nil ||
+		ours {
 		return err
 	}
 	offset, err := function(image)
@@ -106,7 +114,7 @@ func write(mem *os.File, at int64, data []byte) error {
 	return nil
 }
 
-// vdso returns where the vDSO of a process is.
+// vdso returns the place of a process's vDSO.
 func vdso(pid int) (start, end int64, err error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -122,7 +130,7 @@ func vdso(pid int) (start, end int64, err error) {
 	return 0, 0, errors.New("it has no vDSO")
 }
 
-// function returns where in the vDSO clock_gettime begins.
+// function returns the offset of clock_gettime in the vDSO.
 func function(image []byte) (int64, error) {
 	file, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
@@ -140,10 +148,10 @@ func function(image []byte) (int64, error) {
 	return 0, errors.New("the vDSO has no clock_gettime")
 }
 
-// errRetry says that a thread stood where the jump was to be.
+// errRetry says that a thread stood where the jump must be written.
 var errRetry = errors.New("a thread stands in the way")
 
-// halted does something while the process stands still.
+// halted calls do while the process is stopped.
 func halted(pid int, do func() error) error {
 	for {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -159,14 +167,15 @@ func halted(pid int, do func() error) error {
 	}
 }
 
-// await returns once all threads of a process have stopped.
+// await waits until all threads of a process have stopped.
 func await(pid int) error {
 	for deadline := time.Now().Add(stopTimeout); ; time.Sleep(time.Millisecond) {
 		running := 0
 		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, name := range stats {
 			text, err := os.ReadFile(name)
-			if _, after, ok := strings.Cut(string(text), ") "); err == nil && ok && !strings.ContainsAny(after[:1], "TtZX") {
+			if _, after, ok := strings.Cut(string(text), ") "); err == nil && ok &&
+				!strings.ContainsAny(after[:1], "TtZX") {
 				running++
 			}
 		}
@@ -181,7 +190,7 @@ func await(pid int) error {
 	}
 }
 
-// counters returns where the stopped threads of a process stand.
+// counters returns the instruction pointers of the stopped threads of a process.
 func counters(pid int) []int64 {
 	var out []int64
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))

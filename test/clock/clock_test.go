@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// childVariable makes the test's program tell the time.
+// childVariable makes the test's program print the time.
 const childVariable = "BERTH_TEST_TELL_TIME"
 
-// told is what a child says of the time.
-type told struct {
+// reported is what a child reports about the time.
+type reported struct {
 	Wall    time.Time
 	Elapsed time.Duration // by the monotonic clock
 }
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	began := time.Now()
-	go func() { // many threads ask at once
+	go func() { // many threads read the clock at once
 		for range runtime.NumCPU() + 1 {
 			go func() {
 				for {
@@ -40,11 +40,12 @@ func TestMain(m *testing.M) {
 		if _, err := in.ReadString('\n'); err != nil {
 			return
 		}
-		_ = json.NewEncoder(os.Stdout).Encode(told{time.Now(), time.Since(began)})
+		_ = json.NewEncoder(os.Stdout).Encode(reported{time.Now(), time.Since(began)})
 	}
 }
 
-// A process sees another time, while its monotonic clock, and everybody else, goes on as before.
+// TestMove checks that a process sees another time, while its monotonic clock and all other
+// processes go on as before.
 func TestMove(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("only amd64 is known")
@@ -59,7 +60,7 @@ func TestMove(t *testing.T) {
 	defer child.Wait()
 	defer in.Close()
 	answers := json.NewDecoder(out)
-	ask := func() (answer told, from, until time.Time) {
+	ask := func() (answer reported, from, until time.Time) {
 		t.Helper()
 		from = time.Now()
 		if _, err := io.WriteString(in, "\n"); err != nil {

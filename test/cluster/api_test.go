@@ -27,7 +27,7 @@ spec:
       command: [sh, -c, "echo hello; exec sleep 3600"]
 `
 
-// readers may read everything of nodes, and only that.
+// readers may read everything of nodes, and nothing else.
 const readers = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: readers}
@@ -53,7 +53,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: scrapers
 subjects: [{kind: ServiceAccount, name: default, namespace: kube-public}]
 `
 
-// caller asks the agent's port, as somebody.
+// caller sends requests to the agent's port as a user.
 type caller struct {
 	c     *Cluster
 	pair  *Pair
@@ -93,14 +93,15 @@ func (w caller) do(t *testing.T, method, path string, headers ...string) (int, s
 	return resp.StatusCode, string(body)
 }
 
-// may waits until the API server knows that somebody may read a subresource of nodes: it hears of roles a moment after it has taken them, and what it refuses until then is
-// remembered for a while.
+// may waits until the API server knows that a user may read a subresource of nodes. The API server
+// uses new roles a moment after it stores them, and callers remember its refusals for a while.
 func (c *Cluster) may(t *testing.T, user, subresource string) {
 	t.Helper()
 	c.Eventually(t, Contains("yes"), "auth", "can-i", "get", "nodes", "--subresource", subresource, "--as", user)
 }
 
-// TestPort shows who may use the agent's port, with the real API server's word about tokens and rights.
+// TestPort checks who may use the agent's port, with a real API server that decides about tokens
+// and rights.
 func TestPort(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -139,7 +140,8 @@ func TestPort(t *testing.T) {
 	logs := "/containerLogs/default/talker-node/main"
 	exec := "/exec/default/talker-node/main?command=id&output=1"
 	webSocket := []string{
-		"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==",
+		"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key",
+		"dGhlIHNhbXBsZSBub25jZQ==",
 		"Sec-WebSocket-Protocol", "v4.channel.k8s.io",
 	}
 	for _, tc := range []struct {
@@ -155,13 +157,27 @@ func TestPort(t *testing.T) {
 		{"API server", logs, nil, 200, "hello\n"},
 		{"reader", logs, nil, 200, "hello\n"},
 		{"reader", "/metrics", nil, 200, "kubelet_node_name"},
-		{"reader", exec, webSocket, 403, "Forbidden (user=reader, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
+		{
+			"reader", exec, webSocket, 403,
+			"Forbidden (user=reader, verb=create, resource=nodes, subresource(s)=[proxy])\n",
+		},
 		{"API server", exec, webSocket, 101, ""},
-		{"node", "/pods", nil, 403, "Forbidden (user=system:node:node, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"},
+		{
+			"node", "/pods", nil, 403,
+			"Forbidden (user=system:node:node, verb=get, resource=nodes, subresource(s)=[pods proxy])\n",
+		},
 		{"scraper", "/metrics", nil, 200, "kubelet_node_name"},
 		{"scraper", "/metrics/resource", nil, 200, ""},
-		{"scraper", "/pods", nil, 403, "Forbidden (user=system:serviceaccount:kube-public:default, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"},
-		{"pod", "/metrics", nil, 403, "Forbidden (user=system:serviceaccount:default:default, verb=get, resource=nodes, subresource(s)=[metrics])\n"},
+		{
+			"scraper", "/pods", nil, 403,
+			"Forbidden (user=system:serviceaccount:kube-public:default, verb=get, resource=nodes, " +
+				"subresource(s)=[pods proxy])\n",
+		},
+		{
+			"pod", "/metrics", nil, 403,
+			"Forbidden (user=system:serviceaccount:default:default, verb=get, resource=nodes, " +
+				"subresource(s)=[metrics])\n",
+		},
 		{"admin", "/berth/v1/pods", nil, 404, ""},
 	} {
 		caller := who[tc.who]
@@ -173,7 +189,8 @@ func TestPort(t *testing.T) {
 		}
 	}
 
-	// What the API server has said holds for a while when it is gone; what it has not said is refused.
+	// The API server's answers hold for a while after it is gone. What it has not answered is
+	// refused.
 	if err := c.APIServer.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +199,8 @@ func TestPort(t *testing.T) {
 	if code, body := reader.do(t, http.MethodGet, logs); code != 200 {
 		t.Errorf("logs without an API server: %d %s", code, body)
 	}
-	if code, body := reader.do(t, http.MethodGet, "/stats/summary"); code != 500 || !strings.HasPrefix(body, "Authorization error (user=reader, verb=get") {
+	if code, body := reader.do(t, http.MethodGet, "/stats/summary"); code != 500 ||
+		!strings.HasPrefix(body, "Authorization error (user=reader, verb=get") {
 		t.Errorf("an unknown right without an API server: %d %q", code, body)
 	}
 	c.StartAPIServer(t)
@@ -191,7 +209,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// TestNodeProxy shows that the API server reaches the agent as a kubelet.
+// TestNodeProxy checks that the API server reaches the agent as it reaches a kubelet.
 func TestNodeProxy(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -200,7 +218,8 @@ func TestNodeProxy(t *testing.T) {
 	c.WaitNodeReady(t)
 	path := "/api/v1/nodes/" + env.NodeName + "/proxy"
 	for sub, want := range map[string]string{
-		"/healthz": "ok", "/pods": "talker-node", "/containerLogs/default/talker-node/main": "hello\n", "/configz": "kubeletconfig", "/metrics": "kubelet_node_name",
+		"/healthz": "ok", "/pods": "talker-node", "/containerLogs/default/talker-node/main": "hello\n",
+		"/configz": "kubeletconfig", "/metrics": "kubelet_node_name",
 	} {
 		if out := c.Kubectl(t, "get", "--raw", path+sub); !strings.Contains(out, want) {
 			t.Errorf("%s: %.300q, want %q", sub, out, want)
@@ -208,7 +227,8 @@ func TestNodeProxy(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, errOut, err := c.TryKubectl(ctx, "", "get", "--raw", path+"/berth/v1/pods"); ExitCode(err) != 1 || !strings.Contains(errOut, "berth/v1/pods") {
+	if _, errOut, err := c.TryKubectl(ctx, "", "get", "--raw", path+"/berth/v1/pods"); ExitCode(err) != 1 ||
+		!strings.Contains(errOut, "berth/v1/pods") {
 		t.Errorf("berth's own API: %v %s", err, errOut)
 	}
 }
@@ -216,5 +236,7 @@ func TestNodeProxy(t *testing.T) {
 // announce makes the node's object, for a cluster without an agent.
 func (c *Cluster) announce(t *testing.T) {
 	t.Helper()
-	c.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}, status: {addresses: [{type: InternalIP, address: %s}]}}", env.NodeName, env.HostIP))
+	c.Apply(t,
+		fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}, status: {addresses: [{type: InternalIP, "+
+			"address: %s}]}}", env.NodeName, env.HostIP))
 }

@@ -28,19 +28,23 @@ import (
 )
 
 const (
-	// rounds is how often the columns take turns: what else the machine does falls on all of them. singles is how many pods come and go one after the other
-	// in each round; crowd, how many are created at once in all rounds but the first; parallel, how many bare calls are made at a time.
+	// rounds is how often the columns take turns, so that other work of the machine affects all of
+	// them. singles is how many pods come and go one after the other in each round. crowd is how
+	// many pods are created at once in all rounds but the first. parallel is how many bare calls
+	// run at a time.
 	rounds, singles, crowd, parallel = 4, 5, 50, 8
-	// idleTime is how long nothing happens while requests are counted, after calm.
+	// idleTime is how long nothing happens while requests are counted. Before that, the benchmark
+	// waits for calm.
 	idleTime, calm = time.Minute, 10 * time.Second
-	// beat is a pause in which an agent ends what it still has to do after a pod came or went.
+	// beat is a pause in which an agent finishes its work after a pod came or went.
 	beat = 500 * time.Millisecond
 )
 
-// life is when what happened to a pod. running is the runtime's time; the others are when a watcher of the API had heard.
+// life has the times of what happened to a pod. running is the runtime's time. The others are the
+// times when a watcher of the API received the change.
 type life struct{ created, bound, running, ready, deleted, gone time.Time }
 
-// lives follows pods in the API and notes when it hears of what.
+// lives follows pods in the API and records their times.
 type lives struct {
 	c  *Cluster
 	w  *Witness
@@ -48,7 +52,7 @@ type lives struct {
 	of map[string]*life
 }
 
-// note is told of every version of every pod.
+// note gets every version of every pod.
 func (l *lives) note(p *v1.Pod, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +71,7 @@ func (l *lives) note(p *v1.Pod, gone bool) {
 	}
 }
 
-// up creates pods at once and returns when all are Ready.
+// up creates pods at once and waits until all are Ready.
 func (l *lives) up(ctx context.Context, names ...string) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -76,10 +80,17 @@ func (l *lives) up(ctx context.Context, names ...string) error {
 			l.mu.Lock()
 			l.of[name] = &life{created: time.Now()}
 			l.mu.Unlock()
-			_, err := l.w.client.Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: v1.PodSpec{
-				AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false), TerminationGracePeriodSeconds: ptr.To[int64](30),
-				Containers: []v1.Container{{Name: "main", Image: images.Busybox, Command: []string{"sh", "-c", bare.Script}, ImagePullPolicy: v1.PullIfNotPresent}},
-			}})
+			_, err := l.w.client.Create(ctx,
+				&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: v1.PodSpec{
+					AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
+					TerminationGracePeriodSeconds: ptr.To[int64](30),
+					Containers: []v1.Container{
+						{
+							Name: "main", Image: images.Busybox, Command: []string{"sh", "-c", bare.Script},
+							ImagePullPolicy: v1.PullIfNotPresent,
+						},
+					},
+				}})
 			return err
 		})
 	}
@@ -87,7 +98,8 @@ func (l *lives) up(ctx context.Context, names ...string) error {
 		return err
 	}
 	err := l.w.Wait(ctx, func(pods map[string]*v1.Pod) bool {
-		return !slices.ContainsFunc(names, func(name string) bool { p := pods["default/"+name]; return p == nil || !env.Ready(p) })
+		return !slices.ContainsFunc(names,
+			func(name string) bool { p := pods["default/"+name]; return p == nil || !env.Ready(p) })
 	})
 	for _, name := range names {
 		if err != nil {
@@ -104,7 +116,9 @@ func (l *lives) up(ctx context.Context, names ...string) error {
 
 // runningSince asks the runtime when a pod's container started.
 func (l *lives) runningSince(ctx context.Context, name string) (time.Time, error) {
-	list, err := l.c.Runtime().ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: map[string]string{bare.PodLabel: name}}})
+	list, err := l.c.Runtime().ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: map[string]string{bare.PodLabel: name}},
+	})
 	if err != nil || len(list.Containers) != 1 {
 		return time.Time{}, fmt.Errorf("find the container of %s: %w: %v", name, err, list)
 	}
@@ -115,7 +129,7 @@ func (l *lives) runningSince(ctx context.Context, name string) (time.Time, error
 	return time.Unix(0, s.Status.StartedAt), nil
 }
 
-// down deletes pods at once and returns when the API has none of them.
+// down deletes pods at once and waits until the API has none of them.
 func (l *lives) down(ctx context.Context, names ...string) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -135,7 +149,7 @@ func (l *lives) down(ctx context.Context, names ...string) error {
 	})
 }
 
-// percentile is by nearest rank.
+// percentile uses the nearest rank.
 func percentile(values []time.Duration, p float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(p/100*float64(len(sorted))))-1)]
@@ -150,35 +164,39 @@ func named(prefix string, n int) []string {
 }
 
 var benchRows = []string{
-	"create → bound, one pod, p50", "create → running, one pod, p50", "create → running, one pod, p99", "bound → running, one pod, p50", "running → Ready in the API, one pod, p50",
-	"create → Ready in the API, one pod, p50", "create → Ready in the API, one pod, p99", "delete → gone from the API, one pod, p50", "50 pods at once, running", "50 pods at once, Ready in the API",
-	"50 pods at once, gone from the API", "API requests per pod start", "API requests per pod end", "API requests in an idle minute, 50 pods", "of them Lease",
+	"create → bound, one pod, p50", "create → running, one pod, p50", "create → running, one pod, p99",
+	"bound → running, one pod, p50", "running → Ready in the API, one pod, p50",
+	"create → Ready in the API, one pod, p50", "create → Ready in the API, one pod, p99",
+	"delete → gone from the API, one pod, p50", "50 pods at once, running", "50 pods at once, Ready in the API",
+	"50 pods at once, gone from the API", "API requests per pod start", "API requests per pod end",
+	"API requests in an idle minute, 50 pods", "of them Lease",
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d.Microseconds())/1000) }
 
-// subject is one column: what happened to its pods in all rounds so far, and what was counted.
+// subject is one column: the times of its pods in all rounds so far, and the counted requests.
 type subject struct {
 	name string
-	// start and stop are of a node's agent; bare calls have none.
+	// start and stop are for a node's agent. Bare calls have none.
 	start, stop func() error
 
-	ones            []*life
-	run, told, away []time.Duration
-	counts          map[string]string
+	ones               []*life
+	run, readied, away []time.Duration
+	counts             map[string]string
 }
 
-// BenchmarkNode measures pods of the API on a node of a real control plane, under berth and a kubelet by turns, beside bare CRI calls: "make bench-cluster"
-// prints one table.
+// BenchmarkNode measures pods from the API on a node of a real control plane, under berth and a
+// kubelet by turns, and bare CRI calls. "make bench-cluster" prints one table.
 func BenchmarkNode(b *testing.B) {
 	c := Start(b, Options{})
-	a, err := c.NewAgent(b.Context(), c.NodeOptions(b, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env) + "clusterDNS: [10.96.0.10]\n"}))
+	a, err := c.NewAgent(b.Context(),
+		c.NodeOptions(b, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env) + "clusterDNS: [10.96.0.10]\n"}))
 	if err != nil {
 		b.Fatal(err)
 	}
 	kubelet := c.NewKubelet(b, a)
 	l := &lives{c: c, w: c.Witness(b), of: map[string]*life{}}
-	l.w.Tell(l.note)
+	l.w.OnChange(l.note)
 	calls := bare.New(c.Env)
 	subjects := []*subject{
 		{name: "bare", counts: map[string]string{}},
@@ -191,7 +209,7 @@ func BenchmarkNode(b *testing.B) {
 			if err := s.take(b, l, calls, round); err != nil {
 				b.Fatalf("%s, round %d: %v", s.name, round, err)
 			}
-			b.Logf("round %d: %s: %v", round, s.name, s.column()) // the rest takes minutes
+			b.Logf("round %d: %s: %v", round, s.name, s.column()) // the other rounds take minutes
 		}
 	}
 	var out strings.Builder
@@ -208,7 +226,7 @@ func BenchmarkNode(b *testing.B) {
 	fmt.Println(out.String())
 }
 
-// take is one turn of a column.
+// take runs one turn of a column.
 func (s *subject) take(b *testing.B, l *lives, calls *bare.Runner, round int) error {
 	b.Helper()
 	if s.start == nil {
@@ -222,7 +240,7 @@ func (s *subject) take(b *testing.B, l *lives, calls *bare.Runner, round int) er
 	return errors.Join(s.measure(b, l, round), s.stop())
 }
 
-// call makes bare calls: pods in turn, then at once.
+// call makes bare calls: pods one after the other, then at once.
 func (s *subject) call(ctx context.Context, r *bare.Runner, round int) error {
 	for _, name := range named(fmt.Sprintf("bare-%d", round), singles) {
 		began := time.Now()
@@ -254,7 +272,8 @@ func (s *subject) call(ctx context.Context, r *bare.Runner, round int) error {
 	return each(func(name string) error { return r.Down(ctx, name) })
 }
 
-// measure has a node's agent bring pods up and down: in turn, then at once. The last round counts requests, too.
+// measure makes a node's agent bring pods up and down: one after the other, then at once. The last
+// round also counts requests.
 func (s *subject) measure(b *testing.B, l *lives, round int) error {
 	b.Helper()
 	ctx, last := b.Context(), round == rounds-1
@@ -274,9 +293,10 @@ func (s *subject) measure(b *testing.B, l *lives, round int) error {
 		time.Sleep(beat)
 		s.ones = append(s.ones, l.of[name])
 	}
-	if last { // requests are counted by themselves, also those that are sent late
+	if last { // requests are counted in a part of their own, so that late ones are counted, too
 		counted := named(prefix+"-counted", singles)
-		if err := errors.Join(s.count(b, l, "start", counted, l.up), s.count(b, l, "end", counted, l.down)); err != nil {
+		if err := errors.Join(s.count(b, l, "start", counted, l.up),
+			s.count(b, l, "end", counted, l.down)); err != nil {
 			return err
 		}
 	}
@@ -289,14 +309,16 @@ func (s *subject) measure(b *testing.B, l *lives, round int) error {
 		return err
 	}
 	s.run = append(s.run, latest(l.of, many, func(x *life) time.Time { return x.running }).Sub(began))
-	s.told = append(s.told, latest(l.of, many, func(x *life) time.Time { return x.ready }).Sub(began))
+	s.readied = append(s.readied, latest(l.of, many, func(x *life) time.Time { return x.ready }).Sub(began))
 	time.Sleep(calm)
 	if last {
 		before := l.c.agentRequests(b)
 		time.Sleep(idleTime)
 		after := l.c.agentRequests(b)
 		leases := after[leaseRequest] - before[leaseRequest]
-		s.counts["API requests in an idle minute, 50 pods"], s.counts["of them Lease"] = fmt.Sprint(sum(difference(before, after))+leases), fmt.Sprint(leases)
+		s.counts["API requests in an idle minute, "+
+			"50 pods"], s.counts["of them Lease"] = fmt.Sprint(sum(difference(before, after))+leases),
+			fmt.Sprint(leases)
 		b.Logf("%s: the requests of an idle minute: %v", s.name, difference(before, after))
 	}
 	began = time.Now()
@@ -308,8 +330,10 @@ func (s *subject) measure(b *testing.B, l *lives, round int) error {
 	return nil
 }
 
-// count notes how many requests the start or end of a pod takes.
-func (s *subject) count(b *testing.B, l *lives, what string, names []string, do func(context.Context, ...string) error) error {
+// count records how many requests the start or end of a pod needs.
+func (s *subject) count(
+	b *testing.B, l *lives, what string, names []string, do func(context.Context, ...string) error,
+) error {
 	b.Helper()
 	before := l.c.agentRequests(b)
 	for _, name := range names {
@@ -324,7 +348,7 @@ func (s *subject) count(b *testing.B, l *lives, what string, names []string, do 
 	return nil
 }
 
-// latest returns when the last of pods got somewhere.
+// latest returns when the last of the pods reached a point of its life.
 func latest(of map[string]*life, names []string, where func(*life) time.Time) time.Time {
 	var at time.Time
 	for _, name := range names {
@@ -339,15 +363,32 @@ func latest(of map[string]*life, names []string, where func(*life) time.Time) ti
 func (s *subject) column() map[string]string {
 	out := maps.Clone(s.counts)
 	for row, d := range map[string][]time.Duration{
-		"create → bound, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.created, x.bound }), "create → running, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.created, x.running }),
-		"bound → running, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.bound, x.running }), "running → Ready in the API, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.running, x.ready }),
-		"create → Ready in the API, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.created, x.ready }), "delete → gone from the API, one pod": s.stretches(func(x *life) (from, to time.Time) { return x.deleted, x.gone }),
+		"create → bound, one pod": s.stretches(func(x *life) (from, to time.Time) {
+			return x.created, x.bound
+		}),
+		"create → running, one pod": s.stretches(func(x *life) (from, to time.Time) {
+			return x.created, x.running
+		}),
+		"bound → running, one pod": s.stretches(func(x *life) (from, to time.Time) {
+			return x.bound, x.running
+		}),
+		"running → Ready in the API, one pod": s.stretches(func(x *life) (from, to time.Time) {
+			return x.running, x.ready
+		}),
+		"create → Ready in the API, one pod": s.stretches(func(x *life) (from, to time.Time) {
+			return x.created, x.ready
+		}),
+		"delete → gone from the API, one pod": s.stretches(func(x *life) (from, to time.Time) {
+			return x.deleted, x.gone
+		}),
 	} {
 		if len(d) > 0 {
 			out[row+", p50"], out[row+", p99"] = ms(percentile(d, 50)), ms(percentile(d, 99))
 		}
 	}
-	for row, d := range map[string][]time.Duration{"running": s.run, "Ready in the API": s.told, "gone from the API": s.away} {
+	for row, d := range map[string][]time.Duration{
+		"running": s.run, "Ready in the API": s.readied, "gone from the API": s.away,
+	} {
 		if len(d) > 0 {
 			out["50 pods at once, "+row] = fmt.Sprintf("%.1f pods/s", crowd/percentile(d, 50).Seconds())
 		}
@@ -355,7 +396,8 @@ func (s *subject) column() map[string]string {
 	return out
 }
 
-// stretches returns how long pods took from one point of their lives to another, of those that have both.
+// stretches returns how long pods took from one point of their lives to another. It leaves out pods
+// that do not have both points.
 func (s *subject) stretches(points func(*life) (from, to time.Time)) (out []time.Duration) {
 	for _, x := range s.ones {
 		if from, to := points(x); !from.IsZero() && !to.IsZero() {
@@ -365,7 +407,7 @@ func (s *subject) stretches(points func(*life) (from, to time.Time)) (out []time
 	return out
 }
 
-// leaseRequest is how renewals of the Lease are counted.
+// leaseRequest is the name under which renewals of the Lease are counted.
 const leaseRequest = "lease"
 
 // agentRequests counts what the node has asked so far, by verb and resource.
@@ -375,7 +417,10 @@ func (c *Cluster) agentRequests(t testing.TB) map[string]int {
 	for _, r := range c.nodeRequests(t) {
 		path, _, _ := strings.Cut(r.RequestURI, "?")
 		kind := r.Verb
-		for _, resource := range []string{"/leases", "/events", "/pods", "/nodes", "/token", "/configmaps", "/secrets", "subjectaccessreviews", "tokenreviews"} {
+		for _, resource := range []string{
+			"/leases", "/events", "/pods", "/nodes", "/token", "/configmaps", "/secrets", "subjectaccessreviews",
+			"tokenreviews",
+		} {
 			if strings.Contains(path, resource) {
 				kind += " " + strings.Trim(resource, "/")
 				break
@@ -392,7 +437,7 @@ func (c *Cluster) agentRequests(t testing.TB) map[string]int {
 	return out
 }
 
-// difference is what was asked between two counts, without the Lease's renewals.
+// difference returns the requests between two counts, without the renewals of the Lease.
 func difference(before, after map[string]int) map[string]int {
 	out := map[string]int{}
 	for kind, n := range after {

@@ -31,23 +31,29 @@ subjects: [{kind: Group, name: system:bootstrappers, apiGroup: rbac.authorizatio
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: approve-first}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole,
+  name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient"}
 subjects: [{kind: Group, name: system:bootstrappers, apiGroup: rbac.authorization.k8s.io}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: approve-next}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole,
+  name: "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"}
 subjects: [{kind: Group, name: system:nodes, apiGroup: rbac.authorization.k8s.io}]
 `
 
-// TestBootstrap shows a node that begins with a token: it gets its client certificate and renews it, and serves with one that the cluster signed. Certificates
-// last for a minute, so renewals come within half of one (the controller manager dates them back by five minutes: 70 to 90 % of six are over by then).
+// TestBootstrap checks a node that starts with a token. It gets its client certificate and renews
+// it, and serves with a certificate that the cluster signed. Certificates last for a minute, so
+// renewals come within half a minute: the controller manager dates certificates back by five
+// minutes, so 70 to 90 % of six minutes are over by then.
 func TestBootstrap(t *testing.T) {
 	c := Start(t, Options{ControllerManager: []string{"--cluster-signing-duration", "60s"}})
 	c.Apply(t, bootstrapping)
 	bootstrap := filepath.Join(c.Folder, "bootstrap.conf")
-	if err := WriteKubeconfig(bootstrap, Server, c.PKI.CA.File, map[string]any{"token": "abcdef.0123456789abcdef"}); err != nil {
+	if err := WriteKubeconfig(bootstrap, Server, c.PKI.CA.File, map[string]any{
+		"token": "abcdef.0123456789abcdef",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(c.Folder, "kubelet.conf")
@@ -55,12 +61,13 @@ func TestBootstrap(t *testing.T) {
 		Kubelet: "rotateCertificates: true\nserverTLSBootstrap: true\n",
 		Flags:   []string{"--bootstrap-kubeconfig", bootstrap, "--kubeconfig", kubeconfig},
 	})
-	// Static pods wait for nobody.
+	// Static pods do not wait for a certificate.
 	a.WriteManifest(t, "talker.yaml", talker)
 	a.WaitReady(t, "talker")
 	c.WaitNodeReady(t)
 	current := filepath.Join(a.RootDir, "pki", "kubelet-client-current.pem")
-	if text, err := os.ReadFile(kubeconfig); err != nil || !strings.Contains(string(text), "client-certificate: "+current) || strings.Contains(string(text), "abcdef") {
+	if text, err := os.ReadFile(kubeconfig); err != nil ||
+		!strings.Contains(string(text), "client-certificate: "+current) || strings.Contains(string(text), "abcdef") {
 		t.Errorf("the kubeconfig is (%v)\n%s", err, text)
 	}
 	first := leafOf(t, current)
@@ -68,13 +75,17 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("the certificate is %s's", first.Subject)
 	}
 
-	// Nobody approves servers' certificates by himself: until then there is no TLS.
-	c.Eventually(t, Contains("Pending"), "get", "csr", "--field-selector", "spec.signerName=kubernetes.io/kubelet-serving")
+	// Servers' certificates are not approved by themselves. Until somebody approves one, there is
+	// no TLS.
+	c.Eventually(t, Contains("Pending"), "get", "csr", "--field-selector",
+		"spec.signerName=kubernetes.io/kubelet-serving")
 	if err := c.handshake(t); err == nil {
 		t.Error("it serves without a certificate")
 	}
-	for _, name := range strings.Fields(c.Kubectl(t, "get", "csr", "--field-selector", "spec.signerName=kubernetes.io/kubelet-serving", "-o", "name")) {
-		c.Kubectl(t, "certificate", "approve", strings.TrimPrefix(name, "certificatesigningrequest.certificates.k8s.io/"))
+	for _, name := range strings.Fields(c.Kubectl(t, "get", "csr", "--field-selector",
+		"spec.signerName=kubernetes.io/kubelet-serving", "-o", "name")) {
+		c.Kubectl(t, "certificate", "approve",
+			strings.TrimPrefix(name, "certificatesigningrequest.certificates.k8s.io/"))
 	}
 	env.Eventually(t, "a serving certificate that the cluster has signed", func() error { return c.handshake(t) })
 
@@ -84,19 +95,21 @@ func TestBootstrap(t *testing.T) {
 		}
 		return nil
 	})
-	// The new one is in use, also after a restart, when the token is of no use any more.
+	// The new certificate is in use, also after a restart, when the token is not valid any more.
 	c.Kubectl(t, "delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system")
 	if err := a.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	c.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: after}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, '3600']}]}}")
+	c.Apply(t,
+		"{apiVersion: v1, kind: Pod, metadata: {name: after}, spec: {terminationGracePeriodSeconds: 0, "+
+			"containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, '3600']}]}}")
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/after", "--timeout=180s")
 }
 
 // leafOf reads a certificate.
 func leafOf(t *testing.T, path string) *x509.Certificate {
 	t.Helper()
-	text, err := os.ReadFile(path) // once: it may be another certificate's the next time
+	text, err := os.ReadFile(path) // read once: the next time there may be another certificate
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +120,7 @@ func leafOf(t *testing.T, path string) *x509.Certificate {
 	return pair.Leaf
 }
 
-// handshake connects with the agent's port as one who trusts the cluster's authority only.
+// handshake connects to the agent's port as a client that trusts only the cluster's authority.
 func (c *Cluster) handshake(t *testing.T) error {
 	t.Helper()
 	conn, err := c.Dial(t.Context(), "tcp", env.HostIP+":10250")
@@ -121,7 +134,9 @@ func (c *Cluster) handshake(t *testing.T) error {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	if err := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: env.HostIP}).HandshakeContext(t.Context()); err != nil {
+	if err := tls.Client(conn, &tls.Config{
+		RootCAs: roots, ServerName: env.HostIP,
+	}).HandshakeContext(t.Context()); err != nil {
 		return fmt.Errorf("shake hands: %w", err)
 	}
 	return nil

@@ -19,13 +19,15 @@ import (
 )
 
 const (
-	// patience is after how long the controller manager takes a node for dead whose Lease is not renewed.
+	// patience is the time after which the controller manager considers a node dead whose Lease is
+	// not renewed.
 	patience = 30 * time.Second
-	// leaving is the grace of the pods that are being deleted when the clock is moved.
+	// leaving is the grace of the pods that are being deleted while the clock is moved.
 	leaving = 8 * time.Second
 )
 
-// timed are the pods that live by the clock. The probes begin after a delay: the first is due at a time that follows from the runtime's, not from the agent's clock.
+// timed are the pods that depend on the clock. Their probes have an initial delay, so the first
+// probe is due at a time that follows from the runtime's clock, not from the agent's.
 const timed = `
 apiVersion: v1
 kind: Pod
@@ -43,24 +45,31 @@ spec:
 {apiVersion: v1, kind: Pod, metadata: {name: crashes}, spec: {terminationGracePeriodSeconds: 1, containers: [
   {name: main, image: "berth.local/busybox:v1", command: [sh, -c, "sleep 0.5; exit 1"]}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: bounded}, spec: {terminationGracePeriodSeconds: 1, activeDeadlineSeconds: 1800, containers: [
+{apiVersion: v1, kind: Pod, metadata: {name: bounded}, spec: {terminationGracePeriodSeconds: 1,
+  activeDeadlineSeconds: 1800, containers: [
   {name: main, image: "berth.local/busybox:v1", command: [sleep, "7200"]}]}}
 ---
-{apiVersion: batch/v1, kind: Job, metadata: {name: job}, spec: {activeDeadlineSeconds: 1800, template: {spec: {terminationGracePeriodSeconds: 1, restartPolicy: Never, containers: [
+{apiVersion: batch/v1, kind: Job, metadata: {name: job}, spec: {activeDeadlineSeconds: 1800,
+  template: {spec: {terminationGracePeriodSeconds: 1, restartPolicy: Never, containers: [
   {name: main, image: "berth.local/busybox:v1", command: [sleep, "7200"]}]}}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: account}, spec: {terminationGracePeriodSeconds: 1, volumes: [
-  {name: token, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 600, audience: tests}}]}}], containers: [
-  {name: main, image: "berth.local/busybox:v1", command: [sleep, "7200"], volumeMounts: [{name: token, mountPath: /token}]}]}}
+  {name: token, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 600,
+    audience: tests}}]}}], containers: [
+  {name: main, image: "berth.local/busybox:v1", command: [sleep, "7200"],
+    volumeMounts: [{name: token, mountPath: /token}]}]}}
 ---
 `
 
-// passing is a pod that will not end before its grace is over, and one whose deadline passes soon.
+// passing is a pod that does not end before its grace is over, and a pod whose deadline passes
+// soon.
 func passing(n int) string {
-	return fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: leaves-%d}, spec: {terminationGracePeriodSeconds: %d, containers: [
+	return fmt.Sprintf(
+		`{apiVersion: v1, kind: Pod, metadata: {name: leaves-%d}, spec: {terminationGracePeriodSeconds: %d, containers: [
   {name: main, image: "berth.local/busybox:v1", command: [sh, -c, "trap : TERM; while :; do sleep 1; done"]}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: short-%d}, spec: {terminationGracePeriodSeconds: 1, activeDeadlineSeconds: 15, containers: [
+{apiVersion: v1, kind: Pod, metadata: {name: short-%d}, spec: {terminationGracePeriodSeconds: 1,
+  activeDeadlineSeconds: 15, containers: [
   {name: main, image: "berth.local/busybox:v1", command: [sleep, "7200"]}]}}
 ---
 `, n, leaving/time.Second, n)
@@ -74,16 +83,27 @@ type moving struct {
 	before map[string]string
 }
 
-// The clock of a running node is set an hour ahead, and then to an hour behind: what runs goes on, and whatever waits for a time waits as long as it would have.
+// TestClock sets the clock of a running node an hour ahead, and then an hour behind. What runs goes
+// on, and whatever waits for a time waits as long as without the change.
 func TestClock(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("a process's clock can be moved on amd64 only")
 	}
-	c := Start(t, Options{ControllerManager: []string{"--node-monitor-grace-period", patience.String(), "--node-monitor-period", "1s"}})
-	m := &moving{c: c, w: c.Witness(t), a: c.StartNode(t, env.AgentOptions{Kubelet: "nodeLeaseDurationSeconds: 20\ncrashLoopBackOff: {maxContainerRestartPeriod: 3s}\n"})}
+	c := Start(t, Options{
+		ControllerManager: []string{"--node-monitor-grace-period", patience.String(), "--node-monitor-period", "1s"},
+	})
+	m := &moving{
+		c: c, w: c.Witness(t),
+		a: c.StartNode(t, env.AgentOptions{
+			Kubelet: "nodeLeaseDurationSeconds: 20\ncrashLoopBackOff: {maxContainerRestartPeriod: 3s}\n",
+		}),
+	}
 	c.WaitNodeReady(t)
 	account(t, c)
-	m.a.WriteManifest(t, "s.yaml", strings.Replace(staticSleeper("s"), "command:", "livenessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1, timeoutSeconds: 30, initialDelaySeconds: 2}\n      command:", 1))
+	m.a.WriteManifest(t, "s.yaml",
+		strings.Replace(staticSleeper("s"), "command:",
+			"livenessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1, timeoutSeconds: 30, initialDelaySeconds: "+
+				"2}\n      command:", 1))
 	c.Apply(t, timed)
 	m.w.shows(t, "pods", func(pods map[string]*v1.Pod) error {
 		for _, name := range []string{"probed", "bounded", "account", mirrorOf("s")} {
@@ -103,7 +123,7 @@ func TestClock(t *testing.T) {
 	t.Run("an hour behind", func(t *testing.T) { m.move(t, clock, 1, -time.Hour) })
 }
 
-// jobsPod is the pod of the job.
+// jobsPod returns the pod of the job.
 func jobsPod(pods map[string]*v1.Pod) *v1.Pod {
 	for name, p := range pods {
 		if strings.HasPrefix(name, "job-") {
@@ -113,7 +133,7 @@ func jobsPod(pods map[string]*v1.Pod) *v1.Pod {
 	return nil
 }
 
-// move moves the clock and looks at all that lives by it.
+// move moves the clock and checks everything that depends on it.
 func (m *moving) move(t *testing.T, clock *env.Clock, n int, to time.Duration) {
 	leaves, short, after := fmt.Sprintf("leaves-%d", n), fmt.Sprintf("short-%d", n), fmt.Sprintf("after-%d", n)
 	m.c.Apply(t, passing(n))
@@ -130,13 +150,17 @@ func (m *moving) move(t *testing.T, clock *env.Clock, n int, to time.Duration) {
 	clock.Move(t, to)
 	moved := time.Now()
 	restarts, runs := m.restarts(t), m.probeRuns(t)
-	m.c.Apply(t, strings.Replace(sleeper(after), "command:", "livenessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1, timeoutSeconds: 30, initialDelaySeconds: 2}\n      command:", 1))
+	m.c.Apply(t,
+		strings.Replace(sleeper(after), "command:",
+			"livenessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1, timeoutSeconds: 30, initialDelaySeconds: "+
+				"2}\n      command:", 1))
 	m.a.WriteManifest(t, "static.yaml", strings.Replace(staticSleeper("static"), "3600", fmt.Sprint(7200+n), 1))
 	m.w.shows(t, "pods after that", func(pods map[string]*v1.Pod) error {
 		if pods[after] == nil || !env.Ready(pods[after]) {
 			return errors.New("the new one is not ready")
 		}
-		if p := pods[mirrorOf("static")]; p == nil || p.Spec.Containers[0].Command[1] != fmt.Sprint(7200+n) || !env.Ready(p) {
+		if p := pods[mirrorOf("static")]; p == nil || p.Spec.Containers[0].Command[1] != fmt.Sprint(7200+n) ||
+			!env.Ready(p) {
 			return errors.New("the static pod is not ready")
 		}
 		return nil
@@ -173,7 +197,8 @@ func (m *moving) move(t *testing.T, clock *env.Clock, n int, to time.Duration) {
 		m.c.Kubectl(t, append([]string{"exec", "probed", "--"}, command...)...)
 		m.c.Eventually(t, Contains("Running "+want), "get", "pod", "probed", "-o", phaseAndReady)
 	}
-	m.c.Eventually(t, Contains("Started"), "get", "events", "--field-selector", "involvedObject.name="+after, "-o", "jsonpath={.items[*].reason}")
+	m.c.Eventually(t, Contains("Started"), "get", "events", "--field-selector", "involvedObject.name="+after, "-o",
+		"jsonpath={.items[*].reason}")
 	m.checkToken(t)
 	env.Eventually(t, "renewals of the lease", func() error {
 		if now := m.renewal(t); now == renewal || time.Since(moved) < patience+5*time.Second {
@@ -184,10 +209,12 @@ func (m *moving) move(t *testing.T, clock *env.Clock, n int, to time.Duration) {
 	m.c.WaitNodeReady(t)
 	m.undisturbed(t)
 	m.checkRequests(t, requestsBefore, time.Since(moved))
-	m.c.Kubectl(t, "delete", "pod", short, "--timeout=180s") // the other's probe is to go on when the clock is moved again
+	// the other pod's probe must run on when the clock is moved again
+	m.c.Kubectl(t, "delete", "pod", short, "--timeout=180s")
 }
 
-// undisturbed checks that nothing has happened to what runs, and that nobody has taken the node for dead.
+// undisturbed checks that nothing has happened to what runs, and that nobody considers the node
+// dead.
 func (m *moving) undisturbed(t *testing.T) {
 	t.Helper()
 	now := identities(t, m.w)
@@ -196,12 +223,13 @@ func (m *moving) undisturbed(t *testing.T) {
 			t.Errorf("%s was %s and is %s", name, was, now[name])
 		}
 	}
-	if out := m.c.Kubectl(t, "get", "events", "-A", "--field-selector", "reason=NodeNotReady", "-o", "jsonpath={.items[*].message}"); out != "" {
+	if out := m.c.Kubectl(t, "get", "events", "-A", "--field-selector", "reason=NodeNotReady", "-o",
+		"jsonpath={.items[*].message}"); out != "" {
 		t.Errorf("the node was not ready: %s", out)
 	}
 }
 
-// restarts says how often the API server knows the pod that crashes to have restarted.
+// restarts returns the restart count of the crashing pod in the API server.
 func (m *moving) restarts(t *testing.T) int32 {
 	t.Helper()
 	pods, err := m.w.list(t.Context())
@@ -211,13 +239,14 @@ func (m *moving) restarts(t *testing.T) int32 {
 	return pods["crashes"].Status.ContainerStatuses[0].RestartCount
 }
 
-// renewal is the version of the node's Lease.
+// renewal returns the version of the node's Lease.
 func (m *moving) renewal(t *testing.T) string {
 	t.Helper()
-	return m.c.Kubectl(t, "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o", "jsonpath={.metadata.resourceVersion}")
+	return m.c.Kubectl(t, "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o",
+		"jsonpath={.metadata.resourceVersion}")
 }
 
-// probeRuns says how often the probes ran that go on, by kind and pod.
+// probeRuns returns how often the probes ran that go on, by kind and pod.
 func (m *moving) probeRuns(t *testing.T) map[string]float64 {
 	t.Helper()
 	resp, err := m.a.Get(t.Context(), "/metrics/probes")
@@ -234,7 +263,8 @@ func (m *moving) probeRuns(t *testing.T) map[string]float64 {
 		series, value, _ := strings.Cut(strings.TrimSpace(string(line)), "} ")
 		for _, label := range []string{`probe_type="Liveness"`, `probe_type="Readiness"`} {
 			_, pod, _ := strings.Cut(series, `pod="`)
-			if n, err := strconv.ParseFloat(value, 64); err == nil && strings.HasPrefix(series, "prober_probe_total{") && strings.Contains(series, label) {
+			if n, err := strconv.ParseFloat(value, 64); err == nil &&
+				strings.HasPrefix(series, "prober_probe_total{") && strings.Contains(series, label) {
 				out[label+" "+pod[:strings.Index(pod, `"`)]] += n
 			}
 		}
@@ -245,22 +275,26 @@ func (m *moving) probeRuns(t *testing.T) map[string]float64 {
 	return out
 }
 
-// checkToken asks the API server whether it takes the token that a pod has.
+// checkToken asks the API server whether it accepts a pod's token.
 func (m *moving) checkToken(t *testing.T) {
 	t.Helper()
 	token := m.c.Kubectl(t, "exec", "account", "--", "cat", "/token/token")
-	review := "{apiVersion: authentication.k8s.io/v1, kind: TokenReview, spec: {audiences: [tests], token: " + strings.TrimSpace(token) + "}}"
-	if out := m.c.kubectl(t, review, "create", "-f", "-", "-o", "jsonpath={.status.authenticated} {.status.user.username}"); !strings.HasPrefix(out, "true system:serviceaccount:default") {
+	review := "{apiVersion: authentication.k8s.io/v1, kind: TokenReview, spec: {audiences: [tests], token: " +
+		strings.TrimSpace(token) + "}}"
+	if out := m.c.kubectl(t, review, "create", "-f", "-", "-o",
+		"jsonpath={.status.authenticated} {.status.user.username}"); !strings.HasPrefix(out,
+		"true system:serviceaccount:default") {
 		t.Errorf("the pod's token: %s", out)
 	}
 }
 
-// checkRequests checks that the node does not storm the API server: not by what it asks for its pods, and not by tokens.
+// checkRequests checks that the node does not send too many requests to the API server, neither for
+// its pods nor for tokens.
 func (m *moving) checkRequests(t *testing.T, before map[string]int, d time.Duration) {
 	t.Helper()
 	n, what := since(before, requests(t, m.c))
 	t.Logf("%d requests in %s: %s", n, d.Round(time.Second), what)
-	if n > 200 { // most of them are about the pod that crashes, which does so every three seconds
+	if n > 200 { // most requests are about the pod that crashes, which it does every three seconds
 		t.Errorf("%d requests in %s: %s", n, d.Round(time.Second), what)
 	}
 }

@@ -15,19 +15,20 @@ import (
 )
 
 const (
-	// Server is the API server's address, for whoever is in the cluster's network.
+	// Server is the API server's address in the cluster's network.
 	Server = "https://127.0.0.1:6443"
-	// ServiceCIDR has the Services' addresses; serviceIP, the first of them, is the API server's.
+	// ServiceCIDR has the Services' addresses. serviceIP, the first of them, is the API server's.
 	ServiceCIDR = "10.96.0.0/16"
 	serviceIP   = "10.96.0.1"
-	// startTimeout bounds the start of one part on a busy machine; pollInterval is how often it is asked.
+	// startTimeout bounds the start of one part on a busy machine. pollInterval is how often the
+	// part is asked.
 	startTimeout = 4 * time.Minute
 	pollInterval = 20 * time.Millisecond
 )
 
-// Options choose a cluster.
+// Options are the options of a cluster.
 type Options struct {
-	// APIServer and ControllerManager are flags added to theirs.
+	// APIServer and ControllerManager are additional flags for these programs.
 	APIServer, ControllerManager []string
 	// Containerd is as in env.Options.
 	Containerd string
@@ -40,7 +41,7 @@ type Cluster struct {
 	Folder string
 	// Admin is the kubeconfig of a user who may do everything.
 	Admin string
-	// PKI are the certificates.
+	// PKI has the certificates.
 	PKI *PKI
 
 	// Etcd and the others are the control plane's programs.
@@ -48,14 +49,15 @@ type Cluster struct {
 	// Proxy is kube-proxy, see [Cluster.StartProxy].
 	Proxy *env.Program
 
-	// programs are the paths of the programs by their names.
+	// programs are the paths of the programs by name.
 	programs map[string]string
 	config   *rest.Config
 	// nodeRules are what a kubelet may ask of the API server.
 	nodeRules []rbacv1.PolicyRule
 }
 
-// Start starts a cluster for a test and removes it when the test ends. It returns once pods can be created. A failed test gets the ends of the logs.
+// Start starts a cluster for a test and removes it when the test ends. It returns when pods can be
+// created. If the test fails, its output gets the ends of the logs.
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	e := env.Containerd(t, env.Options{Version: opts.Containerd, OwnNetwork: true})
@@ -88,13 +90,14 @@ func newCluster(e *env.Env, opts Options) (*Cluster, error) {
 	c.config = &rest.Config{
 		Host: Server, Dial: c.Dial, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{
-			CAFile: c.PKI.CA.File, CertFile: filepath.Join(c.Folder, "client-admin.crt"), KeyFile: filepath.Join(c.Folder, "client-admin.key"),
+			CAFile: c.PKI.CA.File, CertFile: filepath.Join(c.Folder, "client-admin.crt"),
+			KeyFile: filepath.Join(c.Folder, "client-admin.key"),
 		},
 	}
 	return c, nil
 }
 
-// start brings up the parts in the order in which they need each other.
+// start starts the parts in the order in which they need each other.
 func (c *Cluster) start(ctx context.Context) error {
 	if err := c.Etcd.Start(); err != nil {
 		return err
@@ -112,11 +115,11 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.readNodeRules(ctx); err != nil {
 		return err
 	}
-	// Pods of the namespace default are refused before it has its service account.
+	// The API refuses pods of the namespace default until the namespace has its service account.
 	return c.await(ctx, c.ControllerManager, "/api/v1/namespaces/default/serviceaccounts/default")
 }
 
-// StartAPIServer starts kube-apiserver again and returns when it says that it is ready.
+// StartAPIServer starts kube-apiserver again and waits until it reports that it is ready.
 func (c *Cluster) StartAPIServer(t testing.TB) {
 	t.Helper()
 	if err := c.startAPIServer(t.Context()); err != nil {
@@ -124,7 +127,8 @@ func (c *Cluster) StartAPIServer(t testing.TB) {
 	}
 }
 
-// StartProxy starts kube-proxy for the node env.NodeName, which should have registered: kube-proxy looks for its addresses every thirty seconds only.
+// StartProxy starts kube-proxy for the node env.NodeName. The node should have registered, because
+// kube-proxy looks for its addresses only every thirty seconds.
 func (c *Cluster) StartProxy(t testing.TB) {
 	t.Helper()
 	if err := c.Proxy.Start(); err != nil {
@@ -139,7 +143,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	return c.await(ctx, c.APIServer, "/readyz")
 }
 
-// await returns once the API has an answer to a path, because of what that part does.
+// await waits until the API answers a path, which depends on that part.
 func (c *Cluster) await(ctx context.Context, part *env.Program, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -163,10 +167,10 @@ func (c *Cluster) await(ctx context.Context, part *env.Program, path string) err
 	}
 }
 
-// Config returns what a client of client-go needs to do everything. It is the caller's.
+// Config returns the config of a client-go client that may do everything. The caller may change it.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// ConfigFor returns what a client needs to be somebody.
+// ConfigFor returns the config of a client with a user's rights.
 func (c *Cluster) ConfigFor(t testing.TB, name string, subject Subject) *rest.Config {
 	t.Helper()
 	pair, err := c.PKI.CA.Issue(c.Folder, "client-"+name, subject)

@@ -11,7 +11,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestControlPlane shows that a control plane comes up, answers kubectl, keeps nodes to themselves, and that its API server can end, freeze and come back.
+// TestControlPlane checks that a control plane starts, answers kubectl and keeps nodes to their own
+// rights. Its API server can end, freeze and come back.
 func TestControlPlane(t *testing.T) {
 	c := Start(t, Options{})
 	for _, name := range []string{"default", "kube-system", "kube-node-lease", "kube-public"} {
@@ -24,7 +25,9 @@ func TestControlPlane(t *testing.T) {
 	}
 
 	// The scheduler waits for a node.
-	c.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: waiting}, spec: {containers: [{name: main, image: berth.local/busybox:v1}]}}")
+	c.Apply(t,
+		"{apiVersion: v1, kind: Pod, metadata: {name: waiting}, spec: {containers: [{name: main, image: "+
+			"berth.local/busybox:v1}]}}")
 	c.Eventually(t, Contains("Unschedulable"), "get", "pod", "waiting", "-o", "jsonpath={.status.conditions[*].reason}")
 
 	node := c.Kubeconfig(t, "node-a", nodeSubject("a"))
@@ -36,7 +39,8 @@ func TestControlPlane(t *testing.T) {
 		"its own pods only":    {[]string{"delete", "pod", "waiting"}, "forbidden"},
 		"no other node's name": {[]string{"create", "-f", "-"}, "is not allowed to modify node"},
 	} {
-		_, errOut, err := c.TryKubectl(t.Context(), "{apiVersion: v1, kind: Node, metadata: {name: b}}", append([]string{"--kubeconfig", node}, tc.args...)...)
+		_, errOut, err := c.TryKubectl(t.Context(), "{apiVersion: v1, kind: Node, metadata: {name: b}}",
+			append([]string{"--kubeconfig", node}, tc.args...)...)
 		if ExitCode(err) != 1 || !strings.Contains(errOut, tc.want) {
 			t.Errorf("%s: %v %s", name, err, errOut)
 		}
@@ -57,14 +61,16 @@ func TestControlPlane(t *testing.T) {
 	if err := c.APIServer.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, errOut, err := c.TryKubectl(t.Context(), "", "get", "namespaces"); err == nil || !strings.Contains(errOut, "refused") {
+	if _, errOut, err := c.TryKubectl(t.Context(), "", "get", "namespaces"); err == nil ||
+		!strings.Contains(errOut, "refused") {
 		t.Errorf("a stopped API server: %v %s", err, errOut)
 	}
 	c.StartAPIServer(t)
 	c.Kubectl(t, "get", "pod", "waiting")
 }
 
-// TestSideBySide shows two clusters at once, with kube-proxies that know each its own.
+// TestSideBySide checks two clusters at the same time. Each has a kube-proxy that knows only that
+// cluster.
 func TestSideBySide(t *testing.T) {
 	one, two := Start(t, Options{}), Start(t, Options{})
 	one.Kubectl(t, "create", "namespace", "only-here")
@@ -74,7 +80,7 @@ func TestSideBySide(t *testing.T) {
 	for _, c := range []*Cluster{one, two} {
 		c.announce(t)
 		c.StartProxy(t)
-		// The API server is reached at its Service's address, as pods do.
+		// The API server can be reached at its Service's address, as pods do.
 		env.Eventually(t, "kube-proxy's rules", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

@@ -12,17 +12,18 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 )
 
-// Collector is an OpenTelemetry collector that keeps what it is sent, as text.
+// Collector is an OpenTelemetry collector that keeps what it receives, as text.
 type Collector struct {
 	collector.UnimplementedTraceServiceServer
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-// collectorAddress is OTLP's usual one.
+// collectorAddress is the default address of OTLP.
 const collectorAddress = "127.0.0.1:4317"
 
-// StartCollector serves in the cluster's network, on OTLP's usual port of loopback, until the test ends.
+// StartCollector serves in the cluster's network, on OTLP's default port of loopback, until the
+// test ends.
 func (c *Cluster) StartCollector(t testing.TB) *Collector {
 	t.Helper()
 	var l net.Listener
@@ -47,14 +48,16 @@ func (c *Cluster) StartCollector(t testing.TB) *Collector {
 }
 
 // Export keeps spans.
-func (o *Collector) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (o *Collector) Export(
+	_ context.Context, r *collector.ExportTraceServiceRequest,
+) (*collector.ExportTraceServiceResponse, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.text.WriteString(prototext.MarshalOptions{Multiline: true}.Format(r))
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// Text is all that it was sent.
+// Text returns everything that the collector received.
 func (o *Collector) Text() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

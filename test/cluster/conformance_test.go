@@ -16,60 +16,74 @@ import (
 )
 
 var (
-	focus = flag.String("focus", "", "which of upstream's tests are run, as ginkgo has it, instead of those that each test here names")
+	focus = flag.String("focus", "",
+		"which of upstream's tests are run, as ginkgo has it, instead of those that each test here names")
 	skip  = flag.String("skip", "", "which are not")
 	procs = flag.String("procs", "4", "how many run at once")
 )
 
-// unfit are tests that need quiet, a node of their own, or an hour.
+// unfit are tests that need a quiet machine, a node of their own, or an hour.
 const unfit = `\[Slow\]|\[Flaky\]|\[LinuxOnly\] .*Windows|\[Disruptive\]|\[Serial\]`
 
-// TestConformance runs Kubernetes' own end-to-end tests, those of its module that test/upstream pins, against berth: all of a node, and of a conformant cluster what has pods.
-// Images that are pulled from the internet are made here: upstream's programs on busybox. There is no cluster DNS.
+// TestConformance runs Kubernetes' own end-to-end tests against berth: all tests of a node, and
+// those tests of a conformant cluster that have pods. The tests are from the module that
+// test/upstream pins. Images that come from the internet are made here, with upstream's programs on
+// busybox. There is no cluster DNS.
 func TestConformance(t *testing.T) {
 	c := Start(t, Options{})
 	c.ServeUpstream(t)
-	a := c.StartNode(t, env.AgentOptions{Kubelet: `{clusterDNS: ["10.96.0.10"]}`}) // which nobody answers at
+	// nobody answers at this address
+	a := c.StartNode(t, env.AgentOptions{Kubelet: `{clusterDNS: ["10.96.0.10"]}`})
 	c.WaitNodeReady(t)
 	c.StartProxy(t)
 	skipped := []string{
-		unfit, `\] DNS |ExternalName|session affinity|a functioning NodePort service|multiport endpoints from pods|a basic endpoint from pods|Guestbook|IssuerDiscovery`,
-		"CSIStorageCapacity", // the API server alone, which closes a watch
+		unfit,
+		`\] DNS |ExternalName|session affinity|a functioning NodePort service|multiport endpoints from pods|a basic ` +
+			`endpoint from pods|Guestbook|IssuerDiscovery`,
+		"CSIStorageCapacity", // only about the API server, which closes a watch
 	}
 	if err := c.In(exec.CommandContext(t.Context(), "ip", "link", "add", "dummy0", "type", "dummy").Run); err != nil {
 		t.Logf("PrivilegedPod is left out: it makes a dummy interface, and this kernel has none: %v", err)
 		skipped = append(skipped, "PrivilegedPod")
 	}
-	c.upstream(t, a, "e2e.test", `\[NodeConformance\]|\[Conformance\]`, skipped, "--kubeconfig", c.Admin, "--provider", "skeleton", "--num-nodes", "1", "--allowed-not-ready-nodes", "0")
+	c.upstream(t, a, "e2e.test", `\[NodeConformance\]|\[Conformance\]`, skipped, "--kubeconfig", c.Admin, "--provider",
+		"skeleton", "--num-nodes", "1", "--allowed-not-ready-nodes", "0")
 }
 
-// token is whom the tests of a kubelet are: they know no certificates.
+// token identifies the tests of a kubelet, which have no certificates.
 const token = "upstream"
 
-// TestNodeConformance runs Kubernetes' own tests of a kubelet (test/e2e_node in its source) against berth, those that do not restart it, configure it anew, or look at
-// fixed places of the machine: the root of its cgroups, its directories.
+// TestNodeConformance runs Kubernetes' own tests of a kubelet (test/e2e_node in its source) against
+// berth. It leaves out tests that restart the kubelet, change its config, or look at fixed places
+// of the machine: the root of its cgroups, and its directories.
 func TestNodeConformance(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	system := filepath.Join(t.TempDir(), "system.yaml") // what it asks of the machine: nothing
+	system := filepath.Join(t.TempDir(), "system.yaml") // the requirements for the machine: none
 	if err := os.WriteFile(system, []byte("os: Linux\nkernelSpec: {versions: ['.*']}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := Start(t, Options{APIServer: []string{"--token-auth-file", tokens}})
 	c.ServeUpstream(t)
-	a := c.StartNode(t, env.AgentOptions{Kubelet: `{clusterDNS: ["10.96.0.10"], readOnlyPort: 10255, healthzPort: 10248}`})
+	a := c.StartNode(t, env.AgentOptions{
+		Kubelet: `{clusterDNS: ["10.96.0.10"], readOnlyPort: 10255, healthzPort: 10248}`,
+	})
 	c.WaitNodeReady(t)
-	// Of the tests that are in both programs, e2e.test has them. Those of metrics and summaries want what cgroup v1, and this kernel's accounting of block devices, do not
-	// tell.
-	c.upstream(t, a, "e2e_node.test", `Containers Lifecycle|DefaultProcMount|Deleted pods|Hostname of Pod|Volume Manager|MirrorPod|Mount recursive|Pod SIGKILL|Pod conditions|`+
-		`ResourceMetrics|Terminate Pods|Pod Host IPs|Pod IPs|ImageVolume \[F`, []string{unfit},
-		"--host", Server, "--bearer-token", token, "--node-name", env.NodeName, "--dns-domain", "cluster.local", "--start-services=false", "--prepull-images=false",
+	// Of the tests that are in both programs, e2e.test has them. Those of metrics and summaries
+	// want what cgroup v1, and this kernel's accounting of block devices, do not tell.
+	c.upstream(t, a, "e2e_node.test",
+		`Containers Lifecycle|DefaultProcMount|Deleted pods|Hostname of Pod|Volume Manager|MirrorPod|Mount `+
+			`recursive|Pod SIGKILL|Pod conditions|`+
+			`ResourceMetrics|Terminate Pods|Pod Host IPs|Pod IPs|ImageVolume \[F`, []string{unfit},
+		"--host", Server, "--bearer-token", token, "--node-name", env.NodeName, "--dns-domain", "cluster.local",
+		"--start-services=false", "--prepull-images=false",
 		"--system-spec-file", system)
 }
 
-// upstream runs one of upstream's programs of tests, with those of its tests that the flags do not choose otherwise.
+// upstream runs one of upstream's programs of tests. It runs the focused tests without the skipped
+// ones, unless the flags select others.
 func (c *Cluster) upstream(t *testing.T, a *env.Agent, program, focused string, skipped []string, flags ...string) {
 	t.Helper()
 	if *focus != "" {
@@ -86,9 +100,12 @@ func (c *Cluster) upstream(t *testing.T, a *env.Agent, program, focused string, 
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "ginkgo"), append([]string{
-		"--procs", *procs, "--focus", focused, "--skip", strings.Join(skipped, "|"), "--no-color", "--succinct", "--keep-going", "--timeout", "2h",
-		"--json-report", "report.json", "--output-dir", report, filepath.Join(bin, program), "--", "--report-dir", report,
-		"--container-runtime-endpoint", c.Endpoint, "--dump-logs-on-failure=false", "--kubectl-path", c.programs["kubectl"],
+		"--procs", *procs, "--focus", focused, "--skip", strings.Join(skipped, "|"), "--no-color", "--succinct",
+		"--keep-going", "--timeout", "2h",
+		"--json-report", "report.json", "--output-dir", report, filepath.Join(bin, program), "--", "--report-dir",
+		report,
+		"--container-runtime-endpoint", c.Endpoint, "--dump-logs-on-failure=false", "--kubectl-path",
+		c.programs["kubectl"],
 	}, flags...)...)
 	cmd.Env, cmd.Dir = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + c.Folder}, report
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

@@ -11,20 +11,24 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// PKI are the authorities and keys of a cluster.
+// PKI has the authorities and keys of a cluster.
 type PKI struct {
-	// CA signs servers and users, FrontProxy the API server's own requests to aggregated ones.
+	// CA signs servers and users. FrontProxy signs the API server's own requests to aggregated
+	// servers.
 	CA, FrontProxy *Authority
-	// Server is kube-apiserver's certificate, KubeletClient the one it shows to agents, FrontProxyClient the one it shows to aggregated servers.
+	// Server is kube-apiserver's certificate. KubeletClient is its client certificate for agents,
+	// and FrontProxyClient its client certificate for aggregated servers.
 	Server, KubeletClient, FrontProxyClient Pair
-	// ServiceAccounts is the key that signs their tokens; its Cert is the public half.
+	// ServiceAccounts is the key that signs the tokens of service accounts. Its Cert is the public
+	// half.
 	ServiceAccounts Pair
 }
 
-// kubeletClients is the group of the API server as a caller of agents, which may do there what the ClusterRole system:kubelet-api-admin says.
+// kubeletClients is the group of the API server as a client of agents. The ClusterRole
+// system:kubelet-api-admin says what the group may do there.
 const kubeletClients = "kubelet-clients"
 
-// newPKI makes everything in dir.
+// newPKI makes all files in dir.
 func newPKI(dir string) (*PKI, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of certificates: %w", err)
@@ -44,9 +48,13 @@ func newPKI(dir string) (*PKI, error) {
 		subject Subject
 	}{
 		{p.CA, &p.Server, "apiserver", Subject{User: "kube-apiserver", Hosts: []string{
-			"localhost", "127.0.0.1", env.HostIP, serviceIP, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+			"localhost", "127.0.0.1", env.HostIP, serviceIP, "kubernetes", "kubernetes.default",
+			"kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 		}}},
-		{p.CA, &p.KubeletClient, "apiserver-kubelet-client", Subject{User: "kube-apiserver-kubelet-client", Groups: []string{kubeletClients}}},
+		{
+			p.CA, &p.KubeletClient, "apiserver-kubelet-client",
+			Subject{User: "kube-apiserver-kubelet-client", Groups: []string{kubeletClients}},
+		},
 		{p.FrontProxy, &p.FrontProxyClient, "front-proxy-client", Subject{User: "front-proxy-client"}},
 	} {
 		if *c.into, err = c.by.Issue(dir, c.name, c.subject); err != nil {
@@ -56,7 +64,8 @@ func newPKI(dir string) (*PKI, error) {
 	return p, writeKeyPair(p.ServiceAccounts)
 }
 
-// Kubeconfig makes a kubeconfig for a user with a client certificate, and returns its path. The file is NAME.conf in the cluster's folder.
+// Kubeconfig makes a kubeconfig for a user with a client certificate, and returns its path. The
+// file is NAME.conf in the cluster's folder.
 func (c *Cluster) Kubeconfig(t testing.TB, name string, subject Subject) string {
 	t.Helper()
 	path, err := c.kubeconfig(name, subject)
@@ -66,7 +75,8 @@ func (c *Cluster) Kubeconfig(t testing.TB, name string, subject Subject) string 
 	return path
 }
 
-// NodeKubeconfig makes the kubeconfig of a node: what the Node authorizer and NodeRestriction take for that node's agent.
+// NodeKubeconfig makes the kubeconfig of a node, which the Node authorizer and NodeRestriction
+// accept as that node's agent.
 func (c *Cluster) NodeKubeconfig(t testing.TB, node string) string {
 	t.Helper()
 	return c.Kubeconfig(t, "node-"+node, nodeSubject(node))
@@ -82,14 +92,21 @@ func (c *Cluster) kubeconfig(name string, subject Subject) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(c.Folder, name+".conf")
-	return path, WriteKubeconfig(path, Server, c.PKI.CA.File, map[string]any{"client-certificate": pair.Cert, "client-key": pair.Key})
+	return path, WriteKubeconfig(path, Server, c.PKI.CA.File, map[string]any{
+		"client-certificate": pair.Cert, "client-key": pair.Key,
+	})
 }
 
-// WriteKubeconfig writes a kubeconfig with one user, who has what a kubeconfig says of users, and one server. The authority is a file.
+// WriteKubeconfig writes a kubeconfig with one server and one user. user has the user's fields of
+// the kubeconfig, and authority is a file.
 func WriteKubeconfig(path, server, authority string, user map[string]any) error {
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "test",
-		"clusters": []any{map[string]any{"name": "test", "cluster": map[string]any{"server": server, "certificate-authority": authority}}},
+		"clusters": []any{
+			map[string]any{
+				"name": "test", "cluster": map[string]any{"server": server, "certificate-authority": authority},
+			},
+		},
 		"users":    []any{map[string]any{"name": "test", "user": user}},
 		"contexts": []any{map[string]any{"name": "test", "context": map[string]any{"cluster": "test", "user": "test"}}},
 	})

@@ -19,7 +19,7 @@ spec:
   containers: [{name: main, image: berth.local/busybox:v1, command: [httpd, -f, -p, "8080", -h, /]}]
 `
 
-// typeInto starts kubectl on a terminal, with a command in a shell that reads from it.
+// typeInto starts kubectl on a terminal, with a command whose shell reads from the terminal.
 func (c *Cluster) typeInto(t *testing.T, args ...string) (term *env.Terminal, wait func() error) {
 	t.Helper()
 	term = env.OpenTerminal(t)
@@ -30,7 +30,8 @@ func (c *Cluster) typeInto(t *testing.T, args ...string) (term *env.Terminal, wa
 	return term, cmd.Wait
 }
 
-// TestDebug shows kubectl debug, on a pod and on the node, and kubectl run -it, each on a terminal.
+// TestDebug checks kubectl debug, on a pod and on the node, and kubectl run -it, each on a
+// terminal.
 func TestDebug(t *testing.T) {
 	c := Start(t, Options{})
 	c.StartNode(t, env.AgentOptions{})
@@ -40,17 +41,22 @@ func TestDebug(t *testing.T) {
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "--timeout=180s")
 
 	t.Run("pod", func(t *testing.T) {
-		term, wait := c.typeInto(t, "debug", "target", "-it", "--image=berth.local/busybox:v1", "--target=main", "-c", "debugger", "--", "sh")
+		term, wait := c.typeInto(t, "debug", "target", "-it", "--image=berth.local/busybox:v1", "--target=main", "-c",
+			"debugger", "--", "sh")
 		// The prompt may be shown before kubectl is attached.
 		term.WaitFor(t, "# ")
-		term.Type(t, "cat /proc/1/cmdline | tr '\\0' ' '; wget -q -O - http://127.0.0.1:8080/etc/passwd | head -n 1; echo d$((40+2))\n")
+		term.Type(t,
+			"cat /proc/1/cmdline | tr '\\0' ' '; wget -q -O - http://127.0.0.1:8080/etc/passwd | head -n 1; "+
+				"echo d$((40+2))\n")
 		term.WaitFor(t, "d42")
 		for _, want := range []string{"httpd -f -p 8080", "root:"} {
 			if out := term.Shown(); !strings.Contains(out, want) {
 				t.Errorf("%q is not in what it shows:\n%s", want, out)
 			}
 		}
-		running := c.Kubectl(t, "get", "pod", "target", "-o", "jsonpath={.status.ephemeralContainerStatuses[0].name} {.status.ephemeralContainerStatuses[0].state.running.startedAt}")
+		running := c.Kubectl(t, "get", "pod", "target", "-o",
+			"jsonpath={.status.ephemeralContainerStatuses[0].name} "+
+				"{.status.ephemeralContainerStatuses[0].state.running.startedAt}")
 		if !strings.HasPrefix(running, "debugger 20") {
 			t.Errorf("its status is %q", running)
 		}
@@ -58,7 +64,9 @@ func TestDebug(t *testing.T) {
 		if err := wait(); err != nil {
 			t.Errorf("kubectl ended with %v", err)
 		}
-		c.Eventually(t, Contains("3 Error"), "get", "pod", "target", "-o", "jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode} {.status.ephemeralContainerStatuses[0].state.terminated.reason}")
+		c.Eventually(t, Contains("3 Error"), "get", "pod", "target", "-o",
+			"jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode} "+
+				"{.status.ephemeralContainerStatuses[0].state.terminated.reason}")
 		if out := c.Kubectl(t, "get", "pod", "target", "-o", phaseAndReady); !strings.HasPrefix(out, "Running True ") {
 			t.Errorf("the pod is %q", out)
 		}
@@ -77,10 +85,12 @@ func TestDebug(t *testing.T) {
 		if err := wait(); err != nil {
 			t.Errorf("kubectl ended with %v", err)
 		}
-		c.Eventually(t, Contains("Succeeded"), "get", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug", "-o", "jsonpath={.items[*].status.phase}")
+		c.Eventually(t, Contains("Succeeded"), "get", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug", "-o",
+			"jsonpath={.items[*].status.phase}")
 	})
 	t.Run("run", func(t *testing.T) {
-		term, wait := c.typeInto(t, "run", "typed", "-it", "--rm", "--restart=Never", "--image=berth.local/busybox:v1", "--", "sh")
+		term, wait := c.typeInto(t, "run", "typed", "-it", "--rm", "--restart=Never", "--image=berth.local/busybox:v1",
+			"--", "sh")
 		term.WaitFor(t, "# ")
 		measures(t, term, "24 80")
 		term.Type(t, "exit 5\n")
@@ -110,8 +120,8 @@ metadata: {name: kept}
 spec: {minAvailable: 1, selector: {matchLabels: {app: kept}}}
 `
 
-// TestDrainWithBudget shows that evictions keep to a PodDisruptionBudget, whose numbers come from the pods' conditions: a drain stops before the last pod, and goes on
-// once it may.
+// TestDrainWithBudget checks that evictions respect a PodDisruptionBudget, whose numbers come from
+// the pods' conditions. A drain stops before the last pod, and goes on when it may.
 func TestDrainWithBudget(t *testing.T) {
 	c := Start(t, Options{})
 	c.StartNode(t, env.AgentOptions{})

@@ -21,8 +21,8 @@ import (
 // faulty is how long a fault lasts.
 const faulty = 15 * time.Second
 
-// troubled is a node behind a [FaultProxy], with residents that nothing may disturb.
-type troubled struct {
+// faultyNode is a node behind a [FaultProxy], with residents that nothing may disturb.
+type faultyNode struct {
 	c      *Cluster
 	a      *env.Agent
 	p      *FaultProxy
@@ -31,18 +31,22 @@ type troubled struct {
 	n      int
 }
 
-// Whatever the API server answers with, and however late, pods run on; it is not stormed, and hears everything once it can.
+// TestFaultyAPIServer checks that pods run on, whatever the API server answers and however late.
+// The node does not send too many requests, and reports everything when it can.
 func TestFaultyAPIServer(t *testing.T) {
 	c := Start(t, Options{})
-	f := &troubled{c: c, p: c.FaultProxy(t, env.NodeName)}
+	f := &faultyNode{c: c, p: c.FaultProxy(t, env.NodeName)}
 	f.a = c.StartNode(t, env.AgentOptions{Flags: []string{"--kubeconfig", f.p.Kubeconfig}})
 	c.WaitNodeReady(t)
 	account(t, c)
 	f.w = c.Witness(t)
 	f.a.WriteManifest(t, "s.yaml", staticSleeper("s"))
-	c.Apply(t, resident("probed", residents["probed"], false)+resident("volumes", residents["volumes"], true)+strings.TrimPrefix(takeoverObjects, "\n"))
+	c.Apply(t,
+		resident("probed", residents["probed"], false)+resident("volumes", residents["volumes"], true)+
+			strings.TrimPrefix(takeoverObjects, "\n"))
 	f.w.shows(t, "residents", func(pods map[string]*v1.Pod) error {
-		if p := pods["restarted"]; p == nil || len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount != 1 {
+		if p := pods["restarted"]; p == nil || len(p.Status.ContainerStatuses) == 0 ||
+			p.Status.ContainerStatuses[0].RestartCount != 1 {
 			return errors.New("the one that restarts has not")
 		}
 		return allReady(pods, 5)
@@ -53,7 +57,8 @@ func TestFaultyAPIServer(t *testing.T) {
 		f.during(t, func(*http.Request) Fault { return Fault{Code: http.StatusInternalServerError} }, 20)
 	})
 	t.Run("too many requests", func(t *testing.T) {
-		// Ten who ask, seven of them for watches, each after two seconds: eight times at most in fifteen.
+		// There are ten clients, seven of them for watches. Each asks every two seconds, so eight
+		// times at most in fifteen seconds.
 		f.during(t, func(*http.Request) Fault { return Fault{Code: http.StatusTooManyRequests, RetryAfter: 2} }, 6)
 	})
 	t.Run("every other request is one too many", func(t *testing.T) {
@@ -89,15 +94,17 @@ func TestFaultyAPIServer(t *testing.T) {
 	t.Run("answers are 30 s late", func(t *testing.T) {
 		f.p.Set(func(*http.Request) Fault { return Fault{Late: 30 * time.Second} })
 		f.comesAndGoes(t)
-		if out := c.Kubectl(t, "get", "node", env.NodeName, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); out != "True" {
+		if out := c.Kubectl(t, "get", "node", env.NodeName, "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`); out != "True" {
 			t.Errorf("the node's condition Ready is %q", out)
 		}
 		f.undisturbed(t)
 	})
 }
 
-// during lets a fault last, in which static pods come and go and one is bound; n is the most requests a second. Afterwards the API server soon hears of that.
-func (f *troubled) during(t *testing.T, fault func(*http.Request) Fault, n int) {
+// during lets a fault last while static pods come and go and one pod is bound. n is the highest
+// number of requests in a second. Afterwards the node soon reports to the API server what happened.
+func (f *faultyNode) during(t *testing.T, fault func(*http.Request) Fault, n int) {
 	t.Helper()
 	f.p.Set(fault)
 	name, bound := fmt.Sprintf("s-during-%d", f.n), fmt.Sprintf("a-during-%d", f.n)
@@ -125,7 +132,7 @@ func (f *troubled) during(t *testing.T, fault func(*http.Request) Fault, n int) 
 }
 
 // comesAndGoes has a pod come and go while a fault lasts, and ends the fault.
-func (f *troubled) comesAndGoes(t *testing.T) {
+func (f *faultyNode) comesAndGoes(t *testing.T) {
 	t.Helper()
 	f.c.Apply(t, sleeper("guest"))
 	up := f.w.shows(t, "a pod that comes", func(pods map[string]*v1.Pod) error {
@@ -144,8 +151,9 @@ func (f *troubled) comesAndGoes(t *testing.T) {
 	t.Logf("a pod came in %s and went in %s", up.Round(10*time.Millisecond), down.Round(10*time.Millisecond))
 }
 
-// rate lets a fault last, and checks how many requests a second are sent meanwhile. It returns them.
-func (f *troubled) rate(t *testing.T, most int) []string {
+// rate lets a fault last, and checks how many requests a second the node sends meanwhile. It
+// returns the requests.
+func (f *faultyNode) rate(t *testing.T, most int) []string {
 	t.Helper()
 	f.p.Asked()
 	began := time.Now()
@@ -164,8 +172,9 @@ func (f *troubled) rate(t *testing.T, most int) []string {
 	return asked
 }
 
-// noStampede checks how much was asked since the end of a fault, by a node of ten pods at most: reading once what is watched, what there is to tell, and the end of two pods.
-func (f *troubled) noStampede(t *testing.T) {
+// noStampede checks how much a node with ten pods at most has asked since the end of a fault: one
+// read of everything that is watched, the reports, and the end of two pods.
+func (f *faultyNode) noStampede(t *testing.T) {
 	t.Helper()
 	counts := map[string]int{}
 	asked := f.p.Asked()
@@ -179,7 +188,7 @@ func (f *troubled) noStampede(t *testing.T) {
 }
 
 // undisturbed checks that nothing has happened to the residents.
-func (f *troubled) undisturbed(t *testing.T) {
+func (f *faultyNode) undisturbed(t *testing.T) {
 	t.Helper()
 	f.p.Set(nil)
 	f.w.shows(t, "the residents", func(pods map[string]*v1.Pod) error {

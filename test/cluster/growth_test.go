@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// growthObjects are a driver that has volumes grow, a volume of it, and a pod that has that.
+// growthObjects are a driver whose volumes can grow, a volume of the driver, and its pod.
 const growthObjects = `
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
@@ -39,29 +39,31 @@ metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], storageClassName: grows, resources: {requests: {storage: 1Gi}}}
 `
 
-// growthPod is a pod that has the claim.
+// growthPod is a pod with the claim.
 const growthPod = `
 apiVersion: v1
 kind: Pod
 metadata: {name: %s}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "trap exit TERM; sleep 3600 & wait"], volumeMounts: [{name: v, mountPath: /v}]}]
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "trap exit TERM; sleep 3600 & wait"],
+    volumeMounts: [{name: v, mountPath: /v}]}]
   volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
 `
 
-// grow makes a volume larger as the controllers of its driver do, who leave the rest to the node.
+// grow makes a volume larger as the controllers of its driver do, which leave the rest to the node.
 func grow(t *testing.T, c *Cluster, size string) {
 	t.Helper()
 	c.Kubectl(t, "patch", "pvc", "data", "-p", fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
-	c.Kubectl(t, "patch", "pvc", "data", "--subresource=status", "-p", fmt.Sprintf(`{"status":{"allocatedResources":{"storage":%q},
+	c.Kubectl(t, "patch", "pvc", "data", "--subresource=status", "-p",
+		fmt.Sprintf(`{"status":{"allocatedResources":{"storage":%q},
 		"allocatedResourceStatuses":{"storage":"ControllerResizeInProgress"}}}`, size))
 	c.Kubectl(t, "patch", "pv", "grows-0", "-p", fmt.Sprintf(`{"spec":{"capacity":{"storage":%q}}}`, size))
 	c.Kubectl(t, "patch", "pvc", "data", "--subresource=status", "-p",
 		`{"status":{"allocatedResourceStatuses":{"storage":"NodeResizePending"},"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
 }
 
-// hasGrown waits until the claim says that it has, and that nothing is left to do.
+// hasGrown waits until the claim reports that it has grown, and that nothing is left to do.
 func hasGrown(t *testing.T, c *Cluster, size string) {
 	t.Helper()
 	c.Eventually(t, func(out string) error {
@@ -69,11 +71,13 @@ func hasGrown(t *testing.T, c *Cluster, size string) {
 			return fmt.Errorf("the claim has %s, want %s", out, want)
 		}
 		return nil
-	}, "get", "pvc", "data", "-o", "jsonpath={.status.capacity.storage}/{.status.allocatedResourceStatuses}/{.status.conditions}")
+	}, "get", "pvc", "data", "-o",
+		"jsonpath={.status.capacity.storage}/{.status.allocatedResourceStatuses}/{.status.conditions}")
 }
 
-// TestVolumeGrowth shows that a volume of a CSI driver grows while a pod has it, also when the agent is killed meanwhile, and before the next pod has it: once each time,
-// with a kubelet's events and what it writes to the claim, none of which is refused.
+// TestVolumeGrowth checks that a volume of a CSI driver grows while a pod uses it, also when the
+// agent is killed meanwhile, and before the next pod uses it. It grows once each time. The events
+// and what the node writes to the claim are a kubelet's, and none of it is refused.
 func TestVolumeGrowth(t *testing.T) {
 	c := Start(t, Options{})
 	node := c.StartNode(t, env.AgentOptions{})
@@ -93,8 +97,12 @@ func TestVolumeGrowth(t *testing.T) {
 	grow(t, c, "2Gi")
 	hasGrown(t, c, "2Gi")
 	const words = `MountVolume.NodeExpandVolume succeeded for volume "grows-0" ` + env.NodeName
-	for _, of := range []string{"involvedObject.kind=Pod,involvedObject.name=one", "involvedObject.kind=PersistentVolumeClaim,involvedObject.name=data"} {
-		c.Eventually(t, Contains("kubelet Normal FileSystemResizeSuccessful "+words), "get", "events", "--field-selector", of+",reason=FileSystemResizeSuccessful",
+	for _, of := range []string{
+		"involvedObject.kind=Pod,involvedObject.name=one",
+		"involvedObject.kind=PersistentVolumeClaim,involvedObject.name=data",
+	} {
+		c.Eventually(t, Contains("kubelet Normal FileSystemResizeSuccessful "+words), "get", "events",
+			"--field-selector", of+",reason=FileSystemResizeSuccessful",
 			"-o", `jsonpath={range .items[*]}{.source.component} {.type} {.reason} {.message}{"\n"}{end}`)
 	}
 	if n := asked(); n != 1 {
@@ -105,7 +113,8 @@ func TestVolumeGrowth(t *testing.T) {
 		t.Fatal(err)
 	}
 	grow(t, c, "3Gi")
-	c.Eventually(t, Contains("NodeResizeInProgress"), "get", "pvc", "data", "-o", "jsonpath={.status.allocatedResourceStatuses.storage}")
+	c.Eventually(t, Contains("NodeResizeInProgress"), "get", "pvc", "data", "-o",
+		"jsonpath={.status.allocatedResourceStatuses.storage}")
 	env.Eventually(t, "the driver to be asked", func() error {
 		if n := asked(); n < 2 {
 			return fmt.Errorf("it was asked %d times", n)
@@ -131,9 +140,13 @@ func TestVolumeGrowth(t *testing.T) {
 	}
 	began := asked()
 	c.Apply(t, fmt.Sprintf(growthPod, "two"))
-	c.Eventually(t, Contains(`MountVolume.Setup failed while expanding volume for volume "grows-0" : Expander.NodeExpand failed to expand the volume : rpc error: code = Internal desc = told to fail`),
+	c.Eventually(t,
+		Contains(`MountVolume.Setup failed while expanding volume for volume "grows-0" : `+
+			`Expander.NodeExpand failed to expand the volume : rpc error: code = Internal desc = told to fail`),
 		"get", "events", "--field-selector", "involvedObject.name=two,reason=FailedMount")
-	c.Eventually(t, Contains("NodeResizeError failed to expand pvc with Expander.NodeExpand failed to expand the volume : "), "get", "pvc", "data",
+	c.Eventually(t,
+		Contains("NodeResizeError failed to expand pvc with Expander.NodeExpand failed to expand the volume : "), "get",
+		"pvc", "data",
 		"-o", `jsonpath={range .status.conditions[*]}{.type} {.message}{"\n"}{end}`)
 	if out := c.Kubectl(t, "get", "pod", "two", "-o", "jsonpath={.status.phase}"); out != "Pending" {
 		t.Errorf("it is %s before its volume has grown", out)

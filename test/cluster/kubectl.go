@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// kubectlTimeout bounds a command that the test does not bound itself.
+	// kubectlTimeout bounds a command if the test does not bound it.
 	kubectlTimeout = 4 * time.Minute
-	// eventually bounds what a busy machine may take its time for. Nothing depends on how long that is.
+	// eventually bounds what may take long on a busy machine. Nothing depends on its length.
 	eventually = 3 * time.Minute
 )
 
-// Kubectl runs kubectl as the administrator and returns what it printed. The test fails if it does not end well within four minutes.
+// Kubectl runs kubectl as the administrator and returns what it printed. The test fails if kubectl
+// does not succeed within four minutes.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	return c.kubectl(t, "", args...)
@@ -42,7 +43,8 @@ func (c *Cluster) kubectl(t testing.TB, stdin string, args ...string) string {
 	return out
 }
 
-// TryKubectl runs kubectl as the administrator, with an input, and returns what it printed; the error is an *exec.ExitError if it did not end with 0.
+// TryKubectl runs kubectl as the administrator, with an input, and returns what it printed. The
+// error is an *exec.ExitError if the exit code is not 0.
 func (c *Cluster) TryKubectl(ctx context.Context, stdin string, args ...string) (stdout, stderr string, err error) {
 	cmd := c.KubectlCommand(ctx, args...)
 	var out, errOut bytes.Buffer
@@ -53,7 +55,8 @@ func (c *Cluster) TryKubectl(ctx context.Context, stdin string, args ...string) 
 	return out.String(), errOut.String(), err
 }
 
-// KubectlCommand prepares a kubectl as the administrator, to be started in the cluster's network: c.In(cmd.Start). It keeps its caches in the cluster's folder.
+// KubectlCommand prepares a kubectl as the administrator, to be started in the cluster's network
+// with c.In(cmd.Start). It keeps its caches in the cluster's folder.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	full := append([]string{"--kubeconfig", c.Admin, "--cache-dir", filepath.Join(c.Folder, "kubectl-cache")}, args...)
 	cmd := exec.CommandContext(ctx, c.programs["kubectl"], full...)
@@ -61,7 +64,8 @@ func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// ExitCode returns the exit code that an error of [Cluster.TryKubectl] tells: 0 of none, -1 if the command could not be run.
+// ExitCode returns the exit code in an error of [Cluster.TryKubectl]: 0 for nil, -1 if the command
+// could not be run.
 func ExitCode(err error) int {
 	var exit *exec.ExitError
 	switch {
@@ -73,7 +77,7 @@ func ExitCode(err error) int {
 	return -1
 }
 
-// Eventually runs kubectl until its output satisfies the condition, for at most three minutes.
+// Eventually runs kubectl until the condition accepts its output, for at most three minutes.
 func (c *Cluster) Eventually(t testing.TB, holds func(out string) error, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), eventually)

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// pods are what kubectl's verbs are used on.
+// pods are the pods for kubectl's verbs.
 const pods = `apiVersion: v1
 kind: Pod
 metadata: {name: shell, labels: {app: shell}}
@@ -33,17 +33,19 @@ kind: Pod
 metadata: {name: counter}
 spec:
   restartPolicy: Never
-  containers: [{name: main, image: berth.local/busybox:v1, command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; sleep 1; done']}]
+  containers: [{name: main, image: berth.local/busybox:v1, command: [sh, -c,
+    'for i in 1 2 3 4 5; do echo line $i; sleep 1; done']}]
 ---
 apiVersion: v1
 kind: Pod
 metadata: {name: listener}
 spec:
   restartPolicy: Never
-  containers: [{name: main, image: berth.local/busybox:v1, stdin: true, stdinOnce: true, command: [sh, -c, 'read x; echo heard $x']}]
+  containers: [{name: main, image: berth.local/busybox:v1, stdin: true, stdinOnce: true,
+    command: [sh, -c, 'read x; echo heard $x']}]
 `
 
-// TestKubectl shows kubectl's verbs on berth's pods.
+// TestKubectl checks kubectl's verbs on berth's pods.
 func TestKubectl(t *testing.T) {
 	c := Start(t, Options{})
 	c.StartNode(t, env.AgentOptions{})
@@ -72,32 +74,40 @@ func TestKubectl(t *testing.T) {
 
 func get(t *testing.T, c *Cluster) {
 	out := c.Kubectl(t, "get", "pods", "-o", "wide")
-	if !regexp.MustCompile(`(?m)^shell +1/1 +Running +0 +[\dms]+ +` + regexp.QuoteMeta(strings.TrimSuffix(c.PodCIDR.Addr().String(), "0")) + `\d+ +` + env.NodeName + ` `).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^shell +1/1 +Running +0 +[\dms]+ +` +
+		regexp.QuoteMeta(strings.TrimSuffix(c.PodCIDR.Addr().String(), "0")) + `\d+ +` + env.NodeName +
+		` `).MatchString(out) {
 		t.Errorf("the pods are\n%s", out)
 	}
 	out = c.Kubectl(t, "get", "nodes", "-o", "wide")
-	if !regexp.MustCompile(`(?m)^node +Ready +<none> +[\dms]+ +v1\.36\.\S+ +` + regexp.QuoteMeta(env.HostIP) + ` .*containerd://`).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^node +Ready +<none> +[\dms]+ +v1\.36\.\S+ +` + regexp.QuoteMeta(env.HostIP) +
+		` .*containerd://`).MatchString(out) {
 		t.Errorf("the nodes are\n%s", out)
 	}
 }
 
 func describe(t *testing.T, c *Cluster) {
-	c.Eventually(t, Contains("Scheduled", "Pulled", "Created", "Started", "kubelet", "Running", "PodReadyToStartContainers", "Container ID:  containerd://", "sha256:", "kube-api-access"), "describe", "pod", "shell")
-	c.Eventually(t, Contains("KubeletReady", "MemoryPressure", "Allocatable:", "cpu", "default", "shell"), "describe", "node", env.NodeName)
+	c.Eventually(t,
+		Contains("Scheduled", "Pulled", "Created", "Started", "kubelet", "Running", "PodReadyToStartContainers",
+			"Container ID:  containerd://", "sha256:", "kube-api-access"), "describe", "pod", "shell")
+	c.Eventually(t, Contains("KubeletReady", "MemoryPressure", "Allocatable:", "cpu", "default", "shell"), "describe",
+		"node", env.NodeName)
 }
 
 // logs follows a log to its end.
 func logs(t *testing.T, c *Cluster) {
 	c.Eventually(t, Contains("line 1"), "logs", "counter")
 	if _, errOut, err := c.TryKubectl(t.Context(), "", "logs", "counter", "--previous"); err == nil ||
-		errOut != "Error from server (BadRequest): previous terminated container \"main\" in pod \"counter\" not found\n" {
+		errOut != "Error from server (BadRequest): previous terminated container \"main\" in pod \"counter\" not "+
+			"found\n" {
 		t.Errorf("a log that is not there: %v: %q", err, errOut)
 	}
 	out := c.Kubectl(t, "logs", "-f", "counter")
 	if want := "line 1\nline 2\nline 3\nline 4\nline 5\n"; out != want {
 		t.Errorf("the log is %q, want %q", out, want)
 	}
-	if out := c.Kubectl(t, "logs", "counter", "--tail=2", "--timestamps"); strings.Count(out, "\n") != 2 || !strings.Contains(out, "Z line 5") {
+	if out := c.Kubectl(t, "logs", "counter", "--tail=2", "--timestamps"); strings.Count(out, "\n") != 2 ||
+		!strings.Contains(out, "Z line 5") {
 		t.Errorf("the last two lines are %q", out)
 	}
 }
@@ -106,11 +116,13 @@ func execute(t *testing.T, c *Cluster) {
 	if out := c.Kubectl(t, "exec", "shell", "--", "echo", "a", "b"); out != "a b\n" {
 		t.Errorf("it says %q", out)
 	}
-	out, errOut, err := c.TryKubectl(t.Context(), "from here", "exec", "-i", "shell", "--", "sh", "-c", "cat; echo aside >&2; exit 42")
+	out, errOut, err := c.TryKubectl(t.Context(), "from here", "exec", "-i", "shell", "--", "sh", "-c",
+		"cat; echo aside >&2; exit 42")
 	if out != "from here" || !strings.Contains(errOut, "aside\n") || ExitCode(err) != 42 {
 		t.Errorf("%q %q %v", out, errOut, err)
 	}
-	if _, errOut, err := c.TryKubectl(t.Context(), "", "exec", "shell", "-c", "nope", "--", "true"); ExitCode(err) != 1 || !strings.Contains(errOut, "nope") {
+	if _, errOut, err := c.TryKubectl(t.Context(), "", "exec", "shell", "-c", "nope", "--",
+		"true"); ExitCode(err) != 1 || !strings.Contains(errOut, "nope") {
 		t.Errorf("a container that is not there: %q %v", errOut, err)
 	}
 }
@@ -133,7 +145,8 @@ func terminal(t *testing.T, c *Cluster) {
 	}
 }
 
-// measures asks a shell for the terminal's size until it is told that: the shell may have begun before it was.
+// measures asks a shell for the terminal's size until it is the expected one. The shell may have
+// started before it got the size.
 func measures(t *testing.T, term *env.Terminal, size string) {
 	t.Helper()
 	env.Eventually(t, "the size "+size, func() error {
@@ -145,7 +158,7 @@ func measures(t *testing.T, term *env.Terminal, size string) {
 	})
 }
 
-// attach speaks to a container's own process.
+// attach sends input to a container's own process.
 func attach(t *testing.T, c *Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -196,7 +209,8 @@ func portForward(t *testing.T, c *Cluster) {
 
 func deletion(t *testing.T, c *Cluster) {
 	c.Kubectl(t, "delete", "pod", "shell", "--timeout=180s")
-	if _, errOut, err := c.TryKubectl(t.Context(), "", "get", "pod", "shell"); ExitCode(err) != 1 || !strings.Contains(errOut, "not found") {
+	if _, errOut, err := c.TryKubectl(t.Context(), "", "get", "pod", "shell"); ExitCode(err) != 1 ||
+		!strings.Contains(errOut, "not found") {
 		t.Errorf("%v %s", err, errOut)
 	}
 	c.Kubectl(t, "delete", "pod", "--all", "--timeout=180s")

@@ -11,18 +11,19 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// kubeletLinks is where a kubelet links to its containers' logs; it has no setting for it.
+// kubeletLinks is where a kubelet makes links to its containers' logs. It has no setting for this.
 const kubeletLinks = "/var/log/containers"
 
-// KubeletOptions adds to an agent's options what a kubelet needs besides to run on a test's machine from the same config. A machine whose disk is nearly full is no
-// reason to evict the test's pods, or to delete its images.
+// KubeletOptions adds to an agent's options what a kubelet needs to run on a test's machine with
+// the same config. A nearly full disk must not make it evict the test's pods or delete its images.
 func KubeletOptions(e *env.Env) string {
 	return "makeIPTablesUtilChains: false\nvolumePluginDir: " + filepath.Join(e.Dir, "volume-plugins") +
 		"\nevictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\n"
 }
 
-// NewKubelet prepares the kubelet that stands in for an agent that does not run, from its own files: the same KubeletConfiguration, root directory, static pods and
-// flags. The agent's options must have [KubeletOptions] in them. At the test's end the kubelet is stopped, and its links to logs are removed.
+// NewKubelet prepares a kubelet that replaces an agent that does not run. It has the agent's
+// KubeletConfiguration, root directory, static pods and flags. The agent's options must include
+// [KubeletOptions]. At the test's end the kubelet is stopped, and its links to logs are removed.
 func (c *Cluster) NewKubelet(t testing.TB, a *env.Agent) *env.Program {
 	t.Helper()
 	text, err := os.ReadFile(a.Config)

@@ -32,13 +32,15 @@ spec:
 `, name)
 }
 
-// account makes the namespace's service account, which a controller does a little later than the first pod may come.
+// account waits for the namespace's service account, which a controller may make a little later
+// than the first pod comes.
 func account(t *testing.T, c *Cluster) {
 	t.Helper()
 	c.Eventually(t, Contains("default"), "get", "serviceaccounts", "-o", "name")
 }
 
-// requests counts what the node has asked of the API server for its pods, by verb and resource: not for its own object and its Lease, which follow the clock.
+// requests counts what the node has asked of the API server for its pods, by verb and resource. It
+// leaves out the node's own object and its Lease, which depend on the clock.
 func requests(t *testing.T, c *Cluster) map[string]int {
 	t.Helper()
 	out := map[string]int{}
@@ -50,7 +52,8 @@ func requests(t *testing.T, c *Cluster) map[string]int {
 	return out
 }
 
-// settled counts the same once nothing more has been asked for a while: events are told a little later than what they are about.
+// settled counts the same when nothing more has been asked for a while. Events are written a little
+// later than what they report.
 func settled(t *testing.T, c *Cluster) map[string]int {
 	t.Helper()
 	last := requests(t, c)
@@ -62,7 +65,7 @@ func settled(t *testing.T, c *Cluster) map[string]int {
 	return last
 }
 
-// since says what was asked between two counts.
+// since returns what was asked between two counts.
 func since(before, after map[string]int) (n int, what string) {
 	for k, v := range after {
 		if d := v - before[k]; d > 0 {
@@ -73,9 +76,11 @@ func since(before, after map[string]int) (n int, what string) {
 	return n, what
 }
 
-const phaseAndReady = `jsonpath={.status.phase} {.status.conditions[?(@.type=="Ready")].status} {.status.observedGeneration} {.metadata.generation}`
+const phaseAndReady = `jsonpath={.status.phase} {.status.conditions[?(@.type=="Ready")].status} ` +
+	`{.status.observedGeneration} {.metadata.generation}`
 
-// A pod is bound to the node, runs and is Ready in the API, and is gone after its deletion; that takes few requests.
+// TestPodLife checks that a pod is bound to the node, runs and is Ready in the API, and is gone
+// after its deletion, and that this needs few requests.
 func TestPodLife(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -88,7 +93,8 @@ func TestPodLife(t *testing.T) {
 			t.Errorf("kubectl get nodes does not say %q", want)
 		}
 	}
-	if out := c.Kubectl(t, "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o", "jsonpath={.spec.leaseDurationSeconds} {.metadata.ownerReferences[0].kind}"); out != "40 Node" {
+	if out := c.Kubectl(t, "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o",
+		"jsonpath={.spec.leaseDurationSeconds} {.metadata.ownerReferences[0].kind}"); out != "40 Node" {
 		t.Errorf("its lease is %q", out)
 	}
 
@@ -100,7 +106,9 @@ func TestPodLife(t *testing.T) {
 	after := settled(t, c)
 	n, what := since(before, after)
 	t.Logf("a pod's start took %d requests: %s", n, what)
-	if n > 6 { // three events, and as many statuses where the machine takes its time: it waits, has its sandbox, is ready
+	// three events, and as many statuses on a slow machine: the pod waits, has its sandbox, is
+	// ready
+	if n > 6 {
 		t.Errorf("a pod's start took %d requests: %s", n, what)
 	}
 	time.Sleep(30 * time.Second)
@@ -118,19 +126,22 @@ func TestPodLife(t *testing.T) {
 	a.WaitGone(t, "one")
 }
 
-// While the API server is away everything runs on, static pods come and go, and afterwards it hears what it missed.
+// TestAPIServerAway checks that while the API server is away everything runs on and static pods
+// come and go. Afterwards the node reports what the API server missed.
 func TestAPIServerAway(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
 	c.WaitNodeReady(t)
 	account(t, c)
-	// It ends once, when it is told to, while the API server is away.
-	const ends = "[sh, -c, \"[ -e /d/end ] && exec sleep 3600; until [ -e /d/end ]; do sleep 0.1; done; exit 3\"]\n      volumeMounts: [{name: d, mountPath: /d}]\n  volumes: [{name: d, emptyDir: {}}]"
+	// The container ends once, when the test asks for it, while the API server is away.
+	const ends = "[sh, -c, \"[ -e /d/end ] && exec sleep 3600; until [ -e /d/end ]; do sleep 0.1; done; exit 3\"]\n" +
+		"      volumeMounts: [{name: d, mountPath: /d}]\n  volumes: [{name: d, emptyDir: {}}]"
 	c.Apply(t, sleeper("stays")+strings.Replace(sleeper("ends"), "[sleep, \"3600\"]", ends, 1)+sleeper("deleted"))
 	for _, name := range []string{"stays", "ends", "deleted"} {
 		c.Eventually(t, Contains("Running True"), "get", "pod", name, "-o", phaseAndReady)
 	}
-	uid := c.Kubectl(t, "get", "pod", "stays", "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}")
+	uid := c.Kubectl(t, "get", "pod", "stays", "-o",
+		"jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}")
 	if err := c.APIServer.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +162,8 @@ func TestAPIServerAway(t *testing.T) {
 	a.WaitGone(t, "talker-"+env.NodeName)
 	c.StartAPIServer(t)
 	c.Eventually(t, Contains("1"), "get", "pod", "ends", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
-	if now := c.Kubectl(t, "get", "pod", "stays", "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}"); now != uid {
+	if now := c.Kubectl(t, "get", "pod", "stays", "-o",
+		"jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}"); now != uid {
 		t.Errorf("it was %s and is %s", uid, now)
 	}
 	c.Kubectl(t, "delete", "pod", "deleted", "--timeout=180s")
@@ -159,7 +171,9 @@ func TestAPIServerAway(t *testing.T) {
 	c.WaitNodeReady(t)
 }
 
-// A static pod is shown in the API, again when its mirror is deleted and as its newest version, also where it uses local objects; it goes with its manifest.
+// TestMirrorPods checks that the API shows a static pod, shows it again when its mirror is deleted,
+// and shows its newest version, also if it uses local objects. The mirror is removed with the
+// manifest.
 func TestMirrorPods(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -170,7 +184,10 @@ func TestMirrorPods(t *testing.T) {
 	name := "talker-" + env.NodeName
 	c.Eventually(t, Contains("Running True"), "get", "pod", name, "-o", phaseAndReady)
 	shown := c.Kubectl(t, "get", "pod", name, "-o", "yaml")
-	for _, want := range []string{"kubernetes.io/config.mirror:", "kubernetes.io/config.source: file", "kind: Node", "controller: true", "berth.dev/mirror-omits: spec.containers[0].envFrom"} {
+	for _, want := range []string{
+		"kubernetes.io/config.mirror:", "kubernetes.io/config.source: file", "kind: Node", "controller: true",
+		"berth.dev/mirror-omits: spec.containers[0].envFrom",
+	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the mirror has no %q:\n%s", want, shown)
 		}

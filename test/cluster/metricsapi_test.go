@@ -23,8 +23,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// metricsAPI makes the API server ask for metrics.k8s.io here: at the node's address, by endpoints, without kube-proxy. Its account may read a node's metrics, as
-// metrics-server's.
+// metricsAPI makes the API server ask for metrics.k8s.io here: at the node's address, by endpoints,
+// without kube-proxy. Its account may read a node's metrics, as metrics-server's may.
 const metricsAPI = `apiVersion: v1
 kind: ServiceAccount
 metadata: {name: metrics-server, namespace: kube-system}
@@ -64,8 +64,9 @@ spec:
   caBundle: %[2]s
 `
 
-// metricsServer answers metrics.k8s.io/v1beta1 from what /metrics/resource of the node says, read with a token: what metrics-server does, without its memory of
-// the last minutes. Use of cpu is the mean since it began.
+// metricsServer answers metrics.k8s.io/v1beta1 from the node's /metrics/resource, which it reads
+// with a token. This is what metrics-server does, without its memory of the last minutes. CPU usage
+// is the mean since the server started.
 type metricsServer struct {
 	t      *testing.T
 	scrape caller
@@ -78,7 +79,8 @@ type sample struct {
 	at    time.Time
 }
 
-// serveMetricsAPI serves until the test ends. The cluster's API server needs the flag --enable-aggregator-routing.
+// serveMetricsAPI serves until the test ends. The cluster's API server needs the flag
+// --enable-aggregator-routing.
 func serveMetricsAPI(t *testing.T, c *Cluster) {
 	t.Helper()
 	authority, err := os.ReadFile(c.PKI.CA.File)
@@ -87,11 +89,18 @@ func serveMetricsAPI(t *testing.T, c *Cluster) {
 	}
 	c.Apply(t, fmt.Sprintf(metricsAPI, env.HostIP, base64.StdEncoding.EncodeToString(authority)))
 	c.may(t, "system:serviceaccount:kube-system:metrics-server", "metrics")
-	s := &metricsServer{t: t, scrape: caller{c: c, token: strings.TrimSpace(c.Kubectl(t, "create", "token", "metrics-server", "-n", "kube-system"))}}
+	s := &metricsServer{
+		t: t,
+		scrape: caller{
+			c: c, token: strings.TrimSpace(c.Kubectl(t, "create", "token", "metrics-server", "-n", "kube-system")),
+		},
+	}
 	if s.first, err = s.read(); err != nil {
 		t.Fatal(err)
 	}
-	pair, err := c.PKI.CA.Issue(t.TempDir(), "metrics-server", Subject{User: "metrics-server", Hosts: []string{"metrics-server.kube-system.svc"}})
+	pair, err := c.PKI.CA.Issue(t.TempDir(), "metrics-server", Subject{
+		User: "metrics-server", Hosts: []string{"metrics-server.kube-system.svc"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +117,10 @@ func serveMetricsAPI(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 	server := &http.Server{
-		Handler: s, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies},
+		Handler: s,
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies,
+		},
 		ErrorLog: log.New(t.Output(), "", 0),
 	}
 	done := make(chan struct{})
@@ -125,7 +137,7 @@ func serveMetricsAPI(t *testing.T, c *Cluster) {
 
 var sampleLine = regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (\S+)(?: (\d+))?$`)
 
-// read scrapes the node. The keys are as they stand there: name and labels.
+// read scrapes the node. The keys are the names and labels as they are in the answer.
 func (s *metricsServer) read() (map[string]sample, error) {
 	code, text := s.scrape.do(s.t, http.MethodGet, "/metrics/resource")
 	if code != http.StatusOK {
@@ -150,7 +162,7 @@ func (s *metricsServer) read() (map[string]sample, error) {
 	return out, nil
 }
 
-// usage is cpu and memory of what has these labels; nil where it is not known.
+// usage returns cpu and memory of what has these labels, nil if they are not known.
 func (s *metricsServer) usage(now map[string]sample, kind, labels string) map[string]string {
 	cpu, memory := kind+"_cpu_usage_seconds_total{"+labels+"}", kind+"_memory_working_set_bytes{"+labels+"}"
 	used, since := now[cpu], s.first[cpu]
@@ -172,13 +184,20 @@ func (s *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{"apiVersion": group}
 	switch path := strings.TrimPrefix(r.URL.Path, "/apis/"+group); {
 	case path == "" || path == "/":
-		answer = map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []any{
-			map[string]any{"name": "nodes", "kind": "NodeMetrics", "namespaced": false, "verbs": []string{"get", "list"}},
-			map[string]any{"name": "pods", "kind": "PodMetrics", "namespaced": true, "verbs": []string{"get", "list"}},
-		}}
+		answer = map[string]any{
+			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []any{
+				map[string]any{
+					"name": "nodes", "kind": "NodeMetrics", "namespaced": false, "verbs": []string{"get", "list"},
+				},
+				map[string]any{
+					"name": "pods", "kind": "PodMetrics", "namespaced": true, "verbs": []string{"get", "list"},
+				},
+			},
+		}
 	case path == "/nodes":
 		answer["kind"], answer["items"] = "NodeMetricsList", []any{map[string]any{
-			"metadata": map[string]any{"name": env.NodeName}, "timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "usage": s.usage(now, "node", ""),
+			"metadata": map[string]any{"name": env.NodeName}, "timestamp": time.Now().UTC().Format(time.RFC3339),
+			"window": "10s", "usage": s.usage(now, "node", ""),
 		}}
 	case strings.HasSuffix(path, "/pods"):
 		answer["kind"], answer["items"] = "PodMetricsList", s.pods(now)
@@ -190,9 +209,11 @@ func (s *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-var containerLabels = regexp.MustCompile(`^container_cpu_usage_seconds_total\{(container="([^"]*)",namespace="([^"]*)",pod="([^"]*)")\}$`)
+var containerLabels = regexp.MustCompile(
+	`^container_cpu_usage_seconds_total\{(container="([^"]*)",namespace="([^"]*)",pod="([^"]*)")\}$`,
+)
 
-// pods are the pods whose containers are known now and were when it began.
+// pods returns the pods whose containers are known now and were known when the server started.
 func (s *metricsServer) pods(now map[string]sample) []any {
 	containers := map[[2]string][]any{}
 	for key := range now {
@@ -206,13 +227,14 @@ func (s *metricsServer) pods(now map[string]sample) []any {
 	out := []any{}
 	for pod, list := range containers {
 		out = append(out, map[string]any{
-			"metadata": map[string]any{"namespace": pod[0], "name": pod[1]}, "timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "containers": list,
+			"metadata":  map[string]any{"namespace": pod[0], "name": pod[1]},
+			"timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "containers": list,
 		})
 	}
 	return out
 }
 
-// burner is a pod that uses all the cpu that it may.
+// burner is a pod that uses as much cpu as it may.
 const burner = `apiVersion: v1
 kind: Pod
 metadata: {name: burner}
@@ -226,7 +248,8 @@ spec:
     - {name: idle, image: berth.local/busybox:v1, command: [sleep, "3600"]}
 `
 
-// TestTop shows kubectl top, and with it what the node tells those who read its metrics as metrics-server does.
+// TestTop checks kubectl top, and with it what the node answers to clients that read its metrics as
+// metrics-server does.
 func TestTop(t *testing.T) {
 	c := Start(t, Options{APIServer: []string{"--enable-aggregator-routing"}})
 	c.StartNode(t, env.AgentOptions{})

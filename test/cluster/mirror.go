@@ -9,10 +9,11 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// upstreamRegistry is where upstream's tests pull their images from.
+// upstreamRegistry is the registry from which upstream's tests pull their images.
 const upstreamRegistry = "registry.k8s.io"
 
-// ServeUpstream stands in for the registry of upstream's images until the test ends: containerd pulls from it what it would pull from there.
+// ServeUpstream replaces the registry of upstream's images until the test ends. containerd pulls
+// from it what it would pull from the registry.
 func (c *Cluster) ServeUpstream(t testing.TB) {
 	t.Helper()
 	mirror, err := images.Upstream(t.Context(), c.Checkout)
@@ -20,7 +21,7 @@ func (c *Cluster) ServeUpstream(t testing.TB) {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(mirror)
-	_ = server.Listener.Close() // the one in the network of this process
+	_ = server.Listener.Close() // the listener in the network of this process
 	listen := func() (err error) {
 		server.Listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		return err
@@ -30,5 +31,6 @@ func (c *Cluster) ServeUpstream(t testing.TB) {
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	c.TrustRegistry(t, upstreamRegistry, fmt.Sprintf("server = %q\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", server.URL, server.URL))
+	c.TrustRegistry(t, upstreamRegistry,
+		fmt.Sprintf("server = %q\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", server.URL, server.URL))
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// StartNode starts berth as the cluster's node env.NodeName. It does not wait for it: see [Cluster.WaitNodeReady]. At the test's end no
-// request of the node may have been refused.
+// StartNode starts berth as the cluster's node env.NodeName. It does not wait for the node;
+// [Cluster.WaitNodeReady] does. At the test's end it checks that no request of the node was
+// refused.
 func (c *Cluster) StartNode(t testing.TB, opts env.AgentOptions) *env.Agent {
 	t.Helper()
 	a := c.StartAgent(t, c.NodeOptions(t, env.NodeName, opts))
@@ -20,14 +21,16 @@ func (c *Cluster) StartNode(t testing.TB, opts env.AgentOptions) *env.Agent {
 	return a
 }
 
-// NodeOptions adds to an agent's options what makes it a node of this cluster, by the certificate of the node of that name: its kubeconfig and address, and
-// the authentication and authorization that kubeadm sets. What the options say themselves wins.
+// NodeOptions adds to an agent's options what makes it a node of this cluster, with the certificate
+// of the node with that name: its kubeconfig and address, and the authentication and authorization
+// that kubeadm sets. Settings that are already in the options have priority.
 func (c *Cluster) NodeOptions(t testing.TB, node string, opts env.AgentOptions) env.AgentOptions {
 	t.Helper()
 	config := map[string]any{
 		"enableServer": true, "address": "0.0.0.0", "port": 10250,
 		"authentication": map[string]any{
-			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}, "x509": map[string]any{"clientCAFile": c.PKI.CA.File},
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},
+			"x509": map[string]any{"clientCAFile": c.PKI.CA.File},
 		},
 		"authorization": map[string]any{"mode": "Webhook"},
 		"clusterDomain": "cluster.local",
@@ -42,7 +45,9 @@ func (c *Cluster) NodeOptions(t testing.TB, node string, opts env.AgentOptions) 
 		t.Fatalf("write the node's config: %v", err)
 	}
 	opts.Kubelet = string(text)
-	opts.Flags = append([]string{"--kubeconfig", c.NodeKubeconfig(t, node), "--hostname-override", node, "--node-ip", env.HostIP}, opts.Flags...)
+	opts.Flags = append([]string{
+		"--kubeconfig", c.NodeKubeconfig(t, node), "--hostname-override", node, "--node-ip", env.HostIP,
+	}, opts.Flags...)
 	return opts
 }
 
@@ -54,5 +59,6 @@ func (c *Cluster) WaitNodeReady(t testing.TB) {
 			return fmt.Errorf("its condition Ready is %q", out)
 		}
 		return nil
-	}, "get", "node", env.NodeName, "-o", `jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason} {.message}{end}`)
+	}, "get", "node", env.NodeName, "-o",
+		`jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason} {.message}{end}`)
 }

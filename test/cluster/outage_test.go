@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// outageVariable is how long the API server is away in TestOutage, as a Go duration; outageLength without it. The project promises five minutes.
+	// outageVariable is how long the API server is away in TestOutage, as a Go duration. Without
+	// it, outageLength is. The project promises five minutes.
 	outageVariable = "BERTH_OUTAGE"
 	outageLength   = 45 * time.Second
 )
@@ -26,10 +27,10 @@ const (
 // staticSleeper is a sleeper as a static pod.
 func staticSleeper(name string) string { return strings.TrimSuffix(sleeper(name), "---\n") }
 
-// mirrorOf is the name under which the API shows a static pod.
+// mirrorOf is the name with which the API shows a static pod.
 func mirrorOf(name string) string { return name + "-" + env.NodeName }
 
-// shows waits until what the API server has satisfies the condition, and returns how long that took.
+// shows waits until the condition accepts the API server's pods, and returns how long that took.
 func (w *Witness) shows(t *testing.T, what string, check func(pods map[string]*v1.Pod) error) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -48,7 +49,8 @@ func (w *Witness) shows(t *testing.T, what string, check func(pods map[string]*v
 	}
 }
 
-// list reads the pods of the namespace default, by name: a follower may hear late of an API server's return.
+// list reads the pods of the namespace default, by name. A watch may notice late that the API
+// server is back.
 func (w *Witness) list(ctx context.Context) (map[string]*v1.Pod, error) {
 	items, _, err := w.client.List(ctx, "default", metav1.ListOptions{})
 	out := map[string]*v1.Pod{}
@@ -72,7 +74,8 @@ func allReady(pods map[string]*v1.Pod, n int) error {
 	return nil
 }
 
-// The API server is away while 30 pods run: nothing restarts, static pods come, change and go, and after its return it hears all of that soon, and makes no pod anew.
+// TestOutage takes the API server away while 30 pods run. Nothing restarts, and static pods come,
+// change and go. After its return the API server soon has all of that, and no pod is made again.
 func TestOutage(t *testing.T) {
 	const static, bound = 10, 20
 	length := outageLength
@@ -89,7 +92,8 @@ func TestOutage(t *testing.T) {
 	w := c.Witness(t)
 	all := ""
 	for i := range bound {
-		all += strings.Replace(sleeper(fmt.Sprintf("a-%d", i)), "command:", "readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 5, timeoutSeconds: 30}\n      command:", 1)
+		all += strings.Replace(sleeper(fmt.Sprintf("a-%d", i)), "command:",
+			"readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 5, timeoutSeconds: 30}\n      command:", 1)
 	}
 	for i := range static {
 		name := fmt.Sprintf("s-%d", i)
@@ -98,7 +102,9 @@ func TestOutage(t *testing.T) {
 	c.Apply(t, all+watched)
 	w.shows(t, "all pods", func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound+1) })
 	before := identities(t, w)
-	readySince := []string{"get", "node", env.NodeName, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].lastTransitionTime}`}
+	readySince := []string{
+		"get", "node", env.NodeName, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].lastTransitionTime}`,
+	}
 	readyAtFirst := c.Kubectl(t, readySince...)
 
 	if err := c.APIServer.Stop(); err != nil {
@@ -114,7 +120,7 @@ func TestOutage(t *testing.T) {
 		return env.Find(pods, "s-1") == nil && env.Find(pods, "s-new") != nil && env.Ready(env.Find(pods, "s-new")) &&
 			changed != nil && changed.Spec.Containers[0].Command[1] == "3601" && env.Ready(changed)
 	})
-	// A probe fails meanwhile: the agent does what follows from that by itself.
+	// A probe fails meanwhile. The agent then does what is needed without the API server.
 	if _, errOut, code := a.CLI("exec", "watched", "--", "rm", "/ok"); code != 0 {
 		t.Fatalf("end a pod's health: %d %s", code, errOut)
 	}
@@ -148,27 +154,32 @@ func TestOutage(t *testing.T) {
 	})
 	t.Logf("after %s the API server had heard everything %s after its return", length, took.Round(10*time.Millisecond))
 	c.WaitNodeReady(t)
-	time.Sleep(calm) // and nothing follows
+	time.Sleep(calm) // and then nothing happens
 	w.shows(t, "and later", func(pods map[string]*v1.Pod) error { return allReady(pods, static+bound+1) })
-	// What is watched is read once more, and what has changed is told: not all that there is of every pod.
+	// The node reads what it watches once more, and reports what has changed, but not everything
+	// about every pod.
 	now := requests(t, c)
 	n, what := since(asked, now)
 	t.Logf("%d requests after its return: %s", n, what)
 	most := 3 * 4
-	if c.Kubectl(t, readySince...) != readyAtFirst { // the controllers took the node for dead before they heard of it again, and its pods for not ready
+	// the controllers had marked the node as dead, and its pods as not ready, before the node
+	// reported again
+	if c.Kubectl(t, readySince...) != readyAtFirst {
 		most += static + bound + 1
 	}
-	if told := now["patch pods/status"] - asked["patch pods/status"]; told > most || n > 5*(static+bound) {
-		t.Errorf("%d requests after its return, %d of which told statuses of pods, of which four had changed: %s", n, told, what)
+	if patched := now["patch pods/status"] - asked["patch pods/status"]; patched > most || n > 5*(static+bound) {
+		t.Errorf("%d requests after its return, %d of which told statuses of pods, of which four had changed: %s", n,
+			patched, what)
 	}
 	for name, now := range identities(t, w) {
-		if old := before[name]; old != now && name != mirrorOf("s-0") && name != mirrorOf("s-new") && name != "watched" {
+		if old := before[name]; old != now && name != mirrorOf("s-0") && name != mirrorOf("s-new") &&
+			name != "watched" {
 			t.Errorf("%s was %s and is %s", name, old, now)
 		}
 	}
 }
 
-// watched is a pod that is restarted where its file is gone; it begins with another.
+// watched is a pod that is restarted if its file is gone. It starts with a new file.
 const watched = `
 apiVersion: v1
 kind: Pod
@@ -179,10 +190,11 @@ spec:
     - name: main
       image: berth.local/busybox:v1
       command: [sh, -c, "touch /ok; exec sleep 3600"]
-      livenessProbe: {exec: {command: [cat, /ok]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1, initialDelaySeconds: 1}
+      livenessProbe: {exec: {command: [cat, /ok]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1,
+        initialDelaySeconds: 1}
 `
 
-// restartsOf is how often a pod's first container has restarted.
+// restartsOf returns how often a pod's first container has restarted.
 func restartsOf(p *v1.Pod) int32 {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return -1
@@ -190,7 +202,7 @@ func restartsOf(p *v1.Pod) int32 {
 	return p.Status.ContainerStatuses[0].RestartCount
 }
 
-// identities reads what must stay of each pod.
+// identities reads what must stay the same for each pod.
 func identities(t *testing.T, w *Witness) map[string]string {
 	t.Helper()
 	pods, err := w.list(t.Context())

@@ -16,36 +16,38 @@ import (
 	"time"
 )
 
-// lifetime of a certificate, unless its owner says otherwise.
+// lifetime is how long a certificate is valid, unless its subject says otherwise.
 const lifetime = 24 * time.Hour
 
-// age is how old certificates are when they are made: a node whose clock is an hour behind takes them, too.
+// age is how old certificates are when they are made, so that a node whose clock is an hour behind
+// accepts them, too.
 const age = 2 * time.Hour
 
 // Authority signs certificates.
 type Authority struct {
-	// File is the authority's certificate; KeyFile its key.
+	// File is the authority's certificate, KeyFile its key.
 	File, KeyFile string
 
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// Subject says whom a certificate is for, and what.
+// Subject is for whom a certificate is.
 type Subject struct {
-	// User is the common name, Groups are the organizations.
+	// User is the common name. Groups are the organizations.
 	User   string
 	Groups []string
-	// Hosts are the names and IPs of a server; a certificate without any is a client's.
+	// Hosts are the names and IPs of a server. A certificate without any is a client's.
 	Hosts []string
-	// Lifetime is how long it is valid from now on; 24 hours if it is zero.
+	// Lifetime is how long the certificate is valid from now on; zero means 24 hours.
 	Lifetime time.Duration
 }
 
-// Pair are the files of a certificate and its key.
+// Pair has the files of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// NewAuthority makes an authority with that common name, and its files NAME.crt and NAME.key in dir.
+// NewAuthority makes an authority with that common name, and its files NAME.crt and NAME.key in
+// dir.
 func NewAuthority(dir, name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -54,7 +56,8 @@ func NewAuthority(dir, name string) (*Authority, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-age), NotAfter: time.Now().Add(lifetime),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -64,11 +67,14 @@ func NewAuthority(dir, name string) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate of %s: %w", name, err)
 	}
-	a := &Authority{File: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key"), cert: cert, key: key}
+	a := &Authority{
+		File: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key"), cert: cert, key: key,
+	}
 	return a, writePair(Pair{Cert: a.File, Key: a.KeyFile}, der, key)
 }
 
-// Issue makes a key and a certificate signed by the authority, and their files NAME.crt and NAME.key in dir.
+// Issue makes a key and a certificate that the authority signs, and their files NAME.crt and
+// NAME.key in dir.
 func (a *Authority) Issue(dir, name string, subject Subject) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -118,13 +124,14 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	if err != nil {
 		return fmt.Errorf("encode a key: %w", err)
 	}
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}),
+		0o600); err != nil {
 		return fmt.Errorf("write a key: %w", err)
 	}
 	return nil
 }
 
-// writeKeyPair makes a key and writes it, and its public half.
+// writeKeyPair makes a key, and writes the key and its public half.
 func writeKeyPair(files Pair) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -134,7 +141,8 @@ func writeKeyPair(files Pair) error {
 	if err != nil {
 		return fmt.Errorf("encode a public key: %w", err)
 	}
-	if err := os.WriteFile(files.Cert, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600); err != nil {
+	if err := os.WriteFile(files.Cert, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
+		0o600); err != nil {
 		return fmt.Errorf("write a public key: %w", err)
 	}
 	return writeKey(files.Key, key)

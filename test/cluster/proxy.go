@@ -25,27 +25,30 @@ import (
 // faultyServer is where a [FaultProxy] listens, in the cluster's network.
 const faultyServer = env.HostIP + ":7443"
 
-// Fault is what happens to one request on its way to the API server.
+// Fault is what happens to one request to the API server.
 type Fault struct {
-	// Code, where it is set, is the answer, and the API server hears of nothing. RetryAfter is its header of that name, in seconds.
+	// Code, if set, is the code of the answer, and the API server does not get the request.
+	// RetryAfter is the header of that name, in seconds.
 	Code, RetryAfter int
-	// Late is how long after the API server the answer comes; Cut, how long after its beginning it breaks off.
+	// Late is by how much the API server's answer is delayed. Cut is how long after its beginning
+	// the answer breaks off.
 	Late, Cut time.Duration
 }
 
-// FaultProxy stands between a node and the API server. Make it with [Cluster.FaultProxy].
+// FaultProxy stands between a node and the API server. [Cluster.FaultProxy] makes it.
 type FaultProxy struct {
 	// Kubeconfig leads to the proxy.
 	Kubeconfig string
 
 	mu      sync.Mutex
 	fault   func(*http.Request) Fault
-	asked   []string        // of the requests since Asked was called last
+	asked   []string        // the requests since the last call of Asked
 	streams context.Context //nolint:containedctx // of the watches that have begun since Set was called last
 	cut     context.CancelFunc
 }
 
-// FaultProxy starts a proxy for the node of that name, whose credentials it asks the API server with. It lets everything through until [FaultProxy.Set].
+// FaultProxy starts a proxy for the node with that name, and sends requests to the API server with
+// the node's credentials. The proxy passes everything on until [FaultProxy.Set].
 func (c *Cluster) FaultProxy(t testing.TB, node string) *FaultProxy {
 	t.Helper()
 	next, err := rest.TransportFor(c.ConfigFor(t, "proxy-"+node, nodeSubject(node)))
@@ -58,7 +61,9 @@ func (c *Cluster) FaultProxy(t testing.TB, node string) *FaultProxy {
 	}
 	p := &FaultProxy{Kubeconfig: filepath.Join(c.Folder, "through-proxy.conf")}
 	p.Set(nil)
-	if err := WriteKubeconfig(p.Kubeconfig, "https://"+faultyServer, c.PKI.CA.File, map[string]any{"client-certificate": pair.Cert, "client-key": pair.Key}); err != nil {
+	if err := WriteKubeconfig(p.Kubeconfig, "https://"+faultyServer, c.PKI.CA.File, map[string]any{
+		"client-certificate": pair.Cert, "client-key": pair.Key,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	to, err := url.Parse(Server)
@@ -68,9 +73,10 @@ func (c *Cluster) FaultProxy(t testing.TB, node string) *FaultProxy {
 	forward := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		Transport:     next,
-		FlushInterval: -1, // streams
+		FlushInterval: -1, // passes streams on at once
 		ErrorLog:      log.New(io.Discard, "", 0),
-		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // as if nobody were there
+		// as if nobody listened
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ModifyResponse: func(r *http.Response) error {
 			if f, ok := r.Request.Context().Value(faultKey{}).(Fault); ok && f.Late > 0 {
 				sleep(r.Request.Context(), f.Late)
@@ -78,7 +84,10 @@ func (c *Cluster) FaultProxy(t testing.TB, node string) *FaultProxy {
 			return nil
 		},
 	}
-	server := &http.Server{Handler: p.handler(forward), TLSConfig: c.clientsOnly(t), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{
+		Handler: p.handler(forward), TLSConfig: c.clientsOnly(t), ErrorLog: log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: time.Minute,
+	}
 	var l net.Listener
 	if err := c.In(func() (err error) {
 		l, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", faultyServer)
@@ -95,7 +104,7 @@ func (c *Cluster) FaultProxy(t testing.TB, node string) *FaultProxy {
 	return p
 }
 
-// clientsOnly takes nobody but those whose certificate the cluster's authority signed.
+// clientsOnly accepts only clients whose certificate the cluster's authority signed.
 func (c *Cluster) clientsOnly(t testing.TB) *tls.Config {
 	t.Helper()
 	text, err := os.ReadFile(c.PKI.CA.File)
@@ -107,7 +116,7 @@ func (c *Cluster) clientsOnly(t testing.TB) *tls.Config {
 	return &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS12}
 }
 
-// faultKey is where a request's context keeps its fault.
+// faultKey is the key of a fault in a request's context.
 type faultKey struct{}
 
 func (p *FaultProxy) handler(forward http.Handler) http.Handler {
@@ -143,7 +152,8 @@ func (p *FaultProxy) handler(forward http.Handler) http.Handler {
 	})
 }
 
-// Set says what happens to requests from now on; nil lets them through. Watches that have begun break off.
+// Set decides what happens to requests from now on; with nil they are passed on. Watches that have
+// begun break off.
 func (p *FaultProxy) Set(fault func(*http.Request) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +164,8 @@ func (p *FaultProxy) Set(fault func(*http.Request) Fault) {
 	p.streams, p.cut = context.WithCancel(context.Background())
 }
 
-// Asked returns method, or [watchVerb], and path of the requests since it was called last.
+// Asked returns the requests since its last call, each with its method, or [watchVerb], and its
+// path.
 func (p *FaultProxy) Asked() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,10 +174,10 @@ func (p *FaultProxy) Asked() []string {
 	return out
 }
 
-// watchVerb stands in a watch's place of a method.
+// watchVerb replaces the method of a watch.
 const watchVerb = "WATCH"
 
-// watches tells whether a request is a watch.
+// watches reports whether a request is a watch.
 func watches(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
 func sleep(ctx context.Context, d time.Duration) {

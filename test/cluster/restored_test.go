@@ -23,7 +23,8 @@ func (c *Cluster) stopAPI(t *testing.T) {
 	}
 }
 
-// startAPI starts them again, and with them those whose caches are of an etcd that is no more.
+// startAPI starts etcd and the API server again, and restarts the parts whose caches are from the
+// old etcd.
 func (c *Cluster) startAPI(t *testing.T) {
 	t.Helper()
 	if err := c.Etcd.Start(); err != nil {
@@ -37,15 +38,17 @@ func (c *Cluster) startAPI(t *testing.T) {
 	}
 }
 
-// ending is a pod that ends when it is told to.
+// ending is a pod that ends when the test asks for it.
 const ending = `
-{apiVersion: v1, kind: Pod, metadata: {name: ends}, spec: {restartPolicy: Never, terminationGracePeriodSeconds: 1, containers: [
+{apiVersion: v1, kind: Pod, metadata: {name: ends}, spec: {restartPolicy: Never, terminationGracePeriodSeconds: 1,
+  containers: [
   {name: main, image: "berth.local/busybox:v1", command: [sh, -c, "until [ -e /end ]; do sleep 0.2; done"]}]}}
 ---
 `
 
-// etcd is restored to an older revision: the node does what that says. Pods that it knows run on or come back, those that it does not know end, and what happens from then on
-// is heard, though its revisions are those of other changes before.
+// TestEtcdRestored restores etcd to an older revision, and the node follows its state. Pods that
+// are in it run on or come back, and pods that are not in it end. The node gets later changes,
+// although their revisions belonged to other changes before.
 func TestEtcdRestored(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -92,7 +95,8 @@ func TestEtcdRestored(t *testing.T) {
 		if d := pods["deleted"]; d == nil || Identity(d) == before["deleted"] {
 			return errors.New("the pod that was deleted runs no new container")
 		}
-		if p := pods["ends"]; p == nil || p.Status.Phase != v1.PodSucceeded { // the API server has read in its backup that it runs
+		// in its backup the API server has the pod as running
+		if p := pods["ends"]; p == nil || p.Status.Phase != v1.PodSucceeded {
 			return errors.New("the pod that has ended has not")
 		}
 		return allReady(pods, 5)
@@ -113,7 +117,7 @@ func TestEtcdRestored(t *testing.T) {
 	c.Kubectl(t, "delete", "pod", "changed", "newest", "--timeout=180s")
 }
 
-// The node's object is deleted: it is made again, and no pod notices.
+// TestNodeDeleted checks that a node's deleted object is made again, and that no pod is affected.
 func TestNodeDeleted(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -131,10 +135,14 @@ func TestNodeDeleted(t *testing.T) {
 	if first == second {
 		t.Fatalf("the node is still %s", first)
 	}
-	c.Eventually(t, Contains(second), "get", "pod", mirrorOf("static"), "-o", "jsonpath={.metadata.ownerReferences[0].uid}") // the garbage collector took the first
-	c.Eventually(t, Contains(second), "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o", "jsonpath={.metadata.ownerReferences[0].uid}")
+	c.Eventually(t, Contains(second), "get", "pod", mirrorOf("static"), "-o",
+		// the garbage collector deleted the first mirror
+		"jsonpath={.metadata.ownerReferences[0].uid}")
+	c.Eventually(t, Contains(second), "get", "lease", "-n", "kube-node-lease", env.NodeName, "-o",
+		"jsonpath={.metadata.ownerReferences[0].uid}")
 	w.shows(t, "pods", func(pods map[string]*v1.Pod) error { return allReady(pods, 2) })
-	container := func(identity string) string { _, of, _ := strings.Cut(identity, " "); return of } // without the mirror's own uid
+	// without the mirror's own uid
+	container := func(identity string) string { _, of, _ := strings.Cut(identity, " "); return of }
 	for name, now := range identities(t, w) {
 		if container(now) != container(before[name]) {
 			t.Errorf("%s was %s and is %s", name, before[name], now)

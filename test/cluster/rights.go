@@ -10,7 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// nodeRole is the ClusterRole that says what a kubelet may ask for at most; the Node authorizer allows it for what concerns the node only.
+// nodeRole is the ClusterRole with everything that a kubelet may ask for. The Node authorizer
+// allows it only for what concerns the node.
 const nodeRole = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node"
 
 // readNodeRules reads what the API server lets a kubelet ask for.
@@ -34,7 +35,8 @@ func (c *Cluster) readNodeRules(ctx context.Context) error {
 	return nil
 }
 
-// mayKubelet reports whether a kubelet may ask that: what the rules have, and how the API server is, which everybody may know.
+// mayKubelet reports whether a kubelet may send a request: the rules have it, or it asks for the
+// state of the API server, which everybody may know.
 func mayKubelet(rules []rbacv1.PolicyRule, r asked) bool {
 	if r.ObjectRef.Resource == "" {
 		return slices.Contains([]string{"/readyz", "/livez", "/healthz", "/version"}, r.RequestURI)
@@ -44,6 +46,7 @@ func mayKubelet(rules []rbacv1.PolicyRule, r asked) bool {
 		resource += "/" + r.ObjectRef.Subresource
 	}
 	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
-		return slices.Contains(rule.Verbs, r.Verb) && slices.Contains(rule.APIGroups, r.ObjectRef.APIGroup) && slices.Contains(rule.Resources, resource)
+		return slices.Contains(rule.Verbs, r.Verb) && slices.Contains(rule.APIGroups, r.ObjectRef.APIGroup) &&
+			slices.Contains(rule.Resources, resource)
 	})
 }

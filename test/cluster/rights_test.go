@@ -12,7 +12,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// guarded are what somebody with the node's credential would like to reach: another node, its pod, and objects that no pod of this node uses.
+// guarded are what somebody with the node's credential would like to reach: another node, its pod,
+// and objects that no pod of this node uses.
 const guarded = `apiVersion: v1
 kind: Node
 metadata: {name: other}
@@ -35,7 +36,7 @@ spec:
   containers: [{name: main, image: berth.local/busybox:v1, envFrom: [{secretRef: {name: others}}]}]
 `
 
-// mirrorWithSecret would have a node's mirror pod give it a Secret.
+// mirrorWithSecret is a mirror pod that would give the node a Secret.
 const mirrorWithSecret = `apiVersion: v1
 kind: Pod
 metadata: {name: mirror, annotations: {kubernetes.io/config.mirror: x}}
@@ -44,8 +45,10 @@ spec:
   containers: [{name: main, image: berth.local/busybox:v1, envFrom: [{secretRef: {name: others}}]}]
 `
 
-// TestStolenCredential shows that a node of berth needs no right that a kubelet has not: nothing in the cluster binds roles to nodes, what the node asks for is what the
-// ClusterRole system:node has (which every test of a node checks), and whoever has its credential is refused what a kubelet is.
+// TestStolenCredential checks that a node of berth needs no right that a kubelet does not have.
+// Nothing in the cluster binds roles to nodes, and the node asks only for what is in the
+// ClusterRole system:node (which every test of a node checks). Somebody with the node's credential
+// is refused what a kubelet is refused.
 func TestStolenCredential(t *testing.T) {
 	c := Start(t, Options{})
 	c.StartNode(t, env.AgentOptions{})
@@ -55,7 +58,8 @@ func TestStolenCredential(t *testing.T) {
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "--timeout=180s")
 
 	var bindings struct{ Items []rbacv1.ClusterRoleBinding }
-	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "clusterrolebindings,rolebindings", "-A", "-o", "json")), &bindings); err != nil || len(bindings.Items) == 0 {
+	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "clusterrolebindings,rolebindings", "-A", "-o", "json")),
+		&bindings); err != nil || len(bindings.Items) == 0 {
 		t.Fatalf("%d bindings: %v", len(bindings.Items), err)
 	}
 	for _, b := range bindings.Items {
@@ -66,36 +70,54 @@ func TestStolenCredential(t *testing.T) {
 		}
 	}
 
-	// As an administrator who puts on the node's name: the node's own requests are looked at by themselves.
+	// The requests are an administrator's who acts as the node. The node's own requests are checked
+	// elsewhere.
 	const thief = "system:node:" + env.NodeName
 	for name, tc := range map[string]struct {
 		args  []string
 		stdin string
 	}{
-		"all secrets":                 {args: []string{"get", "secrets", "-A"}},
-		"a secret of another node":    {args: []string{"get", "secret", "others"}},
-		"a config map of nobody":      {args: []string{"get", "configmap", "others"}},
-		"a token of any account":      {args: []string{"create", "token", "default", "-n", "kube-public"}},
-		"a token for another's pod":   {args: []string{"create", "token", "default", "--bound-object-kind=Pod", "--bound-object-name=elsewhere"}},
-		"another node's status":       {args: []string{"patch", "node", "other", "--subresource=status", "-p", `{"status":{"phase":"Running"}}`}},
-		"another node's lease":        {args: []string{"get", "lease", "other", "-n", "kube-node-lease"}},
-		"a restricted label":          {args: []string{"label", "node", env.NodeName, "node-restriction.kubernetes.io/trusted=yes"}},
-		"its own taints":              {args: []string{"taint", "node", env.NodeName, "a=b:NoSchedule"}},
-		"to delete itself":            {args: []string{"delete", "node", env.NodeName}},
-		"another node's pod":          {args: []string{"delete", "pod", "elsewhere"}},
-		"another node's pod's status": {args: []string{"patch", "pod", "elsewhere", "--subresource=status", "-p", `{"status":{"phase":"Failed"}}`}},
-		"a pod of its own":            {args: []string{"run", "mine", "--image=berth.local/busybox:v1"}},
-		"a secret by a mirror":        {args: []string{"create", "-f", "-"}, stdin: mirrorWithSecret},
-		"a command in a pod":          {args: []string{"exec", "target", "--", "id"}},
-		"its port by the API":         {args: []string{"get", "--raw", "/api/v1/nodes/" + env.NodeName + "/proxy/pods"}},
-		"a role":                      {args: []string{"create", "clusterrolebinding", "mine", "--clusterrole=cluster-admin", "--group=system:nodes"}},
+		"all secrets":              {args: []string{"get", "secrets", "-A"}},
+		"a secret of another node": {args: []string{"get", "secret", "others"}},
+		"a config map of nobody":   {args: []string{"get", "configmap", "others"}},
+		"a token of any account":   {args: []string{"create", "token", "default", "-n", "kube-public"}},
+		"a token for another's pod": {
+			args: []string{"create", "token", "default", "--bound-object-kind=Pod", "--bound-object-name=elsewhere"},
+		},
+		"another node's status": {
+			args: []string{"patch", "node", "other", "--subresource=status", "-p", `{"status":{"phase":"Running"}}`},
+		},
+		"another node's lease": {args: []string{"get", "lease", "other", "-n", "kube-node-lease"}},
+		"a restricted label": {
+			args: []string{"label", "node", env.NodeName, "node-restriction.kubernetes.io/trusted=yes"},
+		},
+		"its own taints":     {args: []string{"taint", "node", env.NodeName, "a=b:NoSchedule"}},
+		"to delete itself":   {args: []string{"delete", "node", env.NodeName}},
+		"another node's pod": {args: []string{"delete", "pod", "elsewhere"}},
+		"another node's pod's status": {
+			args: []string{"patch", "pod", "elsewhere", "--subresource=status", "-p", `{"status":{"phase":"Failed"}}`},
+		},
+		"a pod of its own":     {args: []string{"run", "mine", "--image=berth.local/busybox:v1"}},
+		"a secret by a mirror": {args: []string{"create", "-f", "-"}, stdin: mirrorWithSecret},
+		"a command in a pod":   {args: []string{"exec", "target", "--", "id"}},
+		"its port by the API": {
+			args: []string{"get", "--raw", "/api/v1/nodes/" + env.NodeName + "/proxy/pods"},
+		},
+		"a role": {
+			args: []string{
+				"create", "clusterrolebinding", "mine", "--clusterrole=cluster-admin", "--group=system:nodes",
+			},
+		},
 	} {
-		_, errOut, err := c.TryKubectl(t.Context(), tc.stdin, append([]string{"--as", thief, "--as-group", "system:nodes", "--as-group", "system:authenticated"}, tc.args...)...)
+		_, errOut, err := c.TryKubectl(t.Context(), tc.stdin,
+			append([]string{"--as", thief, "--as-group", "system:nodes", "--as-group", "system:authenticated"},
+				tc.args...)...)
 		if ExitCode(err) != 1 || !strings.Contains(strings.ToLower(errOut), "forbidden") {
 			t.Errorf("%s: %v %s", name, err, errOut)
 		}
 	}
-	if out := c.Kubectl(t, "--as", thief, "--as-group", "system:nodes", "get", "pods", "--field-selector", "spec.nodeName="+env.NodeName, "-o", "name"); !strings.Contains(out, "target") {
+	if out := c.Kubectl(t, "--as", thief, "--as-group", "system:nodes", "get", "pods", "--field-selector",
+		"spec.nodeName="+env.NodeName, "-o", "name"); !strings.Contains(out, "target") {
 		t.Errorf("its own pods are %q: nobody looked as the node", out)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// likenesses are pods of all the states that a pod may be in for long.
+// likenesses are pods in every state in which a pod may stay for long.
 const likenesses = `
 apiVersion: v1
 kind: Pod
@@ -52,41 +52,57 @@ spec:
     - {name: disk, emptyDir: {}}
     - {name: usr, hostPath: {path: /usr}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: guaranteed}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 1, hostNetwork: true, containers: [
-  {name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"], resources: {limits: {cpu: 10m, memory: 16Mi}}}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: guaranteed}, spec: {automountServiceAccountToken: false,
+  terminationGracePeriodSeconds: 1, hostNetwork: true, containers: [
+  {name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"],
+    resources: {limits: {cpu: 10m, memory: 16Mi}}}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: whole}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 1, resources: {requests: {cpu: 20m}, limits: {cpu: 200m, memory: 64Mi}},
-  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"]}, {name: sized, image: "berth.local/busybox:v1", command: [sleep, "3600"], resources: {requests: {cpu: 5m}}}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: whole}, spec: {automountServiceAccountToken: false,
+  terminationGracePeriodSeconds: 1, resources: {requests: {cpu: 20m}, limits: {cpu: 200m, memory: 64Mi}},
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"]},
+    {name: sized, image: "berth.local/busybox:v1", command: [sleep, "3600"], resources: {requests: {cpu: 5m}}}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: gated}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 1, readinessGates: [{conditionType: example.com/gate}],
+{apiVersion: v1, kind: Pod, metadata: {name: gated}, spec: {automountServiceAccountToken: false,
+  terminationGracePeriodSeconds: 1, readinessGates: [{conditionType: example.com/gate}],
   containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"]}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: unready}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
-  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"], readinessProbe: {exec: {command: ["false"]}, periodSeconds: 1}}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: unready}, spec: {automountServiceAccountToken: false,
+  terminationGracePeriodSeconds: 1,
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"],
+    readinessProbe: {exec: {command: ["false"]}, periodSeconds: 1}}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: ended}, spec: {automountServiceAccountToken: false, restartPolicy: Never,
   containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "echo done >/dev/termination-log"]}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: failed}, spec: {automountServiceAccountToken: false, restartPolicy: Never,
   initContainers: [{name: first, image: "berth.local/busybox:v1", command: ["true"]}],
-  containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "echo words; exit 3"], terminationMessagePolicy: FallbackToLogsOnError}]}}
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "echo words; exit 3"],
+    terminationMessagePolicy: FallbackToLogsOnError}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: unprepared}, spec: {automountServiceAccountToken: false, restartPolicy: Never,
-  initContainers: [{name: first, image: "berth.local/busybox:v1", command: [sh, -c, "exit 4"]}, {name: never, image: "berth.local/busybox:v1", command: ["true"]}],
+{apiVersion: v1, kind: Pod, metadata: {name: unprepared}, spec: {automountServiceAccountToken: false,
+  restartPolicy: Never,
+  initContainers: [{name: first, image: "berth.local/busybox:v1", command: [sh, -c, "exit 4"]},
+    {name: never, image: "berth.local/busybox:v1", command: ["true"]}],
   containers: [{name: main, image: "berth.local/busybox:v1", command: ["true"]}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: imageless}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
+{apiVersion: v1, kind: Pod, metadata: {name: imageless}, spec: {automountServiceAccountToken: false,
+  terminationGracePeriodSeconds: 1,
   containers: [{name: main, image: "berth.local/nothing:v1", imagePullPolicy: Never}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: configless}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
-  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"], env: [{name: A, valueFrom: {configMapKeyRef: {name: nothing, key: a}}}]}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: configless}, spec: {automountServiceAccountToken: false,
+  terminationGracePeriodSeconds: 1,
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"],
+    env: [{name: A, valueFrom: {configMapKeyRef: {name: nothing, key: a}}}]}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: mountless}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 1, volumes: [{name: c, configMap: {name: nothing}}],
+{apiVersion: v1, kind: Pod, metadata: {name: mountless}, spec: {automountServiceAccountToken: false,
+  terminationGracePeriodSeconds: 1, volumes: [{name: c, configMap: {name: nothing}}],
   initContainers: [{name: first, image: "berth.local/busybox:v1", command: ["true"]}],
-  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"], volumeMounts: [{name: c, mountPath: /c}]}]}}
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"],
+    volumeMounts: [{name: c, mountPath: /c}]}]}}
 `
 
-// staticLikeness is one that the node has from a manifest. Each agent gets another version, so that it finds nothing of the other's.
+// staticLikeness is a pod from a manifest of the node. Each agent gets another version, so that it
+// finds nothing of the other agent.
 const staticLikeness = `
 apiVersion: v1
 kind: Pod
@@ -96,23 +112,29 @@ spec:
   initContainers:
     - {name: first, image: "berth.local/busybox:v1", command: ["true"]}
   containers:
-    - {name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"], resources: {requests: {cpu: 10m}, limits: {memory: 32Mi}}}
+    - {name: main, image: "berth.local/busybox:v1", command: [sleep, "3600"],
+        resources: {requests: {cpu: 10m}, limits: {memory: 32Mi}}}
 `
 
-// steady is for how long nothing may change for the objects to be taken as they are.
+// steady is how long nothing may change before the objects are read.
 const steady = 5 * time.Second
 
-// waits says for which state of each pod the test waits: a container's reason to wait, or the phase, or "ready".
+// waits has the state for which the test waits, for each pod: a container's reason to wait, or the
+// phase, or "ready".
 var waits = map[string]string{
-	"full": "ready", "guaranteed": "ready", "whole": "ready", "static-" + env.NodeName: "ready", "gated": "Running", "unready": "Running", "ended": "Succeeded", "failed": "Failed",
-	"unprepared": "Failed", "imageless": "ErrImageNeverPull", "configless": "CreateContainerConfigError", "mountless": "PodInitializing",
+	"full": "ready", "guaranteed": "ready", "whole": "ready", "static-" + env.NodeName: "ready", "gated": "Running",
+	"unready": "Running", "ended": "Succeeded", "failed": "Failed",
+	"unprepared": "Failed", "imageless": "ErrImageNeverPull", "configless": "CreateContainerConfigError",
+	"mountless": "PodInitializing",
 }
 
-// The Node and the pods that a kubelet writes to the API server, and those that berth writes for the same manifests, are the same but for what differs by the way that
-// berth is made: see [excepted].
+// TestObjectsAreThoseOfAKubelet compares the Node and the pods that a kubelet and berth write to
+// the API server for the same manifests. They may only differ in what berth does in another way on
+// purpose: see [excepted].
 func TestObjectsAreThoseOfAKubelet(t *testing.T) {
 	c := Start(t, Options{})
-	berth, err := c.NewAgent(t.Context(), c.NodeOptions(t, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env)}))
+	berth, err := c.NewAgent(t.Context(),
+		c.NodeOptions(t, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +152,7 @@ func TestObjectsAreThoseOfAKubelet(t *testing.T) {
 		c.Apply(t, likenesses)
 	}
 	written("first", kubelet.Start)
-	want, wantTold := c.settled(t), c.toldOfNode(t)
+	want, wantEvents := c.settled(t), c.nodeEvents(t)
 	c.Kubectl(t, "delete", "pod", "--all", "--timeout=90s")
 	berth.RemoveManifest(t, "static.yaml")
 	c.Kubectl(t, "wait", "--for=delete", "pod", "static-"+env.NodeName, "--timeout=90s")
@@ -150,31 +172,36 @@ func TestObjectsAreThoseOfAKubelet(t *testing.T) {
 		return nil
 	})
 	env.Eventually(t, "berth's events about the node to be a kubelet's", func() error {
-		if told := c.toldOfNode(t); !slices.Equal(told, wantTold) {
-			return fmt.Errorf("it has told\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(wantTold, "\n"))
+		if reported := c.nodeEvents(t); !slices.Equal(reported, wantEvents) {
+			return fmt.Errorf("it has told\n%s\nwant\n%s", strings.Join(reported, "\n"), strings.Join(wantEvents, "\n"))
 		}
 		return nil
 	})
 }
 
-// toldOfNode returns the agent's events about the node, each once, sorted: those that it must have, not those that depend on what else happens on the machine.
-func (c *Cluster) toldOfNode(t *testing.T) []string {
+// nodeEvents returns the agent's events about the node, each once, sorted. It returns only events
+// that every agent must write, not those that depend on what else happens on the machine.
+func (c *Cluster) nodeEvents(t *testing.T) []string {
 	t.Helper()
-	lasting := regexp.MustCompile(`^(Starting|NodeAllocatableEnforced|CgroupV1|NodeReady|NodeNotReady|NodeHas.*|Node(Not)?Schedulable|MissingClusterDNS)$`)
+	lasting := regexp.MustCompile(
+		`^(Starting|NodeAllocatableEnforced|CgroupV1|NodeReady|NodeNotReady|NodeHas.*|Node(Not)?Schedulable|MissingClusterDNS)$`,
+	)
 	var list v1.EventList
-	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "events", "--field-selector", "involvedObject.kind=Node", "-o", "json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "events", "--field-selector", "involvedObject.kind=Node", "-o",
+		"json")), &list); err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, e := range list.Items {
 		if e.Source.Component == "kubelet" && lasting.MatchString(e.Reason) {
-			told[fmt.Sprintf("%s %s %s: %s", e.InvolvedObject.Name, e.Type, e.Reason, e.Message)] = true
+			reported[fmt.Sprintf("%s %s %s: %s", e.InvolvedObject.Name, e.Type, e.Reason, e.Message)] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(told))
+	return slices.Sorted(maps.Keys(reported))
 }
 
-// settled returns the likeness of all objects once every pod is in the state that the test waits for and nothing changes any more.
+// settled returns the likeness of all objects when every pod is in the state that the test waits
+// for and nothing changes any more.
 func (c *Cluster) settled(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -198,7 +225,7 @@ func (c *Cluster) settled(t *testing.T) map[string]string {
 	}
 }
 
-// unsettled names the pods that are not in the state that the test waits for.
+// unsettled returns the names of the pods that are not in the state that the test waits for.
 func (c *Cluster) unsettled(t *testing.T) []string {
 	t.Helper()
 	var list v1.PodList
@@ -229,7 +256,8 @@ func (c *Cluster) unsettled(t *testing.T) []string {
 	return missing
 }
 
-// likeness returns what the API server has of the node and its pods, each value by its path, without what is another at each time.
+// likeness returns what the API server has of the node and its pods, each value by its path,
+// without what differs each time.
 func (c *Cluster) likeness(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -253,7 +281,8 @@ func (c *Cluster) likeness(t *testing.T) map[string]string {
 	return out
 }
 
-// flatten adds the values of a part of an object by their paths; those of lists with their names or types, where they have them.
+// flatten adds the values of a part of an object by their paths. The path of a value in a list has
+// the value's name or type, if there is one.
 func flatten(out map[string]string, path string, value any, rewrite func(string) string) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -279,26 +308,33 @@ func flatten(out map[string]string, path string, value any, rewrite func(string)
 }
 
 var (
-	// excepted are the paths of what is not the agent's or is another at each time, and what berth has otherwise on purpose.
+	// excepted are the paths of three kinds of values: those that the agent does not write, those
+	// that differ each time, and those that differ in berth on purpose.
 	excepted = []*regexp.Regexp{
 		regexp.MustCompile(`\.metadata\.(uid|resourceVersion|creationTimestamp|managedFields)`),
 		regexp.MustCompile(`\.metadata\.annotations\.kubernetes\.io/config\.(hash|mirror|seen)$`),
 		regexp.MustCompile(`\.metadata\.annotations\.kubectl\.kubernetes\.io/`),
-		regexp.MustCompile(`\.metadata\.annotations\.node\.alpha\.kubernetes\.io/ttl$`), // a controller's
-		regexp.MustCompile(`^nodes/.*\.spec\.(podCIDR|podCIDRs|taints)`),                // controllers'
+		// a controller writes it
+		regexp.MustCompile(`\.metadata\.annotations\.node\.alpha\.kubernetes\.io/ttl$`),
+		// controllers write them
+		regexp.MustCompile(`^nodes/.*\.spec\.(podCIDR|podCIDRs|taints)`),
 		regexp.MustCompile(`\.metadata\.ownerReferences\[.*\]\.uid$`),
 		regexp.MustCompile(`\.metadata\.annotations\.example\.com/round$`),
-		regexp.MustCompile(`^nodes/.*\.status\.declaredFeatures`),                                 // ports are not forwarded by WebSocket
-		regexp.MustCompile(`\.stopSignal$`),                                                       // a kubelet of 1.36 keeps it to itself
-		regexp.MustCompile(`^pods/mountless\..*\[PodReadyToStartContainers\]\.(reason|message)$`), // what it waits for: a kubelet leaves that to events
-		regexp.MustCompile(`^pods/[a-z]+\.status\.resources\.limits\.memory$`),                    // a kubelet makes a limit of cgroup v1's word for none
+		// berth does not forward ports by WebSocket
+		regexp.MustCompile(`^nodes/.*\.status\.declaredFeatures`),
+		// a kubelet of 1.36 does not report it
+		regexp.MustCompile(`\.stopSignal$`),
+		// what the pod waits for: a kubelet reports it only in events
+		regexp.MustCompile(`^pods/mountless\..*\[PodReadyToStartContainers\]\.(reason|message)$`),
+		// a kubelet shows cgroup v1's value for "no limit" as a limit
+		regexp.MustCompile(`^pods/[a-z]+\.status\.resources\.limits\.memory$`),
 	}
 	moments   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	instances = regexp.MustCompile(`containerd://[0-9a-f]{64}`)
 	addresses = regexp.MustCompile(`\b10\.222\.\d+\.\d+\b`)
 )
 
-// volatile takes out of a text what is another at each time.
+// volatile removes from a text what differs each time.
 func volatile(s string) string {
 	s = moments.ReplaceAllString(s, "TIME")
 	s = instances.ReplaceAllString(s, "containerd://ID")

@@ -21,7 +21,7 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// The secrets of this file's pods. Each is a text that nothing else says.
+// The secrets of this file's pods. Each is a text that appears nowhere else.
 const (
 	secretEnv     = "hunter2-environment"
 	secretFile    = "hunter2-volume-file"
@@ -39,17 +39,20 @@ const (
 	secretInline  = "hunter2-csi-inline"
 )
 
-// drivenSecrets are a storage driver that asks for tokens, one that gets them among the secrets, and pods with volumes of them that log in whenever a driver is
-// called: a claim that grows, and the pod's own. The second driver does not publish.
+// drivenSecrets are a storage driver that asks for tokens, a driver that gets tokens among the
+// secrets, and pods with volumes of both. The volumes log in whenever a driver is called: one has a
+// claim that grows, and one is the pod's own. The second driver fails to publish.
 const drivenSecrets = `apiVersion: storage.k8s.io/v1
 kind: CSIDriver
 metadata: {name: tokens.berth.dev}
-spec: {attachRequired: false, volumeLifecycleModes: [Persistent, Ephemeral], podInfoOnMount: true, requiresRepublish: true, tokenRequests: [{audience: csi-vault}]}
+spec: {attachRequired: false, volumeLifecycleModes: [Persistent, Ephemeral], podInfoOnMount: true,
+  requiresRepublish: true, tokenRequests: [{audience: csi-vault}]}
 ---
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
 metadata: {name: fails.berth.dev}
-spec: {attachRequired: false, volumeLifecycleModes: [Ephemeral], serviceAccountTokenInSecrets: true, tokenRequests: [{audience: csi-fails}]}
+spec: {attachRequired: false, volumeLifecycleModes: [Ephemeral], serviceAccountTokenInSecrets: true,
+  tokenRequests: [{audience: csi-fails}]}
 ---
 apiVersion: v1
 kind: Secret
@@ -97,7 +100,7 @@ metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], storageClassName: grows, resources: {requests: {storage: 1Gi}}}
 `
 
-// drivenPods have those volumes.
+// drivenPods are the pods with those volumes.
 const drivenPods = `apiVersion: v1
 kind: Pod
 metadata: {name: driven}
@@ -156,7 +159,8 @@ spec:
       envFrom: [{prefix: ALL_, secretRef: {name: keys}}]
       livenessProbe: {exec: {command: [sh, -c, 'test -n "$ENV"']}, periodSeconds: 1, timeoutSeconds: 30}
       lifecycle: {postStart: {exec: {command: [sh, -c, 'test -n "$ENV"']}}}
-      volumeMounts: [{name: keys, mountPath: /keys}, {name: keys, mountPath: /one, subPath: file}, {name: tokens, mountPath: /tokens}]
+      volumeMounts: [{name: keys, mountPath: /keys}, {name: keys, mountPath: /one, subPath: file},
+        {name: tokens, mountPath: /tokens}]
   volumes:
     - {name: keys, secret: {secretName: keys, defaultMode: 0400}}
     - name: tokens
@@ -169,14 +173,17 @@ apiVersion: v1
 kind: Pod
 metadata: {name: no-key}
 spec:
-  containers: [{name: main, image: berth.local/busybox:v1, env: [{name: OK, valueFrom: {secretKeyRef: {name: keys, key: env}}}, {name: ABSENT, valueFrom: {secretKeyRef: {name: keys, key: nope}}}]}]
+  containers: [{name: main, image: berth.local/busybox:v1, env: [{name: OK,
+    valueFrom: {secretKeyRef: {name: keys, key: env}}}, {name: ABSENT, valueFrom: {secretKeyRef: {name: keys,
+      key: nope}}}]}]
 ---
 apiVersion: v1
 kind: Pod
 metadata: {name: tattler}
 spec:
   containers:
-    - {name: main, image: berth.local/busybox:v1, command: [sleep, "3600"], env: [{name: ENV, valueFrom: {secretKeyRef: {name: keys, key: env}}}],
+    - {name: main, image: berth.local/busybox:v1, command: [sleep, "3600"],
+        env: [{name: ENV, valueFrom: {secretKeyRef: {name: keys, key: env}}}],
        lifecycle: {postStart: {exec: {command: [sh, -c, 'echo "$ENV"; echo "$ENV" >&2; exit 3']}}}}
 ---
 apiVersion: v1
@@ -202,7 +209,8 @@ apiVersion: v1
 kind: Pod
 metadata: {name: binary}
 spec:
-  containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"], env: [{name: VALUE, valueFrom: {secretKeyRef: {name: binary, key: value}}}]}]
+  containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"],
+    env: [{name: VALUE, valueFrom: {secretKeyRef: {name: binary, key: value}}}]}]
 ---
 apiVersion: v1
 kind: Pod
@@ -212,7 +220,8 @@ spec:
   containers: [{name: main, image: "127.0.0.1:5000/private:v1"}]
 `
 
-// localSecrets is a manifest with a Secret and its pod, and localWrong one whose Secret cannot be read.
+// localSecrets is a manifest with a Secret and its pod. localWrong is one whose Secret cannot be
+// read.
 const (
 	localSecrets = `apiVersion: v1
 kind: Secret
@@ -224,7 +233,8 @@ kind: Pod
 metadata: {name: static}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"], envFrom: [{secretRef: {name: local}}]}]
+  containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"],
+    envFrom: [{secretRef: {name: local}}]}]
 `
 	localWrong = `apiVersion: v1
 kind: Secret
@@ -234,17 +244,19 @@ stringData: [` + secretBadYAML + `]
 `
 )
 
-// TestSecretsStayIn shows that what is secret is in the containers that it is for and nowhere else: not in the most talkative log, in no event, status, story,
-// metric, nor anything else that the agent says or keeps, also when pulls, volumes and environments fail, its registry says back what it was sent, and it was
-// killed meanwhile.
+// TestSecretsStayIn checks that secrets are in their containers and nowhere else: not in the most
+// detailed log, an event, a status, a timeline or a metric, nor in anything else that the agent
+// answers or keeps. This holds also when pulls, volumes and environments fail, when the registry
+// repeats what it was sent, and after the agent was killed.
 func TestSecretsStayIn(t *testing.T) {
 	c := Start(t, Options{})
 	serveEcho(t, c)
 	manifests := serveManifests(t, c)
 	traces := c.StartCollector(t)
 	node := c.StartNode(t, env.AgentOptions{
-		Kubelet: "staticPodURL: http://" + manifests + "/\nstaticPodURLHeader: {Authorization: [" + secretHeader + "]}\nhttpCheckFrequency: 1s\ntracing: {samplingRatePerMillion: 1000000}\n",
-		Flags:   []string{"--v", "10"},
+		Kubelet: "staticPodURL: http://" + manifests + "/\nstaticPodURLHeader: {Authorization: [" + secretHeader +
+			"]}\nhttpCheckFrequency: 1s\ntracing: {samplingRatePerMillion: 1000000}\n",
+		Flags: []string{"--v", "10"},
 	})
 	c.WaitNodeReady(t)
 	account(t, c)
@@ -255,7 +267,10 @@ func TestSecretsStayIn(t *testing.T) {
 	tokens := driven(t, c, node)
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/good", "--timeout=180s")
 	node.WaitReady(t, "static-"+env.NodeName)
-	secrets := []string{secretEnv, secretFile, secretPath, secretPull, secretBroken, secretLocal, secretBadYAML, secretBinary, secretCaller, secretHeader, secretStage, secretPublish, secretExpand, secretInline}
+	secrets := []string{
+		secretEnv, secretFile, secretPath, secretPull, secretBroken, secretLocal, secretBadYAML, secretBinary,
+		secretCaller, secretHeader, secretStage, secretPublish, secretExpand, secretInline,
+	}
 	secrets = append(secrets, tokens...)
 	for _, path := range []string{"/tokens/vault", "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
 		secrets = append(secrets, c.Kubectl(t, "exec", "good", "--", "cat", path))
@@ -268,7 +283,8 @@ func TestSecretsStayIn(t *testing.T) {
 	secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte("puller:"+secretPull)))
 
 	faults := map[string]string{
-		"no-key": "couldn't find key nope", "no-file": "references non-existent secret key: nope", "bad-path": "Failed", "puller": "403 Forbidden", "binary": "Error", "tattler": "PostStartHook failed: the command exited with 3",
+		"no-key": "couldn't find key nope", "no-file": "references non-existent secret key: nope", "bad-path": "Failed",
+		"puller": "403 Forbidden", "binary": "Error", "tattler": "PostStartHook failed: the command exited with 3",
 		"unpublished": "told to fail",
 	}
 	for pod, text := range faults {
@@ -278,7 +294,8 @@ func TestSecretsStayIn(t *testing.T) {
 		t.Errorf("an unknown token is answered with %d", code)
 	}
 	env.Eventually(t, "traces of passes, their steps and the runtime's calls", func() error {
-		return Contains(`"syncPod"`, `"runtime.v1.RuntimeService/RunPodSandbox"`, `"runtime.v1.ImageService/PullImage"`, `"volumes"`, "references non-existent secret key", "default/good")(traces.Text())
+		return Contains(`"syncPod"`, `"runtime.v1.RuntimeService/RunPodSandbox"`, `"runtime.v1.ImageService/PullImage"`,
+			`"volumes"`, "references non-existent secret key", "default/good")(traces.Text())
 	})
 	node.Kill9()
 	if err := node.Start(); err != nil {
@@ -297,10 +314,12 @@ func TestSecretsStayIn(t *testing.T) {
 			}
 		}
 	}
-	// What is not there tells nothing.
+	// A check is worth nothing if its text is missing.
 	for where, want := range map[string]string{
-		"the log": "good", "why default/good": "good", "/metrics": "kubelet_node_name", "/pods": "secretKeyRef", "/configz": "staticPodURL", "events of the API": "Failed",
-		"manifests -o yaml": "wrong.yaml", "files": filepath.Join("berth", "pods"), "pods of the API": "CreateContainerConfigError", "/debug/pprof/cmdline": "berth",
+		"the log": "good", "why default/good": "good", "/metrics": "kubelet_node_name", "/pods": "secretKeyRef",
+		"/configz": "staticPodURL", "events of the API": "Failed",
+		"manifests -o yaml": "wrong.yaml", "files": filepath.Join("berth", "pods"),
+		"pods of the API": "CreateContainerConfigError", "/debug/pprof/cmdline": "berth",
 		"/flagz": "kubeconfig=", "/statusz": "Binary version", "traces": "default/good",
 	} {
 		if !strings.Contains(said[where], want) {
@@ -309,7 +328,8 @@ func TestSecretsStayIn(t *testing.T) {
 	}
 }
 
-// driven starts storage drivers and pods with volumes of theirs, sees to it that each driver got what it logs in with, and returns the tokens that they got.
+// driven starts storage drivers and pods with their volumes. It checks that each driver got its
+// secrets, and returns the tokens that the drivers got.
 func driven(t *testing.T, c *Cluster, node *env.Agent) []string {
 	t.Helper()
 	works, _ := startCSIDriver(t, c, node, "tokens.berth.dev", "-can", "STAGE_UNSTAGE_VOLUME,EXPAND_VOLUME")
@@ -323,8 +343,8 @@ func driven(t *testing.T, c *Cluster, node *env.Agent) []string {
 	c.Apply(t, drivenPods)
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/driven", "--timeout=180s")
 	c.Eventually(t, Contains("told to fail"), "get", "events", "--field-selector", "involvedObject.name=unpublished")
-	told(t, works, secretStage, secretPublish, secretExpand, secretInline)
-	told(t, fails, secretInline)
+	driverGot(t, works, secretStage, secretPublish, secretExpand, secretInline)
+	driverGot(t, fails, secretInline)
 	var tokens []string
 	for _, dir := range []string{works, fails} {
 		calls, err := csidriver.Calls(dir)
@@ -337,7 +357,9 @@ func driven(t *testing.T, c *Cluster, node *env.Agent) []string {
 				t.Fatal(err)
 			}
 			text := r.VolumeContext["csi.storage.k8s.io/serviceAccount.tokens"]
-			if secret, err := base64.StdEncoding.DecodeString(r.Secrets["csi.storage.k8s.io/serviceAccount.tokens"]); err == nil && len(secret) > 0 {
+			if secret, err := base64.StdEncoding.DecodeString(
+				r.Secrets["csi.storage.k8s.io/serviceAccount.tokens"],
+			); err == nil && len(secret) > 0 {
 				text = string(secret)
 			} else if text == "" {
 				text = r.Secrets["csi.storage.k8s.io/serviceAccount.tokens"]
@@ -357,7 +379,7 @@ func driven(t *testing.T, c *Cluster, node *env.Agent) []string {
 	return tokens
 }
 
-// saidBy gathers everything that an agent says and keeps, but the volumes of its pods.
+// saidBy collects everything that an agent answers and keeps, except the volumes of its pods.
 func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
 	t.Helper()
 	said := map[string]string{}
@@ -366,20 +388,29 @@ func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
 		t.Fatal(err)
 	}
 	said["the log"] = string(log)
-	pods := []string{"good", "no-key", "no-file", "tattler", "bad-path", "binary", "puller", "driven", "unpublished", "static-" + env.NodeName}
-	for _, args := range [][]string{{"events", "-o", "yaml"}, {"manifests", "-o", "yaml"}, {"ps", "-o", "yaml"}, {"images", "-o", "yaml"}} {
+	pods := []string{
+		"good", "no-key", "no-file", "tattler", "bad-path", "binary", "puller", "driven", "unpublished",
+		"static-" + env.NodeName,
+	}
+	for _, args := range [][]string{
+		{"events", "-o", "yaml"}, {"manifests", "-o", "yaml"}, {"ps", "-o", "yaml"}, {"images", "-o", "yaml"},
+	} {
 		out, errOut, _ := node.CLI(args...)
 		said[strings.Join(args, " ")] = out + errOut
 	}
 	for _, pod := range pods {
-		for _, args := range [][]string{{"why", "default/" + pod}, {"why", "default/" + pod, "-o", "yaml"}, {"describe", "default/" + pod}} {
+		for _, args := range [][]string{
+			{"why", "default/" + pod}, {"why", "default/" + pod, "-o", "yaml"}, {"describe", "default/" + pod},
+		} {
 			out, errOut, _ := node.CLI(args...)
 			said[strings.Join(args, " ")] = out + errOut
 		}
 	}
 	for _, path := range []string{
-		"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis", "/stats/summary", "/configz", "/pods", "/runningpods/", "/healthz?verbose",
-		"/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/berth/v1/events", "/berth/v1/manifests", "/flagz", "/statusz",
+		"/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis", "/stats/summary",
+		"/configz", "/pods", "/runningpods/", "/healthz?verbose",
+		"/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/berth/v1/events", "/berth/v1/manifests", "/flagz",
+		"/statusz",
 	} {
 		resp, err := node.Get(t.Context(), path)
 		if err != nil {
@@ -400,14 +431,15 @@ func saidBy(t *testing.T, c *Cluster, node *env.Agent) map[string]string {
 	return said
 }
 
-// filesOf returns the files below an agent's root directory, their names and contents, without the volumes of pods, which are the pods' own.
+// filesOf returns the files below an agent's root directory, their names and contents, without the
+// volumes, which belong to the pods.
 func filesOf(t *testing.T, root string) string {
 	t.Helper()
 	var out bytes.Buffer
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // the agent goes on meanwhile
+			return nil // the agent runs meanwhile
 		case err != nil:
 			return err
 		}
@@ -431,7 +463,7 @@ func filesOf(t *testing.T, root string) string {
 	return out.String()
 }
 
-// serveEcho is a registry that refuses everybody and says back what it was sent.
+// serveEcho serves a registry that refuses every request and repeats what it was sent.
 func serveEcho(t *testing.T, c *Cluster) {
 	t.Helper()
 	c.serve(t, "127.0.0.1:5000", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -445,11 +477,13 @@ func serveEcho(t *testing.T, c *Cluster) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		message := fmt.Sprintf("denied: %s, user %s, password %s", sent, user, password)
-		_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]any{"code": "DENIED", "message": message, "detail": message}}})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"errors": []any{map[string]any{"code": "DENIED", "message": message, "detail": message}},
+		})
 	}))
 }
 
-// serveManifests is a server of manifests that says back what it was sent, and returns its address.
+// serveManifests serves manifests and repeats what it was sent. It returns its address.
 func serveManifests(t *testing.T, c *Cluster) string {
 	t.Helper()
 	return c.serve(t, "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -27,8 +27,8 @@ subjects: [{kind: User, name: only-%[1]s, apiGroup: rbac.authorization.k8s.io}]
 ---
 `
 
-// TestFineGrainedRights shows every path of the port with a user for each subresource of nodes: who may use it, who may not, and what it answers. The rights are
-// those of KEP-2862.
+// TestFineGrainedRights checks every path of the port with a user for each subresource of nodes:
+// who may use the path, who may not, and what it answers. The rights are those of KEP-2862.
 func TestFineGrainedRights(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{Kubelet: "enableSystemLogQuery: true\n"})
@@ -36,7 +36,9 @@ func TestFineGrainedRights(t *testing.T) {
 	a.WaitReady(t, "talker")
 	c.WaitNodeReady(t)
 	users, roles := map[string]caller{}, ""
-	for _, sub := range []string{"proxy", "pods", "healthz", "configz", "stats", "metrics", "log", "checkpoint", "statusz"} {
+	for _, sub := range []string{
+		"proxy", "pods", "healthz", "configz", "stats", "metrics", "log", "checkpoint", "statusz",
+	} {
 		pair, err := c.PKI.CA.Issue(c.Folder, "only-"+sub, Subject{User: "only-" + sub})
 		if err != nil {
 			t.Fatal(err)
@@ -89,16 +91,19 @@ func TestFineGrainedRights(t *testing.T) {
 					t.Errorf("%s %s with nodes/%s: %d %.200s, want it refused", tc.method, tc.path, sub, code, body)
 				}
 			case code != tc.code || !strings.Contains(body, tc.want):
-				t.Errorf("%s %s with nodes/%s: %d %.300s, want %d %q", tc.method, tc.path, sub, code, body, tc.code, tc.want)
+				t.Errorf("%s %s with nodes/%s: %d %.300s, want %d %q", tc.method, tc.path, sub, code, body, tc.code,
+					tc.want)
 			}
 		}
 	}
 
-	// And by way of the API server, as kubectl asks.
+	// The same through the API server, as kubectl asks.
 	for sub, want := range map[string]string{
-		"/logs/?query=berth-has-no-such-service": "no log of", "/configz": "kubeletconfig", "/flagz": "kubelet flagz", "/healthz/ping": "ok",
+		"/logs/?query=berth-has-no-such-service": "no log of", "/configz": "kubeletconfig", "/flagz": "kubelet flagz",
+		"/healthz/ping": "ok",
 	} {
-		if out := c.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+env.NodeName+"/proxy"+sub); !strings.Contains(out, want) {
+		if out := c.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+env.NodeName+"/proxy"+sub); !strings.Contains(out,
+			want) {
 			t.Errorf("%s: %.300q, want %q", sub, out, want)
 		}
 	}

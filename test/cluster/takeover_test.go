@@ -20,11 +20,13 @@ import (
 
 const (
 	staticPods, apiPods = 10, 20
-	// quiet is how long nothing may happen after a takeover: longer than the loops of either agent that look for pods, containers and volumes to put right.
+	// quiet is how long nothing may happen after a takeover. It is longer than the loops of both
+	// agents that look for pods, containers and volumes to correct.
 	quiet = 20 * time.Second
 )
 
-// residents are pods of every make, which is to say with everything that a takeover could miss. Each waits, but one that has ended and one that restarts once.
+// residents are pods of every kind, with everything that a takeover could miss. Each waits, except
+// one that has ended and one that restarts once.
 var residents = map[string]string{
 	"probed": `
       startupProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 30}
@@ -61,7 +63,8 @@ var residents = map[string]string{
 	"hostnet": `
   hostNetwork: true`,
 	"secured": `
-      securityContext: {runAsUser: 1000, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}
+      securityContext: {runAsUser: 1000, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false,
+        capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}
   securityContext: {fsGroup: 2000, supplementalGroups: [3000]}`,
 	"shared": `
     - {name: second, image: "berth.local/busybox:v1", command: [sleep, "3600"]}
@@ -85,12 +88,14 @@ stringData: {pass: word}
 {apiVersion: v1, kind: Pod, metadata: {name: ended}, spec: {restartPolicy: Never,
   containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "echo done >/dev/termination-log"]}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: restarted}, spec: {terminationGracePeriodSeconds: 1, volumes: [{name: d, emptyDir: {}}], containers: [
-  {name: main, image: "berth.local/busybox:v1", command: [sh, -c, "[ -e /d/once ] && exec sleep 3600; touch /d/once; exit 3"], volumeMounts: [{name: d, mountPath: /d}]}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: restarted}, spec: {terminationGracePeriodSeconds: 1,
+  volumes: [{name: d, emptyDir: {}}], containers: [
+  {name: main, image: "berth.local/busybox:v1", command: [sh, -c,
+    "[ -e /d/once ] && exec sleep 3600; touch /d/once; exit 3"], volumeMounts: [{name: d, mountPath: /d}]}]}}
 ---
 `
 
-// resident is a pod with more in its container and its spec.
+// resident is a pod with more fields in its container and its spec.
 func resident(name, more string, token bool) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -106,7 +111,7 @@ spec:
 `, name, token, more)
 }
 
-// static is the same as a static pod, which may use no objects.
+// static is a resident as a static pod, which may use no objects.
 func static(name, more string) string {
 	var kept []string
 	for line := range strings.SplitSeq(more, "\n") {
@@ -125,10 +130,12 @@ type takeover struct {
 	w       *Witness
 }
 
-// Thirty pods run under a kubelet; berth takes them over from its files, and the kubelet takes them back: no container restarts, and under berth no pod stops being Ready.
+// TestTakeover runs thirty pods under a kubelet. berth adopts them from the kubelet's files, and
+// the kubelet adopts them again. No container restarts, and under berth no pod stops being Ready.
 func TestTakeover(t *testing.T) {
 	c := Start(t, Options{})
-	berth, err := c.NewAgent(t.Context(), c.NodeOptions(t, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env)}))
+	berth, err := c.NewAgent(t.Context(),
+		c.NodeOptions(t, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +159,8 @@ func TestTakeover(t *testing.T) {
 	c.Apply(t, all)
 	o.w = c.Witness(t)
 	o.awaitReady(t, staticPods+apiPods)
-	c.Eventually(t, Contains("1"), "get", "pod", "restarted", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+	c.Eventually(t, Contains("1"), "get", "pod", "restarted", "-o",
+		"jsonpath={.status.containerStatuses[0].restartCount}")
 	o.awaitReady(t, staticPods+apiPods)
 
 	o.change(t, "from the kubelet to berth", o.kubelet.Stop, o.berth.Start, "+berth")
@@ -207,7 +215,8 @@ func (o *takeover) running(t *testing.T) map[string]string {
 	return out
 }
 
-// change has one agent follow another and checks that nobody notices. version is what the node then says of its agent.
+// change replaces one agent by another and checks that no pod is affected. version is the version
+// of the agent that the node then reports.
 func (o *takeover) change(t *testing.T, what string, stop, start func() error, version string) {
 	t.Helper()
 	before, identities := o.running(t), o.w.Identities()
@@ -232,7 +241,8 @@ func (o *takeover) change(t *testing.T, what string, stop, start func() error, v
 	o.w.Strict(false)
 	var but []string
 	if !o.berth.Running() {
-		but = []string{"default/s-probed-node is not ready any more"} // a kubelet forgets what the probes of static pods said
+		// a kubelet forgets the probe results of static pods
+		but = []string{"default/s-probed-node is not ready any more"}
 	}
 	o.w.Check(t, what, but...)
 	after := o.running(t)
@@ -251,12 +261,14 @@ func (o *takeover) change(t *testing.T, what string, stop, start func() error, v
 			t.Errorf("%s: pod %s was %s and is %s", what, name, identities[name], now)
 		}
 	}
-	if out := o.c.Kubectl(t, "exec", "a-hooked-0", "-c", "main", "--", "cat", "/tmp/hooks"); strings.Count(out, "again") != 1 {
+	if out := o.c.Kubectl(t, "exec", "a-hooked-0", "-c", "main", "--", "cat", "/tmp/hooks"); strings.Count(out,
+		"again") != 1 {
 		t.Errorf("%s: the hook has run %d times", what, strings.Count(out, "again"))
 	}
 }
 
-// use has the new agent end pods that the old one made, entirely, and make others, so that there are as many as before. Their names begin with from and to.
+// use makes the new agent end pods that the old agent made, completely, and make as many others.
+// Their names begin with from and to.
 func (o *takeover) use(t *testing.T, from, to string) {
 	t.Helper()
 	const manifest, mirror = "s-volumes", "s-volumes-" + env.NodeName
@@ -271,7 +283,7 @@ func (o *takeover) use(t *testing.T, from, to string) {
 	o.c.Kubectl(t, append([]string{"delete", "pod", "--timeout=180s"}, ended...)...)
 	o.berth.RemoveManifest(t, manifest+".yaml")
 	o.c.Kubectl(t, "wait", "--for=delete", "pod", mirror, "--timeout=180s")
-	if o.berth.Running() { // a kubelet takes minutes for it
+	if o.berth.Running() { // a kubelet needs minutes for this
 		env.Eventually(t, "nothing to be left of the pods that were ended", func() error {
 			if leaks := o.c.LeaksOf(ids...); len(leaks) > 0 {
 				return errors.New(strings.Join(leaks, "\n"))

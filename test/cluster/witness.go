@@ -11,11 +11,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	agentcluster "github.com/berthd/berth/agent/cluster"
+	agentcluster "github.com/berthd/berth/agent/cluster/kube"
 	"github.com/berthd/berth/test/env"
 )
 
-// Witness follows all pods of a cluster in the API and tells what disturbs them. It goes on when the API server goes away and comes back. Make it with [Cluster.Witness].
+// Witness follows all pods of a cluster in the API and reports what disturbs them. It goes on when
+// the API server goes away and comes back. [Cluster.Witness] makes it.
 type Witness struct {
 	client *agentcluster.Client[v1.Pod, *v1.Pod]
 
@@ -27,7 +28,7 @@ type Witness struct {
 	hear   func(p *v1.Pod, gone bool)
 }
 
-// Witness begins to follow pods, until the test ends.
+// Witness starts to follow pods, until the test ends.
 func (c *Cluster) Witness(t testing.TB) *Witness {
 	t.Helper()
 	conn, err := agentcluster.New(c.Config(), agentcluster.Config{QPS: -1})
@@ -43,7 +44,9 @@ func (c *Cluster) Witness(t testing.TB) *Witness {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		pods.Follow(ctx, "", "", agentcluster.Handler[*v1.Pod]{Replace: w.replace, Set: w.set, Remove: w.remove, Logger: slog.New(slog.DiscardHandler)})
+		pods.Follow(ctx, "", "", agentcluster.Handler[*v1.Pod]{
+			Replace: w.replace, Set: w.set, Remove: w.remove, Logger: slog.New(slog.DiscardHandler),
+		})
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return w
@@ -66,29 +69,29 @@ func (w *Witness) replace(items []*v1.Pod) {
 	for _, p := range now {
 		w.take(p)
 	}
-	w.tell()
+	w.notify()
 }
 
 func (w *Witness) set(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.take(p)
-	w.tell()
+	w.notify()
 }
 
 func (w *Witness) remove(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone(p)
-	w.tell()
+	w.notify()
 }
 
-func (w *Witness) tell() {
+func (w *Witness) notify() {
 	close(w.heard)
 	w.heard = make(chan struct{})
 }
 
-// take notes a pod's newest version, and what of it is a disturbance.
+// take records a pod's newest version, and the disturbances in it.
 func (w *Witness) take(p *v1.Pod) {
 	if old := w.pods[key(p)]; old != nil && w.strict && old.DeletionTimestamp == nil {
 		w.seen = append(w.seen, disturbances(old, p)...)
@@ -109,14 +112,14 @@ func (w *Witness) gone(p *v1.Pod) {
 	}
 }
 
-// Tell has every change of a pod told, from now on, at once and one after the other.
-func (w *Witness) Tell(hear func(p *v1.Pod, gone bool)) {
+// OnChange calls hear with every change of a pod from now on, at once and one after the other.
+func (w *Witness) OnChange(hear func(p *v1.Pod, gone bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hear = hear
 }
 
-// disturbances says what must not happen to a pod that nobody touches.
+// disturbances returns what must not happen to a pod that nobody touches.
 func disturbances(old, p *v1.Pod) []string {
 	var out []string
 	note := func(format string, args ...any) { out = append(out, key(p)+" "+fmt.Sprintf(format, args...)) }
@@ -138,7 +141,8 @@ func disturbances(old, p *v1.Pod) []string {
 	return out
 }
 
-// Identity says what must stay of a pod that is not disturbed: its address while it runs, and of each container its id, when it began, and how often it has restarted.
+// Identity returns what must stay the same for a pod that is not disturbed: its address while it
+// runs, and for each container its id, its start, and its restart count.
 func Identity(p *v1.Pod) string {
 	out := string(p.UID)
 	if p.Status.Phase == v1.PodRunning {
@@ -154,14 +158,15 @@ func Identity(p *v1.Pod) string {
 	return out
 }
 
-// Strict has every disturbance from now on noted, or none.
+// Strict turns the recording of disturbances on or off.
 func (w *Witness) Strict(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.strict = on
 }
 
-// Check fails the test for each disturbance that was noted, unless one of the given texts is in it, and forgets them.
+// Check fails the test for each recorded disturbance, unless one of the given texts is in it. It
+// then drops the disturbances.
 func (w *Witness) Check(t testing.TB, when string, but ...string) {
 	t.Helper()
 	w.mu.Lock()
@@ -174,14 +179,14 @@ func (w *Witness) Check(t testing.TB, when string, but ...string) {
 	w.seen = nil
 }
 
-// Pod returns the newest version of a pod of the namespace default, nil where there is none.
+// Pod returns the newest version of a pod of the namespace default, nil if there is none.
 func (w *Witness) Pod(name string) *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pods["default/"+name]
 }
 
-// Identities returns what must stay of each pod, by name.
+// Identities returns what must stay the same for each pod, by name.
 func (w *Witness) Identities() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// web is a Deployment of three whose pods say their names, behind a ClusterIP and a NodePort.
+// web is a Deployment of three pods that answer with their names, behind a ClusterIP and a
+// NodePort.
 const web = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -52,7 +53,7 @@ metadata: {name: web-outside}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30777}]}
 `
 
-// client is a pod to ask from.
+// client is a pod that sends requests.
 const client = `apiVersion: v1
 kind: Pod
 metadata: {name: client}
@@ -61,7 +62,7 @@ spec:
   containers: [{name: main, image: berth.local/web:v1, args: [sleep]}]
 `
 
-// TestWorkloads shows what controllers make on the node, and that kube-proxy's rules lead there.
+// TestWorkloads checks what controllers make on the node, and that kube-proxy's rules lead there.
 func TestWorkloads(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -92,13 +93,15 @@ func TestWorkloads(t *testing.T) {
 	}
 }
 
-// services reaches all three pods by each of the ways to them.
+// services reaches all three pods in each way.
 func services(t *testing.T, c *Cluster) {
 	for way, ask := range map[string]func() (string, error){
 		"ClusterIP from the node": func() (string, error) { return c.get(t.Context(), "http://10.96.7.7/") },
 		"NodePort from the node":  func() (string, error) { return c.get(t.Context(), "http://"+env.HostIP+":30777/") },
 		"ClusterIP from a pod":    func() (string, error) { return c.fromPod(t.Context(), "http://10.96.7.7/") },
-		"NodePort from a pod":     func() (string, error) { return c.fromPod(t.Context(), "http://"+env.HostIP+":30777/") },
+		"NodePort from a pod": func() (string, error) {
+			return c.fromPod(t.Context(), "http://"+env.HostIP+":30777/")
+		},
 	} {
 		seen := map[string]bool{}
 		env.Eventually(t, way+" to reach all three pods", func() error {
@@ -115,12 +118,13 @@ func services(t *testing.T, c *Cluster) {
 			return nil
 		})
 	}
-	if out := c.Kubectl(t, "exec", "client", "--", "/testapp", "env"); !strings.Contains(out, "KUBERNETES_SERVICE_HOST="+serviceIP) {
+	if out := c.Kubectl(t, "exec", "client", "--", "/testapp", "env"); !strings.Contains(out,
+		"KUBERNETES_SERVICE_HOST="+serviceIP) {
 		t.Errorf("the API server's Service is not in a pod's environment:\n%s", out)
 	}
 }
 
-// get asks from the node, on a connection of its own.
+// get sends a request from the node, on a connection of its own.
 func (c *Cluster) get(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -137,7 +141,7 @@ func (c *Cluster) get(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
-// fromPod asks from the pod client.
+// fromPod sends a request from the pod client.
 func (c *Cluster) fromPod(ctx context.Context, url string) (string, error) {
 	out, errOut, err := c.TryKubectl(ctx, "", "exec", "client", "--", "/testapp", "get", url)
 	if err != nil {
@@ -154,7 +158,8 @@ func rollingUpdate(t *testing.T, c *Cluster) {
 	go func() {
 		defer close(failed)
 		for ctx.Err() == nil {
-			if _, err := c.get(ctx, "http://"+env.HostIP+":30777/"); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+			if _, err := c.get(ctx, "http://"+env.HostIP+":30777/"); err != nil && ctx.Err() == nil &&
+				!errors.Is(err, context.Canceled) {
 				failed <- err
 				return
 			}
@@ -211,19 +216,21 @@ kind: CronJob
 metadata: {name: nightly}
 spec:
   schedule: "0 3 * * *"
-  jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: main, image: berth.local/busybox:v1, command: [echo, night]}]}}}}
+  jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure,
+    containers: [{name: main, image: berth.local/busybox:v1, command: [echo, night]}]}}}}
 `)
 	c.Kubectl(t, "create", "job", "--from=cronjob/nightly", "by-day")
 	c.Kubectl(t, "wait", "--for=condition=Complete", "job/by-day", "--timeout=180s")
 }
 
-// byClock is a CronJob whose time comes every minute, which is while the others are looked at.
+// byClock is a CronJob that runs every minute, while the others are checked.
 const byClock = `apiVersion: batch/v1
 kind: CronJob
 metadata: {name: minutely}
 spec:
   schedule: "* * * * *"
-  jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: main, image: berth.local/busybox:v1, command: [echo, tick]}]}}}}
+  jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure,
+    containers: [{name: main, image: berth.local/busybox:v1, command: [echo, tick]}]}}}}
 ---
 `
 
@@ -246,12 +253,13 @@ spec:
       containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, "3600"]}]
 `)
 	c.Kubectl(t, "rollout", "status", "daemonset/everywhere", "--timeout=180s")
-	if out := c.Kubectl(t, "get", "pods", "-l", "app=everywhere", "-o", "jsonpath={.items[*].status.podIP}"); out != env.HostIP {
+	if out := c.Kubectl(t, "get", "pods", "-l", "app=everywhere", "-o",
+		"jsonpath={.items[*].status.podIP}"); out != env.HostIP {
 		t.Errorf("its pod's address is %q", out)
 	}
 }
 
-// disks are a class of local disks, bound to a claim when its pod is given a node.
+// disks is a class of local disks. A disk is bound to a claim when the claim's pod gets its node.
 const disks = `apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: local}
@@ -274,11 +282,13 @@ spec:
   accessModes: [ReadWriteOnce]
   storageClassName: local
   local: {path: %s}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In,
+    values: [%s]}]}]}}
 `, name, folder, env.NodeName)
 }
 
-// replaced deletes a pod and waits until its successor of the same name is ready: the set's own status may for a moment be that of before.
+// replaced deletes a pod and waits until its successor of the same name is ready. The set's own
+// status may be the old one for a moment.
 func (c *Cluster) replaced(t *testing.T, name string) {
 	t.Helper()
 	const uidAndReady = `jsonpath={.metadata.uid} {.status.conditions[?(@.type=="Ready")].status}`
@@ -292,9 +302,11 @@ func (c *Cluster) replaced(t *testing.T, name string) {
 	}, "get", "pod", name, "-o", uidAndReady)
 }
 
-// statefulSet shows pods that come one after the other, each with a volume of its own that outlasts it.
+// statefulSet checks pods that come one after the other, each with a volume of its own that stays
+// after the pod's end.
 func statefulSet(t *testing.T, c *Cluster) {
-	c.Apply(t, disks+disk(t, "disk-0", filepath.Join(c.Folder, "disk-0"))+disk(t, "disk-1", filepath.Join(c.Folder, "disk-1")))
+	c.Apply(t,
+		disks+disk(t, "disk-0", filepath.Join(c.Folder, "disk-0"))+disk(t, "disk-1", filepath.Join(c.Folder, "disk-1")))
 	c.Apply(t, `apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: store}
@@ -334,7 +346,8 @@ func drain(t *testing.T, c *Cluster) {
 		t.Errorf("a cordoned node is\n%s", out)
 	}
 	c.Kubectl(t, "drain", env.NodeName, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=180s")
-	if out := c.Kubectl(t, "get", "pods", "-A", "--field-selector", "spec.nodeName="+env.NodeName+",status.phase=Running", "-o", "name"); strings.Count(out, "pod/") != 1 ||
+	if out := c.Kubectl(t, "get", "pods", "-A", "--field-selector",
+		"spec.nodeName="+env.NodeName+",status.phase=Running", "-o", "name"); strings.Count(out, "pod/") != 1 ||
 		!strings.Contains(out, "everywhere") {
 		t.Errorf("left on the drained node:\n%s", out)
 	}

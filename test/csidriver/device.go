@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deviceSize is how large volumes are that are block devices, in bytes.
+// deviceSize is the size of volumes that are block devices, in bytes.
 const deviceSize = 1 << 20
 
 // loopMajor is the major number of loop devices.
 const loopMajor = 7
 
-// publishDevice mounts a volume's device on a file at the target path, which it makes.
+// publishDevice mounts a volume's device on a file at the target path. It makes the file.
 func (d *Driver) publishDevice(r *csiapi.NodePublishVolumeRequest) error {
 	device, err := d.device(r.GetVolumeId())
 	if err != nil {
@@ -33,7 +33,7 @@ func (d *Driver) publishDevice(r *csiapi.NodePublishVolumeRequest) error {
 	return bind(device, r.GetTargetPath(), false)
 }
 
-// device returns the loop device of a volume, which it attaches where there is none.
+// device returns the loop device of a volume. It attaches one if there is none.
 func (d *Driver) device(handle string) (string, error) {
 	d.loopsMu.Lock()
 	defer d.loopsMu.Unlock()
@@ -52,7 +52,7 @@ func (d *Driver) device(handle string) (string, error) {
 	return loop.Name(), nil
 }
 
-// forget gives the loop device of a volume back.
+// forget detaches the loop device of a volume.
 func (d *Driver) forget(handle string) {
 	d.loopsMu.Lock()
 	defer d.loopsMu.Unlock()
@@ -62,21 +62,23 @@ func (d *Driver) forget(handle string) {
 	}
 }
 
-// openLoop opens a loop device by its number. Where /dev is no devtmpfs, it may have no node yet.
+// openLoop opens a loop device by its number. If /dev is not a devtmpfs, it may have to make the
+// device node.
 func openLoop(number int) (*os.File, error) {
 	path := fmt.Sprintf("/dev/loop%d", number)
 	loop, err := os.OpenFile(path, os.O_RDWR, 0)
 	if !errors.Is(err, os.ErrNotExist) {
 		return loop, err
 	}
-	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(number)))); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(number)))); err != nil &&
+		!errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
 	return os.OpenFile(path, os.O_RDWR, 0)
 }
 
-// AttachLoop attaches a loop device to a file, which it makes where there is none. The device is detached when the last who has it open closes it: keep
-// what is returned.
+// AttachLoop attaches a loop device to a file, and makes the file if there is none. The device is
+// detached when its last open file is closed, so keep the returned file.
 func AttachLoop(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -110,14 +112,15 @@ func AttachLoop(path string) (*os.File, error) {
 			return loop, nil
 		}
 		_ = loop.Close()
-		if !errors.Is(err, unix.EBUSY) { // somebody else was quicker
+		if !errors.Is(err, unix.EBUSY) { // somebody else took the device
 			return nil, fmt.Errorf("attach %s to %s: %w", loop.Name(), path, err)
 		}
 	}
 	return nil, errors.New("no loop device is free")
 }
 
-// Loop attaches a loop device to a file until it is closed, at the test's end at the latest. A machine without loop devices skips the test.
+// Loop attaches a loop device to a file. The device is detached when the returned file is closed,
+// or at the test's end. The test is skipped on a machine without loop devices.
 func Loop(t testing.TB, path string) *os.File {
 	t.Helper()
 	loop, err := AttachLoop(path)

@@ -15,23 +15,23 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Driver is a driver. Dir, Name and Registry have to be set before it starts.
+// Driver is a driver. Dir, Name and Registry must be set before its start.
 type Driver struct {
-	// Dir is the driver's own directory, Registry the node's for plugins.
+	// Dir is the driver's own directory. Registry is the node's directory for plugins.
 	Dir, Registry string
-	// Name is the driver's, NodeID what it calls the node.
+	// Name is the driver's name. NodeID is the node's name in the driver.
 	Name, NodeID string
-	// Type is what it registers as; empty for a CSI driver.
+	// Type is the type of plugin as which it registers; empty for a CSI driver.
 	Type string
-	// Can are the things that it says it can do on the node.
+	// Can are the capabilities that it reports for the node.
 	Can []csiapi.NodeServiceCapability_RPC_Type
-	// Topology says where the node is, MaxVolumes how many volumes it can have.
+	// Topology is where the node is. MaxVolumes is how many volumes the node can have.
 	Topology   map[string]string
 	MaxVolumes int64
-	// OnCrash is what it does when it is told to crash, beside failing.
+	// OnCrash is called by the fault Crash, in addition to the failed call.
 	OnCrash func()
 
-	// loops are the loop devices of volumes that are block devices; loopsMu guards them.
+	// loops are the loop devices of volumes that are block devices. loopsMu guards them.
 	loopsMu sync.Mutex
 	loops   map[string]*os.File
 
@@ -51,14 +51,15 @@ func (d *Driver) Start() error {
 		d.NodeID = "id-of-node"
 	}
 	d.registered = make(chan *registerapi.RegistrationStatus, 16)
-	if err := errors.Join(os.MkdirAll(filepath.Join(d.Dir, "volumes"), 0o755), os.MkdirAll(d.Registry, 0o750)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(d.Dir, "volumes"), 0o755),
+		os.MkdirAll(d.Registry, 0o750)); err != nil {
 		return err
 	}
 	d.server = grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
 	csiapi.RegisterIdentityServer(d.server, d)
 	csiapi.RegisterNodeServer(d.server, d)
 	registerapi.RegisterRegistrationServer(d.server, d)
-	for _, path := range []string{d.endpoint(), d.socket()} { // to register comes last
+	for _, path := range []string{d.endpoint(), d.socket()} { // the registration comes last
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 			return err
 		}
@@ -92,20 +93,24 @@ func (d *Driver) crash() {
 func (d *Driver) endpoint() string { return filepath.Join(d.Dir, "csi.sock") }
 func (d *Driver) socket() string   { return filepath.Join(d.Registry, d.Name+"-reg.sock") }
 
-// Registered receives what the node says of the driver's registration.
+// Registered receives what the node reports about the driver's registration.
 func (d *Driver) Registered() <-chan *registerapi.RegistrationStatus { return d.registered }
 
-// GetInfo says who the plugin is.
+// GetInfo returns the plugin's type and name.
 func (d *Driver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
-	info := &registerapi.PluginInfo{Type: d.Type, Name: d.Name, Endpoint: d.endpoint(), SupportedVersions: []string{"1.0.0"}}
+	info := &registerapi.PluginInfo{
+		Type: d.Type, Name: d.Name, Endpoint: d.endpoint(), SupportedVersions: []string{"1.0.0"},
+	}
 	if info.Type == "" {
 		info.Type = registerapi.CSIPlugin
 	}
 	return info, nil
 }
 
-// NotifyRegistrationStatus takes what the node says of it.
-func (d *Driver) NotifyRegistrationStatus(_ context.Context, status *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+// NotifyRegistrationStatus receives the node's report about the registration.
+func (d *Driver) NotifyRegistrationStatus(
+	_ context.Context, status *registerapi.RegistrationStatus,
+) (*registerapi.RegistrationStatusResponse, error) {
 	select {
 	case d.registered <- status:
 	default:
@@ -113,17 +118,17 @@ func (d *Driver) NotifyRegistrationStatus(_ context.Context, status *registerapi
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
-// GetPluginInfo says the driver's name.
+// GetPluginInfo returns the driver's name.
 func (d *Driver) GetPluginInfo(context.Context, *csiapi.GetPluginInfoRequest) (*csiapi.GetPluginInfoResponse, error) {
 	return &csiapi.GetPluginInfoResponse{Name: d.Name, VendorVersion: "test"}, nil
 }
 
-// Probe says that it is there.
+// Probe reports that the driver is ready.
 func (d *Driver) Probe(context.Context, *csiapi.ProbeRequest) (*csiapi.ProbeResponse, error) {
 	return &csiapi.ProbeResponse{}, nil
 }
 
-// NodeGetInfo says what it calls the node.
+// NodeGetInfo returns the node's name in the driver.
 func (d *Driver) NodeGetInfo(context.Context, *csiapi.NodeGetInfoRequest) (*csiapi.NodeGetInfoResponse, error) {
 	info := &csiapi.NodeGetInfoResponse{NodeId: d.NodeID, MaxVolumesPerNode: d.MaxVolumes}
 	if d.Topology != nil {
@@ -132,8 +137,10 @@ func (d *Driver) NodeGetInfo(context.Context, *csiapi.NodeGetInfoRequest) (*csia
 	return info, nil
 }
 
-// NodeGetCapabilities says what it can do.
-func (d *Driver) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesRequest) (*csiapi.NodeGetCapabilitiesResponse, error) {
+// NodeGetCapabilities returns the driver's capabilities.
+func (d *Driver) NodeGetCapabilities(
+	context.Context, *csiapi.NodeGetCapabilitiesRequest,
+) (*csiapi.NodeGetCapabilitiesResponse, error) {
 	out := &csiapi.NodeGetCapabilitiesResponse{}
 	for _, t := range d.Can {
 		out.Capabilities = append(out.Capabilities, &csiapi.NodeServiceCapability{

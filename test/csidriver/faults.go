@@ -14,21 +14,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Fault is what goes wrong with a call: the content of its file in faults.
+// Fault is what goes wrong with a call. It is the content of the call's file in faults.
 type Fault string
 
 const (
-	// Fail has the call fail, and do nothing.
+	// Fail makes the call fail without an effect.
 	Fail Fault = "fail"
-	// Hang has it wait until the caller gives up, and do nothing.
+	// Hang makes the call wait until the caller gives up, without an effect.
 	Hang Fault = "hang"
-	// Crash ends the driver's process after the call was carried out, before it is answered, once: the file is removed.
+	// Crash ends the driver's process after the call took effect and before its answer. It happens
+	// once, because the file is removed.
 	Crash Fault = "crash"
-	// Late has it fail after it was carried out, as one whose answer is lost.
+	// Late makes the call fail after it took effect, as if its answer were lost.
 	Late Fault = "late"
 )
 
-// Refuse has a call fail with a code of gRPC, and do nothing.
+// Refuse makes a call fail with a code of gRPC, without an effect.
 func Refuse(code codes.Code) Fault { return Fault("refuse " + code.String()) }
 
 // refusal returns the error of a fault of [Refuse], nil for any other.
@@ -45,7 +46,7 @@ func refusal(f Fault) error {
 type Call struct {
 	Method  string
 	Request json.RawMessage
-	// Code is how it ended, as gRPC has it.
+	// Code is the call's result as a code of gRPC.
 	Code string
 }
 
@@ -69,7 +70,7 @@ func Calls(dir string) ([]Call, error) {
 	return calls, nil
 }
 
-// Set has the calls of a method go wrong from now on; the empty fault ends that.
+// Set makes the calls of a method fail from now on. The empty fault ends that.
 func Set(dir, method string, f Fault) error {
 	path := filepath.Join(dir, "faults", method)
 	if f == "" {
@@ -81,12 +82,14 @@ func Set(dir, method string, f Fault) error {
 	return os.WriteFile(path, []byte(f), 0o600)
 }
 
-// intercept writes down every call and has it go wrong as it was told.
-func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+// intercept records every call and applies its fault.
+func (d *Driver) intercept(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (resp any, err error) {
 	method := info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:]
 	path := filepath.Join(d.Dir, "faults", method)
 	text, _ := os.ReadFile(path)
-	if Fault(text) == Hang { // it is seen while it hangs
+	if Fault(text) == Hang { // so that the call is in the file while it hangs
 		d.write(method, req, status.Error(codes.DeadlineExceeded, ""))
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()

@@ -14,11 +14,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ephemeral is what a node tells of an inline volume whose driver wants to know; "inline" in a volume's attributes says the same.
+// ephemeral is the attribute of an inline volume, which a node adds if the driver asks for it.
+// "inline" in a volume's attributes means the same.
 const ephemeral = "csi.storage.k8s.io/ephemeral"
 
 // NodeStageVolume mounts a volume's folder at the staging path.
-func (d *Driver) NodeStageVolume(_ context.Context, r *csiapi.NodeStageVolumeRequest) (*csiapi.NodeStageVolumeResponse, error) {
+func (d *Driver) NodeStageVolume(
+	_ context.Context, r *csiapi.NodeStageVolumeRequest,
+) (*csiapi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "something is missing")
 	}
@@ -33,14 +36,19 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csiapi.NodeStageVolumeReq
 	return &csiapi.NodeStageVolumeResponse{}, internal(err)
 }
 
-// NodeUnstageVolume takes that back.
-func (d *Driver) NodeUnstageVolume(_ context.Context, r *csiapi.NodeUnstageVolumeRequest) (*csiapi.NodeUnstageVolumeResponse, error) {
+// NodeUnstageVolume undoes NodeStageVolume.
+func (d *Driver) NodeUnstageVolume(
+	_ context.Context, r *csiapi.NodeUnstageVolumeRequest,
+) (*csiapi.NodeUnstageVolumeResponse, error) {
 	d.forget(r.GetVolumeId())
 	return &csiapi.NodeUnstageVolumeResponse{}, internal(unmount(r.GetStagingTargetPath()))
 }
 
-// NodePublishVolume mounts a volume at the target path, which it makes: an inline one from memory, others from where they are staged.
-func (d *Driver) NodePublishVolume(_ context.Context, r *csiapi.NodePublishVolumeRequest) (*csiapi.NodePublishVolumeResponse, error) {
+// NodePublishVolume mounts a volume at the target path, which it makes. An inline volume is in
+// memory. Other volumes are mounted from their staging path.
+func (d *Driver) NodePublishVolume(
+	_ context.Context, r *csiapi.NodePublishVolumeRequest,
+) (*csiapi.NodePublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "something is missing")
 	}
@@ -56,7 +64,8 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csiapi.NodePublishVolum
 	from := r.GetStagingTargetPath()
 	if d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		if mounted, err := mountinfo.Mounted(from); err != nil || !mounted {
-			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %q: %v", r.GetVolumeId(), from, err)
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %q: %v", r.GetVolumeId(),
+				from, err)
 		}
 	} else {
 		var err error
@@ -67,7 +76,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csiapi.NodePublishVolum
 	return &csiapi.NodePublishVolumeResponse{}, internal(bind(from, r.GetTargetPath(), r.GetReadonly()))
 }
 
-// inline mounts memory with a file for each attribute.
+// inline mounts a tmpfs with a file for each attribute.
 func inline(r *csiapi.NodePublishVolumeRequest) error {
 	target := r.GetTargetPath()
 	if mounted, err := mountinfo.Mounted(target); err != nil {
@@ -85,7 +94,8 @@ func inline(r *csiapi.NodePublishVolumeRequest) error {
 		}
 	}
 	for key, value := range r.GetVolumeContext() {
-		if err := os.WriteFile(filepath.Join(target, strings.ReplaceAll(key, "/", "_")), []byte(value), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(target, strings.ReplaceAll(key, "/", "_")), []byte(value),
+			0o644); err != nil {
 			return err
 		}
 	}
@@ -95,8 +105,10 @@ func inline(r *csiapi.NodePublishVolumeRequest) error {
 	return nil
 }
 
-// NodeUnpublishVolume takes that back.
-func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csiapi.NodeUnpublishVolumeRequest) (*csiapi.NodeUnpublishVolumeResponse, error) {
+// NodeUnpublishVolume undoes NodePublishVolume.
+func (d *Driver) NodeUnpublishVolume(
+	_ context.Context, r *csiapi.NodeUnpublishVolumeRequest,
+) (*csiapi.NodeUnpublishVolumeResponse, error) {
 	err := unmount(r.GetTargetPath())
 	if err == nil {
 		if err = os.Remove(r.GetTargetPath()); os.IsNotExist(err) {
@@ -106,18 +118,23 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csiapi.NodeUnpublishV
 	return &csiapi.NodeUnpublishVolumeResponse{}, internal(err)
 }
 
-// NodeGetVolumeStats says how full a volume is.
-func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csiapi.NodeGetVolumeStatsRequest) (*csiapi.NodeGetVolumeStatsResponse, error) {
+// NodeGetVolumeStats returns how full a volume is.
+func (d *Driver) NodeGetVolumeStats(
+	_ context.Context, r *csiapi.NodeGetVolumeStatsRequest,
+) (*csiapi.NodeGetVolumeStatsResponse, error) {
 	if mounted, err := mountinfo.Mounted(r.GetVolumePath()); err != nil || !mounted {
 		return nil, status.Error(codes.NotFound, "nothing is published there")
 	}
 	return &csiapi.NodeGetVolumeStatsResponse{Usage: []*csiapi.VolumeUsage{
-		{Unit: csiapi.VolumeUsage_BYTES, Total: 1000, Used: 300, Available: 700}, {Unit: csiapi.VolumeUsage_INODES, Total: 10, Used: 3, Available: 7},
+		{Unit: csiapi.VolumeUsage_BYTES, Total: 1000, Used: 300, Available: 700},
+		{Unit: csiapi.VolumeUsage_INODES, Total: 10, Used: 3, Available: 7},
 	}}, nil
 }
 
-// NodeExpandVolume notes that a volume has grown, which has to be published.
-func (d *Driver) NodeExpandVolume(_ context.Context, r *csiapi.NodeExpandVolumeRequest) (*csiapi.NodeExpandVolumeResponse, error) {
+// NodeExpandVolume records that a volume has grown. The volume must be published.
+func (d *Driver) NodeExpandVolume(
+	_ context.Context, r *csiapi.NodeExpandVolumeRequest,
+) (*csiapi.NodeExpandVolumeResponse, error) {
 	if mounted, err := mountinfo.Mounted(r.GetVolumePath()); err != nil || !mounted {
 		return nil, status.Error(codes.NotFound, "nothing is published there")
 	}
@@ -144,7 +161,7 @@ func bind(from, at string, readOnly bool) error {
 	return nil
 }
 
-// unmount unmounts what is mounted on a path, if there is anything.
+// unmount unmounts what is mounted on a path, if anything is.
 func unmount(path string) error {
 	mounted, err := mountinfo.Mounted(path)
 	if os.IsNotExist(err) || err == nil && !mounted {

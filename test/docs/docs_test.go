@@ -1,14 +1,17 @@
-// Package docs proves what README.md and CONTRIBUTING.md tell people to type: every command of their sh blocks, and every berth and make
-// command that stands in a sentence. A command that has become stale fails here.
+// Package docs proves what README.md, CONTRIBUTING.md and the pages of docs tell people to type:
+// every command of their sh blocks, and every berth and make command in a sentence. A stale command
+// fails here.
 //
-// Without root, targets of make, packages, verbs, flags, links and folders are checked to exist. With the integration tag, the README's commands
-// are run from top to bottom on a real containerd. The guide's are run by test/service/run, which has a system to install packages on; here they are held
-// against the verbs and flags that there are.
+// Without root, the tests check that targets of make, packages, verbs, flags, links and folders
+// exist. With the integration tag, they run the commands of the README and of the pages in
+// byReader, in this order and from top to bottom, on a real containerd. test/service/run runs the
+// pages in byService, on a system where it can install packages.
 //
 // Truth owned: none. Concurrency: none.
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,16 +19,38 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/berthd/berth/test/env"
 	"github.com/berthd/berth/test/images"
 )
 
-// documents are the files whose commands are proven.
-var documents = []string{"README.md", "CONTRIBUTING.md", guide}
+// byReader are the documents that TestReadme runs, in this order.
+var byReader = []string{
+	"README.md", "docs/commands.md", "docs/configuration.md", "docs/manifests.md", "docs/images.md", "docs/probes.md",
+	"docs/metrics.md",
+}
 
-// guide is the document that test/service/run runs from top to bottom, on a Debian with systemd and the packages.
-const guide = "docs/guide.md"
+// byService are the pages that test/service/run runs in this order, on a Debian with systemd and
+// the packages.
+var byService = []string{"docs/install.md", "docs/first-pod.md", "docs/operations.md"}
+
+// documents returns the files whose commands are proven: all but the reference, which is made from
+// the code.
+func documents(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(root(t), "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"README.md", "CONTRIBUTING.md"}
+	for _, p := range pages {
+		if file := strings.TrimPrefix(p, root(t)+"/"); file != referenceFile {
+			files = append(files, file)
+		}
+	}
+	return files
+}
 
 // command is one command of a document, with its here-document if it has one.
 type command struct {
@@ -71,7 +96,8 @@ func lines(t *testing.T, file string) []string {
 	return strings.Split(string(text), "\n")
 }
 
-// block is a fenced block: its language, the line after its fence, and its text without the fence's indentation.
+// block is a fenced block: its language, the line after its fence, and its text without the fence's
+// indentation.
 type block struct {
 	language string
 	line     int
@@ -97,7 +123,8 @@ func blocks(text []string) []block {
 	return all
 }
 
-// commands returns the commands of a document's sh blocks. A line that a backslash or a here-document continues is one command with what follows.
+// commands returns the commands of a document's sh blocks. A line that a backslash or a
+// here-document continues is one command with what follows.
 func commands(file string, text []string) []command {
 	var all []command
 	for _, b := range blocks(text) {
@@ -155,11 +182,15 @@ func TestCommandsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	makefile := strings.Join(lines(t, "Makefile"), "\n")
-	for _, file := range documents {
+	for _, file := range documents(t) {
 		text := lines(t, file)
 		found := commands(file, text)
-		if len(found) == 0 {
+		service, reader := slices.Contains(byService, file), slices.Contains(byReader, file)
+		switch typed := service || reader || file == "CONTRIBUTING.md"; {
+		case typed && len(found) == 0:
 			t.Errorf("%s has no commands: is it still read rightly?", file)
+		case !typed && len(found) > 0:
+			t.Errorf("%s has commands that no test runs: add the file to byReader or byService", file)
 		}
 		for _, c := range append(found, sentences(file, text)...) {
 			words := c.words()
@@ -177,8 +208,8 @@ func TestCommandsExist(t *testing.T) {
 				if _, err := exec.LookPath(filepath.Join(root(t), name)); err != nil {
 					t.Errorf("%s:%d: %s: %v", c.file, c.line, name, err)
 				}
-			case file == guide:
-			case file != "README.md" || !slices.Contains(run, name):
+			case service:
+			case !reader || !slices.Contains(run, name):
 				t.Errorf("%s:%d: nothing here knows how to prove %q", c.file, c.line, c.text)
 			}
 		}
@@ -192,7 +223,8 @@ func checkMake(t *testing.T, c command, makefile string) {
 		switch m := assignment.FindStringSubmatch(w); {
 		case w == "make":
 		case m != nil:
-			if !strings.Contains(makefile, "$("+m[1]+")") && !strings.Contains(makefile, m[1]+"=/") && !usedByRunner(t, m[1]) {
+			if !strings.Contains(makefile, "$("+m[1]+")") && !strings.Contains(makefile, m[1]+"=/") &&
+				!usedByRunner(t, m[1]) {
 				t.Errorf("%s:%d: %q: nothing reads the variable %s", c.file, c.line, c.text, m[1])
 			}
 		case !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(w) + `:`).MatchString(makefile):
@@ -216,7 +248,8 @@ func checkBerth(t *testing.T, c command, binary string) {
 	}
 	out, err := exec.CommandContext(t.Context(), binary, words[1], "--help").CombinedOutput()
 	help := string(out)
-	if err != nil || !strings.Contains(help, "\n  berth "+words[1]) || !strings.Contains(help, "Usage:\n  berth "+words[1]) {
+	if err != nil || !strings.Contains(help, "\n  berth "+words[1]) ||
+		!strings.Contains(help, "Usage:\n  berth "+words[1]) {
 		t.Errorf("%s:%d: %q: berth has no verb %s", c.file, c.line, c.text, words[1])
 		return
 	}
@@ -254,8 +287,16 @@ func checkGo(t *testing.T, c command) {
 	}
 }
 
+// TestServiceRunsItsPages: the script that runs the pages of byService names them all, in their
+// order.
+func TestServiceRunsItsPages(t *testing.T) {
+	if want := "pages=(" + strings.Join(byService, " ") + ")"; !slices.Contains(lines(t, "test/service/run"), want) {
+		t.Errorf("test/service/run has no line %s", want)
+	}
+}
+
 func TestLinksAndFoldersExist(t *testing.T) {
-	for _, file := range append([]string{"CHANGELOG.md"}, documents...) {
+	for _, file := range append([]string{"CHANGELOG.md"}, documents(t)...) {
 		for i, l := range lines(t, file) {
 			var paths []string
 			for _, m := range link.FindAllStringSubmatch(l, -1) {
@@ -276,25 +317,71 @@ func TestLinksAndFoldersExist(t *testing.T) {
 	}
 }
 
-// TestEveryFolderHasALine checks that CONTRIBUTING says what each package is for.
-func TestEveryFolderHasALine(t *testing.T) {
-	text := strings.Join(lines(t, "CONTRIBUTING.md"), "\n")
-	for _, pattern := range []string{"agent/*", "cmd/*", "cri/*", "test/*"} {
+// built are the folders at the root that make fills.
+var built = []string{"bin", "dist"}
+
+// TestEveryFloorHasALine checks that CONTRIBUTING says what each floor is for: the folders at the
+// root and those of agent.
+func TestEveryFloorHasALine(t *testing.T) {
+	text := lines(t, "CONTRIBUTING.md")
+	for _, pattern := range []string{"*", "agent/*"} {
 		found, err := filepath.Glob(filepath.Join(root(t), pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, dir := range found {
 			name := strings.TrimPrefix(dir, root(t)+"/")
-			if sources, _ := filepath.Glob(filepath.Join(dir, "*.go")); len(sources) > 0 && !strings.Contains(text, "`"+name+"/`") {
+			info, err := os.Stat(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !info.IsDir() || strings.HasPrefix(name, ".") || slices.Contains(built, name) {
+				continue
+			}
+			if !slices.ContainsFunc(text, func(l string) bool { return strings.HasPrefix(l, "| `"+name+"/` |") }) {
 				t.Errorf("CONTRIBUTING.md has no line for %s/", name)
 			}
 		}
 	}
 }
 
+// widest is how many columns a line of Markdown has at most.
+const widest = 120
+
+// TestMarkdownFits checks the width of Markdown outside of tables and of fenced blocks, which show
+// real output.
+func TestMarkdownFits(t *testing.T) {
+	err := filepath.WalkDir(root(t), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && path != root(t) &&
+			(strings.HasPrefix(name, ".") || slices.Contains(built, name)) {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(path) != ".md" {
+			return nil
+		}
+		file, fenced := strings.TrimPrefix(path, root(t)+"/"), false
+		for i, l := range lines(t, file) {
+			if strings.HasPrefix(strings.TrimSpace(l), "```") {
+				fenced = !fenced
+			}
+			if n := utf8.RuneCountInString(l); !fenced && !strings.HasPrefix(l, "|") && n > widest {
+				t.Errorf("%s:%d: the line has %d columns", file, i+1, n)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestCommandsAreFound(t *testing.T) {
-	got := commands("x", strings.Split("```sh\n# a comment\nmake run   # why\ngo test \\\n  ./...\n```\n```yaml\nno: command\n```\n   ```sh\n   cat >f <<'EOF'\n     two\n   EOF\n   berth ps\n   ```", "\n"))
+	got := commands("x",
+		strings.Split("```sh\n# a comment\nmake run   # why\ngo test \\\n  ./...\n```\n```yaml\nno: command\n```\n   "+
+			"```sh\n   cat >f <<'EOF'\n     two\n   EOF\n   berth ps\n   ```", "\n"))
 	want := []command{
 		{"x", 3, "make run   # why"},
 		{"x", 4, "go test ./..."},

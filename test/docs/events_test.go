@@ -14,26 +14,47 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// recording are the calls that record an event, by the function's name and how many arguments it has: which of them are the type and the reason; -1 is Warning.
+// recording are the calls that record an event, by the function's name and how many arguments it
+// has: which of them are the type and the reason; -1 is Warning.
 var recording = map[string]struct{ kind, reason int }{
-	"Pod/5": {2, 3}, "Events/5": {2, 3}, "Node/3": {0, 1}, "event/4": {1, 2}, "event/3": {-1, 1}, "refuse/6": {-1, 4},
+	"Pod/5":    {2, 3},
+	"Events/5": {2, 3},
+	"Node/3":   {0, 1},
+	"event/4":  {1, 2},
+	"event/3":  {-1, 1},
+	"Event/3":  {0, 1},
+	"refuse/6": {-1, 4},
 }
 
-// computed are the files in which a reason is no constant, with those that it can be. What a pod is refused with is the event's reason, too, and not listed; a
-// function that only passes a reason on adds none.
+// computed are the files in which a reason is no constant, with those that it can be. What a pod is
+// refused with is the event's reason, too, and not listed; a function that only passes a reason on
+// adds none.
 var computed = map[string]map[string]string{
-	"agent/resize.go":                  {"Resize" + v1.PodReasonDeferred: v1.EventTypeWarning, "Resize" + v1.PodReasonInfeasible: v1.EventTypeWarning},
-	"agent/pipeline.go":                {"DeadlineExceeded": v1.EventTypeNormal},
-	"agent/steps/sandbox.go":           {"DNSConfigForming": v1.EventTypeWarning, "MissingClusterDNS": v1.EventTypeWarning},
-	"agent/steps/admit.go":             {},
-	"agent/steps/volumes.go":           {"FailedMount": v1.EventTypeWarning, "FailedMapVolume": v1.EventTypeWarning},
-	"agent/volumes/manager.go":         {},
-	"agent/images/ensure.go":           {},
-	"agent/volumes/expand/expander.go": {"FileSystemResizeFailed": v1.EventTypeWarning, "FileSystemResizeSuccessful": v1.EventTypeNormal},
-	"probes/worker.go":                 {},
+	"agent/pod/resize.go": {
+		"Resize" + v1.PodReasonDeferred: v1.EventTypeWarning, "Resize" + v1.PodReasonInfeasible: v1.EventTypeWarning,
+	},
+	"agent/pod/stages.go":        {"DeadlineExceeded": v1.EventTypeNormal},
+	"agent/pod/sync.go":          {},
+	"agent/pod/steps/sandbox.go": {"DNSConfigForming": v1.EventTypeWarning, "MissingClusterDNS": v1.EventTypeWarning},
+	"agent/pod/steps/admit.go":   {},
+	"agent/pod/steps/volumes.go": {"FailedMount": v1.EventTypeWarning, "FailedMapVolume": v1.EventTypeWarning},
+	"agent/volumes/manager.go":   {},
+	"agent/images/ensure.go":     {},
+	"agent/cluster/noderegistry/registry.go": {
+		"NodeReady": v1.EventTypeNormal, "NodeNotReady": v1.EventTypeNormal,
+		"NodeSchedulable": v1.EventTypeNormal, "NodeNotSchedulable": v1.EventTypeNormal,
+		"NodeHasSufficientMemory": v1.EventTypeNormal, "NodeHasInsufficientMemory": v1.EventTypeNormal,
+		"NodeHasNoDiskPressure": v1.EventTypeNormal, "NodeHasDiskPressure": v1.EventTypeNormal,
+		"NodeHasSufficientPID": v1.EventTypeNormal, "NodeHasInsufficientPID": v1.EventTypeNormal,
+	},
+	"agent/volumes/expand/expander.go": {
+		"FileSystemResizeFailed": v1.EventTypeWarning, "FileSystemResizeSuccessful": v1.EventTypeNormal,
+	},
+	"probes/worker.go": {},
 }
 
-// emitted returns the reasons of the events that the code records, each with its types. It fails for a reason that nothing here knows.
+// emitted returns the reasons of the events that the code records, each with its types. It fails
+// for a reason that nothing here knows.
 func emitted(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	known := constants(t, "agent")
@@ -65,7 +86,8 @@ func emitted(t *testing.T) map[string]map[string]bool {
 				} else {
 					open[path] = true
 					if computed[path] == nil {
-						t.Errorf("%s records events whose reason %s is no constant: say in computed which they are", path, types.ExprString(reason))
+						t.Errorf("%s records events whose reason %s is no constant: say in computed which they are",
+							path, types.ExprString(reason))
 					}
 				}
 				return true
@@ -83,7 +105,8 @@ func emitted(t *testing.T) map[string]map[string]bool {
 	return reasons
 }
 
-// called names the function of a call that may record an event, with the number of its arguments; Pod and Node are also the names of others.
+// called names the function of a call that may record an event, with the number of its arguments;
+// Pod and Node are also the names of others.
 func called(call *ast.CallExpr) string {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -113,7 +136,8 @@ func whole(e ast.Expr, constants map[string]string) bool {
 
 // TestComputedReasonsExist: what is said to be computed from literals is in the code.
 func TestComputedReasonsExist(t *testing.T) {
-	found := map[string]bool{"Resize" + v1.PodReasonDeferred: true, "Resize" + v1.PodReasonInfeasible: true} // of the API's constants
+	// of the API's constants
+	found := map[string]bool{"Resize" + v1.PodReasonDeferred: true, "Resize" + v1.PodReasonInfeasible: true}
 	literals(t, func(s string) { found[s] = true })
 	for path, list := range computed {
 		for reason := range list {
@@ -128,12 +152,15 @@ func TestComputedReasonsExist(t *testing.T) {
 func eventsReference(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	reasons := emitted(t)
-	for _, reason := range []string{"FailedMount", "Killing", "Unhealthy", "SystemOOM", "FailedValidation", "ResizeDeferred"} {
+	for _, reason := range []string{
+		"FailedMount", "Killing", "Unhealthy", "SystemOOM", "FailedValidation", "ResizeDeferred",
+	} {
 		if reasons[reason] == nil {
 			t.Errorf("no code records %s: are events still found?", reason)
 		}
 	}
-	b.WriteString("\n## Events\n\nThe reasons are Kubernetes'; a pod that is refused has its reason as the event's, too.\n\n| Reason | Type |\n|---|---|\n")
+	b.WriteString("\n## Events\n\nThe reasons are those of Kubernetes. The event of a refused pod has the reason of " +
+		"the refusal.\n\n| Reason | Type |\n|---|---|\n")
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		fmt.Fprintf(b, "| `%s` | %s |\n", reason, strings.Join(slices.Sorted(maps.Keys(reasons[reason])), ", "))
 	}

@@ -19,12 +19,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/doctor"
+	"github.com/berthd/berth/agent/node/doctor"
 	"github.com/berthd/berth/test/env"
 	"github.com/berthd/berth/test/images"
 )
 
-// examplePods are the pods that examples are about: web, which was restarted and has a sidecar, a shell with a terminal, and one in another namespace.
+// examplePods are the pods that examples are about: web, which was restarted and has a sidecar, a
+// shell with a terminal, and one in another namespace.
 const examplePods = `apiVersion: v1
 kind: Pod
 metadata: {name: web, labels: {app: web}}
@@ -71,7 +72,11 @@ type reader struct {
 // TestExamplesWork runs each example of each verb's help.
 func TestExamplesWork(t *testing.T) {
 	e := env.Containerd(t, env.Options{})
-	a, err := e.NewAgent(t.Context(), env.AgentOptions{Kubelet: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nfeatureGates: {KubeletCrashLoopBackOffMax: true}"})
+	a, err := e.NewAgent(t.Context(),
+		env.AgentOptions{
+			Kubelet: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nfeatureGates: " +
+				"{KubeletCrashLoopBackOffMax: true}",
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +91,8 @@ func TestExamplesWork(t *testing.T) {
 		// Any free local port will do.
 		" 8080", " :8080", " 8081:", " :", " 8082:", " :",
 	)}
-	if err := e.Tag(t.Context(), images.Busybox, "docker.io/library/busybox:1.36"); err != nil { // the one that berth debug is shown with
+	// the one that berth debug is shown with
+	if err := e.Tag(t.Context(), images.Busybox, "docker.io/library/busybox:1.36"); err != nil {
 		t.Fatal(err)
 	}
 	r.prepare(t)
@@ -109,12 +115,19 @@ func (r *reader) prepare(t *testing.T) {
 		t.Fatal(err)
 	}
 	web, _, _ := strings.Cut(examplePods, "---\n")
-	job := "apiVersion: v1\nkind: Pod\nmetadata: {name: job}\nspec:\n  restartPolicy: Never\n  containers: [{name: main, image: " + images.Busybox + ", command: [echo, ran]}]\n"
-	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: " + images.Busybox + ", command: [sh, -c, 'echo runs; exec sleep 1000']}]\n"
+	job := "apiVersion: v1\nkind: Pod\nmetadata: {name: job}\nspec:\n  restartPolicy: Never\n  containers: [{name: " +
+		"main, image: " + images.Busybox + ", command: [echo, ran]}]\n"
+	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec:\n  terminationGracePeriodSeconds: 1\n  " +
+		"containers: [{name: main, image: " + images.Busybox + ", command: [sh, -c, 'echo runs; exec sleep 1000']}]\n"
 	if err := os.Mkdir(filepath.Join(r.work, "staged"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"web.yaml": web, "job.yaml": job, "pod.yaml": pod, "staged/web.yaml": web} {
+	for name, text := range map[string]string{
+		"web.yaml":        web,
+		"job.yaml":        job,
+		"pod.yaml":        pod,
+		"staged/web.yaml": web,
+	} {
 		if err := os.WriteFile(filepath.Join(r.work, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -135,14 +148,18 @@ func (r *reader) start(t *testing.T) {
 			return err
 		}
 		p := env.Find(pods, "web")
-		if p == nil || !env.Ready(p) || !slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == "web" && c.RestartCount > 0 }) {
+		if p == nil || !env.Ready(p) ||
+			!slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+				return c.Name == "web" && c.RestartCount > 0
+			}) {
 			return errors.New("not yet")
 		}
 		return nil
 	})
 }
 
-// script is what bash runs for an example. What has an agent of its own, and doctor, finds the environment, too. Filters that are not installed are left out.
+// script is what bash runs for an example. What has an agent of its own, and doctor, finds the
+// environment, too. Filters that are not installed are left out.
 func (r *reader) script(c command, lasts bool) string {
 	call := "command"
 	if lasts {
@@ -166,7 +183,8 @@ func (r *reader) try(t *testing.T, c command) {
 	lasts := lasting.MatchString(c.text)
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", r.script(c, lasts))
 	cmd.Dir = r.work
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.work, "bin")+":"+os.Getenv("PATH"), "BERTH_SOCKET="+r.agent.Socket)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.work, "bin")+":"+os.Getenv("PATH"),
+		"BERTH_SOCKET="+r.agent.Socket)
 	switch words := c.words(); {
 	case slices.Contains(words, "-it"):
 		r.tryTerminal(t, cmd)
@@ -188,7 +206,9 @@ func (r *reader) try(t *testing.T, c command) {
 		r.start(t)
 	case words[1] == "doctor":
 		out, err := cmd.CombinedOutput()
-		if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != doctor.ExitWarning) { // the machine may deserve warnings
+		// the machine may deserve warnings
+		if exit := (*exec.ExitError)(nil); err != nil &&
+			(!errors.As(err, &exit) || exit.ExitCode() != doctor.ExitWarning) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	default:
@@ -212,7 +232,8 @@ func (r *reader) tryTerminal(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// tryLasting waits until an example has something to show that has the text in it, and interrupts it.
+// tryLasting waits until an example has something to show that has the text in it, and interrupts
+// it.
 func (r *reader) tryLasting(t *testing.T, cmd *exec.Cmd, text string) {
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -26,7 +26,8 @@ func help(t *testing.T, binary, verb string) string {
 	return string(out)
 }
 
-// verbs returns the verbs that the program's help lists, but not those of the library that makes it.
+// verbs returns the verbs that the program's help lists, but not those of the library that makes
+// it.
 func verbs(t *testing.T, binary string) []string {
 	t.Helper()
 	var out []string
@@ -74,7 +75,8 @@ func TestExamplesExist(t *testing.T) {
 	}
 }
 
-// TestHelpFits: help is read on terminals of 160 columns at the most, and says of each flag what it does.
+// TestHelpFits: help is read on terminals of 160 columns at the most, and says of each flag what it
+// does.
 func TestHelpFits(t *testing.T) {
 	binary, err := env.Binary(t.Context(), root(t))
 	if err != nil {

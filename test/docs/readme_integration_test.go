@@ -24,10 +24,10 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// longest bounds one command of the README.
+// longest bounds one command of a document.
 const longest = 5 * time.Minute
 
-// onceManifest is the pod.yaml that the README's "berth run" is about.
+// onceManifest is the pod.yaml that "berth run" of docs/commands.md is about.
 const onceManifest = `apiVersion: v1
 kind: Pod
 metadata:
@@ -40,7 +40,8 @@ spec:
       command: [echo, done]
 `
 
-// server stands in for the server that the README is about: its folders, sockets and ports are moved into an environment.
+// server stands in for the server that the documents are about: its folders, sockets and ports are
+// moved into an environment.
 type server struct {
 	env   *env.Env
 	agent *env.Agent
@@ -49,25 +50,32 @@ type server struct {
 	printed map[string]string
 }
 
-// TestReadme runs the README's commands from top to bottom, as one reader would.
+// TestReadme runs the commands of the README and of the other documents of byReader from top to
+// bottom, as one reader would.
 func TestReadme(t *testing.T) {
 	s := newServer(t)
-	text := lines(t, "README.md")
-	for _, c := range commands("README.md", text) {
-		words := c.words()
-		switch {
-		case words[0] == "make":
-			// A make inside of "make test" would not end.
-		case words[0] == "berth" && words[1] == "agent":
-			if err := s.agent.Start(); err != nil {
-				t.Fatal(err)
+	shown := 0
+	for _, file := range byReader {
+		text := lines(t, file)
+		for _, c := range commands(file, text) {
+			words := c.words()
+			switch {
+			case words[0] == "make":
+				// A make inside of "make test" would not end.
+			case words[0] == "berth" && words[1] == "agent":
+				if err := s.agent.Start(); err != nil {
+					t.Fatal(err)
+				}
+				s.agent.WaitUp(t)
+			default:
+				s.run(t, c)
 			}
-			s.agent.WaitUp(t)
-		default:
-			s.run(t, c)
 		}
+		shown += s.compare(t, file, text)
 	}
-	s.compare(t, text)
+	if shown < 5 {
+		t.Errorf("only %d outputs compared", shown)
+	}
 }
 
 func newServer(t *testing.T) *server {
@@ -124,7 +132,7 @@ func (s *server) addImage(t *testing.T) {
 	}
 }
 
-// run runs a command of the README by bash, in a folder of its own.
+// run runs a command of a document by bash, in a folder of its own.
 func (s *server) run(t *testing.T, c command) {
 	t.Helper()
 	words := c.words()
@@ -152,7 +160,7 @@ func (s *server) run(t *testing.T, c command) {
 	s.printed[strings.Join(words, " ")] = string(out)
 	t.Logf("$ %s\n%s", strings.Join(words, " "), out)
 	if err != nil {
-		t.Fatalf("README.md:%d: %s: %v\n%s", c.line, c.text, err, out)
+		t.Fatalf("%s:%d: %s: %v\n%s", c.file, c.line, c.text, err, out)
 	}
 	switch last := words[len(words)-1]; {
 	case strings.HasPrefix(last, "/etc/kubernetes/manifests"):
@@ -178,16 +186,17 @@ func (s *server) copyBack(t *testing.T) {
 	}
 }
 
-// checkConfig loads the README's config file, which must give no warning.
+// checkConfig loads the documents' config file, which must give no warning.
 func (s *server) checkConfig(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(s.agent.Home, "etc", "config.yaml")
 	cfg, warnings, err := configs.Load(configs.Options{File: file})
 	if err != nil || len(warnings) > 0 {
-		t.Fatalf("the README's config: %v, warnings %v", err, warnings)
+		t.Fatalf("the documents' config: %v, warnings %v", err, warnings)
 	}
 	if cfg.Kubelet.StaticPodPath != s.agent.Manifests || cfg.Kubelet.ContainerRuntimeEndpoint != s.env.Endpoint {
-		t.Errorf("the README's config says %s and %s", cfg.Kubelet.StaticPodPath, cfg.Kubelet.ContainerRuntimeEndpoint)
+		t.Errorf("the documents' config says %s and %s", cfg.Kubelet.StaticPodPath,
+			cfg.Kubelet.ContainerRuntimeEndpoint)
 	}
 }
 
@@ -218,8 +227,9 @@ func (s *server) runForward(t *testing.T, cmd *exec.Cmd, c command) {
 	_ = cmd.Wait()
 }
 
-// compare checks that the outputs that the README shows begin as the real ones do. Numbers differ from run to run.
-func (s *server) compare(t *testing.T, text []string) {
+// compare checks that the outputs that a document shows begin as the real ones do, and returns how
+// many there are. Numbers differ from run to run.
+func (s *server) compare(t *testing.T, file string, text []string) int {
 	t.Helper()
 	shown := 0
 	for _, b := range blocks(text) {
@@ -235,13 +245,11 @@ func (s *server) compare(t *testing.T, text []string) {
 			shown++
 			want, _, _ := strings.Cut(out, "\n")
 			if plain(b.text[i+1]) != plain(want) {
-				t.Errorf("README.md:%d: %q now prints\n%s", b.line+i, l, out)
+				t.Errorf("%s:%d: %q now prints\n%s", file, b.line+i, l, out)
 			}
 		}
 	}
-	if shown < 3 {
-		t.Errorf("only %d outputs compared", shown)
-	}
+	return shown
 }
 
 // plain takes what differs from run to run out of a line.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/berthd/berth/agent/doctor"
-	"github.com/berthd/berth/agent/metrics"
-	"github.com/berthd/berth/agent/stats"
+	"github.com/berthd/berth/agent/node/doctor"
+	"github.com/berthd/berth/agent/node/stats"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/test/env"
 )
@@ -32,14 +32,16 @@ var update = flag.Bool("update", false, "write docs/reference.md anew")
 
 const referenceFile = "docs/reference.md"
 
-// TestReferenceIsFresh makes the reference from the code and compares it with the file: go test ./test/docs -run Reference -update writes it.
+// TestReferenceIsFresh makes the reference from the code and compares it with the file: go test
+// ./test/docs -run Reference -update writes it.
 func TestReferenceIsFresh(t *testing.T) {
 	binary, err := env.Binary(t.Context(), root(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	b.WriteString("# berth: reference\n\nMade from the code by `go test ./test/docs -run Reference -update`; a test fails when it is stale. The [guide](guide.md) explains.\n")
+	b.WriteString("# berth: reference\n\nMade from the code by `go test ./test/docs -run Reference -update`; a test " +
+		"fails when it is stale. The\n[guide](README.md) explains.\n")
 	commandsReference(t, &b, binary)
 	configReference(t, &b)
 	endpointsReference(t, &b)
@@ -58,7 +60,8 @@ func TestReferenceIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(have, b.Bytes()) {
-		t.Errorf("%s is stale: go test ./test/docs -run Reference -update\n%s", referenceFile, firstDifference(string(have), b.String()))
+		t.Errorf("%s is stale: go test ./test/docs -run Reference -update\n%s", referenceFile,
+			firstDifference(string(have), b.String()))
 	}
 }
 
@@ -111,7 +114,8 @@ func configReference(t *testing.T, b *bytes.Buffer) {
 	berthFields(b, types, "BerthConfiguration", "")
 
 	empty := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(empty, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"), 0o600); err != nil {
+	if err := os.WriteFile(empty, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg, _, err := configs.Load(configs.Options{File: empty, DropInDir: t.TempDir()})
@@ -127,7 +131,9 @@ func configReference(t *testing.T, b *bytes.Buffer) {
 	if err := json.Unmarshal(data, &values); err != nil {
 		t.Fatal(err)
 	}
-	b.WriteString("\n## Config: KubeletConfiguration (kubelet.config.k8s.io/v1beta1)\n\nThe fields are Kubernetes' own, with their defaults here. A field that is not listed is accepted and has no default.\n\n| Field | Default | |\n|---|---|---|\n")
+	b.WriteString("\n## Config: KubeletConfiguration (kubelet.config.k8s.io/v1beta1)\n\nThe fields are those of " +
+		"Kubernetes, with the defaults of berth. berth accepts a field that is not listed; such\na field has no " +
+		"default.\n\n| Field | Default | |\n|---|---|---|\n")
 	flat := map[string]string{}
 	flatten(flat, "", values)
 	without := configs.WithoutEffect()
@@ -204,7 +210,8 @@ func berthFields(b *bytes.Buffer, types map[string]*ast.StructType, name, prefix
 
 var endpoint = regexp.MustCompile(`^(GET|POST|PUT|DELETE) /`)
 
-// endpointsReference has what the server answers to: the string literals and constants of its routes.
+// endpointsReference has what the server answers to: the string literals and constants of its
+// routes.
 func endpointsReference(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	paths := constants(t, "client/api")
@@ -216,7 +223,8 @@ func endpointsReference(t *testing.T, b *bytes.Buffer) {
 				if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && endpoint.MatchString(s) {
 					found[s] = true
 				}
-				if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && strings.HasPrefix(s, "/") && strings.Contains(s, "{namespace}/{pod}") {
+				if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING &&
+					strings.HasPrefix(s, "/") && strings.Contains(s, "{namespace}/{pod}") {
 					found["POST "+s] = true
 				}
 			case *ast.BinaryExpr:
@@ -228,7 +236,8 @@ func endpointsReference(t *testing.T, b *bytes.Buffer) {
 			return true
 		})
 	})
-	b.WriteString("\n## Endpoints\n\nAll of them on the socket; `/healthz` on the health port; `/healthz`, `/pods`, `/stats/summary` and all of `/metrics` on the read-only port, where the config opens it.\n\n")
+	b.WriteString("\n## Endpoints\n\nThe socket serves all of them. The health port serves `/healthz`. The read-only " +
+		"port, where the config opens it, serves\n`/healthz`, `/pods`, `/stats/summary` and all of `/metrics`.\n\n")
 	for _, s := range slices.Sorted(maps.Keys(found)) {
 		fmt.Fprintf(b, "- `%s`\n", s)
 	}
@@ -323,8 +332,12 @@ func metricsReference(b *bytes.Buffer) {
 		}
 		rows[m[1]] = fmt.Sprintf("| `%s` | %s | %s |\n", m[1], strings.ReplaceAll(m[3], ",", ", "), m[2])
 	}
-	b.WriteString("\n## Metrics\n\nBesides Go's own (`go_`, `process_`). Those that begin with `prober_` and `berth_probe_` are at `/metrics/probes`, the others at `/metrics`; " +
-		"`/metrics/resource` has those of KEP-2371 for metrics-server, `/metrics/cadvisor` what of cAdvisor's can be had without it, `/metrics/slis` those of KEP-3466.\n\n| Metric | Labels | |\n|---|---|---|\n")
+	b.WriteString("\n## Metrics\n\nThe metrics of Go itself (`go_`, `process_`) are not listed.\n\n" +
+		"- `/metrics/probes` has the metrics that begin with `prober_` and `berth_probe_`; `/metrics` has the " +
+		"others.\n" +
+		"- `/metrics/resource` has the metrics of KEP-2371 for metrics-server.\n" +
+		"- `/metrics/cadvisor` has those metrics of cAdvisor that berth can measure without cAdvisor.\n" +
+		"- `/metrics/slis` has the metrics of KEP-3466.\n\n| Metric | Labels | |\n|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		b.WriteString(rows[name])
 	}

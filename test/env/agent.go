@@ -18,17 +18,20 @@ import (
 )
 
 const (
-	// binaryVariable names the berth that agents run; without it the checkout's is built first.
+	// binaryVariable names the berth that agents run. Without it, the berth of the checkout is
+	// built first.
 	binaryVariable = "BERTH_BIN"
-	// podTimeout bounds the waits for pods: many times what a busy machine takes, as it counts only where something is wrong.
+	// podTimeout bounds the waits for pods. It is many times what a busy machine takes, because it
+	// only matters if something is wrong.
 	podTimeout = 4 * time.Minute
 )
 
-// AgentOptions shape one agent.
+// AgentOptions are the options of one agent.
 type AgentOptions struct {
-	// Name tells the agents of one environment apart; empty for the first.
+	// Name distinguishes the agents of one environment. The first agent has no name.
 	Name string
-	// Kubelet and Berth are YAML laid over the agent's KubeletConfiguration and BerthConfiguration.
+	// Kubelet and Berth are YAML that is merged into the agent's KubeletConfiguration and
+	// BerthConfiguration.
 	Kubelet, Berth string
 	// Flags are added to "berth agent --config FILE --root-dir DIR --hostname-override node".
 	Flags []string
@@ -38,11 +41,12 @@ type AgentOptions struct {
 
 // Agent is a berth on an environment's containerd, with folders and a socket of its own.
 type Agent struct {
-	// Home holds all that follows; RootDir is --root-dir, Manifests staticPodPath, LogsDir podLogsDir, LinksDir containerLogsDir.
+	// Home contains all folders that follow. RootDir is --root-dir, Manifests is staticPodPath,
+	// LogsDir is podLogsDir, and LinksDir is containerLogsDir.
 	Home, RootDir, Manifests, LogsDir, LinksDir string
-	// Config is its config file; Socket is its local API.
+	// Config is the agent's config file. Socket is its local API.
 	Config, Socket string
-	// Log has the agent's output, of all its starts.
+	// Log has the agent's output since its first start.
 	Log string
 
 	layout Layout
@@ -53,7 +57,8 @@ type Agent struct {
 	p      *process
 }
 
-// StartAgent starts an agent for a test; the environment stops it. It does not wait for the agent to be ready: see [Agent.WaitUp].
+// StartAgent starts an agent for a test, and the environment stops it. StartAgent does not wait
+// until the agent is ready; [Agent.WaitUp] does.
 func (e *Env) StartAgent(t testing.TB, opts AgentOptions) *Agent {
 	t.Helper()
 	a, err := e.NewAgent(t.Context(), opts)
@@ -66,7 +71,8 @@ func (e *Env) StartAgent(t testing.TB, opts AgentOptions) *Agent {
 	return a
 }
 
-// NewAgent makes an agent's folders and config but does not start it, so that manifests can be there first.
+// NewAgent makes an agent's folders and config but does not start it, so that a test can write
+// manifests first.
 func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
 	if opts.Name == "" {
 		opts.Name = firstAgent
@@ -89,7 +95,8 @@ func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
 		Config: filepath.Join(d.home, agentConfigFile), Socket: d.socket(), Log: filepath.Join(d.home, agentLog),
 		layout: e.Layout, binary: binary, env: opts.Env,
 	}
-	a.args = append([]string{"agent", "--config", a.Config, "--root-dir", d.root, "--hostname-override", NodeName}, opts.Flags...)
+	a.args = append([]string{"agent", "--config", a.Config, "--root-dir", d.root, "--hostname-override", NodeName},
+		opts.Flags...)
 	a.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var dialer net.Dialer
 		return dialer.DialContext(ctx, "unix", a.Socket)
@@ -100,7 +107,8 @@ func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
 	return a, nil
 }
 
-// Binary returns the berth to test: the file that $BERTH_BIN names, else a fresh build of the checkout.
+// Binary returns the path of the berth to test: the file that $BERTH_BIN names, or else a fresh
+// build of the checkout.
 func Binary(ctx context.Context, checkout string) (string, error) {
 	if b := os.Getenv(binaryVariable); b != "" {
 		return filepath.Abs(b)
@@ -130,14 +138,15 @@ func (a *Agent) Start() error {
 	return nil
 }
 
-// Kill9 kills the agent and nothing else; its pods go on.
+// Kill9 kills the agent and nothing else. The agent's pods run on.
 func (a *Agent) Kill9() {
 	if a.p != nil {
 		a.p.kill()
 	}
 }
 
-// Stop ends the agent with SIGTERM; its pods go on. It is no error if the agent has ended already.
+// Stop ends the agent with SIGTERM. The agent's pods run on. It is no error if the agent has
+// already ended.
 func (a *Agent) Stop() error {
 	a.client.CloseIdleConnections()
 	if a.p == nil {
@@ -154,10 +163,11 @@ func (a *Agent) Restart() error {
 	return a.Start()
 }
 
-// Running tells whether the agent's process lives.
+// Running reports whether the agent's process lives.
 func (a *Agent) Running() bool { return a.p != nil && !a.p.ended() }
 
-// Done is closed when the running agent's process has ended; nil before the first start.
+// Done returns a channel that is closed when the running agent's process has ended, nil before the
+// first start.
 func (a *Agent) Done() <-chan struct{} {
 	if a.p == nil {
 		return nil
@@ -176,7 +186,8 @@ func (a *Agent) PID() int {
 // LogTail returns the end of the agent's output.
 func (a *Agent) LogTail() string { return tail(a.Log) }
 
-// CLI runs a verb of berth against this agent and returns what it printed and its exit code, -1 if it could not be run.
+// CLI runs a verb of berth against this agent. It returns what the verb printed and its exit code,
+// -1 if the verb could not be run.
 func (a *Agent) CLI(args ...string) (stdout, stderr string, code int) {
 	full := append([]string{args[0], "--socket", a.Socket}, args[1:]...)
 	cmd := exec.CommandContext(context.Background(), a.binary, full...)
@@ -214,10 +225,10 @@ func (a *Agent) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// WriteManifest puts a manifest in place at once, as a careful user does.
+// WriteManifest writes a manifest in one step, by a rename, as a careful user does.
 func (a *Agent) WriteManifest(t testing.TB, file, text string) {
 	t.Helper()
-	// The temporary file lies outside the folder, so that the agent sees one change.
+	// The temporary file is outside the folder, so that the agent sees one change.
 	tmp := filepath.Join(a.Home, "."+file)
 	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
 		t.Fatalf("write manifest: %v", err)

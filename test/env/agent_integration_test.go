@@ -20,7 +20,7 @@ spec:
       command: [sleep, "3600"]
 `
 
-// TestAgentLives shows the agent's helper from the first start to the last leak check.
+// TestAgentLives uses an agent from the first start to the last check for leaks.
 func TestAgentLives(t *testing.T) {
 	e := Containerd(t, Options{})
 	a := e.StartAgent(t, AgentOptions{})

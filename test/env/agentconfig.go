@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// firstAgent is the name of the agent that has none of its own.
+	// firstAgent is the name of an agent that has no name in its options.
 	firstAgent = "a"
-	// NodeName is the agents' node name: a static pod P is called P-node.
+	// NodeName is the agents' node name. A static pod P is called P-node.
 	NodeName = "node"
 
 	agentConfigFile = "berth.yaml"
 	agentLog        = "agent.log"
 )
 
-// dirs say where one agent keeps its things. Each is in a folder of the agent's own.
+// dirs are the folders of one agent. No two agents share one.
 type dirs struct {
 	home, root, manifests, logs, links, images string
 }
@@ -39,8 +39,8 @@ func agentDirs(dir, name string) dirs {
 // socket is the agent's local API.
 func (d dirs) socket() string { return filepath.Join(d.home, "b.sock") }
 
-// writeConfig writes the agent's config file: a stock KubeletConfiguration and a BerthConfiguration, each with what the options add to it
-// or change in it.
+// writeConfig writes the agent's config file: a stock KubeletConfiguration and a
+// BerthConfiguration, each with the changes of the options.
 func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 	kubelet := map[string]any{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
@@ -54,7 +54,7 @@ func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 		"healthzPort":              0,
 		"failSwapOn":               false,
 		"failCgroupV1":             false,
-		// Nothing here may lower a score, as the defaults would.
+		// Tests may not lower an OOM score, as the defaults would.
 		"oomScoreAdj": 0,
 	}
 	berth := map[string]any{
@@ -87,7 +87,8 @@ func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 	return nil
 }
 
-// merge lays extra over base: objects are merged, everything else replaces, null removes.
+// merge merges extra into base. Objects are merged, null removes a field, and every other value
+// replaces the old one.
 func merge(base, extra map[string]any) map[string]any {
 	out := maps.Clone(base)
 	for k, v := range extra {

@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// MakeCgroupRoot makes the parent of all pods' cgroups in every hierarchy: a kubelet wants it to be there.
+// MakeCgroupRoot makes the parent of all pods' cgroups in every hierarchy. A kubelet needs the
+// parent to exist.
 func (l Layout) MakeCgroupRoot() error {
 	hierarchies := []string{"/sys/fs/cgroup"}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
@@ -20,7 +21,8 @@ func (l Layout) MakeCgroupRoot() error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make the cgroup root: %w", err)
 		}
-		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} { // empty in a new cgroup of version 1
+		// empty in a new cgroup of version 1
+		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if text, err := os.ReadFile(filepath.Join(h, f)); err == nil {
 				_ = os.WriteFile(filepath.Join(dir, f), text, 0o600)
 			}

@@ -13,10 +13,12 @@ import (
 	"github.com/berthd/berth/test/clock"
 )
 
-// lookForShims is how often shims are looked for that came after the clock was moved.
+// lookForShims is the interval between searches for shims that were started after the clock was
+// moved.
 const lookForShims = 100 * time.Millisecond
 
-// Clock is the wall clock of an environment's machine: that of containerd, of its shims, also those that come later, and of the agents that run. Make it with [Env.Clock].
+// Clock is the wall clock of an environment's machine: the clock of containerd, of the running
+// agents, and of the shims, also of those that start later. [Env.Clock] makes it.
 type Clock struct {
 	env  *Env
 	stop chan struct{}
@@ -27,7 +29,8 @@ type Clock struct {
 	moved map[int]time.Duration // by process
 }
 
-// Clock returns the clock, for a test to move. What containers see, and the times of files, stay those of the real machine; so does the time of agents that start later.
+// Clock returns the clock, so that a test can move it. Containers, the times of files, and agents
+// that start later keep the time of the real machine.
 func (e *Env) Clock(t testing.TB) *Clock {
 	t.Helper()
 	c := &Clock{env: e, stop: make(chan struct{}), done: make(chan struct{}), moved: map[int]time.Duration{}}
@@ -39,7 +42,8 @@ func (e *Env) Clock(t testing.TB) *Clock {
 	return c
 }
 
-// Move sets the clock to d ahead of the real one, or behind it, as if somebody had set the machine's: the programs go on, and so do their monotonic clocks.
+// Move sets the clock to d ahead of the real one, or behind it if d is negative, as if somebody had
+// set the machine's clock. The programs and their monotonic clocks go on.
 func (c *Clock) Move(t testing.TB, d time.Duration) {
 	t.Helper()
 	c.mu.Lock()
@@ -63,7 +67,7 @@ func (c *Clock) Move(t testing.TB, d time.Duration) {
 	}
 }
 
-// follow moves the clock of shims that come later.
+// follow moves the clock of shims that start later.
 func (c *Clock) follow() {
 	defer close(c.done)
 	tick := time.NewTicker(lookForShims)
@@ -75,12 +79,13 @@ func (c *Clock) follow() {
 		case <-tick.C:
 		}
 		c.mu.Lock()
-		_ = c.moveShims() // those that have an error are tried again
+		_ = c.moveShims() // shims with an error are tried again
 		c.mu.Unlock()
 	}
 }
 
-// moveShims moves the clock of the shims that have another; c.mu is held. Shims come and go meanwhile.
+// moveShims moves the clock of the shims whose clock differs. The caller holds c.mu. Shims may
+// start and end meanwhile.
 func (c *Clock) moveShims() error {
 	var errs []error
 	pids := c.env.ShimPIDs()

@@ -3,6 +3,7 @@ package env
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"text/template"
@@ -16,11 +17,11 @@ import (
 const (
 	// Containerd24 is the release that test/upstream/containerd pins, built by "make deps".
 	Containerd24 = "2.4"
-	// ContainerdDebian is the host's package, 1.6 on Debian 12.
+	// ContainerdDebian is what the host has installed, 1.6 on Debian 12.
 	ContainerdDebian = "debian"
 )
 
-// binaries says where a version's programs are and how its config reads.
+// binaries are a version's programs and the form of its config.
 type binaries struct {
 	dir      string
 	template *template.Template
@@ -33,7 +34,7 @@ func binariesOf(version, root string) (binaries, error) {
 	bin := filepath.Join(root, ".cache", "bin")
 	b := binaries{dir: bin, template: configV3, newer: filepath.Join(bin, "newer", "runc")}
 	if version == ContainerdDebian {
-		b = binaries{dir: "/usr/bin", template: configV2}
+		b = binaries{dir: installed(), template: configV2}
 	} else if version != Containerd24 {
 		return binaries{}, fmt.Errorf("unknown containerd version %q", version)
 	}
@@ -45,12 +46,23 @@ func binariesOf(version, root string) (binaries, error) {
 	return b, nil
 }
 
-// configV3 is the config of containerd 2. The plugins that are off would share a path with other environments.
+// installed returns the folder of the host's containerd, Debian's where none is found.
+func installed() string {
+	path, err := exec.LookPath("containerd")
+	if err != nil {
+		return "/usr/bin"
+	}
+	return filepath.Dir(path)
+}
+
+// configV3 is the config of containerd 2. The disabled plugins would share a path with other
+// environments.
 var configV3 = template.Must(template.New("containerd 2").Parse(`version = 3
 root = "{{.Root}}"
 state = "{{.State}}"
 imports = []
-disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt", "io.containerd.image-verifier.v1.bindir"]
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
+  "io.containerd.image-verifier.v1.bindir"]
 [grpc]
   address = "{{.Socket}}"
 [ttrpc]
@@ -89,13 +101,15 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
       SystemdCgroup = false
 `))
 
-// SecondHandler is a runtime handler beside the default one, for RuntimeClasses. It is the same runc.
+// SecondHandler is a second runtime handler, for RuntimeClasses. It runs the same runc as the
+// default handler.
 const SecondHandler = "second"
 
-// NewerHandler is a runtime handler of [Containerd24] with the runc that test/upstream/runc pins: it has user namespaces, which the host's may lack.
+// NewerHandler is a runtime handler of [Containerd24] with the runc that test/upstream/runc pins.
+// This runc has user namespaces; the host's runc may lack them.
 const NewerHandler = "newer"
 
-// configV2 is the config of containerd 1.6 and 1.7.
+// configV2 is the config of containerd 1.6 and 1.7, which containerd 2 reads, too.
 var configV2 = template.Must(template.New("containerd 1").Parse(`version = 2
 root = "{{.Root}}"
 state = "{{.State}}"
@@ -130,8 +144,9 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
       SystemdCgroup = false
 `))
 
-// cniConfig is the pods' network: a bridge that the node has an address on, and no route to anywhere else unless the node itself has no way out. Only then, where its
-// rules are nobody else's, host ports lead to pods.
+// cniConfig is the pods' network: a bridge on which the node has an address. The pods have a route
+// to elsewhere only if the node itself has no way out. Only then do host ports lead to pods,
+// because then nobody else uses the node's rules.
 const cniConfig = `{
   "cniVersion": "1.0.0",
   "name": %q,
@@ -149,11 +164,11 @@ const cniConfig = `{
 }
 `
 
-// portmap is the plugin of host ports.
+// portmap is the CNI plugin of host ports.
 const portmap = `,
     {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true}`
 
-// writeConfigs writes containerd's and the network's config.
+// writeConfigs writes the configs of containerd and of the network.
 func (l Layout) writeConfigs(b binaries, ownNetwork bool) error {
 	if len(l.CNIBinDirs) == 0 {
 		return fmt.Errorf("find the CNI plugins: no bridge plugin in the usual folders (run \"make deps\")")
@@ -186,7 +201,8 @@ func (l Layout) writeConfigs(b binaries, ownNetwork bool) error {
 	return nil
 }
 
-// snapshotter returns overlayfs, or native where dir itself lies on an overlay, which cannot carry another.
+// snapshotter returns native if dir is on an overlay, which cannot carry another overlay, and else
+// overlayfs.
 func snapshotter(dir string) string {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC {

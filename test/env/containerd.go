@@ -17,22 +17,24 @@ import (
 const (
 	// criNamespace is the containerd namespace that the CRI plugin uses.
 	criNamespace = "k8s.io"
-	// pollInterval is how often something outside this process is looked at.
+	// pollInterval is the interval between checks of something outside this process.
 	pollInterval = 10 * time.Millisecond
 )
 
-// errForeign is what a containerd that is not ours answers to being started or stopped.
-var errForeign = errors.New("this environment's containerd is not its own")
+// errUnmanaged is the error of starting or stopping a containerd that the environment does not own.
+var errUnmanaged = errors.New("this environment's containerd is not its own")
 
-// Start starts containerd again after [Env.Kill9] or [Env.StopContainerd] and waits until it and its network are ready.
+// Start starts containerd again after [Env.Kill9] or [Env.StopContainerd]. It waits until
+// containerd and its network are ready.
 func (e *Env) Start(ctx context.Context) error {
 	if !e.private() {
-		return errForeign
+		return errUnmanaged
 	}
-	// containerd looks for its shim in PATH.
+	// containerd finds its shim in PATH.
 	path := "PATH=" + e.binaries.dir + string(os.PathListSeparator) + os.Getenv("PATH")
-	// The context bounds the start, not the life.
-	cmd := exec.CommandContext(context.Background(), filepath.Join(e.binaries.dir, "containerd"), "--config", e.config())
+	// The context bounds the start, but not containerd's life.
+	cmd := exec.CommandContext(context.Background(), filepath.Join(e.binaries.dir, "containerd"), "--config",
+		e.config())
 	cmd.Env = append(os.Environ(), path)
 	cmd.Dir = e.Dir
 	p, err := e.startProcess(cmd, e.log())
@@ -43,19 +45,19 @@ func (e *Env) Start(ctx context.Context) error {
 	return e.waitReady(ctx)
 }
 
-// Kill9 kills containerd and nothing else: pods go on running under their shims.
+// Kill9 kills containerd and nothing else. Pods run on under their shims.
 func (e *Env) Kill9() error {
 	if !e.private() {
-		return errForeign
+		return errUnmanaged
 	}
 	e.containerd.kill()
 	return nil
 }
 
-// StopContainerd ends containerd with SIGTERM; pods go on running.
+// StopContainerd ends containerd with SIGTERM. Pods run on.
 func (e *Env) StopContainerd() error {
 	if !e.private() {
-		return errForeign
+		return errUnmanaged
 	}
 	return e.containerd.stop(stopTimeout)
 }
@@ -68,7 +70,8 @@ func (e *Env) Restart(ctx context.Context) error {
 	return e.Start(ctx)
 }
 
-// ContainerdPID returns containerd's process id, 0 for one that is not ours.
+// ContainerdPID returns containerd's process id, 0 for a containerd that the environment does not
+// own.
 func (e *Env) ContainerdPID() int {
 	if e.containerd == nil {
 		return 0
@@ -85,7 +88,7 @@ func (e *Env) ShimPIDs() []int {
 	return pids
 }
 
-// waitReady returns when the CRI answers and says that runtime and network are ready.
+// waitReady waits until the CRI answers and reports that runtime and network are ready.
 func (e *Env) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -102,7 +105,7 @@ func (e *Env) waitReady(ctx context.Context) error {
 			return fmt.Errorf("wait for containerd: %w: %w", ctx.Err(), last)
 		case <-time.After(pollInterval):
 		}
-		// A connection that was refused waits longer and longer before it is tried again.
+		// The client waits longer and longer between its attempts to connect; this ends the wait.
 		e.conn.ResetConnectBackoff()
 	}
 }
@@ -123,13 +126,14 @@ func (e *Env) ready(ctx context.Context) error {
 // address returns the endpoint as a path.
 func (e *Env) address() string { return strings.TrimPrefix(e.Endpoint, "unix://") }
 
-// run runs a program; its output goes into the error.
+// run runs a program. The program's output is in the error.
 func run(ctx context.Context, name string, args ...string) error {
 	var text bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("run %s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, bytes.TrimSpace(text.Bytes()))
+		return fmt.Errorf("run %s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err,
+			bytes.TrimSpace(text.Bytes()))
 	}
 	return nil
 }

@@ -19,32 +19,34 @@ import (
 )
 
 const (
-	// readyTimeout bounds containerd's start on a busy machine.
+	// readyTimeout bounds the start of containerd on a busy machine.
 	readyTimeout = 3 * time.Minute
-	// stopTimeout bounds containerd's and the agent's end after SIGTERM.
+	// stopTimeout bounds the end of containerd or an agent after SIGTERM.
 	stopTimeout = time.Minute
 	// logTail is how many bytes of a log a failed test shows.
 	logTail = 16 << 10
 )
 
-// Options choose an environment.
+// Options are the options of an environment.
 type Options struct {
 	// Version is [Containerd24] (the default) or [ContainerdDebian].
 	Version string
-	// Endpoint, where it is set, is a containerd to use instead of a private one; the environment then has no network of its own,
-	// cannot kill or restart containerd, and imports no images.
+	// Endpoint, if set, is a containerd to use instead of a private one. The environment then has
+	// no network of its own, cannot kill or restart containerd, and imports no images.
 	Endpoint string
-	// OwnNetwork puts containerd, its pods, the agents and the programs into a network namespace that has no way out, see [Env.In]. Pods then have a
-	// default route, to the node. The private containerd only; a [Registry] stays outside.
+	// OwnNetwork puts containerd, its pods, the agents and the programs into a network namespace
+	// that has no way out (see [Env.In]). Pods then have a default route, which leads to the node.
+	// It needs a private containerd. A [Registry] stays outside.
 	OwnNetwork bool
 }
 
 // Env is a containerd and the agents on it.
 type Env struct {
 	Layout
-	// Version is containerd's, as in [Options]; empty for a containerd that is not ours.
+	// Version is the version of containerd, as in [Options]. It is empty for a containerd that the
+	// environment does not own.
 	Version string
-	// Checkout is the folder of the source tree.
+	// Checkout is the root folder of the source tree.
 	Checkout string
 
 	slot       slot
@@ -58,7 +60,8 @@ type Env struct {
 	closed   bool
 }
 
-// Containerd starts an environment for a test and removes it when the test ends. A failed test gets the ends of the logs.
+// Containerd starts an environment for a test and removes it when the test ends. If the test fails,
+// its output gets the ends of the logs.
 func Containerd(t testing.TB, opts Options) *Env {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -79,7 +82,8 @@ func Containerd(t testing.TB, opts Options) *Env {
 	return e
 }
 
-// New starts an environment; the caller closes it. It first waits for a slot's remains to be removed, then for containerd to be ready.
+// New starts an environment, and the caller closes it. New first removes the remains of the slot,
+// and then waits until containerd is ready.
 func New(ctx context.Context, opts Options) (*Env, error) {
 	root, err := images.Root()
 	if err != nil {
@@ -104,7 +108,7 @@ func New(ctx context.Context, opts Options) (*Env, error) {
 	return e, nil
 }
 
-// private tells whether containerd is ours.
+// private reports whether the environment owns containerd.
 func (e *Env) private() bool { return e.Version != "" }
 
 func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
@@ -162,8 +166,9 @@ func (e *Env) NodeIP() string { return e.PodCIDR.Addr().Next().String() }
 // BinDir returns the folder of containerd's programs.
 func (e *Env) BinDir() string { return e.binaries.dir }
 
-// Close stops the agents, removes every pod, kills the programs, stops containerd and removes all that is left. It does as much as it can and joins the errors.
-// Only the first call does anything.
+// Close stops the agents, removes every pod, kills the programs, stops containerd and removes all
+// that is left. After an error it goes on with the rest and joins the errors. Only the first call
+// has an effect.
 func (e *Env) Close() error {
 	var errs []error
 	e.mu.Lock()
@@ -181,7 +186,7 @@ func (e *Env) Close() error {
 			e.removePods()
 		}
 		for _, p := range slices.Backward(programs) {
-			p.Kill9() // they keep nothing that anybody wants
+			p.Kill9() // the programs keep nothing that is needed
 		}
 		errs = append(errs, e.containerd.stop(stopTimeout))
 	}
@@ -203,15 +208,18 @@ func (e *Env) Tag(ctx context.Context, image, name string) error {
 	return e.ctr(ctx, "tag", image, name)
 }
 
-// Untag removes a name from the CRI's image store, and the image with its last name.
+// Untag removes a name from the CRI's image store. Removing the last name of an image removes the
+// image.
 func (e *Env) Untag(ctx context.Context, name string) error {
 	return e.ctr(ctx, "rm", name)
 }
 
-// ctr runs a command of containerd's own client on images. On a containerd that is not ours it is the host's client.
+// ctr runs an image command of containerd's own client. For a containerd that the environment does
+// not own, it is the host's client.
 func (e *Env) ctr(ctx context.Context, args ...string) error {
 	program := filepath.Join(e.binaries.dir, "ctr")
-	return run(ctx, program, append([]string{"--address", e.address(), "--namespace", criNamespace, "images"}, args...)...)
+	return run(ctx, program,
+		append([]string{"--address", e.address(), "--namespace", criNamespace, "images"}, args...)...)
 }
 
 // showLogs writes the ends of containerd's and the agents' logs to the test's output.
@@ -234,7 +242,7 @@ func (e *Env) logFiles() []string {
 	return slices.Concat([]string{e.log()}, programs, agents)
 }
 
-// tail returns the last bytes of a file, and nothing of one that cannot be read.
+// tail returns the last bytes of a file, or nothing if the file cannot be read.
 func tail(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

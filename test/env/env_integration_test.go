@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// startPod runs a sandbox with one busybox container that sleeps and returns the sandbox's id.
+// startPod runs a sandbox with one busybox container that sleeps, and returns the sandbox's id.
 func startPod(t *testing.T, e *Env, name string) string {
 	t.Helper()
 	ctx := t.Context()
@@ -42,7 +42,9 @@ func startPod(t *testing.T, e *Env, name string) string {
 	if err != nil {
 		t.Fatalf("create a container: %v", err)
 	}
-	if _, err := e.Runtime().StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
+	if _, err := e.Runtime().StartContainer(ctx, &runtimeapi.StartContainerRequest{
+		ContainerId: container.ContainerId,
+	}); err != nil {
 		t.Fatalf("start a container: %v", err)
 	}
 	return sandbox.PodSandboxId
@@ -50,10 +52,14 @@ func startPod(t *testing.T, e *Env, name string) string {
 
 func removePod(t *testing.T, e *Env, id string) {
 	t.Helper()
-	if _, err := e.Runtime().StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+	if _, err := e.Runtime().StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{
+		PodSandboxId: id,
+	}); err != nil {
 		t.Fatalf("stop the sandbox: %v", err)
 	}
-	if _, err := e.Runtime().RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+	if _, err := e.Runtime().RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{
+		PodSandboxId: id,
+	}); err != nil {
 		t.Fatalf("remove the sandbox: %v", err)
 	}
 }
@@ -67,7 +73,9 @@ func TestPodComesAndGoesWithoutLeaks(t *testing.T) {
 			}
 			id := startPod(t, e, "one")
 
-			status, err := e.Runtime().PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+			status, err := e.Runtime().PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{
+				PodSandboxId: id,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +83,10 @@ func TestPodComesAndGoesWithoutLeaks(t *testing.T) {
 			if err != nil || !e.PodCIDR.Contains(ip) {
 				t.Errorf("the pod's address %v is not in %s (%v)", ip, e.PodCIDR, err)
 			}
-			for _, kind := range []string{"sandbox", "container", "cgroup", "mount", "network namespace", "address lease", "interface", "CNI result", "shim "} {
+			for _, kind := range []string{
+				"sandbox", "container", "cgroup", "mount", "network namespace", "address lease", "interface",
+				"CNI result", "shim ",
+			} {
 				if !strings.Contains(strings.Join(e.Leaks(), "\n"), kind) {
 					t.Errorf("a running pod shows no %s in\n%s", kind, strings.Join(e.Leaks(), "\n"))
 				}
@@ -83,7 +94,7 @@ func TestPodComesAndGoesWithoutLeaks(t *testing.T) {
 
 			removePod(t, e, id)
 			Eventually(t, "the pod's remains to be gone", func() error {
-				// The cgroup parent is the caller's to remove.
+				// The caller has to remove the cgroup parent.
 				for _, root := range e.cgroupRoots() {
 					_ = os.Remove(filepath.Join(root, "raw-one"))
 				}
@@ -141,7 +152,8 @@ func TestContainerdDiesAndPodsLive(t *testing.T) {
 	}
 }
 
-// TestCloseRemovesWhatAKilledContainerdLeft closes an environment whose containerd is dead while pods run.
+// TestCloseRemovesWhatAKilledContainerdLeft closes an environment whose containerd is dead while
+// pods run.
 func TestCloseRemovesWhatAKilledContainerdLeft(t *testing.T) {
 	e := Containerd(t, Options{})
 	for i := range 3 {
@@ -157,7 +169,8 @@ func TestCloseRemovesWhatAKilledContainerdLeft(t *testing.T) {
 		results, _ := filepath.Glob(filepath.Join(cniResults, "*-"+filepath.Base(b)+"-*"))
 		outside = append(outside, results...)
 	}
-	// Each of three pods has a container, which shares the sandbox's shim, and results of two networks.
+	// Each of the three pods has a container, which shares the sandbox's shim, and has results of
+	// two networks.
 	if len(outside) < 9 {
 		t.Errorf("files outside the folder before the close: %v", outside)
 	}

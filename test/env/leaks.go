@@ -11,15 +11,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// qosCgroups are the cgroups that an agent keeps without any pod.
+// qosCgroups are the cgroups that an agent keeps when there are no pods.
 var qosCgroups = []string{
 	"kubepods", "burstable", "besteffort",
 	"kubepods.slice", "kubepods-burstable.slice", "kubepods-besteffort.slice",
 }
 
-// Leaks returns what pods have left in this environment, one line for each thing: sandboxes and containers, cgroups below the cgroup root,
-// mounts, network namespaces, interfaces, address leases, CNI results, shims, pod folders, log folders and log links. It is empty when
-// every pod was removed entirely. Only a private containerd is looked into.
+// Leaks returns what pods have left in this environment, one line for each thing: sandboxes and
+// containers, cgroups below the cgroup root, mounts, network namespaces, interfaces, address
+// leases, CNI results, shims, pod folders, log folders and log links. It is empty when every pod
+// was removed completely. It works only with a private containerd.
 func (e *Env) Leaks() []string {
 	leaks := e.files()
 	if e.private() {
@@ -51,7 +52,8 @@ func (e *Env) Leaks() []string {
 	return leaks
 }
 
-// LeaksOf returns the leaks whose line contains any of the given texts: a pod's UID, name or sandbox id.
+// LeaksOf returns the leaks whose line contains any of the given texts: a pod's UID, name or
+// sandbox id.
 func (e *Env) LeaksOf(texts ...string) []string {
 	return slices.DeleteFunc(e.Leaks(), func(line string) bool {
 		return !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) })
@@ -88,7 +90,9 @@ func (e *Env) criLeaks() []string {
 		return []string{"cannot list sandboxes: " + err.Error()}
 	}
 	for _, s := range sandboxes.Items {
-		leaks = append(leaks, fmt.Sprintf("sandbox %s of %s/%s %s", s.Id, s.Metadata.GetNamespace(), s.Metadata.GetName(), s.Metadata.GetUid()))
+		leaks = append(leaks,
+			fmt.Sprintf("sandbox %s of %s/%s %s", s.Id, s.Metadata.GetNamespace(), s.Metadata.GetName(),
+				s.Metadata.GetUid()))
 	}
 	containers, err := e.Runtime().ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {

@@ -13,18 +13,20 @@ import (
 )
 
 const (
-	// HostIP is the node's address in an environment with a network of its own, from a block that is nobody's (RFC 5737).
+	// HostIP is the node's address in an environment with a network of its own. It is from a block
+	// that nobody uses (RFC 5737).
 	HostIP = "192.0.2.1"
-	// hostLink is the interface that has it, and hostPeer its other end, where nobody listens.
+	// hostLink is the interface with that address. hostPeer is its other end, where nobody listens.
 	hostLink, hostPeer = "node0", "node1"
-	// hostGateway is where the node's default route leads: to an address that nobody has.
+	// hostGateway is the gateway of the node's default route. Nobody has this address.
 	hostGateway = "192.0.2.254"
 	// ownNamespace is the network namespace of the calling thread.
 	ownNamespace = "/proc/thread-self/ns/net"
 )
 
-// makeNetwork makes the environment's network namespace and keeps it by a mount, which [Layout.remove] takes away. In it are the loopback and an
-// interface with [HostIP], a default route and nobody at its end.
+// makeNetwork makes the environment's network namespace and keeps it by a mount, which
+// [Layout.remove] removes. The namespace has the loopback and an interface with [HostIP]. Its
+// default route leads nowhere.
 func (l Layout) makeNetwork() error {
 	f, err := os.OpenFile(l.netns(), os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
@@ -45,7 +47,7 @@ func (l Layout) makeNetwork() error {
 	})
 }
 
-// setUpHost gives the calling thread's namespace the node's interfaces.
+// setUpHost makes the node's interfaces in the calling thread's namespace.
 func setUpHost() error {
 	steps := []struct {
 		what string
@@ -87,8 +89,10 @@ func raise(name string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// In calls do on a thread that is in the environment's network: connections that it opens, and programs that it starts, belong there. Without a network
-// of its own that is the caller's. do must not leave it to other goroutines, nor end its own.
+// In calls do on a thread that is in the environment's network. Connections that do opens and
+// programs that it starts belong to that network. In an environment without a network of its own,
+// it is the caller's network. do must not pass this work to other goroutines, and must not end its
+// own.
 func (l Layout) In(do func() error) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(l.netns(), &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
@@ -107,8 +111,8 @@ func (l Layout) In(do func() error) error {
 	}, do)
 }
 
-// elsewhere takes the calling thread into another network namespace, calls do, and comes back. A thread that cannot come back stays with its goroutine
-// and ends with it.
+// elsewhere moves the calling thread into another network namespace, calls do, and moves the thread
+// back. A thread that cannot be moved back stays with its goroutine and ends with it.
 func elsewhere(enter, do func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open(ownNamespace)
@@ -129,7 +133,7 @@ func elsewhere(enter, do func() error) error {
 	return err
 }
 
-// Dial connects from the environment's network to an address with an IP, no name.
+// Dial connects from the environment's network to an address. The address has an IP, not a name.
 func (l Layout) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	err = l.In(func() error {
 		var dialer net.Dialer

@@ -14,7 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestOwnNetwork shows that an environment with its own network neither shows nor leaves anything outside.
+// TestOwnNetwork checks that an environment with its own network shows nothing outside, and leaves
+// nothing there.
 func TestOwnNetwork(t *testing.T) {
 	e := Containerd(t, Options{OwnNetwork: true})
 	if leaks := e.Leaks(); len(leaks) > 0 {
@@ -45,14 +46,16 @@ func TestOwnNetwork(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
 	}
-	// This process has stayed where it was.
+	// This process is still in its own network.
 	if _, err := net.InterfaceByName(hostLink); err == nil {
 		t.Error("the node's interface is outside")
 	}
 	removePod(t, e, id)
-	Eventually(t, "nothing to be left by the pod", func() error { // its shim may take a moment to end
+	// the pod's shim may take a moment to end
+	Eventually(t, "nothing to be left by the pod", func() error {
 		for _, leak := range e.Leaks() {
-			if !strings.HasPrefix(leak, "cgroup ") { // this test's own, which no agent removes
+			// this test's own cgroup, which no agent removes
+			if !strings.HasPrefix(leak, "cgroup ") {
 				return errors.New(leak)
 			}
 		}
@@ -60,7 +63,7 @@ func TestOwnNetwork(t *testing.T) {
 	})
 }
 
-// TestProgram shows a program's life, and that it is in the environment's network.
+// TestProgram checks a program's life, and that the program is in the environment's network.
 func TestProgram(t *testing.T) {
 	e := Containerd(t, Options{OwnNetwork: true})
 	p := e.NewProgram("httpd", "/bin/busybox", "httpd", "-f", "-p", "127.0.0.1:80", "-h", e.Dir)

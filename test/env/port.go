@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// firstPort is the least that [FreePort] returns.
+	// firstPort is the lowest port that [FreePort] returns.
 	firstPort = 10000
-	// usualEphemeral is where the kernel's own ports begin, unless it says otherwise.
+	// usualEphemeral is the default first port of the range from which the kernel chooses ports
+	// itself.
 	usualEphemeral = 32768
-	// portTries bounds the ports that are tried.
+	// portTries is how many ports are tried.
 	portTries = 100
 )
 
-// FreePort returns a port of loopback that nobody listens on. It lies below those that the kernel hands out, so that nobody gets it by chance before its user listens.
+// FreePort returns a port of loopback on which nobody listens. The port is below the range from
+// which the kernel chooses ports, so nobody gets the port by chance before its user listens.
 func FreePort() (int, error) {
 	limit := usualEphemeral
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
@@ -30,7 +32,7 @@ func FreePort() (int, error) {
 	var errs []error
 	for range portTries {
 		port := firstPort + rand.IntN(limit-firstPort)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // it is closed at once: only its port is wanted
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // closed at once
 		if err == nil {
 			return port, l.Close()
 		}

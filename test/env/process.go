@@ -12,20 +12,21 @@ import (
 	"time"
 )
 
-// process is a child of ours. The kernel kills it when this process dies, however that happens.
+// process is a child process. The kernel kills it when this process ends, for any reason.
 type process struct {
 	cmd *exec.Cmd
-	// done is closed when the child has been waited for; err then says how it ended.
+	// done is closed when the child has been waited for. err then says how the child ended.
 	done chan struct{}
 	err  error
 }
 
-// startProcess runs the command in the layout's network with its output appended to the file at log.
+// startProcess runs the command in the layout's network and appends its output to the file at log.
 func (l Layout) startProcess(cmd *exec.Cmd, log string) (*process, error) {
 	return startProcess(cmd, log, l.In)
 }
 
-// startProcess runs the command with its output appended to the file at log; in calls what starts it.
+// startProcess runs the command and appends its output to the file at log. in calls the function
+// that starts it.
 func startProcess(cmd *exec.Cmd, log string, in func(func() error) error) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -33,12 +34,13 @@ func startProcess(cmd *exec.Cmd, log string, in func(func() error) error) (*proc
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	// A group of its own keeps the terminal's Ctrl-C from it.
+	// With a process group of its own, the child does not get the terminal's Ctrl-C.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The death signal is sent when the starting thread ends, so the thread stays until the child has ended.
+		// The kernel sends the death signal when the thread that started the child ends. So this
+		// thread stays until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := in(cmd.Start)
@@ -55,7 +57,7 @@ func startProcess(cmd *exec.Cmd, log string, in func(func() error) error) (*proc
 	return p, nil
 }
 
-// ended tells whether the child has ended.
+// ended reports whether the child has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -73,19 +75,20 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// stop sends SIGTERM, and SIGKILL after the grace; it returns an error when that was needed.
+// stop sends SIGTERM, and SIGKILL after the grace. It returns an error if SIGKILL was needed.
 func (p *process) stop(grace time.Duration) error {
 	if p.ended() {
 		return nil
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	_ = p.cmd.Process.Signal(syscall.SIGCONT) // one that is frozen would not hear it
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // a frozen process would not get SIGTERM
 	select {
 	case <-p.done:
 		return nil
 	case <-time.After(grace):
 		p.kill()
-		return fmt.Errorf("stop %s: it did not end within %s of SIGTERM and was killed", filepath.Base(p.cmd.Path), grace)
+		return fmt.Errorf("stop %s: it did not end within %s of SIGTERM and was killed", filepath.Base(p.cmd.Path),
+			grace)
 	}
 }
 
@@ -116,7 +119,7 @@ func processes(match func(args []string) bool) []running {
 	return found
 }
 
-// killAll kills the processes that list returns until it returns none, for at most [killTimeout].
+// killAll kills the processes that list returns, until it returns none or [killTimeout] is over.
 func killAll(what string, list func() []running) error {
 	deadline := time.Now().Add(killTimeout)
 	for {

@@ -9,13 +9,15 @@ import (
 	"syscall"
 )
 
-// programLog ends the names of the programs' logs.
+// programLog is the suffix of the programs' logs.
 const programLog = ".log"
 
-// Program is a program that runs beside containerd in an environment, such as a part of a control plane. It can end, freeze and start again while the
-// environment lasts, which stops it at the end. One goroutine at a time may call its methods.
+// Program is a program that runs beside containerd in an environment, such as a part of a control
+// plane. It can end, freeze and start again. The environment stops it at the end. Only one
+// goroutine at a time may call its methods.
 type Program struct {
-	// Name tells the programs of one environment apart; Log has its output, of all its starts.
+	// Name distinguishes the programs of one environment. Log has the program's output since its
+	// first start.
 	Name, Log string
 
 	env     *Env
@@ -32,7 +34,8 @@ func (e *Env) NewProgram(name string, command ...string) *Program {
 	return p
 }
 
-// Start starts the program, for the first time or again. It does not wait for it to be ready.
+// Start starts the program, for the first time or again. It does not wait until the program is
+// ready.
 func (p *Program) Start() error {
 	if p.Running() {
 		return fmt.Errorf("start %s: it runs already", p.Name)
@@ -47,7 +50,8 @@ func (p *Program) Start() error {
 	return nil
 }
 
-// Stop ends the program with SIGTERM, also one that is frozen. It is no error if it has ended, or never began.
+// Stop ends the program with SIGTERM, also if it is frozen. It is no error if the program has ended
+// or was never started.
 func (p *Program) Stop() error {
 	if p.p == nil {
 		return nil
@@ -62,10 +66,11 @@ func (p *Program) Kill9() {
 	}
 }
 
-// Freeze stops the program where it stands: its connections stay open and nobody answers on them, until [Program.Thaw].
+// Freeze suspends the program. Its connections stay open, and nobody answers on them, until
+// [Program.Thaw].
 func (p *Program) Freeze() error { return p.signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen program go on.
+// Thaw lets a frozen program run again.
 func (p *Program) Thaw() error { return p.signal(syscall.SIGCONT) }
 
 func (p *Program) signal(s syscall.Signal) error {
@@ -78,7 +83,7 @@ func (p *Program) signal(s syscall.Signal) error {
 	return nil
 }
 
-// Running tells whether the program's process lives, frozen or not.
+// Running reports whether the program's process lives, frozen or not.
 func (p *Program) Running() bool { return p.p != nil && !p.p.ended() }
 
 // PID returns the program's process id, 0 before the first start.

@@ -29,7 +29,7 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// The accounts of a registry that asks for one.
+// The accounts of a registry with a login.
 const (
 	RegistryUser      = "alpha-user"
 	RegistryPassword  = "swordfish-alpha"
@@ -37,17 +37,18 @@ const (
 	RegistryPassword2 = "swordfish-omega"
 )
 
-// accounts is the htpasswd file of them, with bcrypt at its least cost.
-const accounts = RegistryUser + ":$2b$04$qFFCycd4mgFekXotQt81LuKDiS/H0JKJ7.gwvppS3tESV08UQxlQe\n" + RegistryUser2 + ":$2b$04$Jxv5L9ThXwtFzFMkQJhSAu937wZrxCU7GPeKdmDBIMlQdBuEfYjfm\n"
+// accounts is the htpasswd file of these accounts, with bcrypt at its lowest cost.
+const accounts = RegistryUser + ":$2b$04$qFFCycd4mgFekXotQt81LuKDiS/H0JKJ7.gwvppS3tESV08UQxlQe\n" + RegistryUser2 +
+	":$2b$04$Jxv5L9ThXwtFzFMkQJhSAu937wZrxCU7GPeKdmDBIMlQdBuEfYjfm\n"
 
 // registryProgram is Debian's docker-registry.
 const registryProgram = "docker-registry"
 
-// RegistryOptions shape a registry.
+// RegistryOptions are the options of a registry.
 type RegistryOptions struct {
-	// TLS serves with a certificate of a CA of its own, see [Registry.CA].
+	// TLS makes the registry serve with a certificate of its own CA, see [Registry.CA].
 	TLS bool
-	// Login asks for one of the accounts.
+	// Login makes the registry require one of the accounts.
 	Login bool
 }
 
@@ -55,7 +56,7 @@ type RegistryOptions struct {
 type Registry struct {
 	// Host is "127.0.0.1:port".
 	Host string
-	// CA is the file of the certificate that its own is signed by; empty without TLS.
+	// CA is the certificate file of the registry's CA. It is empty without TLS.
 	CA string
 
 	dir    string
@@ -63,7 +64,7 @@ type Registry struct {
 	client *http.Client
 }
 
-// StartRegistry starts a registry for a test, which stops it.
+// StartRegistry starts a registry for a test. The test stops it.
 func StartRegistry(t testing.TB, opts RegistryOptions) *Registry {
 	t.Helper()
 	r := &Registry{dir: t.TempDir(), opts: opts, client: &http.Client{}}
@@ -75,13 +76,14 @@ func StartRegistry(t testing.TB, opts RegistryOptions) *Registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := startProcess(exec.CommandContext(context.Background(), program, "serve", config), filepath.Join(r.dir, "log"), func(start func() error) error { return start() })
+	p, err := startProcess(exec.CommandContext(context.Background(), program, "serve", config),
+		filepath.Join(r.dir, "log"), func(start func() error) error { return start() })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		r.client.CloseIdleConnections()
-		p.kill() // it keeps nothing that anybody wants
+		p.kill() // the registry keeps nothing that is needed
 		if t.Failed() {
 			t.Logf("--- the end of the registry's log\n%s", tail(filepath.Join(r.dir, "log")))
 		}
@@ -117,19 +119,21 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// prepare writes the registry's files and returns its config's path.
+// prepare writes the registry's files and returns the path of its config.
 func (r *Registry) prepare() (string, error) {
 	port, err := FreePort()
 	if err != nil {
 		return "", err
 	}
 	r.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	config := fmt.Sprintf("version: 0.1\nlog: {level: warn}\nstorage: {filesystem: {rootdirectory: %q}}\nhttp:\n  addr: %q\n", filepath.Join(r.dir, "data"), r.Host)
+	config := fmt.Sprintf("version: 0.1\nlog: {level: warn}\nstorage: {filesystem: {rootdirectory: %q}}\nhttp:\n"+
+		"  addr: %q\n", filepath.Join(r.dir, "data"), r.Host)
 	if r.opts.TLS {
 		if err := r.certify(); err != nil {
 			return "", err
 		}
-		config += fmt.Sprintf("  tls: {certificate: %q, key: %q}\n", filepath.Join(r.dir, "cert.pem"), filepath.Join(r.dir, "key.pem"))
+		config += fmt.Sprintf("  tls: {certificate: %q, key: %q}\n", filepath.Join(r.dir, "cert.pem"),
+			filepath.Join(r.dir, "key.pem"))
 	}
 	if r.opts.Login {
 		path := filepath.Join(r.dir, "htpasswd")
@@ -142,15 +146,16 @@ func (r *Registry) prepare() (string, error) {
 	return path, os.WriteFile(path, []byte(config), 0o600)
 }
 
-// certify makes a CA and a certificate of it for loopback.
+// certify makes a CA, and a certificate for loopback that the CA signs.
 func (r *Registry) certify() error {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
 	if err != nil {
@@ -161,8 +166,10 @@ func (r *Registry) certify() error {
 		return err
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "registry"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "registry"}, NotBefore: ca.NotBefore,
+		NotAfter:    ca.NotAfter,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
 	if err != nil {
@@ -195,7 +202,7 @@ func (r *Registry) URL() string {
 	return "http://" + r.Host
 }
 
-// Client talks to the registry: it knows its CA.
+// Client returns a client that trusts the registry's CA.
 func (r *Registry) Client() *http.Client { return r.client }
 
 func (r *Registry) do(ctx context.Context, method, path, contentType string, body []byte) (*http.Response, error) {
@@ -226,7 +233,8 @@ func (r *Registry) PushBlob(ctx context.Context, repository string, data []byte)
 	if strings.Contains(at, "?") {
 		separator = "&"
 	}
-	resp, err = r.do(ctx, http.MethodPut, at+separator+"digest="+digest.FromBytes(data).String(), "application/octet-stream", data)
+	resp, err = r.do(ctx, http.MethodPut, at+separator+"digest="+digest.FromBytes(data).String(),
+		"application/octet-stream", data)
 	if err := done(resp, err, http.StatusCreated); err != nil {
 		return fmt.Errorf("upload a blob to %s: %w", repository, err)
 	}
@@ -242,7 +250,7 @@ func (r *Registry) PushManifest(ctx context.Context, repository, tag, mediaType 
 	return nil
 }
 
-// done reads an answer to its end, and returns an error where it is another than the wanted one.
+// done reads an answer to its end. It returns an error if the status code is not the wanted one.
 func done(resp *http.Response, err error, want int) error {
 	if err != nil {
 		return err
@@ -255,7 +263,7 @@ func done(resp *http.Response, err error, want int) error {
 	return err
 }
 
-// TrustRegistry tells containerd how to reach a host: by the text of a hosts.toml.
+// TrustRegistry configures how containerd reaches a host: hosts is the text of a hosts.toml.
 func (e *Env) TrustRegistry(t testing.TB, host, hosts string) {
 	t.Helper()
 	dir := filepath.Join(e.registryConfigs(), host)

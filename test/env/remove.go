@@ -21,14 +21,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// removePodsTimeout bounds the orderly removal of pods. What it does not manage is removed the hard way.
+// removePodsTimeout bounds the orderly removal of pods. What is left then is removed by force.
 const removePodsTimeout = 30 * time.Second
 
-// killTimeout bounds the end of what was killed, which on a busy machine may wait long for its turn to end.
+// killTimeout bounds the end of processes that were killed. On a busy machine this may take long.
 const killTimeout = time.Minute
 
-// removePods stops and removes every sandbox through the CRI, so that networks are taken down by their plugins. Errors do not matter: what
-// is left is removed afterwards.
+// removePods stops and removes every sandbox through the CRI, so that the CNI plugins take down the
+// networks. It ignores errors, because what is left is removed afterwards.
 func (e *Env) removePods() {
 	ctx, cancel := context.WithTimeout(context.Background(), removePodsTimeout)
 	defer cancel()
@@ -49,8 +49,9 @@ func (e *Env) removePods() {
 	wg.Wait()
 }
 
-// remove takes away everything that the environment, its pods and its agents can have made, in whatever state they were left: processes
-// first, then what they held, then the files. It works where nothing was ever made.
+// remove removes everything that the environment, its pods and its agents can have made, in any
+// state. It ends processes first, then frees what the processes held, then removes the files. It
+// also works if nothing was ever made.
 func (l Layout) remove() error {
 	var errs []error
 	step := func(err error) { errs = append(errs, err) }
@@ -64,13 +65,14 @@ func (l Layout) remove() error {
 	step(l.removeShimSockets())
 	step(l.removeResults())
 	if err := errors.Join(errs...); err != nil {
-		// The record of what could not be freed stays, so that the next owner of the slot tries again.
+		// The record of what could not be freed stays, so that the next owner of the slot tries
+		// again.
 		return err
 	}
 	return removeTree(l.Dir)
 }
 
-// shims returns the shims that report to our containerd.
+// shims returns the shims that report to this environment's containerd.
 func (l Layout) shims() []running {
 	return processes(func(args []string) bool {
 		return strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && slices.Contains(args, l.socket())
@@ -83,15 +85,16 @@ func (l Layout) containerds() []running {
 	})
 }
 
-// agentProcesses returns the agents whose config lies in our folder.
+// agentProcesses returns the agents whose config is in this environment's folder.
 func (l Layout) agentProcesses() []running {
 	return processes(func(args []string) bool {
 		i := slices.Index(args, "--config")
-		return i > 0 && i+1 < len(args) && filepath.Base(args[i+1]) == agentConfigFile && strings.HasPrefix(args[i+1], l.Dir+"/")
+		return i > 0 && i+1 < len(args) && filepath.Base(args[i+1]) == agentConfigFile &&
+			strings.HasPrefix(args[i+1], l.Dir+"/")
 	})
 }
 
-// removeContainers kills what runc still knows, with the cgroups it made.
+// removeContainers kills the containers that runc still has, and removes their cgroups.
 func (l Layout) removeContainers() error {
 	containers, _ := filepath.Glob(filepath.Join(l.runcRoot(), "*", "*"))
 	var errs []error
@@ -103,7 +106,8 @@ func (l Layout) removeContainers() error {
 	return errors.Join(errs...)
 }
 
-// removeCgroups kills what is left in our cgroups and removes them, in every hierarchy.
+// removeCgroups kills what is left in this environment's cgroups and removes them, in every
+// hierarchy.
 func (l Layout) removeCgroups() error {
 	var errs []error
 	for _, root := range l.cgroupRoots() {
@@ -116,7 +120,8 @@ func (l Layout) removeCgroups() error {
 	return errors.Join(errs...)
 }
 
-// removeCgroup kills the members of one cgroup without children and removes it, for at most [killTimeout].
+// removeCgroup kills the members of one cgroup without children and removes the cgroup. It tries
+// for at most [killTimeout].
 func removeCgroup(dir string) error {
 	deadline := time.Now().Add(killTimeout)
 	for {
@@ -145,8 +150,10 @@ func (l Layout) cgroupRoots() []string {
 	}
 	var roots []string
 	for _, m := range mounts {
-		// The second is the name under systemd's driver.
-		for _, dir := range []string{filepath.Join(m.Mountpoint, l.CgroupRoot), filepath.Join(m.Mountpoint, l.CgroupRoot+".slice")} {
+		// The second folder is the name under systemd's driver.
+		for _, dir := range []string{
+			filepath.Join(m.Mountpoint, l.CgroupRoot), filepath.Join(m.Mountpoint, l.CgroupRoot+".slice"),
+		} {
 			if _, err := os.Stat(dir); err == nil {
 				roots = append(roots, dir)
 			}
@@ -167,7 +174,7 @@ func cgroupsBelow(root string) []string {
 	return dirs
 }
 
-// unmount detaches everything mounted below our folder, the deepest first.
+// unmount detaches every mount below this environment's folder, the deepest first.
 func (l Layout) unmount() error {
 	mounts, err := l.mounts()
 	if err != nil {
@@ -175,14 +182,15 @@ func (l Layout) unmount() error {
 	}
 	var errs []error
 	for _, m := range slices.Backward(mounts) {
-		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", m, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// mounts returns the mount points below our folder, parents first.
+// mounts returns the mount points below this environment's folder, parents first.
 func (l Layout) mounts() ([]string, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(l.Dir))
 	if err != nil {
@@ -207,17 +215,18 @@ func (l Layout) removeLinks() error {
 	var errs []error
 	for _, link := range ports {
 		var gone netlink.LinkNotFoundError
-		if err := netlink.LinkDel(link); err != nil && !errors.As(err, &gone) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+		if err := netlink.LinkDel(link); err != nil && !errors.As(err, &gone) && !errors.Is(err, unix.ENODEV) &&
+			!errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("delete interface %s: %w", link.Attrs().Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// listTries bounds how often the interfaces are listed anew because some of them changed meanwhile.
+// listTries is how often the interfaces are listed again because some of them changed meanwhile.
 const listTries = 20
 
-// links returns the bridge, nil where there is none, and its ports.
+// links returns the bridge, nil if there is none, and the bridge's ports.
 func (l Layout) links() (ports []netlink.Link, bridge netlink.Link, err error) {
 	err = l.In(func() error {
 		ports, bridge, err = l.linksHere()
@@ -229,7 +238,8 @@ func (l Layout) links() (ports []netlink.Link, bridge netlink.Link, err error) {
 func (l Layout) linksHere() (ports []netlink.Link, bridge netlink.Link, err error) {
 	all, err := netlink.LinkList()
 	for range listTries {
-		if !errors.Is(err, netlink.ErrDumpInterrupted) { // others come and go while the kernel lists
+		// other interfaces change while the kernel lists
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 		all, err = netlink.LinkList()
@@ -253,7 +263,8 @@ func (l Layout) linksHere() (ports []netlink.Link, bridge netlink.Link, err erro
 	return ports, bridge, nil
 }
 
-// removeShimSockets removes the sockets that killed shims left outside our folder; their bundles say where they are.
+// removeShimSockets removes the sockets that killed shims left outside this environment's folder.
+// The shims' bundles have the paths of the sockets.
 func (l Layout) removeShimSockets() error {
 	bundles, _ := filepath.Glob(l.shimBundles())
 	var errs []error
@@ -275,7 +286,8 @@ func shimSockets(bundle string) []string {
 	var bootstrap struct {
 		Address string `json:"address"`
 	}
-	if b, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil && json.Unmarshal(b, &bootstrap) == nil {
+	if b, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil &&
+		json.Unmarshal(b, &bootstrap) == nil {
 		sockets = append(sockets, bootstrap.Address)
 	}
 	for i, s := range sockets {
@@ -284,8 +296,9 @@ func shimSockets(bundle string) []string {
 	return slices.DeleteFunc(sockets, func(s string) bool { return !filepath.IsAbs(s) })
 }
 
-// removeResults removes what the CNI library keeps, outside our folder, of pods that no plugin took down: the results of our network, and
-// those of the loopback, which carry the sandbox's id.
+// removeResults removes the CNI library's results for pods that no plugin took down. The results
+// are outside this environment's folder: those of our network, and those of the loopback, whose
+// names contain the sandbox's id.
 func (l Layout) removeResults() error {
 	patterns := []string{l.cniCache()}
 	bundles, _ := filepath.Glob(l.shimBundles())
@@ -304,7 +317,7 @@ func (l Layout) removeResults() error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a folder only while nothing is mounted in it.
+// removeTree removes a folder, but only if nothing is mounted in it.
 func removeTree(dir string) error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {

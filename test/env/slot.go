@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// defaultBase holds all environments. It is short because sockets lie below it, and a socket's path has 107 bytes.
+	// defaultBase contains all environments. It is short because sockets are below it, and the path
+	// of a socket has at most 107 bytes.
 	defaultBase = "/var/lib/berth-test"
-	// baseVariable moves it.
+	// baseVariable names another folder in its place.
 	baseVariable = "BERTH_TEST_DIR"
-	// cniResults is where the CNI library keeps results; containerd has no setting for it.
+	// cniResults is where the CNI library keeps results. containerd has no setting for it.
 	cniResults = "/var/lib/cni/results"
-	// maxSlot keeps the slot a byte of an address.
+	// maxSlot keeps the slot within one byte of an address.
 	maxSlot = 250
 )
 
@@ -29,23 +30,24 @@ type slot struct {
 	lock   *os.File
 }
 
-// Layout says where everything of an environment is. All of it follows from the slot.
+// Layout has the place of everything in an environment. All of it follows from the slot.
 type Layout struct {
 	// Slot is the environment's number, 1 to 250.
 	Slot int
-	// Dir holds everything of the environment.
+	// Dir contains everything of the environment.
 	Dir string
 	// Endpoint is containerd's address, unix://…
 	Endpoint string
-	// Network is the CNI network's name, Bridge its bridge.
+	// Network is the name of the CNI network. Bridge is the network's bridge.
 	Network, Bridge string
-	// PodCIDR is the pods' subnet; the node's address in it is the first.
+	// PodCIDR is the pods' subnet. Its first address is the node's.
 	PodCIDR netip.Prefix
 	// CNIConfDir has the network's config.
 	CNIConfDir string
 	// CNIBinDirs have the CNI plugins.
 	CNIBinDirs []string
-	// CgroupRoot is the parent of all pods' cgroups, as a path in each hierarchy. It has no dash: systemd's slices are named after their parents.
+	// CgroupRoot is the parent of all pods' cgroups, as a path in each hierarchy. It has no dash,
+	// because a dash in the name of a systemd slice separates the names of its parents.
 	CgroupRoot string
 	// RootDir and LogsDir are the first agent's --root-dir and podLogsDir.
 	RootDir, LogsDir string
@@ -76,7 +78,7 @@ func layoutOf(number int) Layout {
 	}
 }
 
-// The parts of an environment that only this package needs to find.
+// The paths in an environment that only this package uses.
 func (l Layout) socket() string   { return filepath.Join(l.Dir, "c.sock") }
 func (l Layout) state() string    { return filepath.Join(l.Dir, "s") }
 func (l Layout) runcRoot() string { return filepath.Join(l.Dir, "runc") }
@@ -86,7 +88,8 @@ func (l Layout) config() string   { return filepath.Join(l.Dir, "containerd.toml
 func (l Layout) netns() string    { return filepath.Join(l.Dir, "netns") }
 func (l Layout) cniCache() string { return filepath.Join(cniResults, l.Network+"-*") }
 
-// registryConfigs has a folder with a hosts.toml for each registry that containerd has to be told of.
+// registryConfigs is the folder of the registries' configs for containerd. For each registry it has
+// a folder with a hosts.toml.
 func (l Layout) registryConfigs() string { return filepath.Join(l.Dir, "certs.d") }
 
 func (l Layout) namespaces() string {
@@ -108,8 +111,8 @@ func cniBinDirs() []string {
 	return dirs
 }
 
-// acquire takes the lowest free slot whose subnet nobody on this host uses, after removing what its last owner left. A slot that cannot be cleared is left to
-// whoever comes later.
+// acquire takes the lowest free slot whose subnet nobody on this host uses. It first removes what
+// the slot's last owner left. A slot whose remains cannot be removed is left for a later process.
 func acquire() (slot, error) {
 	if err := os.MkdirAll(base(), 0o711); err != nil {
 		return slot{}, fmt.Errorf("make the folder of environments: %w", err)
@@ -172,7 +175,8 @@ func tryLock(n int) (slot, bool, error) {
 	return slot{number: n, lock: f}, true, nil
 }
 
-// release gives the slot back. The lock file stays: removing it would let two processes hold one slot.
+// release frees the slot. The lock file stays, because removing it would let two processes hold one
+// slot.
 func (s slot) release() { s.lock.Close() }
 
 func inUse(subnet netip.Prefix) bool {

@@ -16,14 +16,15 @@ import (
 // CtrlC is the key that interrupts.
 const CtrlC = "\x03"
 
-// Terminal is a pseudoterminal, as an emulator has it.
+// Terminal is a pseudoterminal as a terminal emulator has it.
 type Terminal struct {
 	master, slave *os.File
 	mu            sync.Mutex
 	shown         bytes.Buffer
 }
 
-// OpenTerminal opens a terminal of 80 columns and 24 rows until the test ends, and reads what is written to it.
+// OpenTerminal opens a terminal of 80 columns and 24 rows until the test ends, and reads what is
+// written to it.
 func OpenTerminal(t testing.TB) *Terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -49,14 +50,14 @@ func OpenTerminal(t testing.TB) *Terminal {
 		term.read()
 	}()
 	t.Cleanup(func() {
-		slave.Close() // ends the reading
+		slave.Close() // this ends the reading
 		<-done
 		master.Close()
 	})
 	return term
 }
 
-// read gathers what is written until the terminal is closed.
+// read collects what is written, until the terminal is closed.
 func (term *Terminal) read() {
 	buf := make([]byte, 4096)
 	for {
@@ -70,15 +71,18 @@ func (term *Terminal) read() {
 	}
 }
 
-// Resize does what dragging the window's corner does.
+// Resize changes the terminal's size, as dragging the corner of its window does.
 func (term *Terminal) Resize(t testing.TB, columns, rows uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}); err != nil {
+	if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{
+		Col: columns, Row: rows,
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Start starts a command on the terminal, which is its controlling one: keys and changes of size come as signals.
+// Start starts a command with this terminal as its controlling terminal. The command gets keys and
+// changes of size as signals.
 func (term *Terminal) Start(cmd *exec.Cmd) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -93,14 +97,14 @@ func (term *Terminal) Type(t testing.TB, keys string) {
 	}
 }
 
-// Shown is all that was written to the terminal.
+// Shown returns everything that was written to the terminal.
 func (term *Terminal) Shown() string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	return term.shown.String()
 }
 
-// WaitFor waits until a text was written.
+// WaitFor waits until the text was written.
 func (term *Terminal) WaitFor(t testing.TB, text string) {
 	t.Helper()
 	Eventually(t, text, func() error {
@@ -111,7 +115,7 @@ func (term *Terminal) WaitFor(t testing.TB, text string) {
 	})
 }
 
-// Settings are the terminal's modes.
+// Settings returns the terminal's modes.
 func (term *Terminal) Settings(t testing.TB) unix.Termios {
 	t.Helper()
 	settings, err := unix.IoctlGetTermios(int(term.slave.Fd()), unix.TCGETS)

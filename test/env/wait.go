@@ -17,7 +17,8 @@ func (a *Agent) WaitUp(t testing.TB) {
 	a.WaitPods(t, "the agent's API to answer", func([]corev1.Pod) bool { return true })
 }
 
-// WaitReady waits until pods of these names are ready, or, if they are meant to end, have succeeded. A name is the manifest's.
+// WaitReady waits until the pods with these names are ready, or have succeeded if they are meant to
+// end. A name is the name in the manifest.
 func (a *Agent) WaitReady(t testing.TB, names ...string) {
 	t.Helper()
 	a.WaitPods(t, fmt.Sprintf("pods %v to be ready", names), func(pods []corev1.Pod) bool {
@@ -28,7 +29,7 @@ func (a *Agent) WaitReady(t testing.TB, names ...string) {
 	})
 }
 
-// WaitGone waits until the agent has no pod of these names.
+// WaitGone waits until the agent has no pods with these names.
 func (a *Agent) WaitGone(t testing.TB, names ...string) {
 	t.Helper()
 	a.WaitPods(t, fmt.Sprintf("pods %v to be gone", names), func(pods []corev1.Pod) bool {
@@ -36,8 +37,8 @@ func (a *Agent) WaitGone(t testing.TB, names ...string) {
 	})
 }
 
-// WaitPods waits until the condition holds for the agent's pods. It fails the test after some minutes, or when the agent has ended by
-// itself, with the pods as they are.
+// WaitPods waits until the condition holds for the agent's pods. It fails the test and shows the
+// pods after some minutes, or if the agent has ended by itself.
 func (a *Agent) WaitPods(t testing.TB, what string, holds func(pods []corev1.Pod) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), podTimeout)
@@ -58,7 +59,8 @@ func (a *Agent) WaitPods(t testing.TB, what string, holds func(pods []corev1.Pod
 	}
 }
 
-// Eventually fails the test unless the check returns nil within some minutes, with what it returned last.
+// Eventually waits until the check returns nil. After some minutes it fails the test with the
+// check's last error.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(podTimeout)
@@ -74,7 +76,7 @@ func Eventually(t testing.TB, what string, check func() error) {
 	}
 }
 
-// Find returns the pod of that name, or of that manifest's name, nil if there is none.
+// Find returns the pod with that name in the API or in its manifest, nil if there is none.
 func Find(pods []corev1.Pod, name string) *corev1.Pod {
 	for i := range pods {
 		if pods[i].Name == name || pods[i].Name == name+"-"+NodeName {
@@ -84,7 +86,7 @@ func Find(pods []corev1.Pod, name string) *corev1.Pod {
 	return nil
 }
 
-// Ready tells whether a pod is ready or has succeeded.
+// Ready reports whether a pod is ready or has succeeded.
 func Ready(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodSucceeded {
 		return true
@@ -94,12 +96,14 @@ func Ready(p *corev1.Pod) bool {
 	})
 }
 
-// Describe returns a line for each pod and an indented one for each container that is not as it should be.
+// Describe returns a line for each pod, and an indented line for each container that is not as it
+// should be.
 func Describe(pods []corev1.Pod) string {
 	var b strings.Builder
 	for i := range pods {
 		p := &pods[i]
-		fmt.Fprintf(&b, "%s/%s %s %s %s %s\n", p.Namespace, p.Name, p.UID, p.Status.Phase, p.Status.Reason, p.Status.Message)
+		fmt.Fprintf(&b, "%s/%s %s %s %s %s\n", p.Namespace, p.Name, p.UID, p.Status.Phase, p.Status.Reason,
+			p.Status.Message)
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			if why := Why(c); why != "" {
 				fmt.Fprintf(&b, "  %s: %s (restarts %d)\n", c.Name, why, c.RestartCount)
@@ -109,13 +113,15 @@ func Describe(pods []corev1.Pod) string {
 	return b.String()
 }
 
-// Why says what keeps a container from being ready, and nothing of one that is ready or has ended well.
+// Why returns what keeps a container from being ready. It is empty for a container that is ready or
+// has ended well.
 func Why(c corev1.ContainerStatus) string {
 	switch s := c.State; {
 	case s.Waiting != nil:
 		return strings.TrimSpace(s.Waiting.Reason + " " + s.Waiting.Message)
 	case s.Terminated != nil && s.Terminated.ExitCode != 0:
-		return strings.TrimSpace(fmt.Sprintf("%s with code %d %s", s.Terminated.Reason, s.Terminated.ExitCode, s.Terminated.Message))
+		return strings.TrimSpace(fmt.Sprintf("%s with code %d %s", s.Terminated.Reason, s.Terminated.ExitCode,
+			s.Terminated.Message))
 	case s.Running != nil && !c.Ready:
 		return "running, not ready"
 	}

@@ -1,12 +1,15 @@
-// Package images makes the sample container images that the tests, the benchmark and "make run" use, without a registry.
+// Package images makes the sample container images that the tests, the benchmark and "make run"
+// use, without a registry.
 //
-// Purpose: three OCI image archives, built from files of this checkout and from the host's static busybox, that a runtime can
-// import: [Pause], [Busybox] and [Web]. Tests that need an image of their own describe it with [Image] and [Write] it.
+// Purpose: three OCI image archives that a runtime can import: [Pause], [Busybox] and [Web]. They
+// are built from files of this checkout and from the host's static busybox. A test that needs an
+// image of its own describes it with [Image] and writes it with [Write].
 //
-// Truth owned: the names of the sample images and what is in them. The archives lie in the checkout's .cache/images.
+// Truth owned: the names of the sample images, and their content. The archives are in the
+// checkout's .cache/images.
 //
-// Concurrency: [Build] takes a lock file, so that test binaries that run at the same time build once. [Write] is pure but for the file
-// that it writes.
+// Concurrency: [Build] takes a lock file, so that test binaries that run at the same time build
+// once. [Write] has no effect except the file that it writes.
 package images
 
 import (
@@ -25,13 +28,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sample images. Their host is no registry's: nothing can pull them, so a pod that uses them proves that it was imported.
+// The sample images. Nobody can pull them, because their host is not a registry. So a pod that uses
+// one proves that the image was imported.
 const (
-	// Pause holds one process that waits for a signal and reaps orphans, to be a sandbox's first process.
+	// Pause holds one process that waits for a signal and reaps orphans. It is a sandbox's first
+	// process.
 	Pause = "berth.local/pause:v1"
 	// Busybox is the host's static busybox with all its applets and a few usual users.
 	Busybox = "berth.local/busybox:v1"
-	// Web is testapp: an HTTP and gRPC server, and small commands to probe, hook, signal and fail with. Its entrypoint is /testapp.
+	// Web is testapp: an HTTP and gRPC server, and small commands for probes, hooks, signals and
+	// failures. Its entrypoint is /testapp.
 	Web = "berth.local/web:v1"
 )
 
@@ -43,17 +49,18 @@ type Archive struct {
 	Path string
 }
 
-// modulePath is the first line of the go.mod by which [Root] knows the checkout.
+// modulePath is the first line of the go.mod by which [Root] recognises the checkout.
 const modulePath = "module github.com/berthd/berth\n"
 
-// Root returns the checkout that the working directory lies in.
+// Root returns the checkout that contains the working directory.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the working directory: %w", err)
 	}
 	for d := dir; ; d = filepath.Dir(d) {
-		if mod, err := os.ReadFile(filepath.Join(d, "go.mod")); err == nil && strings.HasPrefix(string(mod), modulePath) {
+		if mod, err := os.ReadFile(filepath.Join(d, "go.mod")); err == nil &&
+			strings.HasPrefix(string(mod), modulePath) {
 			return d, nil
 		}
 		if d == filepath.Dir(d) {
@@ -62,8 +69,9 @@ func Root() (string, error) {
 	}
 }
 
-// Build makes the sample images of the checkout at root that are missing or older than what they are made from, and returns all
-// of them. It needs the go command and a static busybox (Debian's busybox-static) on the host.
+// Build makes the sample images of the checkout at root that are missing or older than their
+// inputs, and returns all of them. It needs the go command and a static busybox (Debian's
+// busybox-static) on the host.
 func Build(ctx context.Context, root string) ([]Archive, error) {
 	cache := filepath.Join(root, ".cache", "images")
 	if err := os.MkdirAll(cache, 0o755); err != nil {
@@ -86,7 +94,8 @@ func Build(ctx context.Context, root string) ([]Archive, error) {
 	return archives, nil
 }
 
-// ensure rebuilds the archive at path unless the sum beside it is that of the sample's inputs.
+// ensure builds the archive at path again, unless the sum beside it is the sum of the sample's
+// inputs.
 func (s sample) ensure(ctx context.Context, root, path string) error {
 	want, err := s.sum(root)
 	if err != nil {
@@ -110,8 +119,9 @@ func (s sample) ensure(ctx context.Context, root, path string) error {
 	return nil
 }
 
-// sum hashes everything that the image is made from: the files and folders of the sample's inputs (absolute, or in the checkout),
-// the code of this package, and the Go release and platform that compile it.
+// sum hashes everything from which the image is made: the files and folders of the sample's inputs
+// (absolute, or in the checkout), the code of this package, and the Go release and platform that
+// compile it.
 func (s sample) sum(root string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)
@@ -144,7 +154,7 @@ func hashTree(h io.Writer, path string) error {
 	})
 }
 
-// lock takes an exclusive lock on the file at path, waiting for it, and returns what gives it back.
+// lock waits for an exclusive lock on the file at path. It returns a function that frees the lock.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

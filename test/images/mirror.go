@@ -8,14 +8,16 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Mirror serves images as their registry does, to who pulls them: the distribution protocol's manifests and blobs, by tag and by digest.
+// Mirror serves images to clients that pull them, as the images' registry does: the manifests and
+// blobs of the distribution protocol, by tag and by digest.
 type Mirror struct {
-	// tags are the manifests' digests by "REPOSITORY:TAG", without the registry's name; blobs has everything.
+	// tags are the manifests' digests by "REPOSITORY:TAG", without the registry's name. blobs has
+	// all content.
 	tags  map[string]digest.Digest
 	blobs map[digest.Digest]blob
 }
 
-// newMirror makes the images, the last of each name.
+// newMirror makes the images. If two have the same name, it serves the last.
 func newMirror(list []Image) (*Mirror, error) {
 	m := &Mirror{tags: map[string]digest.Digest{}, blobs: map[digest.Digest]blob{}}
 	for _, image := range list {

@@ -19,10 +19,13 @@ func TestMirror(t *testing.T) {
 		m.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
 		return w.Result()
 	}
-	for _, path := range []string{"/v2/test/manifests/v1", "/v2/test/manifests/" + manifest.String(), "/v2/test/blobs/" + m.digestOf(t, "tar")} {
+	for _, path := range []string{
+		"/v2/test/manifests/v1", "/v2/test/manifests/" + manifest.String(), "/v2/test/blobs/" + m.digestOf(t, "tar"),
+	} {
 		head, body := get(http.MethodHead, path), get(http.MethodGet, path)
 		d, err := digest.FromReader(body.Body)
-		if err != nil || body.StatusCode != http.StatusOK || d.String() != body.Header.Get("Docker-Content-Digest") || d.String() != head.Header.Get("Docker-Content-Digest") {
+		if err != nil || body.StatusCode != http.StatusOK || d.String() != body.Header.Get("Docker-Content-Digest") ||
+			d.String() != head.Header.Get("Docker-Content-Digest") {
 			t.Errorf("%s: %s %v, %v, %s", path, body.Status, body.Header, err, d)
 		}
 	}
@@ -36,11 +39,12 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// digestOf returns the digest of the one blob whose media type ends so.
+// digestOf returns the digest of the only blob whose media type ends with mediaType.
 func (m *Mirror) digestOf(t *testing.T, mediaType string) string {
 	t.Helper()
 	for d, b := range m.blobs {
-		if len(b.desc.MediaType) > len(mediaType) && b.desc.MediaType[len(b.desc.MediaType)-len(mediaType):] == mediaType {
+		if len(b.desc.MediaType) > len(mediaType) &&
+			b.desc.MediaType[len(b.desc.MediaType)-len(mediaType):] == mediaType {
 			return d.String()
 		}
 	}

@@ -18,18 +18,19 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// containerdName is the annotation by which containerd's import names an image.
+// containerdName is the annotation from which containerd's import takes an image's name.
 const containerdName = "io.containerd.image.name"
 
 // Image describes an image of one layer.
 type Image struct {
-	// Name is the reference that the image is imported under.
+	// Name is the reference under which the image is imported.
 	Name string
-	// Config is what the image says about running it.
+	// Config is the image's config for running it.
 	Config ocispec.ImageConfig
 	// Files are the root filesystem, in any order.
 	Files []File
-	// Architecture is that of the programs in it, as Go spells it; empty for this machine's.
+	// Architecture is the architecture of the image's programs, as Go spells it; empty for this
+	// machine's.
 	Architecture string
 }
 
@@ -37,7 +38,8 @@ type Image struct {
 type File struct {
 	// Path is absolute, without a trailing slash.
 	Path string
-	// Mode is the permissions with os.ModeDir, os.ModeSetuid or os.ModeSticky; a file with Link is a symbolic link whatever it says.
+	// Mode is the permissions with os.ModeDir, os.ModeSetuid or os.ModeSticky. A file with Link is
+	// a symbolic link, whatever Mode says.
 	Mode os.FileMode
 	// Link is what a symbolic link points to.
 	Link string
@@ -53,8 +55,8 @@ type blob struct {
 	data []byte
 }
 
-// Write puts the image as an OCI archive at path, replacing it at once. The same image gives the same bytes: no clock, no user and no order of
-// the machine gets in.
+// Write writes the image as an OCI archive at path, and replaces an existing file in one step. The
+// same image gives the same bytes, on every machine and at any time.
 func Write(path string, image Image) error {
 	layer, err := layerOf(image.Files)
 	if err != nil {
@@ -82,7 +84,7 @@ func Write(path string, image Image) error {
 	return nil
 }
 
-// blobsOf returns layer, config and manifest; the manifest is the last.
+// blobsOf returns layer, config and manifest, in this order.
 func blobsOf(image Image, layer []byte) ([]blob, error) {
 	epoch := time.Unix(0, 0).UTC()
 	arch := cmp.Or(image.Architecture, runtime.GOARCH)
@@ -111,7 +113,10 @@ func blobsOf(image Image, layer []byte) ([]blob, error) {
 }
 
 func newBlob(mediaType string, data []byte) blob {
-	return blob{data: data, desc: ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}}
+	return blob{
+		data: data,
+		desc: ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))},
+	}
 }
 
 func writeLayout(w io.Writer, name string, blobs []blob) error {
@@ -139,7 +144,7 @@ func writeLayout(w io.Writer, name string, blobs []blob) error {
 	return writeTar(w, files)
 }
 
-// layerOf returns the files as a tar, sorted by path so that folders come before what they hold.
+// layerOf returns the files as a tar, sorted by path so that folders come before their content.
 func layerOf(files []File) ([]byte, error) {
 	sorted := slices.Clone(files)
 	slices.SortFunc(sorted, func(a, b File) int { return bytes.Compare([]byte(a.Path), []byte(b.Path)) })

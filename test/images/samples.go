@@ -14,7 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// busyboxPath is where Debian's busybox-static puts its program.
+// busyboxPath is where Debian's busybox-static installs its program.
 const busyboxPath = "/bin/busybox"
 
 // sample is the recipe of one sample image.
@@ -22,7 +22,7 @@ type sample struct {
 	name string
 	// file is the archive's name in the cache.
 	file string
-	// inputs are the files and folders that the image is made from.
+	// inputs are the files and folders from which the image is made.
 	inputs []string
 	image  func(ctx context.Context, root string) (Image, error)
 }
@@ -116,7 +116,11 @@ func applets(ctx context.Context) ([]File, error) {
 func users() []File {
 	return []File{
 		{Path: "/etc", Mode: os.ModeDir | 0o755},
-		{Path: "/etc/passwd", Mode: 0o644, Body: []byte("root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
+		{
+			Path: "/etc/passwd", Mode: 0o644,
+			Body: []byte("root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\n" +
+				"nobody:x:65534:65534:nobody:/:/bin/false\n"),
+		},
 		{Path: "/etc/group", Mode: 0o644, Body: []byte("root:x:0:\napp:x:1000:\nextra:x:2000:app\nnogroup:x:65534:\n")},
 		{Path: "/home", Mode: os.ModeDir | 0o755},
 		{Path: "/home/app", Mode: os.ModeDir | 0o755, UID: 1000, GID: 1000},
@@ -125,8 +129,8 @@ func users() []File {
 	}
 }
 
-// compile builds a static program of the checkout, in an environment with more variables if any are given, and returns its bytes, which depend on the
-// code and the Go release alone.
+// compile builds a static program of the checkout, with additional environment variables, and
+// returns its bytes. The bytes depend only on the code and the Go release.
 func compile(ctx context.Context, root, pkg string, more ...string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "berth-image-")
 	if err != nil {
@@ -134,7 +138,8 @@ func compile(ctx context.Context, root, pkg string, more ...string) ([]byte, err
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "program")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", out, pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o",
+		out, pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
 	cmd.Env = append(cmd.Env, more...)

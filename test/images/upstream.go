@@ -14,16 +14,19 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// e2eRegistry is where upstream's tests look for their images.
+// e2eRegistry is the registry from which upstream's tests take their images.
 const e2eRegistry = "registry.k8s.io/e2e-test-images/"
 
-// netcat is Debian's netcat-openbsd. Busybox' has no UDP.
+// netcat is Debian's netcat-openbsd. Busybox's nc has no UDP.
 const netcat = "/usr/bin/nc.openbsd"
 
-// nmeter is the one thing that upstream wants of busybox' program of that name, which Debian's lacks: the time with its milliseconds.
+// nmeter does the one thing that upstream needs from busybox's program of that name, which Debian's
+// busybox lacks: it prints the time with its milliseconds.
 const nmeter = "#!/bin/bash\nt=$EPOCHREALTIME\nTZ=UTC printf '%(%T)T.%s\\n' ${t:0:10} ${t:11:3}\n"
 
-// ash is a shell with the messages of upstream's busybox' and its way with the environment: Debian's drops variables from it that no shell could name, bash does not.
+// ash is a shell with the messages of upstream's busybox and its handling of the environment.
+// Debian's busybox drops variables from the environment whose names a shell does not allow. bash
+// does not.
 const ash = `#!/bin/bash
 mapfile -d '' -t all </proc/self/environ
 for v in "${all[@]}"; do
@@ -32,8 +35,9 @@ done
 exec -a /bin/sh ` + busyboxPath + ` "$@"
 `
 
-// Upstream makes images that stand in for those of Kubernetes' own end-to-end tests (test/utils/image in its source), and serves them as registry.k8s.io: upstream's
-// programs, which "scripts/deps conformance" has built in the checkout at root, on the host's busybox.
+// Upstream makes images that replace those of Kubernetes' own end-to-end tests (test/utils/image in
+// its source), and serves them as registry.k8s.io. They have upstream's programs, which
+// "scripts/deps conformance" has built in the checkout at root, on the host's busybox.
 func Upstream(ctx context.Context, root string) (*Mirror, error) {
 	built, err := upstreamFiles(root)
 	if err != nil {
@@ -55,16 +59,24 @@ func Upstream(ctx context.Context, root string) (*Mirror, error) {
 	}
 	with := func(name string, config ocispec.ImageConfig, files ...File) Image {
 		config.Env = base.Config.Env
-		all := map[string]File{} // of two at one place, the later one
+		all := map[string]File{} // of two files at one path, the later one
 		for _, f := range slices.Concat(base.Files, files) {
 			all[f.Path] = f
 		}
-		config.Labels = map[string]string{"name": name} // two that hold the same are two all the same
+		// two images with the same content must still be two
+		config.Labels = map[string]string{"name": name}
 		return Image{Name: name, Config: config, Files: slices.Collect(maps.Values(all))}
 	}
 	account := []File{
-		{Path: "/etc/passwd", Mode: 0o644, Body: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
-		{Path: "/etc/group", Mode: 0o644, Body: []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
+		{
+			Path: "/etc/passwd", Mode: 0o644,
+			Body: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n"),
+		},
+		{
+			Path: "/etc/group", Mode: 0o644,
+			Body: []byte("root:x:0:\nuser-defined-in-image:x:1000:\n" +
+				"group-defined-in-image:x:50000:user-defined-in-image\n"),
+		},
 		{Path: "/etc/os-release", Mode: 0o644, Body: []byte("NAME=\"Alpine Linux\"\n")},
 		{Path: "/agnhost", Mode: 0o755, Body: built["agnhost"]},
 		{Path: "/agnhost-2", Link: "/agnhost"},
@@ -72,35 +84,41 @@ func Upstream(ctx context.Context, root string) (*Mirror, error) {
 		{Path: "/localhost.key", Mode: 0o644, Body: built["localhost.key"]},
 		{Path: "/uploads", Mode: os.ModeDir | 0o755},
 	}
-	// Upstream's image is Alpine's with packages, these among them.
+	// Upstream's image is Alpine's with packages. These programs are among them.
 	tools, err := hostPrograms(ctx, "/bin/bash", "/usr/bin/curl", netcat)
 	if err != nil {
 		return nil, err
 	}
-	// Debian's busybox as a shell takes its own applets for commands, whatever there is, and drops variables from the environment that no shell could name.
-	tools = append(tools, File{Path: "/usr/bin/nc", Link: netcat}, File{Path: "/bin/nc", Link: netcat}, File{Path: "/bin/sh", Link: "/bin/bash"},
+	// Debian's busybox as a shell runs its own applets before all other commands, and drops
+	// variables from the environment whose names a shell does not allow.
+	tools = append(tools, File{Path: "/usr/bin/nc", Link: netcat}, File{Path: "/bin/nc", Link: netcat},
+		File{Path: "/bin/sh", Link: "/bin/bash"},
 		File{Path: "/bin/nmeter", Mode: 0o755, Body: []byte(nmeter)})
 	ipc, err := hostPrograms(ctx, "/usr/bin/ipcmk", "/usr/bin/ipcs")
 	if err != nil {
 		return nil, err
 	}
 	picture := func(name string) Image { // a web server of one picture, and which one it is
-		return with(e2eRegistry+name+":1.8", ocispec.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, append(account,
-			File{Path: "/" + name + ".jpg", Mode: 0o644, Body: built[name+".jpg"]}, File{Path: "/data.json", Mode: 0o644, Body: built[name+".json"]})...)
+		return with(e2eRegistry+name+":1.8",
+			ocispec.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}}, append(account,
+				File{Path: "/" + name + ".jpg", Mode: 0o644, Body: built[name+".jpg"]},
+				File{Path: "/data.json", Mode: 0o644, Body: built[name+".json"]})...)
 	}
 	web := ocispec.ImageConfig{Cmd: []string{"httpd", "-f", "-p", "80", "-h", "/tmp"}}
 	tool := ocispec.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	list := []Image{
 		with(e2eRegistry+"agnhost:2.63.0", tool, append(account, tools...)...),
 		with(e2eRegistry+"agnhost:2.55", tool, append(account, tools...)...),
-		with(e2eRegistry+"busybox:1.37.0-1", ocispec.ImageConfig{Cmd: []string{"sh"}}, append(tools, File{Path: "/bin/sh", Mode: 0o755, Body: []byte(ash)})...),
+		with(e2eRegistry+"busybox:1.37.0-1", ocispec.ImageConfig{Cmd: []string{"sh"}},
+			append(tools, File{Path: "/bin/sh", Mode: 0o755, Body: []byte(ash)})...),
 		with(e2eRegistry+"glibc-dns-testing:2.0.0", ocispec.ImageConfig{Cmd: []string{"sh"}}),
 		with(e2eRegistry+"ipc-utils:1.4", ocispec.ImageConfig{Cmd: []string{"sh"}}, ipc...),
 		picture("kitten"), picture("nautilus"),
 		with(e2eRegistry+"nginx:1.15-4", web),
 		with(e2eRegistry+"nginx:1.27-0", web),
 		with(e2eRegistry+"nonroot:1.5", ocispec.ImageConfig{User: "1234"}),
-		with(e2eRegistry+"nonewprivs:1.4", ocispec.ImageConfig{Cmd: []string{"nnp"}}, File{Path: "/usr/local/bin/nnp", Mode: os.ModeSetuid | os.ModeSetgid | 0o755, Body: built["nonewprivs"]},
+		with(e2eRegistry+"nonewprivs:1.4", ocispec.ImageConfig{Cmd: []string{"nnp"}},
+			File{Path: "/usr/local/bin/nnp", Mode: os.ModeSetuid | os.ModeSetgid | 0o755, Body: built["nonewprivs"]},
 			File{Path: "/usr/local", Mode: os.ModeDir | 0o755}, File{Path: "/usr/local/bin", Mode: os.ModeDir | 0o755}),
 		{Name: "registry.k8s.io/pause:3.10.2", Config: pause.Config, Files: pause.Files},
 	}
@@ -110,7 +128,10 @@ func Upstream(ctx context.Context, root string) (*Mirror, error) {
 // upstreamFiles returns what "scripts/deps conformance" has built, by name.
 func upstreamFiles(root string) (map[string][]byte, error) {
 	built := map[string][]byte{}
-	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key", "nonewprivs", "kitten.jpg", "kitten.json", "nautilus.jpg", "nautilus.json"} {
+	for _, name := range []string{
+		"agnhost", "localhost.crt", "localhost.key", "nonewprivs", "kitten.jpg", "kitten.json", "nautilus.jpg",
+		"nautilus.json",
+	} {
 		text, err := os.ReadFile(filepath.Join(root, ".cache", "bin", "conformance", name))
 		if err != nil {
 			return nil, fmt.Errorf("read upstream's programs (run \"scripts/deps conformance\"): %w", err)
@@ -120,7 +141,7 @@ func upstreamFiles(root string) (map[string][]byte, error) {
 	return built, nil
 }
 
-// hostPrograms returns programs of the host and the libraries that they want, at their own places.
+// hostPrograms returns programs of the host and the libraries that they need, at the same paths.
 func hostPrograms(ctx context.Context, programs ...string) ([]File, error) {
 	files := map[string]File{}
 	add := func(name string, mode os.FileMode) error {
@@ -129,7 +150,7 @@ func hostPrograms(ctx context.Context, programs ...string) ([]File, error) {
 			return fmt.Errorf("read a program of this host: %w", err)
 		}
 		for d := path.Dir(name); d != "/"; d = path.Dir(d) {
-			if d != "/bin" && d != "/usr/bin" { // busybox has them
+			if d != "/bin" && d != "/usr/bin" { // busybox has these folders
 				files[d] = File{Path: d, Mode: os.ModeDir | 0o755}
 			}
 		}

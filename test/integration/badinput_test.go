@@ -18,7 +18,8 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// TestBadInput gives one agent all that can be wrong with manifests and, after that, with what is around it. A steady pod must not notice.
+// TestBadInput gives one agent every kind of wrong manifest, and then breaks what is around the
+// agent. A steady pod must not be affected.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -49,7 +50,7 @@ func TestBadInput(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// refused waits until there is a verdict against the file that the check is content with, and returns it.
+// refused waits until the file has a validation result that the check accepts, and returns it.
 func refused(t *testing.T, a *env.Agent, file string, check func(api.Manifest) error) api.Manifest {
 	t.Helper()
 	var found api.Manifest
@@ -65,7 +66,8 @@ func refused(t *testing.T, a *env.Agent, file string, check func(api.Manifest) e
 	return found
 }
 
-// says checks that a verdict's message has the text, and that field and line are said where they can be.
+// says checks that the message of a validation result has the text, and that it has a field and a
+// line where these are known.
 func says(text, field string, line bool) func(api.Manifest) error {
 	return func(m api.Manifest) error {
 		if !strings.Contains(strings.ToLower(m.Message), text) || m.Field != field || line && m.Line == 0 {
@@ -82,7 +84,8 @@ func badManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 	}
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c <= 'k'; c++ {
-		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", c-1), 9), ","))
+		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", c-1), 9), ","))
 	}
 	cases := []struct {
 		file, text string
@@ -90,12 +93,24 @@ func badManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 	}{
 		{"malformed.yaml", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {x\n", says("", "", true)},
 		{"kind.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", says("deployment", "kind", true)},
-		{"invalid.yaml", manifest("invalid", "containers: [{name: Upper_Case, image: x}]"), says("rfc 1123", "spec.containers[0].name", true)},
-		{"image.yaml", manifest("image", "containers: [{name: main}]"), says("required value", "spec.containers[0].image", true)},
-		{"zz-duplicate.yaml", manifest("steady", strings.Replace(sleeper, "sleep", "trap", 1)), says("steady", "", false)},
+		{
+			"invalid.yaml", manifest("invalid", "containers: [{name: Upper_Case, image: x}]"),
+			says("rfc 1123", "spec.containers[0].name", true),
+		},
+		{
+			"image.yaml", manifest("image", "containers: [{name: main}]"),
+			says("required value", "spec.containers[0].image", true),
+		},
+		{
+			"zz-duplicate.yaml", manifest("steady", strings.Replace(sleeper, "sleep", "trap", 1)),
+			says("steady", "", false),
+		},
 		{"empty.yaml", "", says("empty", "", false)},
 		{"binary.yaml", "\x7fELF\x02\x01\x01\x00\xff\xfe\x00\x00", says("", "", false)},
-		{"huge.yaml", manifest("huge", sleeper) + strings.Repeat("#"+strings.Repeat("x", 1023)+"\n", 10<<10), says("10 mib", "", false)},
+		{
+			"huge.yaml", manifest("huge", sleeper) + strings.Repeat("#"+strings.Repeat("x", 1023)+"\n", 10<<10),
+			says("10 mib", "", false),
+		},
 		{"bomb.yaml", bomb, says("", "", false)},
 	}
 	for _, c := range cases {
@@ -126,8 +141,9 @@ func badManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 	})
 	put(t, a, "good", sleeper)
 	a.WaitReady(t, "good")
-	if story := why(t, a, "invalid"); story.Manifest == nil || !strings.Contains(story.WaitsFor, "invalid.yaml") {
-		t.Errorf("why says of a pod that was refused: %+v", story)
+	if timeline := why(t, a, "invalid"); timeline.Manifest == nil ||
+		!strings.Contains(timeline.WaitsFor, "invalid.yaml") {
+		t.Errorf("why says of a pod that was refused: %+v", timeline)
 	}
 	pods, err := a.Pods(t.Context())
 	if err != nil || len(pods) != 2 {
@@ -148,7 +164,8 @@ func badManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 	})
 }
 
-// lastGoodRuns: when a manifest becomes bad its pod goes on, also over restarts of the agent.
+// lastGoodRuns checks that a pod runs on when its manifest becomes bad, also over restarts of the
+// agent.
 func lastGoodRuns(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "kept", sleeper)
 	a.WaitReady(t, "kept")
@@ -156,7 +173,9 @@ func lastGoodRuns(t *testing.T, e *env.Env, a *env.Agent) {
 	a.WriteManifest(t, "kept.yaml", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: [\n")
 	file := filepath.Join(a.Manifests, "kept.yaml")
 	refused(t, a, file, says("", "", true))
-	for _, again := range []func() error{func() error { return nil }, a.Restart, func() error { a.Kill9(); return a.Start() }} {
+	for _, again := range []func() error{
+		func() error { return nil }, a.Restart, func() error { a.Kill9(); return a.Start() },
+	} {
 		if err := again(); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +200,8 @@ func lastGoodRuns(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "kept")
 }
 
-// directoryLost: a manifest directory that is away is not an empty one, also for an agent that starts.
+// directoryLost checks that a missing manifest directory does not count as an empty one, also for
+// an agent that starts.
 func directoryLost(t *testing.T, e *env.Env, a *env.Agent) {
 	before := running(podOf(t, a, "steady"))
 	away := a.Manifests + ".away"
@@ -210,12 +230,15 @@ func directoryLost(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "returned")
 }
 
-// keyMissing: a container whose ConfigMap lacks a key, and a pod whose Secret is missing, wait for it and start when it is there.
+// keyMissing checks that a container whose ConfigMap lacks a key, and a pod whose Secret is
+// missing, wait for it and start when it is there.
 func keyMissing(t *testing.T, e *env.Env, a *env.Agent) {
 	const object = "apiVersion: v1\nkind: %s\nmetadata: {name: late}\nstringData: {}\ndata: %s\n"
-	a.WriteManifest(t, "late.yaml", strings.Replace(fmt.Sprintf(object, "ConfigMap", "{other: x}"), "stringData: {}\n", "", 1))
+	a.WriteManifest(t, "late.yaml",
+		strings.Replace(fmt.Sprintf(object, "ConfigMap", "{other: x}"), "stringData: {}\n", "", 1))
 	put(t, a, "keyed", sleeper+"    env: [{name: K, valueFrom: {configMapKeyRef: {name: late, key: wanted}}}]\n")
-	put(t, a, "mounted", sleeper+"    volumeMounts: [{name: s, mountPath: /s}]\nvolumes: [{name: s, secret: {secretName: late}}]\n")
+	put(t, a, "mounted",
+		sleeper+"    volumeMounts: [{name: s, mountPath: /s}]\nvolumes: [{name: s, secret: {secretName: late}}]\n")
 	waitPod(t, a, "keyed", "waiting for the key", waitingFor("CreateContainerConfigError"))
 	waitPod(t, a, "mounted", "waiting for the secret", waitingFor("ContainerCreating"))
 	waitEvent(t, a, "FailedMount", "mounted")
@@ -230,7 +253,8 @@ func keyMissing(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 	put(t, a, "beside", sleeper)
 	a.WaitReady(t, "beside")
-	a.WriteManifest(t, "late.yaml", strings.Replace(fmt.Sprintf(object, "ConfigMap", "{wanted: x}"), "stringData: {}\n", "", 1))
+	a.WriteManifest(t, "late.yaml",
+		strings.Replace(fmt.Sprintf(object, "ConfigMap", "{wanted: x}"), "stringData: {}\n", "", 1))
 	a.WriteManifest(t, "late2.yaml", fmt.Sprintf(object, "Secret", "{}"))
 	a.WaitReady(t, "keyed", "mounted")
 	for _, name := range []string{"keyed", "mounted", "beside"} {
@@ -240,7 +264,8 @@ func keyMissing(t *testing.T, e *env.Env, a *env.Agent) {
 	a.RemoveManifest(t, "late2.yaml")
 }
 
-// imageMissing: a pod waits for an image that cannot be had, says so, and starts when it is there.
+// imageMissing checks that a pod waits for an image that cannot be pulled, reports this, and starts
+// when the image is there.
 func imageMissing(t *testing.T, e *env.Env, a *env.Agent) {
 	const absent = "127.0.0.1:1/absent:v1"
 	put(t, a, "imageless", strings.Replace(sleeper, images.Web, absent, 1))
@@ -248,7 +273,8 @@ func imageMissing(t *testing.T, e *env.Env, a *env.Agent) {
 	waitPod(t, a, "imageless", "backing off", waitingFor("ImagePullBackOff"))
 	waitPod(t, a, "never", "waiting", waitingFor("ErrImageNeverPull"))
 	waitEvent(t, a, "Failed", "connection refused")
-	env.Eventually(t, "why and images to tell of the back-off", func() error { // between two attempts
+	// between two attempts
+	env.Eventually(t, "why and images to tell of the back-off", func() error {
 		s := why(t, a, "imageless")
 		if s.Step != "images" || s.NextRetry == nil || !strings.Contains(s.WaitsFor, absent) {
 			return fmt.Errorf("step %q waits for %q, next retry %v", s.Step, s.WaitsFor, s.NextRetry)
@@ -269,7 +295,8 @@ func imageMissing(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// networkBroken: without a working CNI config a new pod waits at its sandbox, and one on the host's network starts.
+// networkBroken checks that without a working CNI config a new pod waits for its sandbox, and that
+// a pod on the host's network starts.
 func networkBroken(t *testing.T, e *env.Env, a *env.Agent) {
 	confs, err := filepath.Glob(filepath.Join(e.CNIConfDir, "*"))
 	if err != nil || len(confs) != 1 {
@@ -306,7 +333,8 @@ func networkBroken(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "onhost")
 }
 
-// runtimeGone: while containerd is away pods go on, the agent answers, changes wait and say for what, and all is made good afterwards.
+// runtimeGone checks that while containerd is away pods run on and the agent answers. Changes wait
+// and report what they wait for, and take effect afterwards.
 func runtimeGone(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "leaving", sleeper)
 	a.WaitReady(t, "leaving")
@@ -317,8 +345,10 @@ func runtimeGone(t *testing.T, e *env.Env, a *env.Agent) {
 	a.RemoveManifest(t, "leaving.yaml")
 	env.Eventually(t, "why about the runtime", func() error {
 		s := why(t, a, "coming")
-		if s.Step == "" || s.NextRetry == nil || s.LastError == nil || !strings.Contains(s.WaitsFor, strings.TrimPrefix(e.Endpoint, "unix://")) {
-			return fmt.Errorf("step %q waits for %q, next retry %v, error %+v", s.Step, s.WaitsFor, s.NextRetry, s.LastError)
+		if s.Step == "" || s.NextRetry == nil || s.LastError == nil ||
+			!strings.Contains(s.WaitsFor, strings.TrimPrefix(e.Endpoint, "unix://")) {
+			return fmt.Errorf("step %q waits for %q, next retry %v, error %+v", s.Step, s.WaitsFor, s.NextRetry,
+				s.LastError)
 		}
 		return nil
 	})
@@ -331,7 +361,7 @@ func runtimeGone(t *testing.T, e *env.Env, a *env.Agent) {
 		}
 		return nil
 	})
-	// An agent that starts without a runtime waits for it.
+	// An agent that starts without a runtime waits for the runtime.
 	a.Kill9()
 	if err := a.Start(); err != nil {
 		t.Fatal(err)

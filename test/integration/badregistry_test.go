@@ -23,14 +23,16 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// badRegistry answers wrongly, each repository in a way of its own. Blobs and manifests that a test has made are answered rightly.
+// badRegistry is a registry that gives wrong answers, another kind for each repository. It gives
+// right answers for the blobs and manifests that a test has made.
 type badRegistry struct {
-	answers map[string]http.HandlerFunc // by repository: what is asked of it and not in content
-	content map[string][]byte           // by repository and digest, or tag
-	types   map[string]string           // of content
+	// by repository: the answers to requests for what is not in content
+	answers map[string]http.HandlerFunc
+	content map[string][]byte // by repository and digest, or tag
+	types   map[string]string // of content
 }
 
-// ServeHTTP answers a pull's requests.
+// ServeHTTP answers the requests of a pull.
 func (r *badRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := strings.TrimPrefix(req.URL.Path, "/v2/")
 	repository, rest, _ := strings.Cut(path, "/")
@@ -50,8 +52,10 @@ func (r *badRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(data)
 }
 
-// serve has the repository give the image, changed by the function, under tag v1.
-func (r *badRegistry) serve(t *testing.T, repository string, img testImage, change func(*ocispec.Manifest, map[digest.Digest][]byte)) {
+// serve makes the repository return the image under tag v1, after the function has changed it.
+func (r *badRegistry) serve(
+	t *testing.T, repository string, img testImage, change func(*ocispec.Manifest, map[digest.Digest][]byte),
+) {
 	t.Helper()
 	var manifest ocispec.Manifest
 	decode(t, img.manifest, &manifest)
@@ -66,14 +70,15 @@ func (r *badRegistry) serve(t *testing.T, repository string, img testImage, chan
 	}
 }
 
-// raw has the repository give data as its manifest.
+// raw makes the repository return data as its manifest.
 func (r *badRegistry) raw(repository, mediaType string, data []byte) {
 	for _, ref := range []string{"v1", digest.FromBytes(data).String()} {
 		r.content[repository+" "+ref], r.types[repository+" "+ref] = data, mediaType
 	}
 }
 
-// newBadRegistry returns the registry, and for each of its repositories what its pull's failure has to say ("" for anything).
+// newBadRegistry returns the registry. For each of its repositories, says has the text that the
+// error of a pull must contain ("" for any text).
 func newBadRegistry(t *testing.T, img testImage) (r *badRegistry, says map[string]string) {
 	r = &badRegistry{answers: map[string]http.HandlerFunc{}, content: map[string][]byte{}, types: map[string]string{}}
 	status := func(code int, body string) http.HandlerFunc {
@@ -91,16 +96,20 @@ func newBadRegistry(t *testing.T, img testImage) (r *badRegistry, says map[strin
 		}
 	}
 	says = map[string]string{
-		"missing": "not found", "forbidden": "403", "no-challenge": "401", "broken": "500", "busy": "429", "page": "", "ansi": "", "garbage": "", "empty": "", "endless": "",
-		"loop": "", "elsewhere": "", "hangs-up": "", "too-long": "", "other-digest": "", "short": "", "blob-missing": "not found", "no-archive": "", "bomb-header": "",
-		"no-platform": "no match for platform", "index-of-itself": "", "schema1": "", "config-garbage": "", "no-layers-match": "", "negative-size": "",
+		"missing": "not found", "forbidden": "403", "no-challenge": "401", "broken": "500", "busy": "429", "page": "",
+		"ansi": "", "garbage": "", "empty": "", "endless": "",
+		"loop": "", "elsewhere": "", "hangs-up": "", "too-long": "", "other-digest": "", "short": "",
+		"blob-missing": "not found", "no-archive": "", "bomb-header": "",
+		"no-platform": "no match for platform", "index-of-itself": "", "schema1": "", "config-garbage": "",
+		"no-layers-match": "", "negative-size": "",
 	}
 	r.answers["forbidden"] = status(http.StatusForbidden, "{}")
 	r.answers["no-challenge"] = status(http.StatusUnauthorized, "")
 	r.answers["broken"] = status(http.StatusInternalServerError, strings.Repeat("<p>", 100_000))
 	r.answers["busy"] = status(http.StatusTooManyRequests, "")
 	r.answers["page"] = status(http.StatusOK, "<html>"+strings.Repeat("welcome ", 100_000))
-	r.answers["ansi"] = status(http.StatusBadRequest, `{"errors":[{"code":"\u001b[2J\u001b]0;x\u0007","message":"\u001b[31mred\u202e\n\n"}]}`)
+	r.answers["ansi"] = status(http.StatusBadRequest,
+		`{"errors":[{"code":"\u001b[2J\u001b]0;x\u0007","message":"\u001b[31mred\u202e\n\n"}]}`)
 	r.answers["endless"] = endless
 	r.answers["loop"] = func(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, req.URL.Path, http.StatusTemporaryRedirect)
@@ -111,9 +120,11 @@ func newBadRegistry(t *testing.T, img testImage) (r *badRegistry, says map[strin
 	r.answers["hangs-up"] = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	r.raw("garbage", img.mediaType, []byte(`{"schemaVersion": 2, "layers": [`))
 	r.raw("empty", img.mediaType, nil)
-	r.raw("too-long", img.mediaType, append([]byte(`{"schemaVersion": 2, "x": "`), bytes.Repeat([]byte("x"), 16<<20)...))
-	r.raw("schema1", "application/vnd.docker.distribution.manifest.v1+prettyjws", []byte(`{"schemaVersion": 1, "name": "schema1", "fsLayers": []}`))
-	last := len(img.layers(t)) - 1 // the others are unpacked on the node already
+	r.raw("too-long", img.mediaType,
+		append([]byte(`{"schemaVersion": 2, "x": "`), bytes.Repeat([]byte("x"), 16<<20)...))
+	r.raw("schema1", "application/vnd.docker.distribution.manifest.v1+prettyjws",
+		[]byte(`{"schemaVersion": 1, "name": "schema1", "fsLayers": []}`))
+	last := len(img.layers(t)) - 1 // the other layers are already unpacked on the node
 	wrongLayer := func(data []byte, mediaType string) func(*ocispec.Manifest, map[digest.Digest][]byte) {
 		return func(m *ocispec.Manifest, blobs map[digest.Digest][]byte) {
 			d := digest.FromBytes(data)
@@ -134,7 +145,9 @@ func newBadRegistry(t *testing.T, img testImage) (r *badRegistry, says map[strin
 		blobs[d] = data
 	})
 	r.serve(t, "blob-missing", img, func(m *ocispec.Manifest, _ map[digest.Digest][]byte) {
-		m.Layers[last] = ocispec.Descriptor{MediaType: m.Layers[last].MediaType, Digest: digest.FromString("nowhere"), Size: 10}
+		m.Layers[last] = ocispec.Descriptor{
+			MediaType: m.Layers[last].MediaType, Digest: digest.FromString("nowhere"), Size: 10,
+		}
 	})
 	r.serve(t, "negative-size", img, func(m *ocispec.Manifest, blobs map[digest.Digest][]byte) {
 		wrongLayer([]byte("x"), m.Layers[last].MediaType)(m, blobs)
@@ -142,11 +155,13 @@ func newBadRegistry(t *testing.T, img testImage) (r *badRegistry, says map[strin
 	})
 	r.serve(t, "config-garbage", img, func(m *ocispec.Manifest, blobs map[digest.Digest][]byte) {
 		data := []byte(`{"rootfs": 5}`)
-		m.Config = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(data), Size: int64(len(data))}
+		m.Config = ocispec.Descriptor{
+			MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(data), Size: int64(len(data)),
+		}
 		blobs[m.Config.Digest] = data
 	})
 	r.serve(t, "no-layers-match", img, func(m *ocispec.Manifest, blobs map[digest.Digest][]byte) {
-		m.Layers = append(m.Layers, m.Layers...) // more than the config has
+		m.Layers = append(m.Layers, m.Layers...) // more layers than the config has
 	})
 	short := digest.FromString("short")
 	r.serve(t, "short", img, func(m *ocispec.Manifest, _ map[digest.Digest][]byte) {
@@ -158,18 +173,22 @@ func newBadRegistry(t *testing.T, img testImage) (r *badRegistry, says map[strin
 		panic(http.ErrAbortHandler)
 	}
 	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{{
-		MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(img.manifest), Size: int64(len(img.manifest)),
+		MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(img.manifest),
+		Size:     int64(len(img.manifest)),
 		Platform: &ocispec.Platform{OS: "plan9", Architecture: "mips"},
 	}}}
 	index.SchemaVersion = 2
 	r.raw("no-platform", ocispec.MediaTypeImageIndex, encode(t, index))
-	index.Manifests[0] = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString("myself"), Size: 100}
+	index.Manifests[0] = ocispec.Descriptor{
+		MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString("myself"), Size: 100,
+	}
 	r.raw("index-of-itself", ocispec.MediaTypeImageIndex, encode(t, index))
 	return r, says
 }
 
-// TestBadRegistries has pods want images from registries that answer wrongly, and images whose names are wrong. Each pod says what is wrong, no pull goes on for ever,
-// and a pod that is well does not notice.
+// TestBadRegistries runs pods with images from registries that give wrong answers, and with images
+// whose names are wrong. Each pod reports what is wrong, no pull goes on forever, and a pod without
+// faults is not affected.
 func TestBadRegistries(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
@@ -189,8 +208,10 @@ func TestBadRegistries(t *testing.T) {
 				put(t, a, repository, sleeping(host+"/"+repository+":v1"))
 			}
 			names := map[string]string{
-				"upper": "Registry.example/Team/App:v1", "colon": "registry.example/app:", "slashes": "registry.example//app:v1", "digest": "app@sha256:12",
-				"algorithm": "app@md5:" + strings.Repeat("0", 32), "scheme": "https://registry.example/app:v1", "hex": strings.Repeat("0", 64), "long": strings.Repeat("a", 300) + ":v1",
+				"upper": "Registry.example/Team/App:v1", "colon": "registry.example/app:",
+				"slashes": "registry.example//app:v1", "digest": "app@sha256:12",
+				"algorithm": "app@md5:" + strings.Repeat("0", 32), "scheme": "https://registry.example/app:v1",
+				"hex": strings.Repeat("0", 64), "long": strings.Repeat("a", 300) + ":v1",
 				"tag": "app:" + strings.Repeat("t", 200), "control": "app:v1\a", "dots": "../../app:v1",
 			}
 			for name, image := range names {
@@ -198,7 +219,8 @@ func TestBadRegistries(t *testing.T) {
 			}
 			for name := range names {
 				p := waitPod(t, a, name, "waiting", waitingFor("InvalidImageName"))
-				if s := statusOf(p, "main").State.Waiting; !strings.HasPrefix(s.Message, "Failed to apply default image tag ") {
+				if s := statusOf(p, "main").State.Waiting; !strings.HasPrefix(s.Message,
+					"Failed to apply default image tag ") {
 					t.Errorf("%s: %s", name, s.Message)
 				}
 				waitEvent(t, a, "InspectFailed", name)
@@ -209,7 +231,8 @@ func TestBadRegistries(t *testing.T) {
 					if s == nil || s.Reason != "ImagePullBackOff" && s.Reason != "ErrImagePull" {
 						return fmt.Errorf("it is %+v", statusOf(p, "main").State)
 					}
-					if !strings.Contains(s.Message, says[repository]) { // on a busy machine a pull may stall before it gets its answer
+					// on a busy machine a pull may stall before it gets its answer
+					if !strings.Contains(s.Message, says[repository]) {
 						return fmt.Errorf("it says %.500s, want %s", s.Message, says[repository])
 					}
 					return nil

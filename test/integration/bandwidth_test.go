@@ -16,7 +16,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestBandwidth: the annotations about bandwidth reach the CNI plugin bandwidth, which shapes the pod's traffic, and nothing of it stays.
+// TestBandwidth checks that the annotations about bandwidth reach the CNI plugin bandwidth, which
+// shapes the pod's traffic, and that nothing of it stays.
 func TestBandwidth(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -55,7 +56,8 @@ func TestBandwidth(t *testing.T) {
 	})
 }
 
-// networkHas waits until containerd, which watches its network config, has read one that has the text in it, or has it not.
+// networkHas waits until containerd, which watches its network config, has read a config with the
+// text in it, or without it.
 func networkHas(t *testing.T, e *env.Env, text string, want bool) {
 	t.Helper()
 	env.Eventually(t, fmt.Sprintf("containerd's network config to have %s: %t", text, want), func() error {
@@ -63,7 +65,8 @@ func networkHas(t *testing.T, e *env.Env, text string, want bool) {
 		if err != nil {
 			return err
 		}
-		config := strings.ReplaceAll(status.Info["cniconfig"], `\`, "") // parts of it are JSON in a string
+		// some parts of the config are JSON in a string
+		config := strings.ReplaceAll(status.Info["cniconfig"], `\`, "")
 		if !strings.Contains(config, `"bridge"`) || strings.Contains(config, text) != want {
 			return fmt.Errorf("it is %s", config)
 		}
@@ -71,7 +74,7 @@ func networkHas(t *testing.T, e *env.Env, text string, want bool) {
 	})
 }
 
-// filters counts the token buckets of this host's interfaces with that many bytes a second.
+// filters counts the token buckets with this rate, in bytes a second, on this host's interfaces.
 func filters(t *testing.T, rate uint64) int {
 	t.Helper()
 	n := 0
@@ -85,7 +88,7 @@ func filters(t *testing.T, rate uint64) int {
 	return n
 }
 
-// whole lists again while others change what is listed; what went away has nothing.
+// whole lists again if the list changed meanwhile. What has been removed has no items.
 func whole[T any](t *testing.T, list func() ([]T, error)) (items []T) {
 	t.Helper()
 	env.Eventually(t, "a list that nobody interrupts", func() (err error) {

@@ -22,32 +22,36 @@ import (
 )
 
 const (
-	// chaosPods is how many pods there are at the start, and chaosCalm how many of them nobody changes.
+	// chaosPods is how many pods there are at the start. chaosCalm is how many of them nobody
+	// changes.
 	chaosPods, chaosCalm = 30, 15
 	agentKills           = 20
 	runtimeKills         = 5
-	// seedVariable repeats a run: the seed that it printed.
+	// seedVariable repeats a run: its value is the seed that the run printed.
 	seedVariable = "BERTH_TEST_SEED"
-	// adoptionLimit is many times what an adoption takes on an idle machine; the figure itself is in the test's log.
+	// adoptionLimit is many times what an adoption takes on an idle machine. The test's log has the
+	// measured time.
 	adoptionLimit = 10 * time.Second
 )
 
-// chaos is a node under churn: what its manifests say now, and what is known of the pods that nobody changes.
+// chaos is a node whose pods change all the time. It knows the current manifests, and the pods that
+// nobody changes.
 type chaos struct {
 	e    *env.Env
 	a    *env.Agent
 	rand *rand.Rand
-	// trace is a folder of the host in which every container writes when it starts and ends.
+	// trace is a folder of the host. Every container writes to it when it starts and when it ends.
 	trace string
 	// want has the version of each pod whose manifest is there.
 	want map[string]int
 	calm map[string]string
 	next int
-	// floor has the highest restart count seen of each pod's UID.
+	// floor has the highest restart count seen so far, by the pod's UID.
 	floor map[string]int32
 }
 
-// TestChaos kills the agent at random moments while pods come, change and go, and then containerd.
+// TestChaos kills the agent at random moments while pods come, change and go, and then kills
+// containerd.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -101,8 +105,10 @@ func TestChaos(t *testing.T) {
 	c.traces(t)
 }
 
-// write puts a version of a pod's manifest. Its container writes its pod's version and UID when it starts and ends. It waits a moment before: a container whose
-// start containerd is cut off in, because its caller is killed, runs until containerd ends it, which is no instance yet.
+// write writes a version of a pod's manifest. Its container writes the version and UID of its pod
+// when it starts and when it ends. It waits a moment before: if containerd is cut off during a
+// start because its caller is killed, the container runs until containerd ends it, and this does
+// not count as an instance.
 func (c *chaos) write(t *testing.T, name string, version int) {
 	t.Helper()
 	put(t, c.a, name, fmt.Sprintf(`
@@ -175,7 +181,8 @@ func (c *chaos) killAgent(t *testing.T) {
 	})
 }
 
-// adoption measures, with nothing else to do, how long the agent takes from its start until it shows every pod as ready again.
+// adoption measures how long the agent takes from its start until it shows every pod as ready
+// again, while it has nothing else to do.
 func (c *chaos) adoption(t *testing.T) {
 	for len(c.want) < chaosPods {
 		c.next++
@@ -184,7 +191,8 @@ func (c *chaos) adoption(t *testing.T) {
 	c.settle(t)
 	before := c.all(t)
 	var took []time.Duration
-	for len(took) < 3 || slices.Min(took) > adoptionLimit && len(took) < 12 { // a busy machine may be slow for a while
+	// a busy machine may be slow for a while
+	for len(took) < 3 || slices.Min(took) > adoptionLimit && len(took) < 12 {
 		c.a.Kill9()
 		begin := time.Now()
 		if err := c.a.Start(); err != nil {
@@ -198,7 +206,8 @@ func (c *chaos) adoption(t *testing.T) {
 		t.Errorf("adopting %d pods took %v", len(c.want), took)
 	}
 	if after := c.all(t); !slices.Equal(before, after) {
-		t.Errorf("the restarts changed the pods from\n%s\nto\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+		t.Errorf("the restarts changed the pods from\n%s\nto\n%s", strings.Join(before, "\n"),
+			strings.Join(after, "\n"))
 	}
 }
 
@@ -239,7 +248,7 @@ func (c *chaos) all(t *testing.T) []string {
 	return out
 }
 
-// settle waits until exactly the wanted pods are there, in their latest version, and ready.
+// settle waits until exactly the wanted pods exist, in their latest version, and are ready.
 func (c *chaos) settle(t *testing.T) {
 	t.Helper()
 	c.a.WaitPods(t, "the pods that the manifests want", func(pods []corev1.Pod) bool {
@@ -249,7 +258,8 @@ func (c *chaos) settle(t *testing.T) {
 		}
 		for name, version := range c.want {
 			p := env.Find(pods, name)
-			if p == nil || !env.Ready(p) || !strings.Contains(p.Spec.Containers[0].Command[2], fmt.Sprintf("\"start %d ", version)) {
+			if p == nil || !env.Ready(p) ||
+				!strings.Contains(p.Spec.Containers[0].Command[2], fmt.Sprintf("\"start %d ", version)) {
 				return false
 			}
 		}
@@ -257,7 +267,7 @@ func (c *chaos) settle(t *testing.T) {
 	})
 }
 
-// falls checks that restart counts do not.
+// falls checks that restart counts never fall.
 func (c *chaos) falls(t *testing.T, pods []corev1.Pod) {
 	t.Helper()
 	for i := range pods {
@@ -270,12 +280,14 @@ func (c *chaos) falls(t *testing.T, pods []corev1.Pod) {
 	}
 }
 
-// calmRuns checks by the runtime that the calm pods' containers run on, and that no pod has two.
+// calmRuns asks the runtime and checks that the calm pods' containers run on, and that no pod has
+// two.
 func (c *chaos) calmRuns(t *testing.T) {
 	t.Helper()
-	list, err := c.e.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-	}})
+	list, err := c.e.Runtime().ListContainers(t.Context(),
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +308,8 @@ func (c *chaos) calmRuns(t *testing.T) {
 	}
 }
 
-// check compares the calm pods with what they were, and the settled runtime with the pods: one sandbox and one container for each.
+// check compares the calm pods with what they were before, and the runtime with the pods: each pod
+// has one sandbox and one container.
 func (c *chaos) check(t *testing.T) {
 	t.Helper()
 	for _, p := range c.pods(t) {
@@ -317,10 +330,13 @@ func (c *chaos) check(t *testing.T) {
 			return err
 		}
 		if len(sandboxes.Items) != len(c.want) || len(containers.Containers) != len(c.want) {
-			return fmt.Errorf("%d sandboxes and %d containers for %d pods", len(sandboxes.Items), len(containers.Containers), len(c.want))
+			return fmt.Errorf("%d sandboxes and %d containers for %d pods", len(sandboxes.Items),
+				len(containers.Containers), len(c.want))
 		}
 		leaks := strings.Join(c.e.Leaks(), "\n")
-		for _, kind := range []string{"address lease", "network namespace", "interface", "pod folder", "log folder", "log link"} {
+		for _, kind := range []string{
+			"address lease", "network namespace", "interface", "pod folder", "log folder", "log link",
+		} {
 			if n := strings.Count("\n"+leaks, "\n"+kind+" "); n != len(c.want) {
 				return fmt.Errorf("%d of kind %s for %d pods", n, kind, len(c.want))
 			}
@@ -329,15 +345,19 @@ func (c *chaos) check(t *testing.T) {
 	})
 }
 
-// cutOff matches what containerd's log says of a sandbox's pod, of a container's sandbox, and of a container that it has killed: because its caller went away in the
-// middle of its start, or because its grace was over, as it is for a script that was told to end before it had set its trap. Such a container may have written
-// that it started, and could not write that it ended.
-var cutOff = regexp.MustCompile(`RunPodSandbox for .*[uU]id:\W*([0-9a-f-]+).* returns sandbox id \W*(\w+)|CreateContainer within sandbox \W*(\w+).* returns container id \W*(\w+)|` +
+// cutOff matches three lines of containerd's log: the pod of a sandbox, the sandbox of a container,
+// and a container that containerd has killed. containerd kills a container if its caller ended
+// during the container's start, or if the container's grace was over, as for a script that got its
+// signal before it had set its trap. Such a container may have written that it started, and could
+// not write that it ended.
+var cutOff = regexp.MustCompile(`RunPodSandbox for .*[uU]id:\W*([0-9a-f-]+).* returns sandbox id ` +
+	`\W*(\w+)|CreateContainer within sandbox \W*(\w+).* returns container id \W*(\w+)|` +
 	`(?:StartContainer for \W*(\w+)\W* failed|Kill container \W*(\w+))`)
 
-// cut returns the UIDs of the pods that have had a container which could not write its end.
+// cut returns the UIDs of the pods that had a container which could not write its end.
 func (c *chaos) cut() map[string]bool {
-	pods, sandboxes, cut := map[string]string{}, map[string]string{}, map[string]bool{} // pods by sandbox, sandboxes by container
+	// pods by sandbox, sandboxes by container
+	pods, sandboxes, cut := map[string]string{}, map[string]string{}, map[string]bool{}
 	for _, line := range lines(filepath.Join(c.e.Dir, "containerd.log")) {
 		switch m := cutOff.FindStringSubmatch(line); {
 		case m == nil:
@@ -352,7 +372,8 @@ func (c *chaos) cut() map[string]bool {
 	return cut
 }
 
-// traces checks what the containers wrote: a pod's instance starts once, ends before the next one starts, and no calm one twice.
+// traces checks what the containers wrote: an instance of a pod starts once and ends before the
+// next one starts, and no calm pod starts twice.
 func (c *chaos) traces(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.trace, "*"))
@@ -360,7 +381,7 @@ func (c *chaos) traces(t *testing.T) {
 		t.Fatalf("traces %v, %v", files, err)
 	}
 	cut := c.cut()
-	known := func(instance string) bool { // that it may have ended without a word
+	known := func(instance string) bool { // whether the instance may have ended without writing
 		_, uid, _ := strings.Cut(instance, " ")
 		return cut[uid]
 	}

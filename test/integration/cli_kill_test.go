@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// cliFollowsOverKills: a log that is followed goes on after kills of the agent, and after a restart of the container while the agent is away, with every line once.
+// cliFollowsOverKills checks that following a log goes on after kills of the agent, and after a
+// restart of the container while the agent is away. Every line comes once.
 func cliFollowsOverKills(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "ticks", `
 terminationGracePeriodSeconds: 1
@@ -55,13 +56,15 @@ containers:
 	removed(t, e, a, "ticks")
 }
 
-// cliExecOverKill: a command whose agent is killed has not ended well.
+// cliExecOverKill checks that a command does not end with success if its agent is killed.
 func cliExecOverKill(t *testing.T, _ *env.Env, a *env.Agent) {
-	x := begin(t, a, nil, "exec", "server", "-c", "shell", "--", "sh", "-c", "echo $$ >/tmp/left; echo begun; exec sleep 4321")
+	x := begin(t, a, nil, "exec", "server", "-c", "shell", "--", "sh", "-c",
+		"echo $$ >/tmp/left; echo begun; exec sleep 4321")
 	x.waitOut(t, "begun\n")
 	a.Kill9()
 	<-a.Done()
-	if code := x.wait(t); code != 1 || !strings.Contains(x.errOut.String(), "the connection was lost before the command had ended") {
+	if code := x.wait(t); code != 1 ||
+		!strings.Contains(x.errOut.String(), "the connection was lost before the command had ended") {
 		t.Errorf("code %d, %q", code, x.errOut.String())
 	}
 	if err := a.Start(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// cliRun: a pod in the foreground, beside an agent whose pods must not notice.
+// cliRun runs a pod in the foreground, beside an agent whose pods must not be affected.
 func cliRun(t *testing.T, e *env.Env, a *env.Agent) {
 	before := running(podOf(t, a, "server"))
 	root := filepath.Join(e.Dir, "run")
@@ -28,7 +28,8 @@ func cliRun(t *testing.T, e *env.Env, a *env.Agent) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, binary(t, a), "run", job, "--once", "--config", filepath.Join(a.Home, "berth.yaml"), "--root-dir", root)
+		cmd := exec.CommandContext(ctx, binary(t, a), "run", job, "--once", "--config",
+			filepath.Join(a.Home, "berth.yaml"), "--root-dir", root)
 		var out, errOut bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errOut
 		_ = cmd.Run()
@@ -36,16 +37,18 @@ func cliRun(t *testing.T, e *env.Env, a *env.Agent) {
 		return out.String(), cmd.ProcessState.ExitCode()
 	}
 	for _, want := range []int{0, 9} {
-		out, code := run(fmt.Sprintf("containers: [{name: main, image: berth.local/busybox:v1, command: [sh, -c, 'echo ran; exit %d']}]", want))
+		out, code := run(fmt.Sprintf("containers: [{name: main, image: berth.local/busybox:v1, command: [sh, -c, "+
+			"'echo ran; exit %d']}]", want))
 		if code != want || !strings.Contains(out, "ran\n") {
 			t.Errorf("a pod that ends with %d: code %d, %q", want, code, out)
 		}
 	}
+	const program = "containers: [{name: main, image: berth.local/busybox:v1, command: "
 	for spec, want := range map[string]int{
-		"containers: [{name: main}]": 125,
-		"containers: [{name: main, image: berth.local/busybox:v1, command: [no-such-program]}]":                           127,
-		"containers: [{name: main, image: berth.local/busybox:v1, command: [/etc]}]":                                      126,
-		"restartPolicy: OnFailure\ncontainers: [{name: main, image: berth.local/busybox:v1, command: [no-such-program]}]": 127,
+		"containers: [{name: main}]":                                   125,
+		program + "[no-such-program]}]":                                127,
+		program + "[/etc]}]":                                           126,
+		"restartPolicy: OnFailure\n" + program + "[no-such-program]}]": 127,
 	} {
 		if _, code := run(spec); code != want {
 			t.Errorf("%s: code %d, want %d", spec, code, want)

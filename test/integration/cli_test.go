@@ -22,7 +22,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestCLI uses every verb on one agent with a server, a pod that restarts, and one that has ended.
+// TestCLI uses every verb on one agent with three pods: a server, a pod that restarts, and a pod
+// that has ended.
 func TestCLI(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -47,14 +48,19 @@ containers:
 `)
 	a.WriteManifest(t, "wrong.yaml", manifest("wrong", "containers: [{name: main}]"))
 	a.WaitReady(t, "server")
-	if _, err := ask(t, "GET", podOf(t, a, "server"), "/healthz"); err != nil { // what follows wants it to listen
+	// the next tests need the server to listen
+	if _, err := ask(t, "GET", podOf(t, a, "server"), "/healthz"); err != nil {
 		t.Fatal(err)
 	}
 	waitPod(t, a, "lines", "at its end", phase(corev1.PodSucceeded))
 	for name, test := range (podTests{
-		"ps": cliPs, "describe": cliDescribe, "logs": cliLogs, "exec": cliExec, "attach": cliAttach, "port-forward": cliPortForward,
-		"events": cliEvents, "why": cliWhy, "manifests": cliManifests, "validate": cliValidate, "images": cliImages, "version": cliVersion,
-		"errors": cliErrors, "endpoints": endpointsAnswer, "watch": cliWatch, "refused": cliRefused, "user": cliUser, "terminal": cliTerminal,
+		"ps": cliPs, "describe": cliDescribe, "logs": cliLogs, "exec": cliExec, "attach": cliAttach,
+		"port-forward": cliPortForward,
+		"events":       cliEvents, "why": cliWhy, "manifests": cliManifests, "validate": cliValidate,
+		"images":  cliImages,
+		"version": cliVersion,
+		"errors":  cliErrors, "endpoints": endpointsAnswer, "watch": cliWatch, "refused": cliRefused, "user": cliUser,
+		"terminal":  cliTerminal,
 		"interrupt": cliInterrupt, "websocket": cliWebSocket, "cp": cliCopies,
 	}) {
 		t.Run(name, func(t *testing.T) { test(t, e, a) })
@@ -68,7 +74,7 @@ containers:
 	nothingLeft(t, e.Leaks)
 }
 
-// prints runs a verb that must end well and checks that it prints every text.
+// prints runs a verb that must succeed, and checks that the verb prints every text.
 func prints(t *testing.T, a *env.Agent, verb []string, want ...string) string {
 	t.Helper()
 	out, errOut, code := a.CLI(verb...)
@@ -83,7 +89,7 @@ func prints(t *testing.T, a *env.Agent, verb []string, want ...string) string {
 	return out
 }
 
-// inYAML runs a verb with -o yaml and decodes what it prints.
+// inYAML runs a verb with -o yaml and decodes what the verb prints.
 func inYAML[T any](t *testing.T, a *env.Agent, verb ...string) T {
 	t.Helper()
 	var value T
@@ -95,7 +101,8 @@ func inYAML[T any](t *testing.T, a *env.Agent, verb ...string) T {
 }
 
 func cliPs(t *testing.T, _ *env.Env, a *env.Agent) {
-	prints(t, a, []string{"ps"}, "NAME", "READY", "STATUS", "RESTARTS", "AGE", "server-node", "2/2", "Running", "lines-node", "Completed")
+	prints(t, a, []string{"ps"}, "NAME", "READY", "STATUS", "RESTARTS", "AGE", "server-node", "2/2", "Running",
+		"lines-node", "Completed")
 	p := podOf(t, a, "server")
 	prints(t, a, []string{"ps", "-o", "wide"}, "IP", p.Status.PodIP)
 	if out := prints(t, a, []string{"ps", "-o", "name"}); !strings.Contains(out, "pod/server-node\n") {
@@ -113,7 +120,8 @@ func cliPs(t *testing.T, _ *env.Env, a *env.Agent) {
 }
 
 func cliDescribe(t *testing.T, _ *env.Env, a *env.Agent) {
-	prints(t, a, []string{"describe", "default/server"}, "server-node", "Containers:", "web", "berth.local/web:v1", "Running", "Events:", "Started")
+	prints(t, a, []string{"describe", "default/server"}, "server-node", "Containers:", "web", "berth.local/web:v1",
+		"Running", "Events:", "Started")
 	prints(t, a, []string{"describe", "lines"}, "Succeeded", "Completed")
 }
 
@@ -142,14 +150,15 @@ func cliLogs(t *testing.T, _ *env.Env, a *env.Agent) {
 		t.Errorf("the time before a line: %v", err)
 	}
 	env.Eventually(t, "the server's first line", func() error {
-		if out, errOut, code := a.CLI("logs", "server", "--all-containers", "--prefix"); code != 0 || !strings.Contains(out, "[pod/server-node/web] serving") {
+		if out, errOut, code := a.CLI("logs", "server", "--all-containers", "--prefix"); code != 0 ||
+			!strings.Contains(out, "[pod/server-node/web] serving") {
 			return fmt.Errorf("code %d, %q, %q", code, out, errOut)
 		}
 		return nil
 	})
-	// Following ends with the container: here it has ended already.
+	// Following ends with the container, which has already ended here.
 	prints(t, a, []string{"logs", "-f", "lines"}, "line 10")
-	// And a log that grows is followed while it does.
+	// A log that grows is followed while it grows.
 	f := begin(t, a, nil, "logs", "-f", "server", "-c", "web", "--tail", "1")
 	f.waitOut(t, "\n")
 	if _, err := ask(t, "GET", podOf(t, a, "server"), "/log?text=followed&n=2"); err != nil {
@@ -161,7 +170,8 @@ func cliLogs(t *testing.T, _ *env.Env, a *env.Agent) {
 
 func cliExec(t *testing.T, _ *env.Env, a *env.Agent) {
 	for _, code := range []int{0, 7} {
-		out, errOut, got := a.CLI("exec", "server", "-c", "shell", "--", "sh", "-c", fmt.Sprintf("echo out; echo err >&2; exit %d", code))
+		out, errOut, got := a.CLI("exec", "server", "-c", "shell", "--", "sh", "-c",
+			fmt.Sprintf("echo out; echo err >&2; exit %d", code))
 		if got != code || out != "out\n" || !strings.HasPrefix(errOut, "err\n") {
 			t.Errorf("exec: code %d, want %d, %q, %q", got, code, out, errOut)
 		}
@@ -170,7 +180,8 @@ func cliExec(t *testing.T, _ *env.Env, a *env.Agent) {
 	if code := x.wait(t); code != 0 || strings.TrimSpace(x.out.String()) != "2" {
 		t.Errorf("exec with input: code %d, %q, %q", code, x.out.String(), x.errOut.String())
 	}
-	if _, errOut, code := a.CLI("exec", "server", "-c", "shell", "--", "no-such-program"); code == 0 || !strings.Contains(errOut, "no-such-program") {
+	if _, errOut, code := a.CLI("exec", "server", "-c", "shell", "--", "no-such-program"); code == 0 ||
+		!strings.Contains(errOut, "no-such-program") {
 		t.Errorf("exec of what is not there: code %d, %q", code, errOut)
 	}
 	if _, errOut, code := a.CLI("exec", "server"); code == 0 || !strings.Contains(errOut, "no command") {
@@ -223,7 +234,8 @@ func cliPortForward(t *testing.T, _ *env.Env, a *env.Agent) {
 	closedPort(t, a)
 }
 
-// closedPort: a connection to a port that nobody listens on ends the forwarding as kubectl's does, and errors are told in words, not as lines of a log.
+// closedPort checks that a connection to a port on which nobody listens ends the forwarding, as
+// kubectl's does, and that errors are plain text and not lines of a log.
 func closedPort(t *testing.T, a *env.Agent) {
 	t.Helper()
 	x := begin(t, a, nil, "port-forward", "server", ":9")
@@ -235,7 +247,8 @@ func closedPort(t *testing.T, a *env.Agent) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if code := x.wait(t); code != 1 || !strings.Contains(x.errOut.String(), "connection refused") || !strings.HasSuffix(x.errOut.String(), "Error: lost connection to pod\n") {
+	if code := x.wait(t); code != 1 || !strings.Contains(x.errOut.String(), "connection refused") ||
+		!strings.HasSuffix(x.errOut.String(), "Error: lost connection to pod\n") {
 		t.Errorf("code %d, %q", code, x.errOut.String())
 	}
 	for line := range strings.Lines(x.errOut.String()) {
@@ -260,7 +273,8 @@ func cliEvents(t *testing.T, _ *env.Env, a *env.Agent) {
 func cliWhy(t *testing.T, _ *env.Env, a *env.Agent) {
 	prints(t, a, []string{"why", "server"}, "server-node", "sandbox", "containers")
 	s := why(t, a, "server")
-	if s.Status != "Running" || s.WaitsFor != "" || s.Phase != corev1.PodRunning || s.WorkerPhase != "Running" || len(s.Steps) == 0 {
+	if s.Status != "Running" || s.WaitsFor != "" || s.Phase != corev1.PodRunning || s.WorkerPhase != "Running" ||
+		len(s.Steps) == 0 {
 		t.Errorf("why of a pod that runs: %+v", s)
 	}
 	if s := inYAML[api.Why](t, a, "why", "wrong"); s.Manifest == nil || s.Manifest.Field != "spec.containers[0].image" {
@@ -271,7 +285,8 @@ func cliWhy(t *testing.T, _ *env.Env, a *env.Agent) {
 func cliManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 	prints(t, a, []string{"manifests"}, "server.yaml", "wrong.yaml", "spec.containers[0].image")
 	prints(t, a, []string{"manifests", "-o", "wide"}, "server.yaml")
-	env.Eventually(t, "the three manifests in YAML", func() error { // others have just been removed
+	// other manifests have just been removed
+	env.Eventually(t, "the three manifests in YAML", func() error {
 		if list := inYAML[api.ManifestList](t, a, "manifests"); len(list.Items) != 3 {
 			return fmt.Errorf("they are %+v", list)
 		}
@@ -304,7 +319,8 @@ func cliImages(t *testing.T, _ *env.Env, a *env.Agent) {
 	prints(t, a, []string{"images"}, "berth.local/web", "berth.local/busybox")
 	prints(t, a, []string{"images", "-o", "wide"}, "berth.local/web")
 	list := inYAML[api.Images](t, a, "images")
-	if !slices.ContainsFunc(list.Items, func(i api.Image) bool { return slices.Contains(i.Tags, "berth.local/web:v1") && i.Size > 0 }) {
+	if !slices.ContainsFunc(list.Items,
+		func(i api.Image) bool { return slices.Contains(i.Tags, "berth.local/web:v1") && i.Size > 0 }) {
 		t.Errorf("images in YAML: %+v", list)
 	}
 }
@@ -339,7 +355,9 @@ func cliErrors(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 	nowhere := *a
 	nowhere.Socket = filepath.Join(e.Dir, "nobody.sock")
-	for _, verb := range [][]string{{"ps"}, {"logs", "server"}, {"why", "server"}, {"images"}, {"manifests"}, {"events"}} {
+	for _, verb := range [][]string{
+		{"ps"}, {"logs", "server"}, {"why", "server"}, {"images"}, {"manifests"}, {"events"},
+	} {
 		_, errOut, code := nowhere.CLI(verb...)
 		if code == 0 || !strings.Contains(errOut, "nobody.sock") || !strings.Contains(errOut, "agent") {
 			t.Errorf("berth %v without an agent: code %d, %q", verb, code, errOut)
@@ -347,10 +365,11 @@ func cliErrors(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// endpointsAnswer: the socket has the kubelet's endpoints.
+// endpointsAnswer checks that the socket has the kubelet's endpoints.
 func endpointsAnswer(t *testing.T, _ *env.Env, a *env.Agent) {
 	for path, want := range map[string]string{
-		"/healthz": "ok", "/pods": "server-node", "/runningpods/": "server", "/metrics": "kubelet_node_name", "/configz": "kubeletconfig",
+		"/healthz": "ok", "/pods": "server-node", "/runningpods/": "server", "/metrics": "kubelet_node_name",
+		"/configz":                               "kubeletconfig",
 		"/containerLogs/default/lines-node/main": "line 10",
 	} {
 		resp, err := a.Get(t.Context(), path)
@@ -365,13 +384,13 @@ func endpointsAnswer(t *testing.T, _ *env.Env, a *env.Agent) {
 	}
 }
 
-// cliRestarts: the log of the instance before the last restart.
+// cliRestarts checks the log of the instance before the last restart.
 func cliRestarts(t *testing.T, a *env.Agent) {
 	p := podOf(t, a, "server")
 	if _, err := ask(t, "GET", p, "/log?text=before"); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = ask(t, "GET", p, "/exit?code=3") // it ends while it answers
+	_, _ = ask(t, "GET", p, "/exit?code=3") // the server ends while it answers
 	waitPod(t, a, "server", "restarted", func(p *corev1.Pod) error {
 		if statusOf(p, "web").RestartCount != 1 || !env.Ready(p) {
 			return fmt.Errorf("not restarted")

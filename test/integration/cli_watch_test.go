@@ -14,15 +14,18 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// cliWatch: watches tell of a pod that comes, runs and goes.
+// cliWatch checks that watches show a pod that comes, runs and goes.
 func cliWatch(t *testing.T, e *env.Env, a *env.Agent) {
 	pods := begin(t, a, nil, "ps", "-w")
 	events := begin(t, a, nil, "events", "-w", "--for", "watched-node")
 	objects := begin(t, a, nil, "ps", "-w", "-o", "json")
 	pods.waitOut(t, "server-node")
 	events.waitOut(t, "REASON")
-	// Its volume comes only when it was seen without: of what passes at once a watch tells the outcome.
-	put(t, a, "watched", sleeper+"    volumeMounts: [{name: late, mountPath: /late}]\nvolumes: [{name: late, configMap: {name: watched}}]\n")
+	// The pod's volume comes only after the watch has shown the pod without it. A watch shows only
+	// the result of changes that follow each other at once.
+	put(t, a, "watched",
+		sleeper+
+			"    volumeMounts: [{name: late, mountPath: /late}]\nvolumes: [{name: late, configMap: {name: watched}}]\n")
 	for _, want := range []string{"watched-node", "ContainerCreating"} {
 		pods.waitOut(t, want)
 	}
@@ -43,20 +46,25 @@ func cliWatch(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// cliRefused: a pod whose newer manifest is refused says so, and so does one that never came to be.
+// cliRefused checks that a pod reports that its newer manifest is refused, and that a pod whose
+// first manifest is refused reports it, too.
 func cliRefused(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "kept", sleeper)
 	a.WaitReady(t, "kept")
 	file := filepath.Join(a.Manifests, "kept.yaml")
 	for _, bad := range []struct{ text, want string }{
 		{manifest("kept", "containers: [{name: main}]"), "spec.containers[0].image: Required value"},
-		{manifest("kept", "containers: [{name: main, image: i, command: sleep}]"), "spec.containers[0].command: must be a list, not a string"},
+		{
+			manifest("kept", "containers: [{name: main, image: i, command: sleep}]"),
+			"spec.containers[0].command: must be a list, not a string",
+		},
 		{"kind: [", "not valid YAML"},
 	} {
 		a.WriteManifest(t, "kept.yaml", bad.text)
 		env.Eventually(t, bad.want, func() error {
 			out, errOut, _ := a.CLI("describe", "kept")
-			if !strings.Contains(out, file+" is refused: ") || !strings.Contains(out, bad.want) || !strings.Contains(out, "last good version") {
+			if !strings.Contains(out, file+" is refused: ") || !strings.Contains(out, bad.want) ||
+				!strings.Contains(out, "last good version") {
 				return fmt.Errorf("describe says %s%s", out, errOut)
 			}
 			return nil
@@ -67,13 +75,15 @@ func cliRefused(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 	removed(t, e, a, "kept")
 	for _, verb := range [][]string{{"logs", "wrong"}, {"describe", "default/wrong"}, {"exec", "wrong", "--", "ls"}} {
-		if _, errOut, code := a.CLI(verb...); code == 0 || !strings.Contains(errOut, "wrong.yaml is refused: ") || !strings.Contains(errOut, "Required value") {
+		if _, errOut, code := a.CLI(verb...); code == 0 || !strings.Contains(errOut, "wrong.yaml is refused: ") ||
+			!strings.Contains(errOut, "Required value") {
 			t.Errorf("berth %v: code %d, %q", verb, code, errOut)
 		}
 	}
 }
 
-// cliUser: somebody who is not root gets one clear error from what needs root, and nothing is made.
+// cliUser checks that a user who is not root gets one clear error from verbs that need root, and
+// that nothing is made.
 func cliUser(t *testing.T, e *env.Env, a *env.Agent) {
 	dir, err := os.MkdirTemp("", "user") //nolint:usetesting // others must come to it
 	if err != nil {
@@ -81,8 +91,10 @@ func cliUser(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "berth")
-	// Another program writes the copy: a child that this one starts meanwhile would hold it open for writing, and then it cannot be run.
-	if out, err := exec.CommandContext(t.Context(), "install", "-m", "755", binary(t, a), program).CombinedOutput(); err != nil {
+	// Another program writes the copy. If this process wrote it, a child that starts meanwhile
+	// would keep the copy open for writing, and then nobody could run it.
+	if out, err := exec.CommandContext(t.Context(), "install", "-m", "755", binary(t, a),
+		program).CombinedOutput(); err != nil {
 		t.Fatalf("copy the program: %v, %s", err, out)
 	}
 	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // somebody else works in it
@@ -90,7 +102,8 @@ func cliUser(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 	root := filepath.Join(dir, "root")
 	for _, args := range [][]string{
-		{"agent", "--root-dir", root, "--config", filepath.Join(a.Home, "berth.yaml")}, {"run", filepath.Join(dir, "none.yaml"), "--root-dir", root},
+		{"agent", "--root-dir", root, "--config", filepath.Join(a.Home, "berth.yaml")},
+		{"run", filepath.Join(dir, "none.yaml"), "--root-dir", root},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Dir = dir

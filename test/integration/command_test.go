@@ -27,16 +27,19 @@ func binary(t *testing.T, a *env.Agent) string {
 	return strings.TrimSuffix(path, " (deleted)")
 }
 
-// command is a verb under way.
+// command is a verb in progress.
 type command struct {
 	cmd         *exec.Cmd
 	out, errOut safeBuffer
 }
 
-// begin starts a verb that goes on until it is interrupted or its input ends.
+// begin starts a verb that runs until it is interrupted or its input ends.
 func begin(t *testing.T, a *env.Agent, in io.Reader, args ...string) *command {
 	t.Helper()
-	x := &command{cmd: exec.CommandContext(t.Context(), binary(t, a), append([]string{args[0], "--socket", a.Socket}, args[1:]...)...)}
+	x := &command{
+		cmd: exec.CommandContext(t.Context(), binary(t, a),
+			append([]string{args[0], "--socket", a.Socket}, args[1:]...)...),
+	}
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = in, &x.out, &x.errOut
 	x.cmd.WaitDelay = time.Minute
 	if err := x.cmd.Start(); err != nil {
@@ -56,7 +59,7 @@ func (x *command) waitOut(t *testing.T, text string) {
 	})
 }
 
-// wait returns the verb's exit code.
+// wait waits for the verb's end and returns its exit code.
 func (x *command) wait(t *testing.T) int {
 	t.Helper()
 	if err := x.cmd.Wait(); err != nil && x.cmd.ProcessState == nil {
@@ -65,7 +68,7 @@ func (x *command) wait(t *testing.T) int {
 	return x.cmd.ProcessState.ExitCode()
 }
 
-// interrupt ends the verb as Ctrl-C does; it must not call that an error of its own.
+// interrupt ends the verb as Ctrl-C does. The verb must not report this as an error.
 func (x *command) interrupt(t *testing.T) {
 	t.Helper()
 	if err := x.cmd.Process.Signal(syscall.SIGINT); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// valuesReach: environment and files from ConfigMaps, Secrets and the pod itself reach containers, init containers run in order, and an
-// emptyDir is shared.
+// valuesReach checks that environment and files from ConfigMaps, Secrets and the pod itself reach
+// containers, that init containers run in order, and that containers share an emptyDir.
 func valuesReach(t *testing.T, e *env.Env, a *env.Agent) {
 	a.WriteManifest(t, "objects.yaml", `
 apiVersion: v1
@@ -77,7 +77,9 @@ volumes:
 `)
 	a.WaitReady(t, "values")
 	environment := inside(t, a, "values", "main", "/testapp", "env")
-	for _, want := range []string{"CFG_COLOR=blue", "PLAIN=xblue", "PASSWORD=hush", "POD=values-node", "LIMIT=32", "HOSTNAME=values-node"} {
+	for _, want := range []string{
+		"CFG_COLOR=blue", "PLAIN=xblue", "PASSWORD=hush", "POD=values-node", "LIMIT=32", "HOSTNAME=values-node",
+	} {
 		if !strings.Contains("\n"+environment, "\n"+want+"\n") {
 			t.Errorf("the environment has no %s:\n%s", want, environment)
 		}
@@ -94,14 +96,16 @@ volumes:
 	if got := inside(t, a, "values", "main", "/testapp", "cat", "/shared/order"); got != "one\ntwo\nthree\n" {
 		t.Errorf("what the other container wrote is seen as %q", got)
 	}
-	if got := inside(t, a, "values", "side", "sh", "-c", "df -T /shared | grep -c tmpfs || true"); strings.TrimSpace(got) != "1" {
+	if got := inside(t, a, "values", "side", "sh", "-c",
+		"df -T /shared | grep -c tmpfs || true"); strings.TrimSpace(got) != "1" {
 		t.Errorf("the emptyDir of medium Memory is no tmpfs: %q", got)
 	}
 	removed(t, e, a, "values")
 	a.RemoveManifest(t, "objects.yaml")
 }
 
-// hooksRun: a postStart hook that fails ends its container and says so; one that runs is waited for.
+// hooksRun checks that a postStart hook that fails ends its container and reports it, and that the
+// agent waits for a hook that runs.
 func hooksRun(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "badhook", `
 restartPolicy: Never
@@ -133,8 +137,9 @@ containers:
 	removed(t, e, a, "goodhook")
 }
 
-// endsAreTold: exit codes, reasons, and termination messages by file and from the log.
-func endsAreTold(t *testing.T, e *env.Env, a *env.Agent) {
+// endsAreReported checks exit codes, reasons, and termination messages from the file and from the
+// log.
+func endsAreReported(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "ends", `
 restartPolicy: Never
 containers:
@@ -159,7 +164,9 @@ containers:
 		reason  string
 		message string
 	}{
-		{"well", 0, "Completed", "all is well"}, {"ill", 42, "Error", "it broke"}, {"fallback", 3, "Error", "from the log\n"},
+		{"well", 0, "Completed", "all is well"},
+		{"ill", 42, "Error", "it broke"},
+		{"fallback", 3, "Error", "from the log\n"},
 	} {
 		end := statusOf(p, want.name).State.Terminated
 		if end == nil || end.ExitCode != want.code || end.Reason != want.reason || end.Message != want.message {
@@ -172,7 +179,8 @@ containers:
 	removed(t, e, a, "ends")
 }
 
-// crashLoops: a container that keeps failing is restarted later and later, and its last end can be seen.
+// crashLoops checks that a container that fails again and again is restarted with longer and longer
+// delays, and that its last end is shown.
 func crashLoops(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "crasher", `
 containers:
@@ -186,7 +194,8 @@ containers:
 	p := waitPod(t, a, "crasher", "backing off", waitingFor("CrashLoopBackOff"))
 	c := statusOf(p, "main")
 	delay := 10 * time.Second << max(0, c.RestartCount-1) // the first restart is at once
-	if want := fmt.Sprintf("back-off %s restarting failed container=main pod=crasher-node_default(", delay); !strings.Contains(c.State.Waiting.Message, want) {
+	if want := fmt.Sprintf("back-off %s restarting failed container=main pod=crasher-node_default(",
+		delay); !strings.Contains(c.State.Waiting.Message, want) {
 		t.Errorf("after %d restarts the message is %q, want %q", c.RestartCount, c.State.Waiting.Message, want)
 	}
 	if end := c.LastTerminationState.Terminated; end == nil || end.ExitCode != 5 || c.RestartCount < 1 {
@@ -197,8 +206,8 @@ containers:
 	}
 	waitEvent(t, a, "BackOff", "crasher")
 	env.Eventually(t, "why to tell of the next attempt", func() error {
-		if story := why(t, a, "crasher"); story.NextRetry == nil || story.WaitsFor == "" {
-			return fmt.Errorf("it says %+v", story)
+		if timeline := why(t, a, "crasher"); timeline.NextRetry == nil || timeline.WaitsFor == "" {
+			return fmt.Errorf("it says %+v", timeline)
 		}
 		return nil
 	})
@@ -211,7 +220,7 @@ containers:
 	removed(t, e, a, "crasher")
 }
 
-// memoryEnds: a container that outgrows its memory limit is told to have.
+// memoryEnds checks that a container that exceeds its memory limit is shown as OOMKilled.
 func memoryEnds(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "greedy", `
 restartPolicy: Never
@@ -228,10 +237,11 @@ containers:
 	removed(t, e, a, "greedy")
 }
 
-// cgroupsLimit: cgroups have the kubelet's names and the pods' limits.
+// cgroupsLimit checks that cgroups have the kubelet's names and the pods' limits.
 func cgroupsLimit(t *testing.T, e *env.Env, a *env.Agent) {
 	for name, resources := range map[string]string{
-		"guaranteed": "{limits: {cpu: 200m, memory: 64Mi}}", "burstable": "{requests: {cpu: 100m}, limits: {memory: 48Mi}}", "besteffort": "{}",
+		"guaranteed": "{limits: {cpu: 200m, memory: 64Mi}}",
+		"burstable":  "{requests: {cpu: 100m}, limits: {memory: 48Mi}}", "besteffort": "{}",
 	} {
 		put(t, a, name, strings.TrimSpace(sleeper)+"\n    resources: "+resources)
 	}
@@ -240,8 +250,12 @@ func cgroupsLimit(t *testing.T, e *env.Env, a *env.Agent) {
 		t.Log("limits are looked at on cgroup v1 only")
 	}
 	for name, want := range map[string]map[string]string{
-		"guaranteed": {"cpu/cpu.shares": "204", "cpu/cpu.cfs_quota_us": "20000", "memory/memory.limit_in_bytes": "67108864"},
-		"burstable":  {"cpu/cpu.shares": "102", "cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_bytes": "50331648"},
+		"guaranteed": {
+			"cpu/cpu.shares": "204", "cpu/cpu.cfs_quota_us": "20000", "memory/memory.limit_in_bytes": "67108864",
+		},
+		"burstable": {
+			"cpu/cpu.shares": "102", "cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_bytes": "50331648",
+		},
 		"besteffort": {"cpu/cpu.shares": "2", "cpu/cpu.cfs_quota_us": "-1"},
 	} {
 		p := podOf(t, a, name)
@@ -269,7 +283,7 @@ func cgroupsLimit(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// hostNetwork: a pod on the host's network has the host's address, interfaces and names.
+// hostNetwork checks that a pod on the host's network has the host's address, interfaces and names.
 func hostNetwork(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "onhost", `
 hostNetwork: true
@@ -295,7 +309,8 @@ containers:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := inside(t, a, "onhost", "main", "cat", "/etc/hosts"); !strings.Contains(got, strings.TrimSpace(string(hosts))) {
+	if got := inside(t, a, "onhost", "main", "cat", "/etc/hosts"); !strings.Contains(got,
+		strings.TrimSpace(string(hosts))) {
 		t.Errorf("its /etc/hosts is %q, the host's %q", got, hosts)
 	}
 	name, err := os.Hostname()
@@ -308,7 +323,8 @@ containers:
 	removed(t, e, a, "onhost")
 }
 
-// namesResolve: a pod's /etc/hosts and resolv.conf are as its spec says, also after a container has restarted.
+// namesResolve checks that a pod's /etc/hosts and resolv.conf are as its spec says, also after a
+// container has restarted.
 func namesResolve(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "named", `
 hostname: alpha
@@ -331,7 +347,9 @@ containers:
 	check := func() {
 		t.Helper()
 		hosts := inside(t, a, "named", "main", "/testapp", "cat", "/etc/hosts")
-		for _, want := range []string{p.Status.PodIP + "\t", "alpha", "192.0.2.7\tseven\tseven.example", "127.0.0.1\tlocalhost"} {
+		for _, want := range []string{
+			p.Status.PodIP + "\t", "alpha", "192.0.2.7\tseven\tseven.example", "127.0.0.1\tlocalhost",
+		} {
 			if !strings.Contains(hosts, want) {
 				t.Errorf("/etc/hosts has no %q:\n%s", want, hosts)
 			}
@@ -344,7 +362,7 @@ containers:
 		}
 	}
 	check()
-	_, _ = ask(t, "GET", p, "/exit?code=1") // it ends while it answers
+	_, _ = ask(t, "GET", p, "/exit?code=1") // the server ends while it answers
 	waitPod(t, a, "named", "restarted", func(p *corev1.Pod) error {
 		if statusOf(p, "main").RestartCount != 1 || !env.Ready(p) {
 			return errors.New("not restarted")

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// cliCopies: a directory goes into a container and comes back as it was.
+// cliCopies checks that a directory that is copied into a container and back is unchanged.
 func cliCopies(t *testing.T, _ *env.Env, a *env.Agent) {
 	dir := t.TempDir()
 	big := strings.Repeat("0123456789abcdef", 1<<16)
@@ -24,7 +24,9 @@ func cliCopies(t *testing.T, _ *env.Env, a *env.Agent) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{filepath.Join(dir, "src"), "server:/tmp"}, {"server:/tmp/src", filepath.Join(dir, "back")}} {
+	for _, args := range [][]string{
+		{filepath.Join(dir, "src"), "server:/tmp"}, {"server:/tmp/src", filepath.Join(dir, "back")},
+	} {
 		if out, errOut, code := a.CLI("cp", "-c", "shell", args[0], args[1]); code != 0 {
 			t.Fatalf("cp %v: code %d, %s%s", args, code, out, errOut)
 		}
@@ -34,7 +36,8 @@ func cliCopies(t *testing.T, _ *env.Env, a *env.Agent) {
 	if err != nil || statErr != nil || string(got) != big || info.Mode() != 0o640 {
 		t.Errorf("%d of %d bytes came back, %v, %v, %v", len(got), len(big), err, info, statErr)
 	}
-	if _, errOut, code := a.CLI("cp", "-c", "shell", "server:/nope", dir); code == 0 || !strings.Contains(errOut, "nope") {
+	if _, errOut, code := a.CLI("cp", "-c", "shell", "server:/nope", dir); code == 0 ||
+		!strings.Contains(errOut, "nope") {
 		t.Errorf("what is not there: code %d, %q", code, errOut)
 	}
 }

@@ -23,7 +23,8 @@ import (
 // csiName is the name of the tests' CSI driver.
 const csiName = "test.berth.dev"
 
-// csiDriver is the tests' CSI driver as a program beside an agent, which has a directory to say faults in.
+// csiDriver is the tests' CSI driver as a program beside an agent. A test sets the driver's faults
+// in its directory.
 type csiDriver struct {
 	*env.Program
 	dir string
@@ -39,7 +40,9 @@ func newCSIDriver(t *testing.T, e *env.Env, a *env.Agent, flags ...string) csiDr
 		t.Fatalf("build the CSI driver: %v: %s", err, out)
 	}
 	dir := t.TempDir()
-	args := append([]string{binary, "-dir", dir, "-registry", filepath.Join(a.RootDir, "plugins_registry"), "-name", csiName}, flags...)
+	args := append([]string{
+		binary, "-dir", dir, "-registry", filepath.Join(a.RootDir, "plugins_registry"), "-name", csiName,
+	}, flags...)
 	d := csiDriver{Program: e.NewProgram("csi-driver", args...), dir: dir}
 	t.Cleanup(func() { _ = d.Stop() })
 	return d
@@ -52,7 +55,7 @@ func (d csiDriver) start(t *testing.T) {
 	}
 }
 
-// fault has the calls of a method go wrong from now on; the empty fault ends that.
+// fault makes the calls of a method fail from now on. The empty fault ends that.
 func (d csiDriver) fault(t *testing.T, method string, f csidriver.Fault) {
 	t.Helper()
 	if err := csidriver.Set(d.dir, method, f); err != nil {
@@ -60,7 +63,7 @@ func (d csiDriver) fault(t *testing.T, method string, f csidriver.Fault) {
 	}
 }
 
-// called waits until the driver has been called with a method.
+// called waits until the driver has been called so often with a method.
 func (d csiDriver) called(t *testing.T, method string, times int) {
 	t.Helper()
 	env.Eventually(t, "the driver to be called with "+method, func() error {
@@ -78,12 +81,15 @@ func (d csiDriver) called(t *testing.T, method string, times int) {
 
 // csiPod is a pod with an inline volume.
 func csiPod(grace string, volume string) string {
-	return "terminationGracePeriodSeconds: " + grace + "\nsecurityContext: {fsGroup: 4321}\ncontainers:\n" + shell("main", "volumeMounts: [{name: v, mountPath: /v}]") + "volumes: [{name: v, " + volume + "}]\n"
+	return "terminationGracePeriodSeconds: " + grace + "\nsecurityContext: {fsGroup: 4321}\ncontainers:\n" +
+		shell("main", "volumeMounts: [{name: v, mountPath: /v}]") + "volumes: [{name: v, " + volume + "}]\n"
 }
 
-const csiInline = "csi: {driver: " + csiName + ", volumeAttributes: {inline: 'yes', greeting: hello}, fsType: ext3, nodePublishSecretRef: {name: csi-login}}"
+const csiInline = "csi: {driver: " + csiName +
+	", volumeAttributes: {inline: 'yes', greeting: hello}, fsType: ext3, nodePublishSecretRef: {name: csi-login}}"
 
-// TestCSI has volumes of a CSI driver on a node without a cluster: inline ones and PersistentVolumes, and whoever dies meanwhile.
+// TestCSI uses volumes of a CSI driver on a node without a cluster, both inline volumes and
+// PersistentVolumes, while the agent or the driver is killed.
 func TestCSI(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -92,9 +98,12 @@ func TestCSI(t *testing.T) {
 	d := newCSIDriver(t, e, a, "-can", "STAGE_UNSTAGE_VOLUME,GET_VOLUME_STATS")
 	a.WriteManifest(t, "csi-objects.yaml",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: csi-login}\nstringData: {user: berth}\n---\n"+
-			"apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: "+csiName+"}\nspec: {podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Ephemeral, Persistent]}\n---\n"+
+			"apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: "+csiName+
+			"}\nspec: {podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Ephemeral, Persistent]}\n"+
+			"---\n"+
 			persistent("csi", "csi", "csi: {driver: "+csiName+", volumeHandle: disk}")+claim("csi", "csi", "")+
-			persistent("raw", "raw", "volumeMode: Block\n  csi: {driver: "+csiName+", volumeHandle: raw}")+claim("raw", "raw", "volumeMode: Block"))
+			persistent("raw", "raw", "volumeMode: Block\n  csi: {driver: "+csiName+", volumeHandle: raw}")+
+			claim("raw", "raw", "volumeMode: Block"))
 	for _, step := range []struct {
 		name string
 		test func(*testing.T, *env.Env, *env.Agent, csiDriver)
@@ -118,15 +127,17 @@ func TestCSI(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// csiDriverComesLate: a pod whose driver is not there waits and says for which, and starts when it comes.
+// csiDriverComesLate checks that a pod without its driver waits, reports which driver it waits for,
+// and starts when the driver comes.
 func csiDriverComesLate(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	put(t, a, "late-csi", csiPod("1", csiInline))
 	const want = "driver name " + csiName + " not found in the list of registered CSI drivers"
-	waitEvent(t, a, "FailedMount", `MountVolume.SetUp failed for volume "v" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: `+want)
+	waitEvent(t, a, "FailedMount",
+		`MountVolume.SetUp failed for volume "v" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: `+want)
 	waitPod(t, a, "late-csi", "waiting", waitingFor("ContainerCreating"))
 	env.Eventually(t, "why to say so", func() error {
-		if story := fmt.Sprintf("%+v", why(t, a, "late-csi")); !strings.Contains(story, want) {
-			return errors.New(story)
+		if timeline := fmt.Sprintf("%+v", why(t, a, "late-csi")); !strings.Contains(timeline, want) {
+			return errors.New(timeline)
 		}
 		return nil
 	})
@@ -135,11 +146,13 @@ func csiDriverComesLate(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	removed(t, e, a, "late-csi")
 }
 
-// csiInlineVolume: an inline volume has what its driver put there of its attributes and its pod, and belongs to the pod's group.
+// csiInlineVolume checks that an inline volume has what its driver wrote there about its attributes
+// and its pod, and belongs to the pod's group.
 func csiInlineVolume(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	put(t, a, "inline-csi", csiPod("1", csiInline))
 	a.WaitReady(t, "inline-csi")
-	seen(t, a, "inline-csi", "main", "cat /v/greeting", "hello", "cat /v/csi.storage.k8s.io_pod.name", "inline-csi-"+env.NodeName,
+	seen(t, a, "inline-csi", "main", "cat /v/greeting", "hello", "cat /v/csi.storage.k8s.io_pod.name",
+		"inline-csi-"+env.NodeName,
 		"cat /v/csi.storage.k8s.io_ephemeral", "true", "stat -c %g /v/greeting", "4321")
 	env.Eventually(t, "the driver to be told the secret and the fsType", func() error {
 		calls, err := csidriver.Calls(d.dir)
@@ -150,9 +163,10 @@ func csiInlineVolume(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 		if len(calls) == 0 {
 			return errors.New("it was told nothing")
 		}
-		var told struct{ Secrets map[string]string }
+		var got struct{ Secrets map[string]string }
 		last := calls[len(calls)-1].Request
-		if err := json.Unmarshal(last, &told); err != nil || told.Secrets["user"] != "berth" || !strings.Contains(string(last), "ext3") {
+		if err := json.Unmarshal(last, &got); err != nil || got.Secrets["user"] != "berth" ||
+			!strings.Contains(string(last), "ext3") {
 			return fmt.Errorf("it was told %s, %w", last, err)
 		}
 		return nil
@@ -169,7 +183,8 @@ func csiInlineVolume(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	}
 }
 
-// csiClaim: a claim's volume of a driver is staged and published; its data outlives the pod.
+// csiClaim checks that a claim's volume of a driver is staged and published, and that its data
+// stays after the pod's end.
 func csiClaim(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	for _, text := range []string{"first", "second"} {
 		put(t, a, "claim-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
@@ -186,18 +201,21 @@ func csiClaim(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	}
 }
 
-// csiStats: the summary and the metrics tell how full a claim's volume is, as its driver says.
+// csiStats checks that the summary and the metrics have how full a claim's volume is, as the driver
+// reports it.
 func csiStats(t *testing.T, a *env.Agent) {
 	t.Helper()
 	var summary statsapi.Summary
 	if err := json.Unmarshal([]byte(page(t, a, "/stats/summary")), &summary); err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(summary.Pods, func(p statsapi.PodStats) bool { return strings.HasPrefix(p.PodRef.Name, "claim-csi") })
+	at := slices.IndexFunc(summary.Pods,
+		func(p statsapi.PodStats) bool { return strings.HasPrefix(p.PodRef.Name, "claim-csi") })
 	if at < 0 || len(summary.Pods[at].VolumeStats) != 1 {
 		t.Fatalf("the summary has pods %+v", summary.Pods)
 	}
-	if v := summary.Pods[at].VolumeStats[0]; v.Name != "v" || v.PVCRef == nil || v.PVCRef.Name != "csi" || *v.UsedBytes != 300 || *v.CapacityBytes != 1000 {
+	if v := summary.Pods[at].VolumeStats[0]; v.Name != "v" || v.PVCRef == nil || v.PVCRef.Name != "csi" ||
+		*v.UsedBytes != 300 || *v.CapacityBytes != 1000 {
 		t.Errorf("the volume is %+v", v)
 	}
 	const metric = `kubelet_volume_stats_used_bytes{namespace="default",persistentvolumeclaim="csi"} 300`
@@ -206,21 +224,27 @@ func csiStats(t *testing.T, a *env.Agent) {
 	}
 }
 
-// csiBlock: containers get volumes as block devices, of a driver and local ones; a claim that is only read can only be read.
+// csiBlock checks that containers get volumes as block devices, both a driver's and local ones, and
+// that a read-only claim can only be read.
 func csiBlock(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	loop := csidriver.Loop(t, disk)
-	a.WriteManifest(t, "block-objects.yaml", persistent("local-raw", "local-raw", "volumeMode: Block\n  local: {path: "+loop.Name()+"}"+onNode(env.NodeName))+
-		claim("local-raw", "local-raw", "volumeMode: Block"))
+	a.WriteManifest(t, "block-objects.yaml",
+		persistent("local-raw", "local-raw",
+			"volumeMode: Block\n  local: {path: "+loop.Name()+"}"+onNode(env.NodeName))+
+			claim("local-raw", "local-raw", "volumeMode: Block"))
 	pod := func(readOnly bool) string {
-		return "terminationGracePeriodSeconds: 1\ncontainers:\n" + shell("main", "volumeDevices: [{name: v, devicePath: /dev/raw}, {name: l, devicePath: /dev/disk}]") +
-			fmt.Sprintf("volumes: [{name: v, persistentVolumeClaim: {claimName: raw, readOnly: %v}}, {name: l, persistentVolumeClaim: {claimName: local-raw}}]\n", readOnly)
+		return "terminationGracePeriodSeconds: 1\ncontainers:\n" +
+			shell("main", "volumeDevices: [{name: v, devicePath: /dev/raw}, {name: l, devicePath: /dev/disk}]") +
+			fmt.Sprintf("volumes: [{name: v, persistentVolumeClaim: {claimName: raw, readOnly: %v}}, {name: l, "+
+				"persistentVolumeClaim: {claimName: local-raw}}]\n", readOnly)
 	}
 	put(t, a, "block-csi", pod(false))
 	a.WaitReady(t, "block-csi")
 	const read = "dd if=/dev/raw bs=5 count=1 2>/dev/null"
 	seen(t, a, "block-csi", "main", "test -b /dev/raw && test -b /dev/disk; echo $?", "0",
-		"echo hello | dd of=/dev/raw conv=fsync 2>/dev/null; "+read, "hello", "echo local | dd of=/dev/disk conv=fsync 2>/dev/null", "")
+		"echo hello | dd of=/dev/raw conv=fsync 2>/dev/null; "+read, "hello",
+		"echo local | dd of=/dev/disk conv=fsync 2>/dev/null", "")
 	for path, want := range map[string]string{filepath.Join(d.dir, "volumes/raw.img"): "hello\n", disk: "local\n"} {
 		if data, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(data), want) {
 			t.Errorf("%s does not begin with %q: %v", path, want, err)
@@ -234,12 +258,14 @@ func csiBlock(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	removed(t, e, a, "block-csi")
 	put(t, a, "read-csi", pod(true))
 	a.WaitReady(t, "read-csi")
-	seen(t, a, "read-csi", "main", read, "hello", "echo other >/dev/raw", "sh: can't create /dev/raw: Operation not permitted", read, "hello")
+	seen(t, a, "read-csi", "main", read, "hello", "echo other >/dev/raw",
+		"sh: can't create /dev/raw: Operation not permitted", read, "hello")
 	removed(t, e, a, "read-csi")
 	a.RemoveManifest(t, "block-objects.yaml")
 }
 
-// csiAgentKilled: an agent that is killed between staging and publishing, and again while it takes the volume down, goes on where it was.
+// csiAgentKilled checks that an agent goes on where it was after it was killed, first between
+// staging and publishing a volume, and then while it takes the volume down.
 func csiAgentKilled(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	again := func() {
 		t.Helper()
@@ -256,7 +282,7 @@ func csiAgentKilled(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	put(t, a, "killed-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
 	d.called(t, "NodeStageVolume", 1)
 	again()
-	d.called(t, "NodePublishVolume", 1) // the one that hung ends with the agent
+	d.called(t, "NodePublishVolume", 1) // the call that hung ends with the agent
 	d.fault(t, "NodePublishVolume", "")
 	again()
 	a.WaitReady(t, "killed-csi")
@@ -274,7 +300,8 @@ func csiAgentKilled(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	nothingLeft(t, func() []string { return e.LeaksOf(string(p.UID), "globalmount") })
 }
 
-// csiDriverKilled: a driver that dies in the middle of a call is asked again when it is back; pods that have their volumes do not notice.
+// csiDriverKilled checks that the agent repeats a call in which the driver died when the driver is
+// back, and that pods that have their volumes are not affected.
 func csiDriverKilled(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	put(t, a, "has-csi", csiPod("1", csiInline))
 	a.WaitReady(t, "has-csi")
@@ -297,13 +324,15 @@ func csiDriverKilled(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	removed(t, e, a, "has-csi")
 }
 
-// csiDriverHangs: a driver that does not answer holds up its own pod and no other, also one that is being deleted; nothing is left of it.
+// csiDriverHangs checks that a driver that does not answer delays its own pod and no other, also
+// while its pod is being deleted, and that nothing of the pod is left.
 func csiDriverHangs(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	d.fault(t, "NodePublishVolume", csidriver.Hang)
 	put(t, a, "hangs-csi", csiPod("1", csiInline))
 	env.Eventually(t, "why to say what is waited for", func() error {
-		if story := fmt.Sprintf("%+v", why(t, a, "hangs-csi")); !strings.Contains(story, "CSI driver "+csiName+" is bringing up volume v") {
-			return errors.New(story)
+		if timeline := fmt.Sprintf("%+v", why(t, a, "hangs-csi")); !strings.Contains(timeline,
+			"CSI driver "+csiName+" is bringing up volume v") {
+			return errors.New(timeline)
 		}
 		return nil
 	})
@@ -311,7 +340,7 @@ func csiDriverHangs(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	a.WaitReady(t, "beside-csi")
 	p := podOf(t, a, "hangs-csi")
 	a.RemoveManifest(t, "hangs-csi.yaml")
-	if err := d.Stop(); err != nil { // what hangs ends with it
+	if err := d.Stop(); err != nil { // the call that hangs ends with the driver
 		t.Fatal(err)
 	}
 	d.fault(t, "NodePublishVolume", "")
@@ -320,7 +349,8 @@ func csiDriverHangs(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	removed(t, e, a, "beside-csi")
 }
 
-// csiDriverGoes: a volume whose driver is gone is taken down when it is back, and not before.
+// csiDriverGoes checks that a volume whose driver is gone is taken down when the driver is back,
+// and not before.
 func csiDriverGoes(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	put(t, a, "goes-csi", csiPod("1", "persistentVolumeClaim: {claimName: csi}"))
 	a.WaitReady(t, "goes-csi")
@@ -330,8 +360,9 @@ func csiDriverGoes(t *testing.T, e *env.Env, a *env.Agent, d csiDriver) {
 	}
 	a.RemoveManifest(t, "goes-csi.yaml")
 	env.Eventually(t, "why to say which driver is missing", func() error {
-		if story := fmt.Sprintf("%+v", why(t, a, "goes-csi")); !strings.Contains(story, "Unmounter.TearDownAt failed to get CSI client: driver name "+csiName+" not found") {
-			return errors.New(story)
+		if timeline := fmt.Sprintf("%+v", why(t, a, "goes-csi")); !strings.Contains(timeline,
+			"Unmounter.TearDownAt failed to get CSI client: driver name "+csiName+" not found") {
+			return errors.New(timeline)
 		}
 		return nil
 	})

@@ -17,8 +17,9 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestFullDisk fills the file system of the agent's root directory: pods run on and can be removed, new ones wait and say for what, an agent that is
-// killed takes its pods over again, and all is made good once there is room.
+// TestFullDisk fills the file system of the agent's root directory. Pods run on and can be removed,
+// and new pods wait and report what they wait for. A new agent after a kill adopts the pods. Once
+// there is room, everything that waited is done.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -78,7 +79,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// fill writes to the file until its file system is full.
+// fill writes to the file until the file system is full.
 func fill(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -97,13 +98,17 @@ func fill(t *testing.T, file string) {
 	}
 }
 
-// TestFrozenRuntime freezes containerd for a while: the agent answers and says what it waits for, no healthy container is restarted for a probe that could
-// not be made, and what was changed meanwhile happens afterwards.
+// TestFrozenRuntime freezes containerd for a while. The agent answers and reports what it waits
+// for. No healthy container is restarted because its probe could not run, and changes from that
+// time take effect afterwards.
 func TestFrozenRuntime(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
-	put(t, a, "probed", sleeper+"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 2}\n")
+	put(t, a, "probed",
+		sleeper+
+			"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 1, timeoutSeconds: 5, "+
+			"failureThreshold: 2}\n")
 	put(t, a, "leaving", sleeper)
 	a.WaitReady(t, "probed", "leaving")
 	before := running(podOf(t, a, "probed"))
@@ -120,12 +125,13 @@ func TestFrozenRuntime(t *testing.T) {
 	a.RemoveManifest(t, "leaving.yaml")
 	env.Eventually(t, "why about the frozen runtime", func() error {
 		s := why(t, a, "coming")
-		if s.Step == "" || !strings.Contains(s.WaitsFor, "has been silent for") && !strings.Contains(s.WaitsFor, "has taken") {
+		if s.Step == "" ||
+			!strings.Contains(s.WaitsFor, "has been silent for") && !strings.Contains(s.WaitsFor, "has taken") {
 			return fmt.Errorf("step %q waits for %q, next retry %v", s.Step, s.WaitsFor, s.NextRetry)
 		}
 		return nil
 	})
-	time.Sleep(15 * time.Second) // several probes' worth: this is what the test is about
+	time.Sleep(15 * time.Second) // the time of several probes, which is what this test is about
 	if out, errOut, code := a.CLI("ps"); code != 0 || !strings.Contains(out, "probed") {
 		t.Errorf("berth ps: code %d, %q, %q", code, out, errOut)
 	}

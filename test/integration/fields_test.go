@@ -17,7 +17,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestFields uses fields of pods that no other test here has in its way, and reads back in containers and at servers what became of them.
+// TestFields uses fields of pods that no other test here uses in the same way, and reads their
+// effects in containers and at servers.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -25,15 +26,19 @@ func TestFields(t *testing.T) {
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
-			"command": commandsRun, "termination message": messagesElsewhere, "host names": hostNames, "readiness gates": gatesHold,
-			"probes": probesOfAllKinds, "probe times": probesKeepTime, "restart policy": policiesRestart, "hooks": hooksOfAllKinds, "sidecar": sidecarIsProbed, "metadata": metadataReaches, "affinity": affinityMatches,
+			"command": commandsRun, "termination message": messagesElsewhere, "host names": hostNames,
+			"readiness gates": gatesHold,
+			"probes":          probesOfAllKinds, "probe times": probesKeepTime, "restart policy": policiesRestart,
+			"hooks": hooksOfAllKinds, "sidecar": sidecarIsProbed, "metadata": metadataReaches,
+			"affinity":      affinityMatches,
 			"pod resources": podsAreLimited, "terminal": inputsAreOpen,
 		})
 	})
 	nothingLeft(t, e.Leaks)
 }
 
-// commandsRun: command and args with variables in them, in their working directory; also in init containers.
+// commandsRun checks command and args with variables in them, in their working directory, also in
+// init containers.
 func commandsRun(t *testing.T, e *env.Env, a *env.Agent) {
 	const container = `
     image: berth.local/busybox:v1
@@ -43,8 +48,10 @@ func commandsRun(t *testing.T, e *env.Env, a *env.Agent) {
     workingDir: /srv/work
     env: [{name: WORD, value: hello}]
 `
-	put(t, a, "command", "terminationGracePeriodSeconds: 1\ninitContainers:\n  - name: first"+fmt.Sprintf(container, "true")+
-		"containers:\n  - name: main"+fmt.Sprintf(container, `trap "exit 0" TERM; while true; do sleep 1 & wait $!; done`))
+	put(t, a, "command",
+		"terminationGracePeriodSeconds: 1\ninitContainers:\n  - name: first"+fmt.Sprintf(container, "true")+
+			"containers:\n  - name: main"+
+			fmt.Sprintf(container, `trap "exit 0" TERM; while true; do sleep 1 & wait $!; done`))
 	a.WaitReady(t, "command")
 	for _, name := range []string{"first", "main"} {
 		if out, _, _ := a.CLI("logs", "command", "-c", name); out != "/srv/work hello hello-$(WORD)-$(NONE)\n" {
@@ -54,7 +61,8 @@ func commandsRun(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "command")
 }
 
-// messagesElsewhere: the termination message is what stands in the file that the container names.
+// messagesElsewhere checks that the termination message is the content of the file that the
+// container names.
 func messagesElsewhere(t *testing.T, e *env.Env, a *env.Agent) {
 	const container = `
     image: berth.local/busybox:v1
@@ -62,7 +70,9 @@ func messagesElsewhere(t *testing.T, e *env.Env, a *env.Agent) {
     terminationMessagePath: /var/end
     terminationMessagePolicy: File
 `
-	put(t, a, "message", "restartPolicy: Never\ninitContainers:\n  - name: first"+fmt.Sprintf(container, "one")+"containers:\n  - name: main"+fmt.Sprintf(container, "two"))
+	put(t, a, "message",
+		"restartPolicy: Never\ninitContainers:\n  - name: first"+fmt.Sprintf(container, "one")+
+			"containers:\n  - name: main"+fmt.Sprintf(container, "two"))
 	waitPod(t, a, "message", "ended with its messages", func(p *corev1.Pod) error {
 		for name, want := range map[string]string{"first": "one", "main": "two"} {
 			if end := statusOf(p, name).State.Terminated; end == nil || end.Message != want {
@@ -74,7 +84,7 @@ func messagesElsewhere(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "message")
 }
 
-// hostNames: the names by which a pod knows itself.
+// hostNames checks the names by which a pod knows itself.
 func hostNames(t *testing.T, e *env.Env, a *env.Agent) {
 	for name, c := range map[string]struct{ spec, want string }{
 		"plain-name": {"", "plain-name-node"},
@@ -88,19 +98,21 @@ func hostNames(t *testing.T, e *env.Env, a *env.Agent) {
 		if got := strings.TrimSpace(inside(t, a, name, "main", "hostname")); got != c.want {
 			t.Errorf("%s calls itself %q, want %q", name, got, c.want)
 		}
-		if hosts := inside(t, a, name, "main", "cat", "/etc/hosts"); !strings.Contains(hosts, strings.TrimSuffix(c.want, ".sub.default.svc.c.test")) {
+		if hosts := inside(t, a, name, "main", "cat", "/etc/hosts"); !strings.Contains(hosts,
+			strings.TrimSuffix(c.want, ".sub.default.svc.c.test")) {
 			t.Errorf("%s is not in its hosts file:\n%s", name, hosts)
 		}
 		removed(t, e, a, name)
 	}
 }
 
-// gatesHold: a pod whose readiness gate nobody has opened runs, and is not ready.
+// gatesHold checks that a pod with a readiness gate that nobody has opened runs, and is not ready.
 func gatesHold(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "gated", "readinessGates: [{conditionType: example.com/open}]"+sleeper)
 	waitPod(t, a, "gated", "held back by its gate", func(p *corev1.Pod) error {
 		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.ContainersReady && c.Status != corev1.ConditionTrue || c.Type == corev1.PodReady && c.Reason != "ReadinessGatesNotReady" {
+			if c.Type == corev1.ContainersReady && c.Status != corev1.ConditionTrue ||
+				c.Type == corev1.PodReady && c.Reason != "ReadinessGatesNotReady" {
 				return fmt.Errorf("%s is %s: %s", c.Type, c.Status, c.Reason)
 			}
 		}
@@ -109,7 +121,7 @@ func gatesHold(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "gated")
 }
 
-// visits are the requests that a server of this test has had, by path.
+// visits are the requests that a server of this test got, by path.
 type visits struct {
 	mu   sync.Mutex
 	seen map[string]*http.Request
@@ -121,7 +133,7 @@ func (v *visits) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	v.seen[r.URL.Path] = r
 }
 
-// check compares a visit's host and header with what probes and hooks here are told to send.
+// check compares the host and header of a visit with what probes and hooks here must send.
 func (v *visits) check(t *testing.T, path string, secure bool) {
 	t.Helper()
 	env.Eventually(t, "a request for "+path, func() error {
@@ -138,7 +150,8 @@ func (v *visits) check(t *testing.T, path string, secure bool) {
 	})
 }
 
-// servers are an HTTP and an HTTPS server on loopback, where probes and hooks with a host of their own reach them, and their ports.
+// servers starts an HTTP and an HTTPS server on loopback, which probes and hooks with a host of
+// their own can reach. It returns their ports.
 func servers(t *testing.T) (v *visits, plain, secure string) {
 	t.Helper()
 	v = &visits{seen: map[string]*http.Request{}}
@@ -151,13 +164,14 @@ func servers(t *testing.T) (v *visits, plain, secure string) {
 
 // action is an httpGet to a server of this test.
 func action(scheme, port, path string) string {
-	return fmt.Sprintf("{scheme: %s, host: 127.0.0.1, port: %s, path: %s, httpHeaders: [{name: Host, value: virtual.test}, {name: X-Who, value: berth}]}", scheme, port, path)
+	return fmt.Sprintf("{scheme: %s, host: 127.0.0.1, port: %s, path: %s, httpHeaders: [{name: Host, value: "+
+		"virtual.test}, {name: X-Who, value: berth}]}", scheme, port, path)
 }
 
-// patient is what a probe has whose failures are none of the container's, on a busy machine.
+// patient are the settings of a probe that must not fail on a busy machine.
 const patient = "timeoutSeconds: 30, failureThreshold: 100"
 
-// probesOfAllKinds: each action with all that it can be told, as each kind of probe.
+// probesOfAllKinds checks each action with all its settings, for each kind of probe.
 func probesOfAllKinds(t *testing.T, e *env.Env, a *env.Agent) {
 	v, plain, secure := servers(t)
 	put(t, a, "probed", fmt.Sprintf(`
@@ -205,7 +219,7 @@ containers:
 	removed(t, e, a, "probed")
 }
 
-// hooksOfAllKinds: each action before the container's end and after its start.
+// hooksOfAllKinds checks each action before a container's end and after its start.
 func hooksOfAllKinds(t *testing.T, e *env.Env, a *env.Agent) {
 	v, plain, secure := servers(t)
 	put(t, a, "hooked", fmt.Sprintf(`
@@ -217,7 +231,8 @@ containers:
     lifecycle: {postStart: {httpGet: %s}, preStop: {httpGet: %s}}
   - name: exec
     image: berth.local/web:v1
-    lifecycle: {postStart: {exec: {command: [/testapp, write, /www/started, "yes"]}}, preStop: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/healthz"]}}}
+    lifecycle: {postStart: {exec: {command: [/testapp, write, /www/started, "yes"]}},
+      preStop: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/healthz"]}}}
   - name: sleeps
     image: berth.local/web:v1
     args: [sleep]
@@ -232,7 +247,8 @@ containers:
 	v.check(t, "/before-end", false)
 }
 
-// sidecarIsProbed: a sidecar's probes and hooks are those of a container; the pod's containers wait for its start.
+// sidecarIsProbed checks that a sidecar has probes and hooks like a container, and that the pod's
+// containers wait for the sidecar's start.
 func sidecarIsProbed(t *testing.T, e *env.Env, a *env.Agent) {
 	v, plain, secure := servers(t)
 	put(t, a, "aside", fmt.Sprintf(`
@@ -244,7 +260,8 @@ initContainers:
     ports: [{name: web, containerPort: 8080}]
     lifecycle: {postStart: {httpGet: %[1]s}, preStop: {httpGet: %[2]s}}
     startupProbe: {httpGet: {path: /healthz, port: web}, periodSeconds: 1, %[3]s}
-    readinessProbe: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/readyz"]}, periodSeconds: 1, timeoutSeconds: 30}
+    readinessProbe: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/readyz"]}, periodSeconds: 1,
+      timeoutSeconds: 30}
     livenessProbe: {tcpSocket: {port: web}, periodSeconds: 1, %[3]s}
 containers:
   - name: main
@@ -271,7 +288,8 @@ containers:
 	v.check(t, "/side-end", true)
 }
 
-// metadataReaches: what a manifest says of its pod is what the runtime knows of it, and what the pod knows of itself.
+// metadataReaches checks that the runtime and the pod itself get what a manifest says about the
+// pod.
 func metadataReaches(t *testing.T, e *env.Env, a *env.Agent) {
 	a.WriteManifest(t, "known.yaml", `apiVersion: v1
 kind: Pod
@@ -292,11 +310,15 @@ spec:
 `)
 	a.WaitReady(t, "known")
 	p := podOf(t, a, "known")
-	if p.Name != "known-node" || p.Namespace != "shop" || p.UID != "0b0f1cd8-7d49-4a3f-9f3e-0a1d6c2b7e55" || p.Status.ObservedGeneration != 3 {
+	if p.Name != "known-node" || p.Namespace != "shop" || p.UID != "0b0f1cd8-7d49-4a3f-9f3e-0a1d6c2b7e55" ||
+		p.Status.ObservedGeneration != 3 {
 		t.Errorf("it is %s/%s %s, generation %d", p.Namespace, p.Name, p.UID, p.Status.ObservedGeneration)
 	}
 	for _, s := range sandboxesOf(t, e, p) {
-		for key, want := range map[string]string{"app": "web", "example.com/tier": "front", "io.kubernetes.pod.name": "known-node", "io.kubernetes.pod.namespace": "shop"} {
+		for key, want := range map[string]string{
+			"app": "web", "example.com/tier": "front", "io.kubernetes.pod.name": "known-node",
+			"io.kubernetes.pod.namespace": "shop",
+		} {
 			if s.Labels[key] != want {
 				t.Errorf("its sandbox has the label %s=%q, want %q", key, s.Labels[key], want)
 			}
@@ -316,11 +338,14 @@ spec:
 	removed(t, e, a, "known")
 }
 
-// affinityMatches: a pod runs where its node selector and one of its required terms match the node, and nowhere else.
+// affinityMatches checks that a pod runs if its node selector and one of its required terms match
+// the node, and does not run otherwise.
 func affinityMatches(t *testing.T, e *env.Env, a *env.Agent) {
-	const required = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [%s]}}}"
+	const required = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: " +
+		"[%s]}}}"
 	const other = "{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [none]}]}"
-	const here = "{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node]}], matchFields: [{key: metadata.name, operator: In, values: [node]}]}"
+	const here = "{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node]}], " +
+		"matchFields: [{key: metadata.name, operator: In, values: [node]}]}"
 	put(t, a, "here", "nodeSelector: {kubernetes.io/os: linux}\n"+fmt.Sprintf(required, other+", "+here)+sleeper)
 	put(t, a, "there", fmt.Sprintf(required, other)+sleeper)
 	a.WaitReady(t, "here")
@@ -331,7 +356,7 @@ func affinityMatches(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "there")
 }
 
-// podsAreLimited: what a pod has as a whole limits its cgroup.
+// podsAreLimited checks that resources of the whole pod limit the pod's cgroup.
 func podsAreLimited(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "whole", "resources: {limits: {cpu: 300m, memory: 96Mi}, requests: {cpu: 200m, memory: 48Mi}}"+sleeper)
 	a.WaitReady(t, "whole")
@@ -341,11 +366,13 @@ func podsAreLimited(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "whole")
 }
 
-// inputsAreOpen: a container's input is nothing, a pipe, or a terminal; with stdinOnce it ends with the first who wrote to it.
+// inputsAreOpen checks that a container's input is nothing, a pipe, or a terminal. With stdinOnce
+// it ends with the first client that wrote to it.
 func inputsAreOpen(t *testing.T, e *env.Env, a *env.Agent) {
 	const container = "  - {name: %s, image: berth.local/busybox:v1, command: %s%s}\n"
 	put(t, a, "inputs", "restartPolicy: Never\nterminationGracePeriodSeconds: 1\ncontainers:\n"+
-		fmt.Sprintf(container, "none", stay, "")+fmt.Sprintf(container, "pipe", stay, ", stdin: true")+fmt.Sprintf(container, "terminal", stay, ", stdin: true, tty: true")+
+		fmt.Sprintf(container, "none", stay, "")+fmt.Sprintf(container, "pipe", stay, ", stdin: true")+
+		fmt.Sprintf(container, "terminal", stay, ", stdin: true, tty: true")+
 		fmt.Sprintf(container, "once", "[cat]", ", stdin: true, stdinOnce: true"))
 	a.WaitReady(t, "inputs")
 	for name, want := range map[string]string{"none": "/dev/null", "pipe": "pipe:", "terminal": "/dev/pts/"} {

@@ -15,14 +15,16 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestHostPorts: a port of the host leads to the container, on all addresses or on the one that hostIP names; nobody else gets it meanwhile, and the next one does.
+// TestHostPorts checks that a port of the host leads to the container, on all addresses or on the
+// one of hostIP. No other pod gets the port meanwhile, and the next pod gets it afterwards.
 func TestHostPorts(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{OwnNetwork: true})
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
 	serving := func(port string) string {
-		return "terminationGracePeriodSeconds: 1\ncontainers:\n  - name: main\n    image: berth.local/web:v1\n    ports: [{containerPort: 8080, " + port + "}]\n"
+		return "terminationGracePeriodSeconds: 1\ncontainers:\n  - name: main\n    image: berth.local/web:v1\n" +
+			"    ports: [{containerPort: 8080, " + port + "}]\n"
 	}
 	put(t, a, "everywhere", serving("hostPort: 18080"))
 	put(t, a, "bound", serving("hostPort: 18081, hostIP: "+env.HostIP))
@@ -64,7 +66,7 @@ func TestHostPorts(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// get asks a web server in the environment's network whether it is well.
+// get asks a web server in the environment's network whether it is healthy.
 func get(ctx context.Context, e *env.Env, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -20,10 +20,13 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// TestImageManager pulls from a registry on loopback, fails to pull from one that is not there, and imports an archive, on real containerd.
+// TestImageManager pulls from a registry on loopback, fails to pull from a registry that does not
+// exist, and imports an archive, on real containerd.
 func TestImageManager(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			e := env.Containerd(t, env.Options{Version: version})
 			runtime := dial(t, e)
 			registry := newRegistry(t, archiveOf(t, e, images.Pause))
@@ -55,7 +58,8 @@ func TestImageManager(t *testing.T) {
 				t.Helper()
 				env.Eventually(t, image, func() error {
 					res := manager.Ensure(ctx, agentimages.Request{
-						Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}, Container: image, Image: image, Policy: policy,
+						Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}, Container: image, Image: image,
+						Policy: policy,
 					})
 					if !enough(res) {
 						return fmt.Errorf("result is %+v", res)
@@ -68,7 +72,8 @@ func TestImageManager(t *testing.T) {
 			until(registry.Host+"/pod/pause:v1", v1.PullIfNotPresent, ready)
 			until(registry.Host+"/pod/pause", v1.PullAlways, ready)
 			until("127.0.0.1:1/missing:v1", "", func(res agentimages.Result) bool {
-				return res.Reason == agentimages.ReasonBackOff && !res.RetryAt.IsZero() && strings.Contains(res.Message, "connection refused")
+				return res.Reason == agentimages.ReasonBackOff && !res.RetryAt.IsZero() &&
+					strings.Contains(res.Message, "connection refused")
 			})
 		})
 	}

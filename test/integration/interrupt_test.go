@@ -17,20 +17,24 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestRunInterrupted interrupts berth run at ever later moments of its start: whatever it had made of its pod by then, it leaves nothing.
+// TestRunInterrupted interrupts berth run at later and later moments of its start. The command
+// leaves nothing of its pod, however much of the pod it had made.
 func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
 	root := filepath.Join(e.Dir, "run")
 	pod := filepath.Join(t.TempDir(), "pod.yaml")
-	spec := "{terminationGracePeriodSeconds: 1, containers: [{name: main, image: berth.local/busybox:v1, command: [sleep, '60']}]}"
-	if err := os.WriteFile(pod, []byte("{apiVersion: v1, kind: Pod, metadata: {name: cut}, spec: "+spec+"}"), 0o600); err != nil {
+	spec := "{terminationGracePeriodSeconds: 1, containers: [{name: main, image: berth.local/busybox:v1, " +
+		"command: [sleep, '60']}]}"
+	if err := os.WriteFile(pod, []byte("{apiVersion: v1, kind: Pod, metadata: {name: cut}, spec: "+spec+"}"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for after := 20 * time.Millisecond; after < 400*time.Millisecond; after += 40 * time.Millisecond {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		cmd := exec.CommandContext(ctx, binary(t, a), "run", pod, "--config", filepath.Join(a.Home, "berth.yaml"), "--root-dir", root)
+		cmd := exec.CommandContext(ctx, binary(t, a), "run", pod, "--config", filepath.Join(a.Home, "berth.yaml"),
+			"--root-dir", root)
 		var errOut bytes.Buffer
 		cmd.Stderr = &errOut
 		if err := cmd.Start(); err != nil {
@@ -43,7 +47,8 @@ func TestRunInterrupted(t *testing.T) {
 		}
 		cancel()
 		if strings.Contains(errOut.String(), "FailedCreatePodSandBox") {
-			t.Errorf("interrupted after %s, it is in the way of what the one before it has left: %s", after, errOut.String())
+			t.Errorf("interrupted after %s, it is in the way of what the one before it has left: %s", after,
+				errOut.String())
 		}
 		if _, err := os.Stat(root); !os.IsNotExist(err) {
 			t.Errorf("interrupted after %s, it leaves its folder (%v): %s", after, err, errOut.String())

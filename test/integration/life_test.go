@@ -19,7 +19,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestLife leads pods of every kind from their manifest to their end, side by side on one agent, and then looks for what they left.
+// TestLife runs pods of every kind from their manifest to their end, at the same time on one agent,
+// and then looks for what the pods left.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -27,16 +28,19 @@ func TestLife(t *testing.T) {
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
-			"sample": sampleAnswers, "edit": editReplaces, "grace": deleteKeepsGrace, "values": valuesReach, "hosts": namesResolve,
+			"sample": sampleAnswers, "edit": editReplaces, "grace": deleteKeepsGrace, "values": valuesReach,
+			"hosts":    namesResolve,
 			"liveness": livenessRestarts, "readiness": readinessFlips, "startup": startupGates, "hooks": hooksRun,
-			"messages": endsAreTold, "crash loop": crashLoops, "oom": memoryEnds, "host network": hostNetwork, "cgroups": cgroupsLimit,
+			"messages": endsAreReported, "crash loop": crashLoops, "oom": memoryEnds, "host network": hostNetwork,
+			"cgroups": cgroupsLimit,
 		})
 	})
 	t.Run("finished", func(t *testing.T) { finishedStayFinished(t, e, a) })
 	nothingLeft(t, e.Leaks)
 }
 
-// TestLifeOnDebian leads a few pods through their life on the host's old containerd, which has no events.
+// TestLifeOnDebian runs a few pods from their manifest to their end on the host's old containerd,
+// which has no events.
 func TestLifeOnDebian(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{Version: env.ContainerdDebian})
@@ -44,14 +48,16 @@ func TestLifeOnDebian(t *testing.T) {
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
-			"sample": sampleAnswers, "grace": deleteKeepsGrace, "liveness": livenessRestarts, "messages": endsAreTold,
+			"sample": sampleAnswers, "grace": deleteKeepsGrace, "liveness": livenessRestarts,
+			"messages": endsAreReported,
 		})
 	})
 	t.Run("finished", func(t *testing.T) { finishedStayFinished(t, e, a) })
 	nothingLeft(t, e.Leaks)
 }
 
-// sampleAnswers: the sample pod says over HTTP what its ConfigMap holds, before and after the ConfigMap's file was edited.
+// sampleAnswers checks that the sample pod returns over HTTP what its ConfigMap has, before and
+// after an edit of the ConfigMap's file.
 func sampleAnswers(t *testing.T, e *env.Env, a *env.Agent) {
 	text, err := os.ReadFile(filepath.Join(e.Checkout, "configs", "samples", "manifests", "hello.yaml"))
 	if err != nil {
@@ -98,7 +104,8 @@ func sampleAnswers(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "hello")
 }
 
-// tracer is a pod that writes what happens to it to a folder of the host; it takes its time to end.
+// tracer is a pod that writes what happens to it to a folder of the host. It takes some time to
+// end.
 func tracer(dir, version string) string {
 	return fmt.Sprintf(`
 terminationGracePeriodSeconds: 30
@@ -118,7 +125,8 @@ volumes:
 `, version, dir)
 }
 
-// editReplaces: the old pod runs its preStop, gets its grace, and its sandbox stops before the new one starts.
+// editReplaces checks that the old pod runs its preStop hook and gets its grace, and that its
+// sandbox stops before the new pod starts.
 func editReplaces(t *testing.T, e *env.Env, a *env.Agent) {
 	events := record(t, e)
 	dir := t.TempDir()
@@ -158,7 +166,8 @@ func editReplaces(t *testing.T, e *env.Env, a *env.Agent) {
 		case stopped < 0 || created < 0:
 			return fmt.Errorf("old one's stop at %d, new one's creation at %d", stopped, created)
 		case stopped > created:
-			t.Fatalf("the new sandbox was created (event %d) before the old one had stopped (event %d)", created, stopped)
+			t.Fatalf("the new sandbox was created (event %d) before the old one had stopped (event %d)", created,
+				stopped)
 		}
 		return nil
 	})
@@ -169,7 +178,8 @@ func editReplaces(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// deleteKeepsGrace: a pod that will not end has its whole grace and is killed then.
+// deleteKeepsGrace checks that a pod that ignores its signal has its whole grace and is then
+// killed.
 func deleteKeepsGrace(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "stubborn", `
 terminationGracePeriodSeconds: 20
@@ -187,7 +197,7 @@ containers:
 		heeds(t, a, "stubborn", name)
 	}
 	a.RemoveManifest(t, "stubborn.yaml")
-	// The gentle container's end is seen while the other one still has its grace.
+	// The end of the container "gentle" is shown while the other container still has its grace.
 	half := waitPod(t, a, "stubborn", "half ended", func(p *corev1.Pod) error {
 		if statusOf(p, "gentle").State.Terminated == nil {
 			return errors.New("the gentle container has not ended")
@@ -204,13 +214,15 @@ containers:
 	nothingLeft(t, func() []string { return e.LeaksOf(string(p.UID)) })
 }
 
-// heeds waits until the testapp of a container has its signals come to it: before, SIGTERM does nothing to the first process of a container.
+// heeds waits until the testapp of a container handles signals. Before that, SIGTERM does nothing
+// to the first process of a container.
 func heeds(t *testing.T, a *env.Agent, pod, container string) {
 	t.Helper()
 	env.Eventually(t, container+" to heed signals", func() error {
 		for line := range strings.Lines(inside(t, a, pod, container, "/testapp", "cat", "/proc/1/status")) {
 			digits, ok := strings.CutPrefix(line, "SigCgt:")
-			if caught, err := strconv.ParseUint(strings.TrimSpace(digits), 16, 64); ok && err == nil && caught&(1<<(syscall.SIGTERM-1)) != 0 {
+			if caught, err := strconv.ParseUint(strings.TrimSpace(digits), 16, 64); ok && err == nil &&
+				caught&(1<<(syscall.SIGTERM-1)) != 0 {
 				return nil
 			}
 		}
@@ -218,7 +230,8 @@ func heeds(t *testing.T, a *env.Agent, pod, container string) {
 	})
 }
 
-// finishedStayFinished: pods that ran to their end are not started again, whatever happens to the agent, and go entirely.
+// finishedStayFinished checks that pods that ended by themselves are not started again, whatever
+// happens to the agent, and that they can be removed completely.
 func finishedStayFinished(t *testing.T, e *env.Env, a *env.Agent) {
 	const spec = `
 restartPolicy: %s
@@ -237,7 +250,8 @@ volumes:
 		code   int
 		want   corev1.PodPhase
 	}{
-		"done": {"Never", 0, corev1.PodSucceeded}, "failed": {"Never", 7, corev1.PodFailed}, "once": {"OnFailure", 0, corev1.PodSucceeded},
+		"done": {"Never", 0, corev1.PodSucceeded}, "failed": {"Never", 7, corev1.PodFailed},
+		"once": {"OnFailure", 0, corev1.PodSucceeded},
 	}
 	dirs := map[string]string{}
 	for name, job := range jobs {
@@ -254,11 +268,12 @@ volumes:
 		}
 		a.WaitUp(t)
 		put(t, a, "later", sleeper)
-		a.WaitReady(t, "later") // by then the others have been looked at
+		a.WaitReady(t, "later") // by then the agent has synced the other pods
 		for name, job := range jobs {
 			p := waitPod(t, a, name, "finished still", phase(job.want))
 			c := statusOf(p, "main")
-			if end := c.State.Terminated; end == nil || int(end.ExitCode) != job.code || c.RestartCount != 0 || c.ContainerID != ids[name] {
+			if end := c.State.Terminated; end == nil || int(end.ExitCode) != job.code || c.RestartCount != 0 ||
+				c.ContainerID != ids[name] {
 				t.Errorf("after the restart %s is %+v", name, c)
 			}
 			if got := lines(filepath.Join(dirs[name], "log")); len(got) != 1 {

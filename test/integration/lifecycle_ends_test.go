@@ -14,12 +14,15 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// deadlineEnds: a pod that is active for longer than it may be fails, and its containers get their grace.
+// deadlineEnds checks that a pod that is active for longer than its deadline fails, and that its
+// containers get their grace.
 func deadlineEnds(t *testing.T, e *env.Env, a *env.Agent) {
-	log := traced(t, a, "bounded", "terminationGracePeriodSeconds: 10\nactiveDeadlineSeconds: 20\ncontainers:\n", noting("main", untilTold))
+	log := traced(t, a, "bounded", "terminationGracePeriodSeconds: 10\nactiveDeadlineSeconds: 20\ncontainers:\n",
+		noting("main", untilSignal))
 	waitTrace(t, log, "main")
 	p := waitPod(t, a, "bounded", "over", phase(corev1.PodFailed))
-	if p.Status.Reason != "DeadlineExceeded" || p.Status.Message != "Pod was active on the node longer than the specified deadline" {
+	if p.Status.Reason != "DeadlineExceeded" ||
+		p.Status.Message != "Pod was active on the node longer than the specified deadline" {
 		t.Errorf("the pod failed with %s: %s", p.Status.Reason, p.Status.Message)
 	}
 	waitTrace(t, log, "main-term")
@@ -27,10 +30,13 @@ func deadlineEnds(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "bounded")
 }
 
-// probeKillsForGood: a container that its liveness probe had killed starts again under OnFailure, though it ended with exit code 0.
+// probeKillsForGood checks that a container that was killed because of its liveness probe starts
+// again under OnFailure, although its exit code was 0.
 func probeKillsForGood(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "alive-again", "terminationGracePeriodSeconds: 10\nrestartPolicy: OnFailure\ncontainers:\n",
-		noting("main", untilTold, "livenessProbe: {exec: {command: [sh, -c, '! grep -qx main /trace/log || grep -q main-term /trace/log']}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 2}"))
+		noting("main", untilSignal,
+			"livenessProbe: {exec: {command: [sh, -c, '! grep -qx main /trace/log || grep -q main-term "+
+				"/trace/log']}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 2}"))
 	p := waitPod(t, a, "alive-again", "restarted and running", func(p *corev1.Pod) error {
 		if statusOf(p, "main").State.Running == nil {
 			return fmt.Errorf("main does not run")
@@ -44,24 +50,33 @@ func probeKillsForGood(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "alive-again")
 }
 
-// probeHasItsGrace: the probe's own terminationGracePeriodSeconds counts, and not the pod's, which is longer than the test.
+// probeHasItsGrace checks that the probe's own terminationGracePeriodSeconds counts, and not the
+// pod's, which is longer than the test.
 func probeHasItsGrace(t *testing.T, e *env.Env, a *env.Agent) {
 	_ = traced(t, a, "stuck", "terminationGracePeriodSeconds: 3600\ncontainers:\n",
-		noting("main", `trap "" TERM; `+noteStart+`[ $(grep -c main /trace/log) -ge 2 ] && exec sleep 0.1; while true; do sleep 1; done`,
-			"livenessProbe: {exec: {command: [sh, -c, '[ $(grep -c main /trace/log) -ge 2 ]']}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1, terminationGracePeriodSeconds: 1}"))
+		noting("main",
+			`trap "" TERM; `+noteStart+
+				`[ $(grep -c main /trace/log) -ge 2 ] && exec sleep 0.1; while true; do sleep 1; done`,
+			"livenessProbe: {exec: {command: [sh, -c, '[ $(grep -c main /trace/log) -ge 2 ]']}, periodSeconds: 1, "+
+				"timeoutSeconds: 30, failureThreshold: 1, terminationGracePeriodSeconds: 1}"))
 	p := waitPod(t, a, "stuck", "restarted", restarted("main", 1))
-	if end := statusOf(p, "main").LastTerminationState.Terminated; end == nil || end.ExitCode != 137 && end.ExitCode != 0 {
+	if end := statusOf(p, "main").LastTerminationState.Terminated; end == nil ||
+		end.ExitCode != 137 && end.ExitCode != 0 {
 		t.Errorf("main ended with %+v", end)
 	}
 	removed(t, e, a, "stuck")
 }
 
-// postStartFirst: while a container's postStart hook runs, it is not probed and counts as not started, and what is behind it waits.
+// postStartFirst checks that while a container's postStart hook runs, the container is not probed
+// and counts as not started, and the containers after it wait.
 func postStartFirst(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "hooked", "terminationGracePeriodSeconds: 5\ncontainers:\n",
-		noting("main", untilTold, "lifecycle: {postStart: {exec: {command: [sh, -c, 'until grep -qx main /trace/log; do sleep 0.2; done; echo hook >> /trace/log; while [ ! -e /trace/go ]; do sleep 0.2; done; echo hooked >> /trace/log']}}}",
-			"livenessProbe: {exec: {command: [sh, -c, 'echo probe >> /trace/log']}, periodSeconds: 1, timeoutSeconds: 30}"),
-		noting("next", untilTold))
+		noting("main", untilSignal,
+			"lifecycle: {postStart: {exec: {command: [sh, -c, 'until grep -qx main /trace/log; do sleep 0.2; done; "+
+				"echo hook >> /trace/log; while [ ! -e /trace/go ]; do sleep 0.2; done; echo hooked >> /trace/log']}}}",
+			"livenessProbe: {exec: {command: [sh, -c, 'echo probe >> /trace/log']}, periodSeconds: 1, "+
+				"timeoutSeconds: 30}"),
+		noting("next", untilSignal))
 	waitTrace(t, log, "hook")
 	p := waitPod(t, a, "hooked", "told of with its container", func(p *corev1.Pod) error {
 		if c := statusOf(p, "main"); c.ContainerID == "" {
@@ -82,13 +97,16 @@ func postStartFirst(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "hooked")
 }
 
-// signalled is a pod that ends by the signal USR1 only.
+// signalled puts a pod that ends only on the signal USR1.
 func signalled(t *testing.T, a *env.Agent) (log string) {
 	return traced(t, a, "signalled", "terminationGracePeriodSeconds: 5\nos: {name: linux}\ncontainers:\n",
-		noting("main", `trap "echo term >> /trace/log" TERM; trap "echo usr1 >> /trace/log; exit 0" USR1; `+noteStart+`while true; do sleep 1 & wait $!; done`, "lifecycle: {stopSignal: SIGUSR1}"))
+		noting("main",
+			`trap "echo term >> /trace/log" TERM; trap "echo usr1 >> /trace/log; exit 0" USR1; `+noteStart+
+				`while true; do sleep 1 & wait $!; done`, "lifecycle: {stopSignal: SIGUSR1}"))
 }
 
-// signalStops: a container is stopped by the signal that its spec names, and its status says so.
+// signalStops checks that a container is stopped by the signal of its spec, and that its status has
+// the signal.
 func signalStops(t *testing.T, e *env.Env, a *env.Agent) {
 	log := signalled(t, a)
 	a.WaitReady(t, "signalled")
@@ -102,7 +120,8 @@ func signalStops(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// signalUnknown: a runtime that does not know of stop signals sends its own, and an event says so.
+// signalUnknown checks that a runtime without stop signals sends its own signal, and that an event
+// reports it.
 func signalUnknown(t *testing.T, e *env.Env, a *env.Agent) {
 	log := signalled(t, a)
 	a.WaitReady(t, "signalled")
@@ -114,19 +133,23 @@ func signalUnknown(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// backoffAsAsked: a pod may ask for shorter delays between its crashes, as far as the node allows. By the node's own, five restarts take more than two minutes.
+// backoffAsAsked checks that a pod may ask for shorter delays between its crashes, within the
+// node's limits. With the node's own delays, five restarts take more than two minutes.
 func backoffAsAsked(t *testing.T, e *env.Env, a *env.Agent) {
 	a.WriteManifest(t, "eager.yaml", strings.Replace(manifest("eager", `
 containers:
   - name: main
     image: berth.local/busybox:v1
     command: [sh, -c, 'exit 5']
-`), "  name: eager\n", "  name: eager\n  annotations: {berth.dev/crash-loop-initial-delay: 1s, berth.dev/crash-loop-max-delay: 2s}\n", 1))
+`), "  name: eager\n",
+		"  name: eager\n  annotations: {berth.dev/crash-loop-initial-delay: 1s, berth.dev/crash-loop-max-delay: 2s}\n",
+		1))
 	waitPod(t, a, "eager", "restarted five times", restarted("main", 5))
 	removed(t, e, a, "eager")
 }
 
-// portsConflict: two pods cannot have one port of the host; the second is told so, and the first is not disturbed.
+// portsConflict checks that two pods cannot have the same port of the host. The second pod reports
+// the conflict, and the first is not affected.
 func portsConflict(t *testing.T, e *env.Env, a *env.Agent) {
 	const spec = "hostNetwork: true\n" + sleeper + "    ports: [{containerPort: 18907}]\n"
 	put(t, a, "holds", spec)
@@ -134,7 +157,9 @@ func portsConflict(t *testing.T, e *env.Env, a *env.Agent) {
 	before := running(podOf(t, a, "holds"))
 	put(t, a, "wants", spec)
 	p := waitPod(t, a, "wants", "refused", phase(corev1.PodFailed))
-	if p.Status.Reason != "NodePorts" || p.Status.Message != "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports" {
+	if p.Status.Reason != "NodePorts" ||
+		p.Status.Message != "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the "+
+			"requested pod ports" {
 		t.Errorf("the pod failed with %s: %s", p.Status.Reason, p.Status.Message)
 	}
 	if after := running(podOf(t, a, "holds")); after != before {
@@ -144,8 +169,8 @@ func portsConflict(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "holds")
 }
 
-// hugeIsBounded: neither a huge termination log nor the output of a probe's command hurts. (Of a command that prints 16 MiB or more, containerd itself loses
-// the exit code.)
+// hugeIsBounded checks that a huge termination log or a huge output of a probe's command does no
+// harm. If a command prints 16 MiB or more, containerd itself loses its exit code.
 func hugeIsBounded(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "last-words", `
 restartPolicy: Never
@@ -185,7 +210,8 @@ containers:
 	removed(t, e, a, "talks")
 }
 
-// debugOutlasts: a container that berth debug puts into a pod sees the processes of its target, and is there after a restart and a kill of the agent.
+// debugOutlasts checks that a container that berth debug adds to a pod sees the processes of its
+// target, and still exists after a restart and a kill of the agent.
 func debugOutlasts(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "subject", `
 terminationGracePeriodSeconds: 1
@@ -196,7 +222,8 @@ containers:
 `)
 	a.WaitReady(t, "subject")
 	before := running(podOf(t, a, "subject"))
-	out, errOut, code := a.CLI("debug", "subject", "--image", "berth.local/busybox:v1", "--target", "main", "-c", "look", "--", "sh", "-c", "ps; exec sleep 86398")
+	out, errOut, code := a.CLI("debug", "subject", "--image", "berth.local/busybox:v1", "--target", "main", "-c",
+		"look", "--", "sh", "-c", "ps; exec sleep 86398")
 	if code != 0 {
 		t.Fatalf("berth debug: code %d, %s%s", code, out, errOut)
 	}
@@ -219,21 +246,26 @@ containers:
 		}
 		return nil
 	})
-	for what, again := range map[string]func() error{"a restart": a.Restart, "a kill": func() error { a.Kill9(); return a.Start() }} {
+	for what, again := range map[string]func() error{
+		"a restart": a.Restart, "a kill": func() error { a.Kill9(); return a.Start() },
+	} {
 		if err := again(); err != nil {
 			t.Fatal(err)
 		}
 		a.WaitUp(t)
 		p := waitPod(t, a, "subject", "looked into after "+what, looking)
-		if got := look(p).ContainerID; got != id || running(p) != before || len(p.Spec.EphemeralContainers) != 1 || p.Spec.EphemeralContainers[0].TargetContainerName != "main" {
+		if got := look(p).ContainerID; got != id || running(p) != before || len(p.Spec.EphemeralContainers) != 1 ||
+			p.Spec.EphemeralContainers[0].TargetContainerName != "main" {
 			t.Errorf("after %s it is %s, want %s; the pod is %s and was %s", what, got, id, running(p), before)
 		}
 		if got := inside(t, a, "subject", "look", "echo", "here"); got != "here\n" {
 			t.Errorf("after %s it says %q", what, got)
 		}
 	}
-	for _, lasts := range []string{"0", "0.2", "1"} { // short ones end before, or while, there is a connection
-		out, errOut, code := a.CLI("debug", "-i", "subject", "--image", "berth.local/busybox:v1", "-q", "--", "sh", "-c", "echo first; sleep "+lasts+"; echo last; exit 5")
+	// short commands end before there is a connection, or while there is one
+	for _, lasts := range []string{"0", "0.2", "1"} {
+		out, errOut, code := a.CLI("debug", "-i", "subject", "--image", "berth.local/busybox:v1", "-q", "--", "sh",
+			"-c", "echo first; sleep "+lasts+"; echo last; exit 5")
 		if code != 5 || out != "first\nlast\n" {
 			t.Errorf("a command of %s s under debug -i: code %d, %q, %s", lasts, code, out, errOut)
 		}

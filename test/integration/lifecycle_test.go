@@ -14,7 +14,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestLifecycle leads pods through what the scenarios of test/scenario expect, on containerd: the order in which containers start, end and start again.
+// TestLifecycle checks on containerd what the scenarios of test/scenario expect: the order in which
+// containers start, end and start again.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -22,16 +23,19 @@ func TestLifecycle(t *testing.T) {
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
-			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "sidecar restarts": sidecarRestarts, "rules": rulesRestart, "restart all": restartsAll,
-			"deadline": deadlineEnds, "probe kills": probeKillsForGood, "probe grace": probeHasItsGrace, "postStart": postStartFirst,
-			"signal": signalStops, "backoff": backoffAsAsked, "ports": portsConflict, "huge": hugeIsBounded,
+			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "sidecar restarts": sidecarRestarts,
+			"rules": rulesRestart, "restart all": restartsAll,
+			"deadline": deadlineEnds, "probe kills": probeKillsForGood, "probe grace": probeHasItsGrace,
+			"postStart": postStartFirst,
+			"signal":    signalStops, "backoff": backoffAsAsked, "ports": portsConflict, "huge": hugeIsBounded,
 		})
 	})
 	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })
 	nothingLeft(t, e.Leaks)
 }
 
-// TestLifecycleOnDebian leads some of them through it on the host's old containerd, and hears what that cannot do.
+// TestLifecycleOnDebian does so with some of the pods on the host's old containerd, and checks what
+// that containerd cannot do.
 func TestLifecycleOnDebian(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{Version: env.ContainerdDebian})
@@ -39,35 +43,41 @@ func TestLifecycleOnDebian(t *testing.T) {
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
-			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "restart all": restartsAll, "probe grace": probeHasItsGrace, "signal": signalUnknown,
+			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "restart all": restartsAll,
+			"probe grace": probeHasItsGrace, "signal": signalUnknown,
 		})
 	})
 	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })
 	nothingLeft(t, e.Leaks)
 }
 
-// noteStart is the script that notes that the container has started. Where a signal counts, its trap is set before: the first process of a container does not get
-// signals that it has no trap for.
+// noteStart is the script that records that the container has started. If a signal matters, the
+// script sets its trap before, because the first process of a container does not get a signal for
+// which it has no trap.
 const noteStart = `echo NAME >> /trace/log; `
 
-// untilTold is a script that notes its start, runs until it is told to end, and notes that it was; NAME is replaced.
+// untilSignal is a script that records its start, runs until its signal, and records its end. NAME
+// is replaced.
 const (
-	untilTold = setTrap + noteStart + forever
-	setTrap   = `trap "echo NAME-term >> /trace/log; exit 0" TERM; `
-	forever   = `while true; do sleep 1 & wait $!; done`
+	untilSignal = setTrap + noteStart + forever
+	setTrap     = `trap "echo NAME-term >> /trace/log; exit 0" TERM; `
+	forever     = `while true; do sleep 1 & wait $!; done`
 )
 
-// noting returns a container that notes its name in the file log of the volume trace when it starts, before its script if the script does not do so.
+// noting returns a container that records its name in the file log of the volume trace when it
+// starts. If the script does not record the start itself, this happens before the script.
 func noting(name, script string, fields ...string) string {
 	if !strings.Contains(script, noteStart) {
 		script = noteStart + script
 	}
 	script = strings.ReplaceAll(script, "NAME", name)
-	return fmt.Sprintf("  - name: %s\n    image: berth.local/busybox:v1\n    command: [sh, -c, '%s']\n    volumeMounts: [{name: trace, mountPath: /trace}]\n    %s\n",
+	return fmt.Sprintf("  - name: %s\n    image: berth.local/busybox:v1\n    command: [sh, -c, '%s']\n"+
+		"    volumeMounts: [{name: trace, mountPath: /trace}]\n    %s\n",
 		name, script, strings.Join(fields, "\n    "))
 }
 
-// traced puts a pod whose containers note what happens to them, and returns the file that they do it in.
+// traced puts a pod whose containers record what happens to them, and returns the file with the
+// records.
 func traced(t *testing.T, a *env.Agent, name string, spec ...string) (log string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,7 +85,7 @@ func traced(t *testing.T, a *env.Agent, name string, spec ...string) (log string
 	return filepath.Join(dir, "log")
 }
 
-// waitTrace waits until all of the notes are there.
+// waitTrace waits until all of the notes are in the log.
 func waitTrace(t *testing.T, log string, notes ...string) {
 	t.Helper()
 	env.Eventually(t, fmt.Sprintf("the notes %q", notes), func() error {
@@ -89,7 +99,8 @@ func waitTrace(t *testing.T, log string, notes ...string) {
 	})
 }
 
-// inOrder checks that the notes were made one after the other, whatever came between; the last ones may still be to come.
+// inOrder checks that the notes were written one after the other. Other notes may be between them,
+// and the last notes may be missing.
 func inOrder(t *testing.T, log string, notes ...string) {
 	t.Helper()
 	env.Eventually(t, fmt.Sprintf("the notes %q in this order", notes), func() error {
@@ -106,7 +117,7 @@ func inOrder(t *testing.T, log string, notes ...string) {
 	})
 }
 
-// count returns how often a note was made.
+// count returns how often a note was written.
 func count(log, note string) (n int) {
 	for _, line := range lines(log) {
 		if line == note {
@@ -116,7 +127,7 @@ func count(log, note string) (n int) {
 	return n
 }
 
-// restarted checks for a container that has been restarted at least so often.
+// restarted checks that a container has been restarted at least so often.
 func restarted(container string, times int32) func(*corev1.Pod) error {
 	return func(p *corev1.Pod) error {
 		if n := statusOf(p, container).RestartCount; n < times {
@@ -126,34 +137,44 @@ func restarted(container string, times int32) func(*corev1.Pod) error {
 	}
 }
 
-// sidecarsInOrder: a sidecar has started before what is behind it starts; their preStop hooks run when the pod is told to end, and their signals come
-// after the end of the pod's main containers, in reverse order (KEP-753).
+// sidecarsInOrder checks that a sidecar has started before the next container starts. When the pod
+// ends, the sidecars' preStop hooks run first. Their signals come after the end of the pod's main
+// containers, in reverse order (KEP-753).
 func sidecarsInOrder(t *testing.T, e *env.Env, a *env.Agent) {
 	hook := func(name string) string {
 		return "lifecycle: {preStop: {exec: {command: [sh, -c, 'echo " + name + "-hook >> /trace/log']}}}"
 	}
 	hasNoted := func(name string) string {
-		return "startupProbe: {exec: {command: [grep, -qx, " + name + ", /trace/log]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 100}"
+		return "startupProbe: {exec: {command: [grep, -qx, " + name +
+			", /trace/log]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 100}"
 	}
 	log := traced(t, a, "sidecars", "terminationGracePeriodSeconds: 30\ninitContainers:\n",
 		noting("first", "true"),
-		noting("proxy", strings.Replace(untilTold, noteStart, noteStart+"sleep 2; echo proxy-up >> /trace/log; ", 1), "restartPolicy: Always", hook("proxy"), hasNoted("proxy-up")),
+		noting("proxy", strings.Replace(untilSignal, noteStart, noteStart+"sleep 2; echo proxy-up >> /trace/log; ", 1),
+			"restartPolicy: Always", hook("proxy"), hasNoted("proxy-up")),
 		noting("second", "true"),
-		noting("shipper", untilTold, "restartPolicy: Always", hook("shipper"), hasNoted("shipper")),
+		noting("shipper", untilSignal, "restartPolicy: Always", hook("shipper"), hasNoted("shipper")),
 		"containers:\n",
-		// Its end waits for the sidecars' hooks: if they came only then, it would have to be killed.
-		noting("main", `trap "echo main-term >> /trace/log; until grep -q proxy-hook /trace/log && grep -q shipper-hook /trace/log; do sleep 0.2; done; echo main-end >> /trace/log; exit 0" TERM; `+
-			noteStart+`while true; do sleep 1 & wait $!; done`))
+		// The main container waits for the sidecars' hooks. If the hooks ran only after its end, it
+		// would have to be killed.
+		noting("main",
+			`trap "echo main-term >> /trace/log; until grep -q proxy-hook /trace/log && grep -q shipper-hook `+
+				`/trace/log; do sleep 0.2; done; echo main-end >> /trace/log; exit 0" TERM; `+
+				noteStart+`while true; do sleep 1 & wait $!; done`))
 	a.WaitReady(t, "sidecars")
 	inOrder(t, log, "first", "proxy", "proxy-up", "second", "shipper", "main")
 	removed(t, e, a, "sidecars")
 	inOrder(t, log, "main-term", "main-end", "shipper-term", "proxy-term")
 }
 
-// jobEndsSidecars: a pod whose main containers have ended for good is over, whatever its sidecars do.
+// jobEndsSidecars checks that a pod is finished when its main containers have ended for good,
+// whatever its sidecars do.
 func jobEndsSidecars(t *testing.T, e *env.Env, a *env.Agent) {
-	log := traced(t, a, "job", "terminationGracePeriodSeconds: 10\nrestartPolicy: OnFailure\ninitContainers:\n", noting("proxy", untilTold, "restartPolicy: Always"),
-		"containers:\n", noting("main", "until grep -qx proxy /trace/log; do sleep 0.2; done; "+noteStart+"[ $(grep -c main /trace/log) -ge 2 ]"))
+	log := traced(t, a, "job", "terminationGracePeriodSeconds: 10\nrestartPolicy: OnFailure\ninitContainers:\n",
+		noting("proxy", untilSignal, "restartPolicy: Always"),
+		"containers:\n",
+		noting("main",
+			"until grep -qx proxy /trace/log; do sleep 0.2; done; "+noteStart+"[ $(grep -c main /trace/log) -ge 2 ]"))
 	p := waitPod(t, a, "job", "over", phase(corev1.PodSucceeded))
 	inOrder(t, log, "proxy", "main", "main", "proxy-term")
 	if c := statusOf(p, "main"); c.RestartCount != 1 {
@@ -162,13 +183,16 @@ func jobEndsSidecars(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "job")
 }
 
-// sidecarRestarts: a sidecar that ends is started again also where nothing else of the pod would be.
+// sidecarRestarts checks that a sidecar that ends is started again, even if nothing else of the pod
+// would be.
 func sidecarRestarts(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "unsteady", "terminationGracePeriodSeconds: 5\nrestartPolicy: Never\ninitContainers:\n",
-		noting("proxy", noteStart+"[ $(grep -c proxy /trace/log) -ge 2 ] || exit 3; "+setTrap+forever, "restartPolicy: Always"),
-		"containers:\n", noting("main", untilTold))
+		noting("proxy", noteStart+"[ $(grep -c proxy /trace/log) -ge 2 ] || exit 3; "+setTrap+forever,
+			"restartPolicy: Always"),
+		"containers:\n", noting("main", untilSignal))
 	p := waitPod(t, a, "unsteady", "restarted", restarted("proxy", 1))
-	if c := statusOf(p, "proxy"); c.LastTerminationState.Terminated == nil || c.LastTerminationState.Terminated.ExitCode != 3 {
+	if c := statusOf(p, "proxy"); c.LastTerminationState.Terminated == nil ||
+		c.LastTerminationState.Terminated.ExitCode != 3 {
 		t.Errorf("the sidecar is %+v", c)
 	}
 	waitTrace(t, log, "main")
@@ -178,26 +202,33 @@ func sidecarRestarts(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "unsteady")
 }
 
-// rulesRestart: an exit code that a rule names restarts a container of a pod that otherwise restarts nothing (KEP-5307).
+// rulesRestart checks that an exit code in a rule restarts a container of a pod that otherwise
+// restarts nothing (KEP-5307).
 func rulesRestart(t *testing.T, e *env.Env, a *env.Agent) {
 	log := traced(t, a, "rules", "restartPolicy: Never\ncontainers:\n",
 		noting("main", "[ $(grep -c main /trace/log) -ge 2 ] || exit 42; exit 7", "restartPolicy: Never",
 			"restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]"))
 	p := waitPod(t, a, "rules", "over", phase(corev1.PodFailed))
 	c := statusOf(p, "main")
-	if n := count(log, "main"); n != 2 || c.RestartCount != 1 || c.State.Terminated == nil || c.State.Terminated.ExitCode != 7 {
+	if n := count(log, "main"); n != 2 || c.RestartCount != 1 || c.State.Terminated == nil ||
+		c.State.Terminated.ExitCode != 7 {
 		t.Errorf("main started %d times and is %+v", n, c)
 	}
 	removed(t, e, a, "rules")
 }
 
-// restartsAll: an exit code can restart the whole pod in place: init containers run again, the address and the volumes stay (KEP-5532).
+// restartsAll checks that an exit code can restart the whole pod in place. The init containers run
+// again, and the address and the volumes stay (KEP-5532).
 func restartsAll(t *testing.T, e *env.Env, a *env.Agent) {
-	log := traced(t, a, "whole", "terminationGracePeriodSeconds: 5\nrestartPolicy: Never\ninitContainers:\n", noting("setup", "true"), noting("proxy", untilTold, "restartPolicy: Always"),
+	log := traced(t, a, "whole", "terminationGracePeriodSeconds: 5\nrestartPolicy: Never\ninitContainers:\n",
+		noting("setup", "true"), noting("proxy", untilSignal, "restartPolicy: Always"),
 		"containers:\n",
-		noting("main", noteStart+"[ $(grep -c main /trace/log) -ge 2 ] || { while [ ! -e /trace/go ]; do sleep 0.2; done; exit 88; }; "+setTrap+forever, "restartPolicy: Never",
+		noting("main",
+			noteStart+
+				"[ $(grep -c main /trace/log) -ge 2 ] || { while [ ! -e /trace/go ]; do sleep 0.2; done; exit 88; }; "+
+				setTrap+forever, "restartPolicy: Never",
 			"restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]"),
-		noting("other", untilTold))
+		noting("other", untilSignal))
 	a.WaitReady(t, "whole")
 	before := podOf(t, a, "whole")
 	waitTrace(t, log, "setup", "proxy", "main", "other")

@@ -38,14 +38,15 @@ func du(t *testing.T, dir string) (names []string, size int64) {
 	}
 	for _, e := range entries {
 		names = append(names, e.Name())
-		if info, err := e.Info(); err == nil { // else removed meanwhile
+		if info, err := e.Info(); err == nil { // otherwise it was removed meanwhile
 			size += info.Size()
 		}
 	}
 	return names, size
 }
 
-// numbers reads the numbers that begin the lines, and fails unless each is one more than the one before.
+// numbers reads the numbers at the beginning of the lines. It fails unless each number is one more
+// than the number before.
 func numbers(t *testing.T, r io.Reader) (first, last int) {
 	t.Helper()
 	in := bufio.NewScanner(r)
@@ -79,7 +80,8 @@ func logLines(t *testing.T, a *env.Agent, args ...string) (first, last int) {
 	return numbers(t, strings.NewReader(out))
 }
 
-// A container that writes 50 MB/s stays under its cap all the time, and keeps its last lines.
+// TestLogFloodStaysUnderItsCap checks that the logs of a container that writes 50 MB/s stay under
+// their limit all the time, and keep the last lines.
 func TestLogFloodStaysUnderItsCap(t *testing.T) {
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
@@ -92,7 +94,7 @@ containers:
 `)
 	a.WaitReady(t, "flood")
 	dir := logDir(t, a, "flood")
-	const parts = 12 // of 10 MiB at least: more than the cap
+	const parts = 12 // each of at least 10 MiB: more than the limit
 	most, began, rotated := int64(0), time.Now(), map[string]bool{}
 	for len(rotated) < parts || time.Since(began) < 12*time.Second {
 		if time.Since(began) > 15*time.Minute {
@@ -112,7 +114,8 @@ containers:
 	}
 	took := time.Since(began)
 	_, last := logLines(t, a, "flood", "--tail", "1000")
-	t.Logf("it wrote %.1f MB/s; its logs took at most %.1f MB of %d", float64(last)*200/took.Seconds()/1e6, float64(most)/1e6, limit/1000000)
+	t.Logf("it wrote %.1f MB/s; its logs took at most %.1f MB of %d", float64(last)*200/took.Seconds()/1e6,
+		float64(most)/1e6, limit/1000000)
 	if most > limit {
 		t.Errorf("its logs took %d bytes, more than %d", most, limit)
 	}
@@ -126,12 +129,15 @@ containers:
 	removed(t, e, a, "flood")
 }
 
-// A follower sees every line once over many rotations, and what was rotated and compressed can be read again, also by its end.
+// TestLogsOverRotations checks that a follower gets every line once over many rotations, and that
+// rotated and compressed files can be read again, also from the end.
 func TestLogsOverRotations(t *testing.T) {
+	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{Kubelet: "containerLogMaxSize: 100Ki\ncontainerLogMaxFiles: 40\n"})
 	a.WaitUp(t)
-	// Of 64 bytes, which divide every buffer on the way: a line that is split when its log is reopened counts as two.
+	// Lines have 64 bytes, which divide the size of every buffer between writer and log. A line
+	// that is split because its log is reopened would count as two.
 	const lines = 20000
 	put(t, a, "talk", fmt.Sprintf(`
 restartPolicy: Never
@@ -176,12 +182,16 @@ containers:
 	removed(t, e, a, "talk")
 }
 
-// A follower goes on with the next instance; the previous one's log stays readable, and the logs of a container that crashes in a loop stay bounded.
+// TestLogsOverRestarts checks that a follower goes on with the next instance, that the log of the
+// previous instance can be read, and that the logs of a container that crashes in a loop stay
+// bounded.
 func TestLogsOverRestarts(t *testing.T) {
+	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{
-		Kubelet: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nfeatureGates: {KubeletCrashLoopBackOffMax: true}\n",
-		Berth:   "logs: {maxContainerSize: 300Ki}\n",
+		Kubelet: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n" +
+			"featureGates: {KubeletCrashLoopBackOffMax: true}\n",
+		Berth: "logs: {maxContainerSize: 300Ki}\n",
 	})
 	a.WaitUp(t)
 	put(t, a, "loop", `
@@ -209,7 +219,8 @@ containers:
 	if code != 0 || !strings.HasSuffix(out, "end\n") {
 		t.Errorf("the previous instance's log: %d %q, ends %q", code, errOut, out[max(0, len(out)-20):])
 	}
-	env.Eventually(t, "its logs to be within their bounds", func() error { // while more of them come
+	// while the container writes more logs
+	env.Eventually(t, "its logs to be within their bounds", func() error {
 		if names, size := du(t, logDir(t, a, "loop")); size > 400<<10 {
 			return fmt.Errorf("they take %d bytes: %v", size, names)
 		}
@@ -218,8 +229,10 @@ containers:
 	removed(t, e, a, "loop")
 }
 
-// Killed in the middle of rotations again and again, the agent loses no line and leaves nothing half done.
+// TestLogRotationSurvivesKills kills the agent during rotations again and again. No line is lost,
+// and no unfinished file is left.
 func TestLogRotationSurvivesKills(t *testing.T) {
+	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{Kubelet: "containerLogMaxSize: 50Ki\ncontainerLogMaxFiles: 100000\n"})
 	a.WaitUp(t)

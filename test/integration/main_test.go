@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// sideBySide is how many tests run at once: they mostly wait, for graces, probes and backoffs.
+// sideBySide is how many tests run at once. Mostly the tests wait for graces, probes and backoffs.
 const sideBySide = "8"
 
 func TestMain(m *testing.M) {

@@ -15,7 +15,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestNodeEvents: an agent that starts tells of itself and of the node's cgroups once, in a kubelet's words.
+// TestNodeEvents checks that an agent that starts writes its own event and those of the node's
+// cgroups once, in the kubelet's words.
 func TestNodeEvents(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -26,8 +27,11 @@ func TestNodeEvents(t *testing.T) {
 		"Normal NodeAllocatableEnforced: Updated Node Allocatable limit across pods",
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		want = append(want, "Warning CgroupV1: cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. "+
-			"Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1")
+		want = append(want,
+			"Warning CgroupV1: cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future "+
+				"release. "+
+				"Please migrate to cgroup v2. More information at "+
+				"https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1")
 	}
 	env.Eventually(t, "the node's events", func() error {
 		var errs []error

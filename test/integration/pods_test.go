@@ -25,12 +25,13 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// manifest returns the manifest of a pod; spec is YAML without indentation.
+// manifest returns the manifest of a pod. spec is YAML without indentation.
 func manifest(name, spec string) string {
-	return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  " + strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ") + "\n"
+	return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  " +
+		strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ") + "\n"
 }
 
-// sleeper is the spec of a pod that runs until it is told to end, and then ends at once.
+// sleeper is the spec of a pod that runs until its signal, and then ends at once.
 const sleeper = `
 terminationGracePeriodSeconds: 5
 containers:
@@ -45,10 +46,10 @@ func put(t *testing.T, a *env.Agent, name, spec string) {
 	a.WriteManifest(t, name+".yaml", manifest(name, spec))
 }
 
-// podTests are tests with pods of their own on an agent that they share, by name.
+// podTests are tests, by name, that share an agent and have pods of their own.
 type podTests map[string]func(*testing.T, *env.Env, *env.Agent)
 
-// onOneAgent runs them at the same time, as subtests.
+// onOneAgent runs the tests at the same time, as subtests.
 func onOneAgent(t *testing.T, e *env.Env, a *env.Agent, tests podTests) {
 	t.Helper()
 	for name, test := range tests {
@@ -59,13 +60,13 @@ func onOneAgent(t *testing.T, e *env.Env, a *env.Agent, tests podTests) {
 	}
 }
 
-// podOf returns the agent's pod of that manifest's name.
+// podOf returns the agent's pod with that name in its manifest.
 func podOf(t *testing.T, a *env.Agent, name string) *corev1.Pod {
 	t.Helper()
 	return waitPod(t, a, name, "there", func(*corev1.Pod) error { return nil })
 }
 
-// waitPod waits until the pod of that name is as the check wants it and returns it.
+// waitPod waits until the check accepts the pod with that name, and returns the pod.
 func waitPod(t *testing.T, a *env.Agent, name, what string, check func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
@@ -85,7 +86,7 @@ func waitPod(t *testing.T, a *env.Agent, name, what string, check func(*corev1.P
 	return found
 }
 
-// phase checks for a pod's phase.
+// phase returns a check of a pod's phase.
 func phase(want corev1.PodPhase) func(*corev1.Pod) error {
 	return func(p *corev1.Pod) error {
 		if p.Status.Phase != want {
@@ -95,7 +96,7 @@ func phase(want corev1.PodPhase) func(*corev1.Pod) error {
 	}
 }
 
-// waitingFor checks for a pod whose first container, or init container, waits for the reason.
+// waitingFor returns a check that a pod's first container, or init container, waits for the reason.
 func waitingFor(reason string) func(*corev1.Pod) error {
 	return func(p *corev1.Pod) error {
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -117,7 +118,8 @@ func statusOf(p *corev1.Pod, container string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// removed takes a pod's manifest away, waits until the pod is gone, and checks that nothing of it is left.
+// removed removes a pod's manifest, waits until the pod is gone, and checks that nothing of the pod
+// is left.
 func removed(t *testing.T, e *env.Env, a *env.Agent, name string) {
 	t.Helper()
 	p := podOf(t, a, name)
@@ -148,16 +150,17 @@ func nothingLeft(t *testing.T, leaks func() []string) {
 
 func sandboxesOf(t *testing.T, e *env.Env, p *corev1.Pod) []*runtimeapi.PodSandbox {
 	t.Helper()
-	list, err := e.Runtime().ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
-		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(p.UID)},
-	}})
+	list, err := e.Runtime().ListPodSandbox(t.Context(),
+		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+			LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(p.UID)},
+		}})
 	if err != nil {
 		t.Fatalf("list the sandboxes of %s: %v", p.Name, err)
 	}
 	return list.Items
 }
 
-// inside runs a command in a pod's container and returns what it prints.
+// inside runs a command in a pod's container and returns what the command prints.
 func inside(t *testing.T, a *env.Agent, name, container string, command ...string) string {
 	t.Helper()
 	out, errOut, code := a.CLI(append([]string{"exec", "-q", name, "-c", container, "--"}, command...)...)
@@ -167,7 +170,8 @@ func inside(t *testing.T, a *env.Agent, name, container string, command ...strin
 	return out
 }
 
-// ask sends a request to a server on a pod's address and returns the answer's body. A pod that is ready may not listen yet.
+// ask sends a request to a server on a pod's address and returns the answer's body. Even if the pod
+// is ready, the server may not listen yet.
 func ask(t *testing.T, method string, p *corev1.Pod, path string) (string, error) {
 	t.Helper()
 	if p.Status.PodIP == "" {
@@ -195,7 +199,7 @@ func ask(t *testing.T, method string, p *corev1.Pod, path string) (string, error
 	return string(body), err
 }
 
-// answers runs a verb with -o json and decodes what it prints.
+// answers runs a verb with -o json and decodes what the verb prints.
 func answers[T any](t *testing.T, a *env.Agent, verb ...string) T {
 	t.Helper()
 	var value T
@@ -209,13 +213,13 @@ func answers[T any](t *testing.T, a *env.Agent, verb ...string) T {
 	return value
 }
 
-// why returns a pod's story.
+// why returns a pod's timeline.
 func why(t *testing.T, a *env.Agent, name string) api.Why {
 	t.Helper()
 	return answers[api.Why](t, a, "why", name)
 }
 
-// waitEvent waits for an event with that reason whose message, or object, has the text.
+// waitEvent waits for an event with that reason and with the text in its message or object.
 func waitEvent(t *testing.T, a *env.Agent, reason, text string) {
 	t.Helper()
 	env.Eventually(t, "event "+reason+" about "+text, func() error {
@@ -230,7 +234,7 @@ func waitEvent(t *testing.T, a *env.Agent, reason, text string) {
 	})
 }
 
-// metric returns the value of a metric without labels, "" if there is none.
+// metric returns the value of a metric without labels, "" if there is no such metric.
 func metric(t *testing.T, a *env.Agent, name string) string {
 	t.Helper()
 	resp, err := a.Get(t.Context(), "/metrics")
@@ -250,7 +254,7 @@ func metric(t *testing.T, a *env.Agent, name string) string {
 	return ""
 }
 
-// running is what of a pod's containers must not change while nobody changes the pod.
+// running returns what must not change about a pod's containers while nobody changes the pod.
 func running(p *corev1.Pod) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s:", p.Name, p.UID)
@@ -264,13 +268,13 @@ func running(p *corev1.Pod) string {
 	return b.String()
 }
 
-// recorder writes down the CRI's events in their order.
+// recorder records the CRI's events in their order.
 type recorder struct {
 	mu     sync.Mutex
 	events []*runtimeapi.ContainerEventResponse
 }
 
-// record follows the CRI's events until the test ends.
+// record starts to record the CRI's events, until the test ends.
 func record(t *testing.T, e *env.Env) *recorder {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -297,7 +301,8 @@ func record(t *testing.T, e *env.Env) *recorder {
 	return r
 }
 
-// index returns where the event of that kind about a container or sandbox stands, -1 if it has not come.
+// index returns the place of the event of that kind about a container or sandbox, -1 if there is
+// none yet.
 func (r *recorder) index(kind runtimeapi.ContainerEventType, id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +311,7 @@ func (r *recorder) index(kind runtimeapi.ContainerEventType, id string) int {
 	})
 }
 
-// lines returns the lines of a file, none if there is no such file.
+// lines returns the lines of a file, or no lines if there is no such file.
 func lines(path string) []string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -315,7 +320,8 @@ func lines(path string) []string {
 	return strings.Split(strings.TrimSpace(string(b)), "\n")
 }
 
-// podCgroup returns the path of a pod's cgroup below the mount of a controller, on cgroup v1 and v2.
+// podCgroup returns the path of a pod's cgroup below the mount of a controller, on cgroup v1 and
+// v2.
 func podCgroup(e *env.Env, controller string, p *corev1.Pod) string {
 	class := map[corev1.PodQOSClass]string{
 		corev1.PodQOSBestEffort: "besteffort", corev1.PodQOSBurstable: "burstable", corev1.PodQOSGuaranteed: "",

@@ -13,7 +13,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// livenessRestarts: a container whose liveness probe fails is restarted, and only that one.
+// livenessRestarts checks that a container whose liveness probe fails is restarted, and no other
+// container is.
 func livenessRestarts(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "alive", `
 terminationGracePeriodSeconds: 2
@@ -45,7 +46,8 @@ containers:
 		}
 		return nil
 	})
-	if b, f := statusOf(before, "other"), statusOf(after, "other"); b.ContainerID != f.ContainerID || f.RestartCount != 0 {
+	if b, f := statusOf(before, "other"), statusOf(after, "other"); b.ContainerID != f.ContainerID ||
+		f.RestartCount != 0 {
 		t.Errorf("the other container was %+v and is %+v", b, f)
 	}
 	if before.Status.PodIP != after.Status.PodIP {
@@ -56,7 +58,8 @@ containers:
 	removed(t, e, a, "alive")
 }
 
-// readinessFlips: a readiness probe makes a pod unready and ready again, and restarts nothing.
+// readinessFlips checks that a readiness probe makes a pod unready and ready again, and restarts
+// nothing.
 func readinessFlips(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "readying", `
 terminationGracePeriodSeconds: 2
@@ -101,7 +104,8 @@ containers:
 	removed(t, e, a, "readying")
 }
 
-// startupGates: until the startup probe succeeds the container has not started, is not ready, and its liveness probe does not run.
+// startupGates checks that until the startup probe succeeds, the container has not started and is
+// not ready, and its liveness probe does not run.
 func startupGates(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "slow", `
 terminationGracePeriodSeconds: 2

@@ -15,21 +15,29 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// noted is an exec probe whose command first notes the second at which it runs, in a file that outlasts its container, and then does what more says.
+// noted is an exec probe. Its command first records the current second, in a file that stays when
+// the container ends, and then runs more.
 func noted(file, more, settings string) string {
 	return "{exec: {command: [sh, -c, 'date +%s >>/noted/" + file + "; " + more + "']}, " + settings + "}"
 }
 
-// probesKeepTime: a probe waits for its initial delay, keeps its period, gives up after its timeout, and counts successes and failures up to its thresholds. A busy
-// machine makes probes late, never early; where a probe counts, its timeout leaves a busy machine the time to note it.
+// probesKeepTime checks that a probe waits for its initial delay, keeps its period, ends after its
+// timeout, and counts successes and failures up to its thresholds. A busy machine makes probes
+// late, never early. Where the number of probes matters, the timeout gives a busy machine enough
+// time to record them.
 func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
 	const volume = "volumes: [{name: noted, emptyDir: {}}]\n"
 	const mount = "volumeMounts: [{name: noted, mountPath: /noted}]"
 	put(t, a, "timed", "terminationGracePeriodSeconds: 1\ncontainers:\n"+
 		shell("main", mount,
-			"readinessProbe: "+noted("ready", "true", "initialDelaySeconds: 3, periodSeconds: 2, successThreshold: 3, timeoutSeconds: 30"),
-			"livenessProbe: "+noted("alive", "test ! -e /dead || { date +%s >>/noted/failed; false; }", "periodSeconds: 1, failureThreshold: 4, timeoutSeconds: 30"))+
-		shell("hangs", mount, "readinessProbe: "+noted("hangs", "sleep 30", "timeoutSeconds: 1, periodSeconds: 2"))+volume)
+			"readinessProbe: "+
+				noted("ready", "true",
+					"initialDelaySeconds: 3, periodSeconds: 2, successThreshold: 3, timeoutSeconds: 30"),
+			"livenessProbe: "+
+				noted("alive", "test ! -e /dead || { date +%s >>/noted/failed; false; }",
+					"periodSeconds: 1, failureThreshold: 4, timeoutSeconds: 30"))+
+		shell("hangs", mount, "readinessProbe: "+noted("hangs", "sleep 30", "timeoutSeconds: 1, periodSeconds: 2"))+
+		volume)
 	p := waitPod(t, a, "timed", "ready in one container", func(p *corev1.Pod) error {
 		if !statusOf(p, "main").Ready {
 			return errors.New("not ready yet")
@@ -44,14 +52,15 @@ func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
 	for i, at := range times {
 		soonest := started + 3 + 2*int64(i)
 		if i > 0 {
-			soonest-- // the second comes a second after the first, as the container is not ready yet
+			// the second probe comes after one second, because the container is not ready yet
+			soonest--
 		}
 		if at < soonest {
 			t.Errorf("it started at %d and was probed at %v: probe %d before %d", started, times, i+1, soonest)
 		}
 	}
 	waitEvent(t, a, "Unhealthy", "timed out after 1s")
-	inside(t, a, "timed", "main", "touch", "/dead") // which goes with the container
+	inside(t, a, "timed", "main", "touch", "/dead") // the file disappears with the container
 	restarted := waitPod(t, a, "timed", "restarted by its probe", func(p *corev1.Pod) error {
 		if n := statusOf(p, "main").RestartCount; n != 1 {
 			return fmt.Errorf("%d restarts", n)
@@ -66,7 +75,7 @@ func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "timed")
 }
 
-// secondsIn returns the times that probes have noted in a file.
+// secondsIn returns the times that probes have recorded in a file.
 func secondsIn(t *testing.T, a *env.Agent, pod, file string) []int64 {
 	t.Helper()
 	var out []int64
@@ -80,17 +89,20 @@ func secondsIn(t *testing.T, a *env.Agent, pod, file string) []int64 {
 	return out
 }
 
-// policiesRestart: what becomes of containers that end, by the pod's restart policy.
+// policiesRestart checks what happens to containers that end, for each restart policy.
 func policiesRestart(t *testing.T, e *env.Env, a *env.Agent) {
 	for name, c := range map[string]struct {
 		policy string
 		code   int
-		phase  corev1.PodPhase // empty where it starts again
+		phase  corev1.PodPhase // empty if the container starts again
 	}{
 		"never-fails": {"Never", 3, corev1.PodFailed}, "never-ends": {"Never", 0, corev1.PodSucceeded},
-		"onfailure-ends": {"OnFailure", 0, corev1.PodSucceeded}, "onfailure-fails": {"OnFailure", 3, ""}, "always-ends": {"Always", 0, ""},
+		"onfailure-ends": {"OnFailure", 0, corev1.PodSucceeded}, "onfailure-fails": {"OnFailure", 3, ""},
+		"always-ends": {"Always", 0, ""},
 	} {
-		put(t, a, name, fmt.Sprintf("restartPolicy: %s\ncontainers: [{name: main, image: berth.local/busybox:v1, command: [sh, -c, 'exit %d']}]\n", c.policy, c.code))
+		put(t, a, name,
+			fmt.Sprintf("restartPolicy: %s\ncontainers: [{name: main, image: berth.local/busybox:v1, command: [sh, "+
+				"-c, 'exit %d']}]\n", c.policy, c.code))
 		waitPod(t, a, name, "where its policy leads", func(p *corev1.Pod) error {
 			n := statusOf(p, "main").RestartCount
 			if c.phase == "" && n == 0 || c.phase != "" && (p.Status.Phase != c.phase || n != 0) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri"
@@ -16,10 +15,13 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// TestPullProgress pulls an image that stops coming in its second layer, and is then cancelled and pulled again.
+// TestPullProgress pulls an image whose second layer stops in the middle. The pull is then
+// cancelled and repeated.
 func TestPullProgress(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			e := env.Containerd(t, env.Options{Version: version})
 			runtime := dial(t, e)
 			registry := env.StartRegistry(t, env.RegistryOptions{})
@@ -66,7 +68,8 @@ func TestPullProgress(t *testing.T) {
 			if err := <-ended; err == nil {
 				t.Error("the cancelled pull succeeded")
 			}
-			// Debian's containerd may be collecting what the cancelled pull left, under the feet of the next one.
+			// Debian's containerd may still collect the remains of the cancelled pull, and so
+			// disturb the next pull.
 			env.Eventually(t, "the image to be pulled after all", func() error {
 				_, err := runtime.PullImage(t.Context(), spec, nil, nil)
 				return err
@@ -76,36 +79,6 @@ func TestPullProgress(t *testing.T) {
 			}
 			if n := front.count(img.layers(t)[1]); n != 1 && version == env.Containerd24 {
 				t.Errorf("a layer that had come was fetched %d times", n)
-			}
-		})
-	}
-}
-
-// TestPin pins an image that was pulled, twice, and one that is not there.
-func TestPin(t *testing.T) {
-	for _, version := range versions {
-		t.Run(version, func(t *testing.T) {
-			e := env.Containerd(t, env.Options{Version: version})
-			runtime := dial(t, e)
-			spec := &runtimeapi.ImageSpec{Image: images.Web}
-			if image, err := runtime.ImageStatus(t.Context(), spec); err != nil || image.GetPinned() {
-				t.Fatalf("before, the image is %v, %v", image, err)
-			}
-			for range 2 {
-				if err := runtime.Pin(t.Context(), images.Web); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if version == env.Containerd24 { // Debian's does not know pins
-				env.Eventually(t, "the CRI to say so", func() error {
-					if image, err := runtime.ImageStatus(t.Context(), spec); err != nil || !image.GetPinned() {
-						return fmt.Errorf("the image is %v, %w", image, err)
-					}
-					return nil
-				})
-			}
-			if err := runtime.Pin(t.Context(), "berth.local/none:v1"); !errdefs.IsNotFound(err) {
-				t.Errorf("pinning what is not there: %v", err)
 			}
 		})
 	}

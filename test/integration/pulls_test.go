@@ -25,7 +25,8 @@ import (
 // sleeping is the sleeper with another image.
 func sleeping(image string) string { return strings.Replace(sleeper, images.Web, image, 1) }
 
-// TestPullsOfManyPods has 20 pods want 10 images that share layers: each layer is fetched once, whichever pull comes first.
+// TestPullsOfManyPods runs 20 pods with 10 images that share layers. Each layer is fetched once,
+// whichever pull comes first.
 func TestPullsOfManyPods(t *testing.T) {
 	const count = 10
 	for _, version := range versions {
@@ -56,7 +57,8 @@ func TestPullsOfManyPods(t *testing.T) {
 			a.WaitReady(t, pods...)
 			front.set(func(p *proxy) {
 				for d := range all {
-					// Debian's containerd does not fetch the layer that it has from the sample images; nobody fetches any twice.
+					// Debian's containerd does not fetch the layer that it has from the sample
+					// images. No containerd fetches a layer twice.
 					if n := p.fetched[digest.Digest(d)]; n > 1 {
 						t.Errorf("%s was fetched %d times", d, n)
 					}
@@ -69,18 +71,20 @@ func TestPullsOfManyPods(t *testing.T) {
 				if len(p.fetched) < 2*count+1 {
 					t.Errorf("%d blobs were fetched", len(p.fetched))
 				}
-				t.Logf("%d pods, %d images: %d different blobs, each fetched once; at most %d at a time", len(pods), count, len(p.fetched), p.most)
+				t.Logf("%d pods, %d images: %d different blobs, each fetched once; at most %d at a time", len(pods),
+					count, len(p.fetched), p.most)
 			})
-			told := 0
+			reported := 0
 			for _, ev := range answers[api.EventList](t, a, "events").Items {
 				if ev.Reason == "Pulled" && regexp.MustCompile(
-					`^(Successfully pulled image ".*" in \S+ \(\S+ including waiting\)\. Image size: \d+ bytes\.|Container image ".*" already present on machine and can be accessed by the pod)$`,
+					`^(Successfully pulled image ".*" in \S+ \(\S+ including waiting\)\. Image size: `+
+						`\d+ bytes\.|Container image ".*" already present on machine and can be accessed by the pod)$`,
 				).MatchString(ev.Message) {
-					told++
+					reported++
 				}
 			}
-			if told != len(pods) {
-				t.Errorf("%d of %d pods were told that their image is there", told, len(pods))
+			if reported != len(pods) {
+				t.Errorf("%d of %d pods were told that their image is there", reported, len(pods))
 			}
 			if n := metricCount(t, a, "kubelet_image_pull_duration_seconds_count"); n != count {
 				t.Errorf("the metric has %d pulls, want %d", n, count)
@@ -104,7 +108,8 @@ func metricCount(t *testing.T, a *env.Agent, name string) (sum int) {
 	return sum
 }
 
-// TestImagesShowProgress has an image come slowly: berth images says how much of it has come, and -w goes on saying so.
+// TestImagesShowProgress pulls an image slowly. berth images shows how much of it has arrived, and
+// -w keeps showing it.
 func TestImagesShowProgress(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -114,7 +119,8 @@ func TestImagesShowProgress(t *testing.T) {
 	img.push(t, registry, "team/slow", "v1")
 	other := readImage(t, archiveOf(t, e, images.Web)).with(t, 1<<10)
 	other.push(t, registry, "team/next", "v1")
-	front.set(func(p *proxy) { p.rate = 256 << 10 }) // until there is nothing more to be seen of its progress
+	// until the test has seen enough of the progress
+	front.set(func(p *proxy) { p.rate = 256 << 10 })
 	a := e.StartAgent(t, env.AgentOptions{Kubelet: "serializeImagePulls: true"})
 	a.WaitUp(t)
 	name := front.Host + "/team/slow:v1"
@@ -153,12 +159,14 @@ func TestImagesShowProgress(t *testing.T) {
 	a.WaitReady(t, "slow", "critical", "next")
 	watch.waitOut(t, "Ended")
 	watch.interrupt(t)
-	if n := len(regexp.MustCompile(`(?m)^\S+/team/slow:v1 +Pulling +\d+%`).FindAllString(watch.out.String(), -1)); n == 0 {
+	if n := len(regexp.MustCompile(`(?m)^\S+/team/slow:v1 +Pulling +\d+%`).FindAllString(watch.out.String(),
+		-1)); n == 0 {
 		t.Errorf("the watch printed:\n%s", watch.out.String())
 	}
 }
 
-// TestStalledRegistries has one registry stop in the middle of a layer and one that never answers: the pulls are given up and tried again, others go on.
+// TestStalledRegistries uses one registry that stops in the middle of a layer, and one that never
+// answers. Their pulls are cancelled and repeated, and other pulls go on.
 func TestStalledRegistries(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
@@ -173,7 +181,9 @@ func TestStalledRegistries(t *testing.T) {
 			last := layers[len(layers)-1]
 			front.set(func(p *proxy) { p.stall[last] = 3 << 20 })
 			silent.set(func(p *proxy) { p.deny = true })
-			a := e.StartAgent(t, env.AgentOptions{Berth: "imagePullStallTimeout: 8s", Kubelet: "maxParallelImagePulls: 2"})
+			a := e.StartAgent(t, env.AgentOptions{
+				Berth: "imagePullStallTimeout: 8s", Kubelet: "maxParallelImagePulls: 2",
+			})
 			a.WaitUp(t)
 			put(t, a, "stalls", sleeping(front.Host+"/team/stalls:v1"))
 			put(t, a, "silent", sleeping(silent.Host+"/team/stalls:v1"))
@@ -181,8 +191,10 @@ func TestStalledRegistries(t *testing.T) {
 			waitEvent(t, a, "Failed", "the pull stalled: the registry sent nothing for 8s, after ")
 			waitEvent(t, a, "Failed", "the pull stalled: the registry sent nothing for 8s")
 			waitPod(t, a, "silent", "backing off", waitingFor("ImagePullBackOff"))
-			env.Eventually(t, "why about the silent registry", func() error { // between two attempts
-				if s := why(t, a, "silent"); s.Step != "images" || !strings.Contains(s.WaitsFor, "stalled") || s.NextRetry == nil {
+			// between two attempts
+			env.Eventually(t, "why about the silent registry", func() error {
+				if s := why(t, a, "silent"); s.Step != "images" || !strings.Contains(s.WaitsFor, "stalled") ||
+					s.NextRetry == nil {
 					return fmt.Errorf("step %q waits for %q, next retry %v", s.Step, s.WaitsFor, s.NextRetry)
 				}
 				return nil
@@ -200,18 +212,20 @@ func TestStalledRegistries(t *testing.T) {
 
 // login is a Secret's manifest.
 func login(name, host, user, password string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/dockerconfigjson\nmetadata: {name: %s}\nstringData:\n  .dockerconfigjson: |\n    "+
+	return fmt.Sprintf("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/dockerconfigjson\nmetadata: {name: %s}\n"+
+		"stringData:\n  .dockerconfigjson: |\n    "+
 		`{"auths": {%q: {"username": %q, "password": %q}}}`+"\n", name, host, user, password)
 }
 
-// TestRegistryWithLogin has a registry with a certificate of its own CA, and accounts.
+// TestRegistryWithLogin uses a registry with accounts and a certificate of its own CA.
 func TestRegistryWithLogin(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			e := env.Containerd(t, env.Options{Version: version})
 			registry := env.StartRegistry(t, env.RegistryOptions{TLS: true, Login: true})
-			e.TrustRegistry(t, registry.Host, fmt.Sprintf("server = %q\n[host.%q]\n  ca = %q\n", registry.URL(), registry.URL(), registry.CA))
+			e.TrustRegistry(t, registry.Host,
+				fmt.Sprintf("server = %q\n[host.%q]\n  ca = %q\n", registry.URL(), registry.URL(), registry.CA))
 			img := readImage(t, archiveOf(t, e, images.Web)).with(t, 1<<20)
 			for _, repository := range []string{"team/a", "team/b", "team/c"} {
 				img.with(t, 1<<10).push(t, registry, repository, "v1")
@@ -219,7 +233,9 @@ func TestRegistryWithLogin(t *testing.T) {
 			bin, config := providers(t, registry.Host)
 			a := e.StartAgent(t, env.AgentOptions{
 				Kubelet: "logging: {verbosity: 10}",
-				Flags:   []string{"--image-credential-provider-config", config, "--image-credential-provider-bin-dir", bin},
+				Flags: []string{
+					"--image-credential-provider-config", config, "--image-credential-provider-bin-dir", bin,
+				},
 			})
 			a.WaitUp(t)
 			correctedSecret(t, a, registry)
@@ -230,13 +246,13 @@ func TestRegistryWithLogin(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.WaitReady(t, "private", "config", "plugin")
-			othersImage(t, a, registry) // the records outlast the agent
-			nothingSecretTold(t, a)
+			othersImage(t, a, registry) // the records stay over a restart of the agent
+			noSecretReported(t, a)
 		})
 	}
 }
 
-// providers makes a credential provider plugin that logs in to team/c, and its config.
+// providers makes a credential provider plugin that logs in to team/c, and the plugin's config.
 func providers(t *testing.T, host string) (bin, config string) {
 	t.Helper()
 	bin = t.TempDir()
@@ -267,11 +283,13 @@ providers:
 	return bin, config
 }
 
-// correctedSecret: a pod's Secret is not there, is then wrong, and is then corrected; the pod does not wait for its back-off.
+// correctedSecret checks a pod whose Secret is first missing, then wrong, and then corrected. The
+// pod does not wait for its back-off.
 func correctedSecret(t *testing.T, a *env.Agent, r *env.Registry) {
 	image := r.Host + "/team/a:v1"
 	put(t, a, "private", "imagePullSecrets: [{name: login}]"+sleeping(image))
-	waitEvent(t, a, "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (login); attempting to pull the image may not succeed.")
+	waitEvent(t, a, "FailedToRetrieveImagePullSecret",
+		"Unable to retrieve some image pull secrets (login); attempting to pull the image may not succeed.")
 	waitPod(t, a, "private", "backing off", waitingFor("ImagePullBackOff"))
 	waitEvent(t, a, "Failed", `Failed to pull image "`+image+`"`)
 	a.WriteManifest(t, "login.yaml", login("login", r.Host, env.RegistryUser, "not-the-password"))
@@ -287,7 +305,8 @@ func correctedSecret(t *testing.T, a *env.Agent, r *env.Registry) {
 	var retry time.Time
 	env.Eventually(t, "a back-off that is long enough", func() error {
 		pulls := answers[api.Images](t, a, "images").Pulls
-		if len(pulls) != 1 || pulls[0].State != "BackOff" || pulls[0].RetryAt == nil || pulls[0].Message == "" || time.Until(*pulls[0].RetryAt) < 8*time.Second {
+		if len(pulls) != 1 || pulls[0].State != "BackOff" || pulls[0].RetryAt == nil || pulls[0].Message == "" ||
+			time.Until(*pulls[0].RetryAt) < 8*time.Second {
 			return fmt.Errorf("pulls are %+v", pulls)
 		}
 		retry = *pulls[0].RetryAt
@@ -295,15 +314,18 @@ func correctedSecret(t *testing.T, a *env.Agent, r *env.Registry) {
 	})
 	a.WriteManifest(t, "login.yaml", login("login", r.URL(), env.RegistryUser, env.RegistryPassword))
 	a.WaitReady(t, "private")
-	// When it was tried counts, and not how long that then took.
+	// The time of the attempt matters, and not how long the attempt took.
 	for _, ev := range answers[api.EventList](t, a, "events").Items {
-		if ev.Reason == "Pulling" && ev.InvolvedObject.Name == "private-"+env.NodeName && !ev.LastTimestamp.Time.Before(retry.Add(-time.Second)) { // it has seconds only
+		if ev.Reason == "Pulling" && ev.InvolvedObject.Name == "private-"+env.NodeName &&
+			// the event's time has whole seconds only
+			!ev.LastTimestamp.Time.Before(retry.Add(-time.Second)) {
 			t.Errorf("the pod waited for its back-off, which ended at %v, until %v", retry, ev.LastTimestamp)
 		}
 	}
 }
 
-// othersImage: a pod without the Secret, or with one that the registry does not take, may not use the image that is there; one with the same login may.
+// othersImage checks that a pod without the Secret, or with a Secret that the registry refuses, may
+// not use the image that is present. A pod with the same login may use it.
 func othersImage(t *testing.T, a *env.Agent, r *env.Registry) {
 	image := r.Host + "/team/a:v1"
 	a.WriteManifest(t, "bad-login.yaml", login("bad-login", r.Host, "mallory-user", "guess-word"))
@@ -311,18 +333,23 @@ func othersImage(t *testing.T, a *env.Agent, r *env.Registry) {
 	put(t, a, "without", sleeping(image))
 	put(t, a, "never", strings.Replace(sleeping(image), image, image+"\n    imagePullPolicy: Never", 1))
 	put(t, a, "mallory", "imagePullSecrets: [{name: bad-login}]"+sleeping(image))
-	put(t, a, "same", "imagePullSecrets: [{name: login}]"+strings.Replace(sleeping(image), image, image+"\n    imagePullPolicy: Never", 1))
+	put(t, a, "same",
+		"imagePullSecrets: [{name: login}]"+
+			strings.Replace(sleeping(image), image, image+"\n    imagePullPolicy: Never", 1))
 	put(t, a, "own", "imagePullSecrets: [{name: own-login}]"+sleeping(image))
 	waitPod(t, a, "without", "backing off", waitingFor("ImagePullBackOff"))
 	waitPod(t, a, "mallory", "backing off", waitingFor("ImagePullBackOff"))
 	p := waitPod(t, a, "never", "waiting", waitingFor("ErrImageNeverPull"))
-	if got, want := statusOf(p, "main").State.Waiting.Message, fmt.Sprintf("Container image %q is not present with pull policy of Never", image); got != want {
+	if got, want := statusOf(p, "main").State.Waiting.Message,
+		fmt.Sprintf("Container image %q is not present with pull policy of Never", image); got != want {
 		t.Errorf("message is %q, want %q", got, want)
 	}
 	a.WaitReady(t, "same", "own")
-	waitEvent(t, a, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
+	waitEvent(t, a, "Pulled",
+		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
 	for _, name := range []string{"without", "never", "mallory"} {
-		if p := podOf(t, a, name); slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }) {
+		if p := podOf(t, a, name); slices.ContainsFunc(p.Status.ContainerStatuses,
+			func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }) {
 			t.Errorf("pod %s has a container", name)
 		}
 	}
@@ -332,18 +359,20 @@ func othersImage(t *testing.T, a *env.Agent, r *env.Registry) {
 	a.WaitGone(t, "without", "never", "mallory", "same", "own")
 }
 
-// nodesLogin: what is in the root directory's config.json is every pod's, from the moment it is there.
+// nodesLogin checks that the logins in the root directory's config.json are for every pod as soon
+// as the file is there.
 func nodesLogin(t *testing.T, a *env.Agent, r *env.Registry) {
 	put(t, a, "config", sleeping(r.Host+"/team/b:v1"))
 	waitPod(t, a, "config", "backing off", waitingFor("ImagePullBackOff"))
-	text := fmt.Sprintf(`{"auths": {%q: {"username": %q, "password": %q}}}`, r.Host+"/team/b", env.RegistryUser, env.RegistryPassword)
+	text := fmt.Sprintf(`{"auths": {%q: {"username": %q, "password": %q}}}`, r.Host+"/team/b", env.RegistryUser,
+		env.RegistryPassword)
 	if err := os.WriteFile(a.RootDir+"/config.json", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a.WaitReady(t, "config")
 }
 
-// pluginsLogin: a plugin is asked for the images that it matches.
+// pluginsLogin checks that a plugin is called for the images that it matches.
 func pluginsLogin(t *testing.T, a *env.Agent, r *env.Registry) {
 	put(t, a, "plugin", sleeping(r.Host+"/team/c:v1"))
 	a.WaitReady(t, "plugin")
@@ -364,8 +393,8 @@ func page(t *testing.T, a *env.Agent, path string) string {
 	return string(text)
 }
 
-// nothingSecretTold looks for the logins in everything that the agent wrote and says.
-func nothingSecretTold(t *testing.T, a *env.Agent) {
+// noSecretReported looks for the logins in everything that the agent writes and answers.
+func noSecretReported(t *testing.T, a *env.Agent) {
 	t.Helper()
 	log, err := os.ReadFile(a.Log)
 	if err != nil {
@@ -374,7 +403,7 @@ func nothingSecretTold(t *testing.T, a *env.Agent) {
 	if !strings.Contains(string(log), "level=DEBUG") && !strings.Contains(string(log), `"level":"DEBUG"`) {
 		t.Errorf("the log has no debug output, so it proves nothing:\n%.2000s", log)
 	}
-	told := map[string]string{"log": string(log), "/pods": page(t, a, "/pods"), "/metrics": page(t, a, "/metrics")}
+	said := map[string]string{"log": string(log), "/pods": page(t, a, "/pods"), "/metrics": page(t, a, "/metrics")}
 	for _, verb := range [][]string{
 		{"images", "-o", "json"},
 		{"events", "-o", "json"},
@@ -389,13 +418,17 @@ func nothingSecretTold(t *testing.T, a *env.Agent) {
 		if code != 0 {
 			t.Errorf("%v: code %d, %s", verb, code, errOut)
 		}
-		told["berth "+strings.Join(verb, " ")] = out + errOut
+		said["berth "+strings.Join(verb, " ")] = out + errOut
 	}
-	for where, text := range told {
+	for where, text := range said {
 		for user, password := range map[string]string{
-			env.RegistryUser: env.RegistryPassword, env.RegistryUser2: env.RegistryPassword2, "mallory-user": "guess-word", "wrong": "not-the-password",
+			env.RegistryUser: env.RegistryPassword, env.RegistryUser2: env.RegistryPassword2,
+			"mallory-user": "guess-word", "wrong": "not-the-password",
 		} {
-			for _, secret := range []string{user + ":" + password, password, base64.StdEncoding.EncodeToString([]byte(user + ":" + password)), env.RegistryUser} {
+			for _, secret := range []string{
+				user + ":" + password, password, base64.StdEncoding.EncodeToString([]byte(user + ":" + password)),
+				env.RegistryUser,
+			} {
 				if i := strings.Index(text, secret); i >= 0 {
 					t.Errorf("%s has %s: …%s", where, secret, text[max(0, i-200):min(len(text), i+200)])
 				}

@@ -72,7 +72,8 @@ func readImage(t *testing.T, archive string) testImage {
 	return img
 }
 
-// with returns the image with further layers, each of one file of so many random bytes, which do not compress.
+// with returns the image with more layers. Each layer has one file of so many random bytes, which
+// do not compress.
 func (img testImage) with(t *testing.T, sizes ...int) testImage {
 	t.Helper()
 	var manifest ocispec.Manifest
@@ -89,13 +90,17 @@ func (img testImage) with(t *testing.T, sizes ...int) testImage {
 		layer := layerOf(t, fmt.Sprintf("data-%d", i), data)
 		d := digest.FromBytes(layer)
 		out.blobs[d] = layer
-		manifest.Layers = append(manifest.Layers, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: d, Size: int64(len(layer))})
+		manifest.Layers = append(manifest.Layers, ocispec.Descriptor{
+			MediaType: ocispec.MediaTypeImageLayer, Digest: d, Size: int64(len(layer)),
+		})
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, d)
 		config.History = append(config.History, ocispec.History{CreatedBy: "test"})
 	}
 	data := encode(t, config)
 	manifest.Versioned = specs.Versioned{SchemaVersion: 2}
-	manifest.Config = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	manifest.Config = ocispec.Descriptor{
+		MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(data), Size: int64(len(data)),
+	}
 	out.blobs[manifest.Config.Digest] = data
 	out.manifest = encode(t, manifest)
 	return out
@@ -106,7 +111,9 @@ func layerOf(t *testing.T, name string, data []byte) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Format: tar.FormatPAX}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Name: name, Mode: 0o644, Size: int64(len(data)), Format: tar.FormatPAX,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Write(data); err != nil {
@@ -166,7 +173,8 @@ func encode(t *testing.T, v any) []byte {
 	return data
 }
 
-// newRegistry serves the image of an archive on loopback, under any name and tag, until the test ends, and returns where.
+// newRegistry serves the image of an archive on loopback, under any name and tag, until the test
+// ends.
 func newRegistry(t *testing.T, archive string) *httptestRegistry {
 	t.Helper()
 	img := readImage(t, archive)
@@ -174,7 +182,8 @@ func newRegistry(t *testing.T, archive string) *httptestRegistry {
 		data, mediaType := img.manifest, img.mediaType
 		d := digest.FromBytes(data)
 		if !strings.Contains(req.URL.Path, "/manifests/") {
-			d, mediaType = digest.Digest(req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]), "application/octet-stream"
+			d, mediaType = digest.Digest(req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]),
+				"application/octet-stream"
 			data = img.blobs[d]
 		}
 		if data == nil {
@@ -189,28 +198,29 @@ func newRegistry(t *testing.T, archive string) *httptestRegistry {
 	return &httptestRegistry{Host: strings.TrimPrefix(server.URL, "http://")}
 }
 
-// httptestRegistry is a registry of the test's own.
+// httptestRegistry is a registry that belongs to one test.
 type httptestRegistry struct {
 	// Host is "127.0.0.1:port".
 	Host string
 }
 
-// proxy stands before a registry: it counts what is fetched, and can slow it down and hold it up.
+// proxy is in front of a registry. It counts what is fetched, and can delay and block it.
 type proxy struct {
 	// Host is "127.0.0.1:port".
 	Host string
 
 	mu      sync.Mutex
 	fetched map[digest.Digest]int // GETs of blobs
-	rate    int                   // bytes per second of each blob; 0 for as fast as can be
-	stall   map[digest.Digest]int // after how many bytes a blob stops, until the one who fetches gives up; once for each entry
-	stalled int                   // how many were given up
-	deny    bool                  // answer nothing at all
-	now     int                   // blobs being fetched
-	most    int                   // the most of them at a time
+	rate    int                   // bytes per second of each blob; 0 for no limit
+	// after how many bytes a blob stops, until the client gives up; once for each entry
+	stall   map[digest.Digest]int
+	stalled int  // how many clients gave up
+	deny    bool // answer nothing at all
+	now     int  // blobs being fetched
+	most    int  // the highest number of blobs at a time
 }
 
-// newProxy stands before the registry until the test ends.
+// newProxy starts a proxy in front of the registry, until the test ends.
 func newProxy(t *testing.T, r *env.Registry) *proxy {
 	t.Helper()
 	target, err := url.Parse(r.URL())
@@ -276,16 +286,16 @@ func (p *proxy) count(d digest.Digest) int {
 	return p.fetched[d]
 }
 
-// slowWriter passes a blob on at the proxy's rate, and stops where it is to stall.
+// slowWriter passes a blob on at the proxy's rate, and stops at the place of a stall.
 type slowWriter struct {
 	http.ResponseWriter
 	proxy   *proxy
 	request *http.Request
 	ended   chan struct{}
-	left    int // bytes before the stall; below 0 for none
+	left    int // bytes before the stall; below 0 for no stall
 }
 
-// chunks is how many parts of a second a blob is passed on in.
+// chunks is into how many parts a second is divided while a blob is passed on.
 const chunks = 20
 
 // Write passes on one buffer of the blob.
@@ -322,7 +332,7 @@ func (s *slowWriter) Write(data []byte) (n int, err error) {
 	return n, nil
 }
 
-// wait waits, and says whether the one who fetches is still there.
+// wait waits, and reports whether the client is still there.
 func (s *slowWriter) wait(enough <-chan time.Time) bool {
 	select {
 	case <-enough:

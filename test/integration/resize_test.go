@@ -23,7 +23,7 @@ containers:
 `
 }
 
-// isResized waits until a pod has these limits of memory in its status and no resize is left.
+// isResized waits until a pod's status has these memory limits and no resize is left.
 func isResized(t *testing.T, a *env.Agent, name, memory string) *corev1.Pod {
 	t.Helper()
 	return waitPod(t, a, name, "resized", func(p *corev1.Pod) error {
@@ -40,23 +40,27 @@ func isResized(t *testing.T, a *env.Agent, name, memory string) *corev1.Pod {
 	})
 }
 
-// unmoved fails unless a pod's containers are the ones that it had.
+// unmoved fails unless a pod's containers are the same as before.
 func unmoved(t *testing.T, before, now *corev1.Pod, containers ...string) {
 	t.Helper()
 	if before.UID != now.UID {
 		t.Errorf("it is another pod: %s was %s", now.UID, before.UID)
 	}
 	for _, c := range containers {
-		if b, n := statusOf(before, c), statusOf(now, c); b.ContainerID != n.ContainerID || n.RestartCount != b.RestartCount {
+		if b, n := statusOf(before, c), statusOf(now, c); b.ContainerID != n.ContainerID ||
+			n.RestartCount != b.RestartCount {
 			t.Errorf("container %s was restarted: %s was %s", c, n.ContainerID, b.ContainerID)
 		}
 	}
 }
 
-// An edit of cpu and memory reaches the cgroups of the running containers and of the pod, up and down, over restarts and kills of the agent.
+// TestResize checks that an edit of cpu and memory reaches the cgroups of the running containers
+// and of the pod, up and down, over restarts and kills of the agent.
 func TestResize(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{env.Containerd24, env.ContainerdDebian} {
 		t.Run("containerd "+version, func(t *testing.T) {
+			t.Parallel()
 			e := env.Containerd(t, env.Options{Version: version})
 			a := e.StartAgent(t, env.AgentOptions{})
 			a.WaitUp(t)
@@ -64,16 +68,25 @@ func TestResize(t *testing.T) {
 			put(t, a, "web", sized("{requests: {cpu: 100m}, limits: {cpu: 200m, memory: 32Mi}}", other))
 			a.WaitReady(t, "web")
 			p := podOf(t, a, "web")
-			cgroupHas(t, e, p, "", map[string]string{"cpu/cpu.shares": "153", "cpu/cpu.cfs_quota_us": "30000", "memory/memory.limit_in_bytes": "67108864"})
+			cgroupHas(t, e, p, "", map[string]string{
+				"cpu/cpu.shares": "153", "cpu/cpu.cfs_quota_us": "30000", "memory/memory.limit_in_bytes": "67108864",
+			})
 
 			put(t, a, "web", sized("{requests: {cpu: 200m}, limits: {cpu: 400m, memory: 64Mi}}", other))
 			waitEvent(t, a, "ResizeCompleted", "Pod resize completed")
 			now := isResized(t, a, "web", "64Mi")
 			unmoved(t, p, now, "main", "other")
-			cgroupHas(t, e, now, "", map[string]string{"cpu/cpu.shares": "256", "cpu/cpu.cfs_quota_us": "50000", "memory/memory.limit_in_bytes": "100663296"})
-			cgroupHas(t, e, now, "main", map[string]string{"cpu/cpu.shares": "204", "cpu/cpu.cfs_quota_us": "40000", "memory/memory.limit_in_bytes": "67108864"})
-			cgroupHas(t, e, now, "other", map[string]string{"cpu/cpu.shares": "51", "cpu/cpu.cfs_quota_us": "10000", "memory/memory.limit_in_bytes": "33554432"})
-			if r := statusOf(now, "main"); r.AllocatedResources.Cpu().String() != "200m" || r.Resources.Limits.Cpu().String() != "400m" {
+			cgroupHas(t, e, now, "", map[string]string{
+				"cpu/cpu.shares": "256", "cpu/cpu.cfs_quota_us": "50000", "memory/memory.limit_in_bytes": "100663296",
+			})
+			cgroupHas(t, e, now, "main", map[string]string{
+				"cpu/cpu.shares": "204", "cpu/cpu.cfs_quota_us": "40000", "memory/memory.limit_in_bytes": "67108864",
+			})
+			cgroupHas(t, e, now, "other", map[string]string{
+				"cpu/cpu.shares": "51", "cpu/cpu.cfs_quota_us": "10000", "memory/memory.limit_in_bytes": "33554432",
+			})
+			if r := statusOf(now, "main"); r.AllocatedResources.Cpu().String() != "200m" ||
+				r.Resources.Limits.Cpu().String() != "400m" {
 				t.Errorf("its status has %+v, allocated %v", r.Resources, r.AllocatedResources)
 			}
 
@@ -85,15 +98,20 @@ func TestResize(t *testing.T) {
 			}
 			now = isResized(t, a, "web", "40Mi")
 			unmoved(t, p, now, "main", "other")
-			cgroupHas(t, e, now, "", map[string]string{"cpu/cpu.cfs_quota_us": "22000", "memory/memory.limit_in_bytes": "75497472"})
-			cgroupHas(t, e, now, "main", map[string]string{"cpu/cpu.cfs_quota_us": "12000", "memory/memory.limit_in_bytes": "41943040"})
+			cgroupHas(t, e, now, "", map[string]string{
+				"cpu/cpu.cfs_quota_us": "22000", "memory/memory.limit_in_bytes": "75497472",
+			})
+			cgroupHas(t, e, now, "main", map[string]string{
+				"cpu/cpu.cfs_quota_us": "12000", "memory/memory.limit_in_bytes": "41943040",
+			})
 			if err := a.Restart(); err != nil {
 				t.Fatal(err)
 			}
 			a.WaitReady(t, "web")
 			unmoved(t, p, podOf(t, a, "web"), "main", "other")
 
-			put(t, a, "web", sized("{requests: {cpu: 60m}, limits: {cpu: 120m, memory: 40Mi}}", other)+"hostname: another\n")
+			put(t, a, "web",
+				sized("{requests: {cpu: 60m}, limits: {cpu: 120m, memory: 40Mi}}", other)+"hostname: another\n")
 			waitPod(t, a, "web", "another pod", func(n *corev1.Pod) error {
 				if n.UID == p.UID || !env.Ready(n) {
 					return errors.New("it is still the old one")
@@ -105,8 +123,10 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// A memory limit is not set below what is in use: the pod says so and goes on, and shrinks once it can.
+// TestResizeBelowUsage checks that a memory limit is not set below the memory in use. The pod
+// reports this and runs on, and is resized once that is possible.
 func TestResizeBelowUsage(t *testing.T) {
+	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
@@ -114,7 +134,8 @@ func TestResizeBelowUsage(t *testing.T) {
 		return `
 terminationGracePeriodSeconds: 1
 containers:
-  - {name: main, image: "berth.local/web:v1", args: [alloc, "64"], resources: {limits: {cpu: 200m, memory: ` + memory + `}}}
+  - {name: main, image: "berth.local/web:v1", args: [alloc, "64"], resources: {limits: {cpu: 200m, memory: ` + memory +
+			`}}}
 `
 	}
 	put(t, a, "greedy", spec("128Mi"))
@@ -127,7 +148,8 @@ containers:
 	})
 	p := podOf(t, a, "greedy")
 	put(t, a, "greedy", spec("32Mi"))
-	waitEvent(t, a, "ResizeError", `cannot decrease memory limits: [attempting to set pod memory limit (33554432) below current usage`)
+	waitEvent(t, a, "ResizeError",
+		`cannot decrease memory limits: [attempting to set pod memory limit (33554432) below current usage`)
 	now := waitPod(t, a, "greedy", "told", func(p *corev1.Pod) error {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError {
@@ -148,13 +170,16 @@ containers:
 	removed(t, e, a, "greedy")
 }
 
-// What has resizePolicy RestartContainer is restarted, it alone, and only for the resource that it names.
+// TestResizePolicy checks that a container with resizePolicy RestartContainer is restarted, that no
+// other container is, and only for the resource that the policy names.
 func TestResizePolicy(t *testing.T) {
+	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
 	spec := func(resources string) string {
-		return strings.Replace(sized(resources, "{requests: {cpu: 10m}}"), "{name: main,", "{name: main, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}],", 1)
+		return strings.Replace(sized(resources, "{requests: {cpu: 10m}}"), "{name: main,",
+			"{name: main, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}],", 1)
 	}
 	put(t, a, "web", spec("{requests: {cpu: 100m}, limits: {cpu: 200m, memory: 32Mi}}"))
 	a.WaitReady(t, "web")
@@ -177,12 +202,16 @@ func TestResizePolicy(t *testing.T) {
 	})
 	now := isResized(t, a, "web", "64Mi")
 	unmoved(t, p, now, "other")
-	cgroupHas(t, e, now, "main", map[string]string{"memory/memory.limit_in_bytes": "67108864", "cpu/cpu.cfs_quota_us": "30000"})
+	cgroupHas(t, e, now, "main", map[string]string{
+		"memory/memory.limit_in_bytes": "67108864", "cpu/cpu.cfs_quota_us": "30000",
+	})
 	removed(t, e, a, "web")
 }
 
-// Resources of the pod as a whole limit its cgroup, are the defaults of its containers, and are resized like theirs.
+// TestPodLevelResources checks that resources of the whole pod limit its cgroup, are the defaults
+// of its containers, and are resized like those of containers.
 func TestPodLevelResources(t *testing.T) {
+	t.Parallel()
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
@@ -206,30 +235,44 @@ containers:
 	if p.Status.QOSClass != corev1.PodQOSBurstable {
 		t.Errorf("its class is %s", p.Status.QOSClass)
 	}
-	cgroupHas(t, e, p, "", map[string]string{"cpu/cpu.shares": "204", "cpu/cpu.cfs_quota_us": "40000", "memory/memory.limit_in_bytes": "134217728"})
-	cgroupHas(t, e, p, "main", map[string]string{"cpu/cpu.cfs_quota_us": "40000", "memory/memory.limit_in_bytes": "134217728"})
-	cgroupHas(t, e, p, "own", map[string]string{"cpu/cpu.cfs_quota_us": "10000", "memory/memory.limit_in_bytes": "33554432"})
-	if environment := inside(t, a, "web", "main", "/testapp", "env"); !strings.Contains(environment, "CPU=400\n") || !strings.Contains(environment, "MEMORY=128\n") {
+	cgroupHas(t, e, p, "", map[string]string{
+		"cpu/cpu.shares": "204", "cpu/cpu.cfs_quota_us": "40000", "memory/memory.limit_in_bytes": "134217728",
+	})
+	cgroupHas(t, e, p, "main", map[string]string{
+		"cpu/cpu.cfs_quota_us": "40000", "memory/memory.limit_in_bytes": "134217728",
+	})
+	cgroupHas(t, e, p, "own", map[string]string{
+		"cpu/cpu.cfs_quota_us": "10000", "memory/memory.limit_in_bytes": "33554432",
+	})
+	if environment := inside(t, a, "web", "main", "/testapp", "env"); !strings.Contains(environment, "CPU=400\n") ||
+		!strings.Contains(environment, "MEMORY=128\n") {
 		t.Errorf("its environment is %q", environment)
 	}
 	put(t, a, "web", spec("{requests: {cpu: 200m, memory: 64Mi}, limits: {cpu: 300m, memory: 96Mi}}"))
 	waitEvent(t, a, "ResizeCompleted", "Pod resize completed")
 	now := waitPod(t, a, "web", "resized", func(p *corev1.Pod) error {
-		if r := p.Status.Resources; r == nil || r.Limits.Memory().String() != "96Mi" || r.Limits.Cpu().String() != "300m" {
+		if r := p.Status.Resources; r == nil || r.Limits.Memory().String() != "96Mi" ||
+			r.Limits.Cpu().String() != "300m" {
 			return fmt.Errorf("it has %+v", r)
 		}
 		return nil
 	})
 	unmoved(t, p, now, "main", "own")
-	cgroupHas(t, e, now, "", map[string]string{"cpu/cpu.cfs_quota_us": "30000", "memory/memory.limit_in_bytes": "100663296"})
-	cgroupHas(t, e, now, "main", map[string]string{"cpu/cpu.cfs_quota_us": "30000", "memory/memory.limit_in_bytes": "100663296"})
+	cgroupHas(t, e, now, "", map[string]string{
+		"cpu/cpu.cfs_quota_us": "30000", "memory/memory.limit_in_bytes": "100663296",
+	})
+	cgroupHas(t, e, now, "main", map[string]string{
+		"cpu/cpu.cfs_quota_us": "30000", "memory/memory.limit_in_bytes": "100663296",
+	})
 	cgroupHas(t, e, now, "own", map[string]string{"memory/memory.limit_in_bytes": "33554432"})
 
-	put(t, a, "exact", strings.Replace(spec("{limits: {cpu: 200m, memory: 64Mi}}"), "limits: {cpu: 100m, memory: 32Mi}", "requests: {cpu: 10m}", 1))
+	put(t, a, "exact",
+		strings.Replace(spec("{limits: {cpu: 200m, memory: 64Mi}}"), "limits: {cpu: 100m, memory: 32Mi}",
+			"requests: {cpu: 10m}", 1))
 	a.WaitReady(t, "exact")
 	exact := podOf(t, a, "exact")
 	if exact.Status.QOSClass != corev1.PodQOSBurstable {
-		t.Errorf("its class is %s", exact.Status.QOSClass) // its requests are its containers'
+		t.Errorf("its class is %s", exact.Status.QOSClass) // the pod's requests are its containers'
 	}
 	removed(t, e, a, "exact")
 	removed(t, e, a, "web")

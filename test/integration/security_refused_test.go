@@ -13,33 +13,64 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// refusedPods: a pod that this node cannot run as it is asked to ends as Failed with the kubelet's reason, an event, and a story that names the field.
+// refusedPods checks that a pod that this node cannot run as requested ends as Failed, with the
+// kubelet's reason, an event, and a timeline that names the field.
 func refusedPods(t *testing.T, e *env.Env, a *env.Agent) {
 	type refusal struct{ name, more, context, reason, message string }
 	list := []refusal{
-		{"no-sysctl", `securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: "1"}]}`, "", "SysctlForbidden", `forbidden sysctl: "net.ipv4.ip_forward" not allowlisted`},
-		{"windows", "os: {name: windows}", "", "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"},
-		{"elsewhere", "nodeSelector: {disk: tape}", "", "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
-		{"out-of-cpu", "resources: {requests: {cpu: 1M}}", "", "OutOfcpu", "Node didn't have enough resource: cpu, requested: 1000000000, used: "},
-		{"out-of-memory", "resources: {requests: {memory: 1Pi}}", "", "OutOfmemory", "Node didn't have enough resource: memory, requested: 1125899906842624, used: "},
-		{"no-pages", "resources: {requests: {cpu: 1m}, limits: {hugepages-2Mi: 1Ti}}", "", "OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 1099511627776, used: "},
-		{"cinder", "volumes: [{name: v, cinder: {volumeID: x}}]", "", "PodFeatureUnsupported", "spec.volumes[0].cinder is not supported: "},
+		{
+			"no-sysctl", `securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: "1"}]}`, "", "SysctlForbidden",
+			`forbidden sysctl: "net.ipv4.ip_forward" not allowlisted`,
+		},
+		{
+			"windows", "os: {name: windows}", "", "PodOSNotSupported",
+			"Failed to admit pod as the OS field doesn't match node OS",
+		},
+		{
+			"elsewhere", "nodeSelector: {disk: tape}", "", "NodeAffinity",
+			"Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+		},
+		{
+			"out-of-cpu", "resources: {requests: {cpu: 1M}}", "", "OutOfcpu",
+			"Node didn't have enough resource: cpu, requested: 1000000000, used: ",
+		},
+		{
+			"out-of-memory", "resources: {requests: {memory: 1Pi}}", "", "OutOfmemory",
+			"Node didn't have enough resource: memory, requested: 1125899906842624, used: ",
+		},
+		{
+			"no-pages", "resources: {requests: {cpu: 1m}, limits: {hugepages-2Mi: 1Ti}}", "", "OutOfhugepages-2Mi",
+			"Node didn't have enough resource: hugepages-2Mi, requested: 1099511627776, used: ",
+		},
+		{
+			"cinder", "volumes: [{name: v, cinder: {volumeID: x}}]", "", "PodFeatureUnsupported",
+			"spec.volumes[0].cinder is not supported: ",
+		},
 	}
 	if !appArmor() {
 		list = append(
 			list,
-			refusal{"apparmor-pod", "securityContext: {appArmorProfile: {type: RuntimeDefault}}", "", "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
-			refusal{"apparmor-own", "", "{appArmorProfile: {type: Localhost, localhostProfile: p}}", "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
+			refusal{
+				"apparmor-pod", "securityContext: {appArmorProfile: {type: RuntimeDefault}}", "", "AppArmor",
+				"Cannot enforce AppArmor: AppArmor is not enabled on the host",
+			},
+			refusal{
+				"apparmor-own", "", "{appArmorProfile: {type: Localhost, localhostProfile: p}}", "AppArmor",
+				"Cannot enforce AppArmor: AppArmor is not enabled on the host",
+			},
 		)
 	}
 	for _, r := range list {
 		put(t, a, r.name, holding(r.more, []held{{"main", "", r.context, ""}}))
 	}
-	a.WriteManifest(t, "ignored.yaml", strings.Replace(manifest("ignored", "schedulerName: mine\n"+holding("", []held{{"main", "", "", ""}})),
-		"metadata:\n", "metadata:\n  annotations: {seccomp.security.alpha.kubernetes.io/pod: runtime/default}\n", 1))
+	a.WriteManifest(t, "ignored.yaml",
+		strings.Replace(manifest("ignored", "schedulerName: mine\n"+holding("", []held{{"main", "", "", ""}})),
+			"metadata:\n", "metadata:\n  annotations: {seccomp.security.alpha.kubernetes.io/pod: runtime/default}\n",
+			1))
 	for _, r := range list {
 		p := waitPod(t, a, r.name, "refused", phase(corev1.PodFailed))
-		if p.Status.Reason != r.reason || !strings.HasPrefix(strings.TrimPrefix(p.Status.Message, "Pod was rejected: "), r.message) {
+		if p.Status.Reason != r.reason ||
+			!strings.HasPrefix(strings.TrimPrefix(p.Status.Message, "Pod was rejected: "), r.message) {
 			t.Errorf("%s was refused for %s: %s", r.name, p.Status.Reason, p.Status.Message)
 		}
 		waitEvent(t, a, r.reason, r.name)
@@ -52,30 +83,38 @@ func refusedPods(t *testing.T, e *env.Env, a *env.Agent) {
 		removed(t, e, a, r.name)
 	}
 	a.WaitReady(t, "ignored")
-	for _, field := range []string{"spec.schedulerName has no effect: ", "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod] has no effect: "} {
+	for _, field := range []string{
+		"spec.schedulerName has no effect: ",
+		"metadata.annotations[seccomp.security.alpha.kubernetes.io/pod] has no effect: ",
+	} {
 		waitEvent(t, a, "FieldWithoutEffect", field)
 	}
 	checkProcess(t, a, "ignored", held{name: "main", want: "Seccomp=0"})
 	removed(t, e, a, "ignored")
 }
 
-// podSecurity: a node that holds pods to a standard refuses those that ask for more, whoever wrote their manifests.
+// podSecurity checks that a node with a pod security standard refuses the pods that ask for more,
+// from every source.
 func podSecurity(t *testing.T, e *env.Env, a *env.Agent) {
 	for name, c := range map[string]struct{ more, context, message string }{
-		"on-host":    {"hostNetwork: true\nhostPID: true", "", "host namespaces (hostNetwork=true, hostPID=true)"},
-		"host-root":  {"volumes: [{name: v, hostPath: {path: /}}]", "", `hostPath volumes (volume "v")`},
-		"privileged": {"", "{privileged: true}", `privileged (container "main" must not set securityContext.privileged=true)`},
+		"on-host":   {"hostNetwork: true\nhostPID: true", "", "host namespaces (hostNetwork=true, hostPID=true)"},
+		"host-root": {"volumes: [{name: v, hostPath: {path: /}}]", "", `hostPath volumes (volume "v")`},
+		"privileged": {
+			"", "{privileged: true}", `privileged (container "main" must not set securityContext.privileged=true)`,
+		},
 	} {
 		put(t, a, name, holding(c.more, []held{{"main", "", c.context, ""}}))
 		p := waitPod(t, a, name, "refused", phase(corev1.PodFailed))
-		if p.Status.Reason != "PodSecurity" || !strings.Contains(p.Status.Message, `violates PodSecurity "baseline:latest": `+c.message) {
+		if p.Status.Reason != "PodSecurity" ||
+			!strings.Contains(p.Status.Message, `violates PodSecurity "baseline:latest": `+c.message) {
 			t.Errorf("%s was refused for %s: %s", name, p.Status.Reason, p.Status.Message)
 		}
 		removed(t, e, a, name)
 	}
 }
 
-// TestSecurityOnDebian: on the host's old containerd users, privileges and seccomp are the same, and a pod that needs strict groups is refused.
+// TestSecurityOnDebian checks that users, privileges and seccomp are the same on the host's old
+// containerd, and that a pod that needs strict groups is refused.
 func TestSecurityOnDebian(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{Version: env.ContainerdDebian})
@@ -84,36 +123,58 @@ func TestSecurityOnDebian(t *testing.T) {
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
-			"users": usersAreThose, "image users": imageUsersCount, "privileges": privilegesAreThose, "sysctls": sysctlsAreSet, "shared processes": sharedProcesses,
+			"users": usersAreThose, "image users": imageUsersCount, "privileges": privilegesAreThose,
+			"sysctls": sysctlsAreSet, "shared processes": sharedProcesses,
 			"strict groups": strictGroupsRefused,
 		})
 	})
 	nothingLeft(t, e.Leaks)
 }
 
-// strictGroupsRefused: a runtime that does not know the policy would add the image's groups all the same.
+// strictGroupsRefused checks a runtime that does not know the policy. Such a runtime would add the
+// image's groups nevertheless.
 func strictGroupsRefused(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "strict", holding("securityContext: {supplementalGroupsPolicy: Strict}", []held{{"main", "", "", ""}}))
 	p := waitPod(t, a, "strict", "refused", phase(corev1.PodFailed))
-	if p.Status.Reason != "SupplementalGroupsPolicyNotSupported" || !strings.Contains(p.Status.Message, "SupplementalGroupsPolicy=Strict is not supported in this node") {
+	if p.Status.Reason != "SupplementalGroupsPolicyNotSupported" ||
+		!strings.Contains(p.Status.Message, "SupplementalGroupsPolicy=Strict is not supported in this node") {
 		t.Errorf("it was refused for %s: %s", p.Status.Reason, p.Status.Message)
 	}
 	removed(t, e, a, "strict")
 }
 
-// hostileInput: users of images that could become another user, and settings that try to be more than one, keep their container from running, and no other.
+// hostileInput checks images whose users could become another user, and settings that contain a
+// second setting. They keep their container from running, and no other container.
 func hostileInput(t *testing.T, e *env.Env, a *env.Agent) {
 	const image = "berth.local/user-"
 	list := []struct{ name, image, context, reason, message string }{
-		{"overflow", "overflow", "", "CreateContainerConfigError", "image has an invalid user id (4294967296). (Must be 0-(2147483647))"},
+		{
+			"overflow", "overflow", "", "CreateContainerConfigError",
+			"image has an invalid user id (4294967296). (Must be 0-(2147483647))",
+		},
 		{"negative", "negative", "", "CreateContainerConfigError", "image has an invalid user id (-1)"},
 		{"large", "large", "", "CreateContainerConfigError", "image has an invalid user id (2147483648)"},
 		{"digits", "digits", "", "CreateContainerConfigError", "image has an invalid user id (99999999999999999999)"},
-		{"overflow-nonroot", "overflow", "{runAsNonRoot: true}", "CreateContainerConfigError", "container has runAsNonRoot and image has an invalid user id (4294967296). (Must be 1-(2147483647))"},
-		{"name-nonroot", "name", "{runAsNonRoot: true}", "CreateContainerConfigError", "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root"},
-		{"none-nonroot", "none", "{runAsNonRoot: true}", "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"},
-		{"own-root", "number", "{runAsNonRoot: true, runAsUser: 0}", "CreateContainerConfigError", "container's runAsUser breaks non-root policy"},
-		{"no-profile", "number", `{seccompProfile: {type: Localhost, localhostProfile: ""}}`, "CreateContainerConfigError", "localhostProfile must be set if seccompProfile type is Localhost."},
+		{
+			"overflow-nonroot", "overflow", "{runAsNonRoot: true}", "CreateContainerConfigError",
+			"container has runAsNonRoot and image has an invalid user id (4294967296). (Must be 1-(2147483647))",
+		},
+		{
+			"name-nonroot", "name", "{runAsNonRoot: true}", "CreateContainerConfigError",
+			"container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
+		},
+		{
+			"none-nonroot", "none", "{runAsNonRoot: true}", "CreateContainerConfigError",
+			"container has runAsNonRoot and image will run as root",
+		},
+		{
+			"own-root", "number", "{runAsNonRoot: true, runAsUser: 0}", "CreateContainerConfigError",
+			"container's runAsUser breaks non-root policy",
+		},
+		{
+			"no-profile", "number", `{seccompProfile: {type: Localhost, localhostProfile: ""}}`,
+			"CreateContainerConfigError", "localhostProfile must be set if seccompProfile type is Localhost.",
+		},
 		{"path", "path", "", "CreateContainerError", ""},
 		{"escape", "escape", "", "CreateContainerError", ""},
 	}
@@ -135,7 +196,8 @@ func hostileInput(t *testing.T, e *env.Env, a *env.Agent) {
 		return nil
 	})
 	checkProcess(t, a, "hostile-users", containers[0])
-	if !strings.Contains(statusOf(p, "own-root").State.Waiting.Message, fmt.Sprintf(`(pod: "hostile-users-node_default(%s)", container: own-root)`, p.UID)) {
+	if !strings.Contains(statusOf(p, "own-root").State.Waiting.Message,
+		fmt.Sprintf(`(pod: "hostile-users-node_default(%s)", container: own-root)`, p.UID)) {
 		t.Errorf("the message is %q", statusOf(p, "own-root").State.Waiting.Message)
 	}
 	if out, _, _ := a.CLI("describe", "hostile-users"); strings.Contains(out, "\x1b") {
@@ -145,24 +207,36 @@ func hostileInput(t *testing.T, e *env.Env, a *env.Agent) {
 	hostileSettings(t, e, a)
 }
 
-// hostileSettings: a sysctl with a newline, and a profile's path that leads out of its folder.
+// hostileSettings checks a sysctl with a newline, and a profile whose path leaves its folder.
 func hostileSettings(t *testing.T, e *env.Env, a *env.Agent) {
-	put(t, a, "two-sysctls", holding(`securityContext: {sysctls: [{name: kernel.msgmax, value: "1\nkernel.core_pattern=|/x"}]}`, []held{{"main", "", "", ""}}))
+	put(t, a, "two-sysctls",
+		holding(`securityContext: {sysctls: [{name: kernel.msgmax, value: "1\nkernel.core_pattern=|/x"}]}`, []held{
+			{"main", "", "", ""},
+		}))
 	waitEvent(t, a, "FailedCreatePodSandBox", `value of sysctl "kernel.msgmax" is not valid`)
 	if p := podOf(t, a, "two-sysctls"); len(sandboxesOf(t, e, p)) != 0 {
 		t.Error("a sysctl with a newline has reached the runtime")
 	}
 	removed(t, e, a, "two-sysctls")
 	for file, c := range map[string]struct{ context, field, message string }{
-		"up.yaml":       {"{seccompProfile: {type: Localhost, localhostProfile: ../../etc/passwd}}", "localhostProfile", "must not contain '..'"},
-		"absolute.yaml": {"{seccompProfile: {type: Localhost, localhostProfile: /etc/passwd}}", "localhostProfile", "must be a relative path"},
-		"unnamed.yaml":  {"{seccompProfile: {type: Localhost}}", "localhostProfile", "must be set when seccomp type is localhost"},
+		"up.yaml": {
+			"{seccompProfile: {type: Localhost, localhostProfile: ../../etc/passwd}}", "localhostProfile",
+			"must not contain '..'",
+		},
+		"absolute.yaml": {
+			"{seccompProfile: {type: Localhost, localhostProfile: /etc/passwd}}", "localhostProfile",
+			"must be a relative path",
+		},
+		"unnamed.yaml": {
+			"{seccompProfile: {type: Localhost}}", "localhostProfile", "must be set when seccomp type is localhost",
+		},
 		"unmasked.yaml": {"{procMount: Unmasked}", "procMount", "`hostusers` must be false to use `unmasked`"},
 		"negative.yaml": {"{runAsUser: -1}", "runAsUser", "must be between 0 and 2147483647"},
 		"overflow.yaml": {"{runAsUser: 4294967296}", "runAsUser", "must be between 0 and 2147483647"},
 	} {
 		a.WriteManifest(t, file, manifest("hostile", holding("", []held{{"main", "", c.context, ""}})))
-		field := "spec.containers[0].securityContext." + map[bool]string{true: "seccompProfile.", false: ""}[c.field == "localhostProfile"] + c.field
+		field := "spec.containers[0].securityContext." +
+			map[bool]string{true: "seccompProfile.", false: ""}[c.field == "localhostProfile"] + c.field
 		refused(t, a, a.Manifests+"/"+file, says(c.message, field, true))
 		a.RemoveManifest(t, file)
 	}

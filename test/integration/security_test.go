@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// TestSecurity reads back from inside of containers what their security contexts made of them.
+// TestSecurity reads inside containers what effect their security contexts have.
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -33,9 +33,11 @@ func TestSecurity(t *testing.T) {
 	}
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
-			"users": usersAreThose, "image users": imageUsersCount, "groups": groupsAreThose, "privileges": privilegesAreThose,
-			"seccomp": seccompFilters, "sysctls": sysctlsAreSet, "host namespaces": hostNamespaces, "shared processes": sharedProcesses,
-			"init containers": initContainersToo, "refused": refusedPods, "hostile": hostileInput,
+			"users": usersAreThose, "image users": imageUsersCount, "groups": groupsAreThose,
+			"privileges": privilegesAreThose,
+			"seccomp":    seccompFilters, "sysctls": sysctlsAreSet, "host namespaces": hostNamespaces,
+			"shared processes": sharedProcesses,
+			"init containers":  initContainersToo, "refused": refusedPods, "hostile": hostileInput,
 		})
 		t.Run("seccompDefault", func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +51,7 @@ func TestSecurity(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// userImages imports images that are busybox, each with another user.
+// userImages imports images of busybox, each with another user.
 func userImages(t *testing.T, e *env.Env) {
 	t.Helper()
 	busybox, err := os.ReadFile("/bin/busybox")
@@ -68,7 +70,10 @@ func userImages(t *testing.T, e *env.Env) {
 	}
 	for name, user := range imageUsers() {
 		archive := filepath.Join(t.TempDir(), name+".tar")
-		image := images.Image{Name: "berth.local/user-" + name + ":v1", Config: ocispec.ImageConfig{User: user, Env: []string{"PATH=/bin"}}, Files: files}
+		image := images.Image{
+			Name:   "berth.local/user-" + name + ":v1",
+			Config: ocispec.ImageConfig{User: user, Env: []string{"PATH=/bin"}}, Files: files,
+		}
 		if err := images.Write(archive, image); err != nil {
 			t.Fatal(err)
 		}
@@ -82,17 +87,19 @@ func userImages(t *testing.T, e *env.Env) {
 func imageUsers() map[string]string {
 	return map[string]string{
 		"number": "1000", "both": "1000:2000", "name": "app", "none": "",
-		"overflow": "4294967296", "negative": "-1", "large": "2147483648", "digits": "99999999999999999999", "path": "../../etc/passwd", "escape": "app\x1b[31m",
+		"overflow": "4294967296", "negative": "-1", "large": "2147483648", "digits": "99999999999999999999",
+		"path": "../../etc/passwd", "escape": "app\x1b[31m",
 	}
 }
 
-// held is a container that stays, its security context in YAML, and what its process must then be: words of processOf.
+// held is a container that keeps running, its security context in YAML, and what its process must
+// then be, in the words of processOf.
 type held struct{ name, image, context, want string }
 
-// stay is a command that ends at once when it is told to.
+// stay is a command that runs until its signal, and then ends at once.
 const stay = `[sh, -c, 'trap "exit 0" TERM; while true; do sleep 1 & wait $!; done']`
 
-// holding is the spec of a pod with those containers; more is YAML of the pod's spec.
+// holding is the spec of a pod with those containers. more is YAML of the pod's spec.
 func holding(more string, containers []held) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "terminationGracePeriodSeconds: 2\n%s\ncontainers:\n", strings.TrimSpace(more))
@@ -103,7 +110,8 @@ func holding(more string, containers []held) string {
 		if c.context == "" {
 			c.context = "{}"
 		}
-		fmt.Fprintf(&b, "  - {name: %s, image: %q, imagePullPolicy: Never, command: %s, securityContext: %s}\n", c.name, c.image, stay, c.context)
+		fmt.Fprintf(&b, "  - {name: %s, image: %q, imagePullPolicy: Never, command: %s, securityContext: %s}\n", c.name,
+			c.image, stay, c.context)
 	}
 	return b.String()
 }
@@ -128,11 +136,13 @@ func checkProcess(t *testing.T, a *env.Agent, pod string, c held) {
 	}
 }
 
-// processOf returns what the kernel says of a container's first process: effective user and group, all groups, capabilities as numbers, and the like.
+// processOf returns what the kernel reports about a container's first process: effective user and
+// group, all groups, capabilities as numbers, and more.
 func processOf(t *testing.T, a *env.Agent, pod, container string) map[string]string {
 	t.Helper()
 	var text string
-	env.Eventually(t, container+" to be the program that it is to run", func() error { // runc starts it at last, and tells that it runs a moment before
+	// runc reports that the program runs a moment before it starts the program
+	env.Eventually(t, container+" to be the program that it is to run", func() error {
 		if text = inside(t, a, pod, container, "cat", "/proc/1/status"); strings.HasPrefix(text, "Name:\trunc") {
 			return errors.New("it is runc")
 		}
@@ -156,7 +166,7 @@ func processOf(t *testing.T, a *env.Agent, pod, container string) map[string]str
 	return out
 }
 
-// usersAreThose: the container's user and group, else the pod's.
+// usersAreThose checks that the user and group are the container's, or else the pod's.
 func usersAreThose(t *testing.T, e *env.Env, a *env.Agent) {
 	hold(t, a, "users", "securityContext: {runAsUser: 1001, runAsGroup: 2001}", []held{
 		{"pods", "", "", "Uid=1001 Gid=2001 CapEff= NoNewPrivs=0"},
@@ -169,17 +179,20 @@ func usersAreThose(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "users")
 }
 
-// imageUsersCount: without a user of the pod it is the image's, also after a restart; runAsNonRoot wants a number that is not 0.
+// imageUsersCount: without a user of the pod it is the image's, also after a restart; runAsNonRoot
+// wants a number that is not 0.
 func imageUsersCount(t *testing.T, e *env.Env, a *env.Agent) {
 	list := []held{
 		{"number", "berth.local/user-number:v1", "{runAsNonRoot: true}", "Uid=1000 Gid=1000"},
-		{"both", "berth.local/user-both:v1", "", "Uid=1000 Gid=1000"}, // Kubernetes takes the number only: the group is the user's in the image
+		// Kubernetes uses the number only: the group is the group of the user in the image
+		{"both", "berth.local/user-both:v1", "", "Uid=1000 Gid=1000"},
 		{"name", "berth.local/user-name:v1", "", "Uid=1000 Gid=1000 Groups=1000,2000"},
 		{"none", "berth.local/user-none:v1", "", "Uid=0 Gid=0"},
 		{"large-but-own", "berth.local/user-large:v1", "{runAsUser: 7}", "Uid=7"},
 	}
 	hold(t, a, "image-users", "", list)
-	_, _, _ = a.CLI("exec", "-q", "image-users", "-c", "number", "--", "/bin/busybox", "kill", "1") // it ends while it answers
+	// the command ends while it answers
+	_, _, _ = a.CLI("exec", "-q", "image-users", "-c", "number", "--", "/bin/busybox", "kill", "1")
 	waitPod(t, a, "image-users", "restarted", func(p *corev1.Pod) error {
 		if s := statusOf(p, "number"); s.RestartCount != 1 || s.State.Running == nil {
 			return errors.New("not restarted")
@@ -190,24 +203,31 @@ func imageUsersCount(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "image-users")
 }
 
-// groupsAreThose: the pod's groups beside the image's, or with Strict in their place; fsGroup owns the pod's volumes.
+// groupsAreThose checks that the pod's groups are added to the image's, or replace them with
+// Strict, and that fsGroup owns the pod's volumes.
 func groupsAreThose(t *testing.T, e *env.Env, a *env.Agent) {
 	const volume = "\nvolumes: [{name: v, emptyDir: {}}]"
-	more := "securityContext: {runAsUser: 1000, runAsGroup: 1000, supplementalGroups: [3000, 3001], fsGroup: 4000, supplementalGroupsPolicy: %s}" + volume
-	for policy, groups := range map[string]string{"Merge": "1000,2000,3000,3001,4000", "Strict": "1000,3000,3001,4000"} {
+	more := "securityContext: {runAsUser: 1000, runAsGroup: 1000, supplementalGroups: [3000, 3001], fsGroup: 4000, " +
+		"supplementalGroupsPolicy: %s}" + volume
+	for policy, groups := range map[string]string{
+		"Merge": "1000,2000,3000,3001,4000", "Strict": "1000,3000,3001,4000",
+	} {
 		name := "groups-" + strings.ToLower(policy)
 		spec := holding(fmt.Sprintf(more, policy), []held{{"main", "", "", ""}})
-		put(t, a, name, strings.Replace(spec, "imagePullPolicy: Never,", "volumeMounts: [{name: v, mountPath: /v}],", 1))
+		put(t, a, name,
+			strings.Replace(spec, "imagePullPolicy: Never,", "volumeMounts: [{name: v, mountPath: /v}],", 1))
 		a.WaitReady(t, name)
 		checkProcess(t, a, name, held{name: "main", want: "Uid=1000 Gid=1000 Groups=" + groups})
-		if got := strings.TrimSpace(inside(t, a, name, "main", "sh", "-c", "echo x > /v/file && stat -c %g /v /v/file")); got != "4000\n4000" {
+		if got := strings.TrimSpace(inside(t, a, name, "main", "sh", "-c",
+			"echo x > /v/file && stat -c %g /v /v/file")); got != "4000\n4000" {
 			t.Errorf("%s: the volume's groups are %q", name, got)
 		}
 		removed(t, e, a, name)
 	}
 }
 
-// privilegesAreThose: capabilities, no_new_privs, the root filesystem, and all of them at once.
+// privilegesAreThose checks capabilities, no_new_privs, the root filesystem, and all of them
+// together.
 func privilegesAreThose(t *testing.T, e *env.Env, a *env.Agent) {
 	const usual = 0xa80425fb
 	caps := func(n uint64) string { return "CapEff=" + strconv.FormatUint(n, 16) }
@@ -218,7 +238,10 @@ func privilegesAreThose(t *testing.T, e *env.Env, a *env.Agent) {
 		{"more", "", "{capabilities: {add: [NET_ADMIN]}}", caps(usual | 1<<12)},
 		{"less", "", "{capabilities: {drop: [CHOWN, NET_RAW]}}", caps(usual &^ (1 | 1<<13))},
 		{"stuck", "", "{allowPrivilegeEscalation: false}", "NoNewPrivs=1 " + caps(usual)},
-		{"user", "", "{runAsUser: 1000, capabilities: {add: [NET_ADMIN]}}", "CapEff= CapBnd=" + strconv.FormatUint(usual|1<<12, 16)},
+		{
+			"user", "", "{runAsUser: 1000, capabilities: {add: [NET_ADMIN]}}",
+			"CapEff= CapBnd=" + strconv.FormatUint(usual|1<<12, 16),
+		},
 		{"readonly", "", "{readOnlyRootFilesystem: true}", ""},
 		{"privileged", "", "{privileged: true}", "Seccomp=0 NoNewPrivs=0"},
 	})
@@ -227,7 +250,8 @@ func privilegesAreThose(t *testing.T, e *env.Env, a *env.Agent) {
 		t.Errorf("the privileged container has %s of %s", all["CapEff"], all["CapBnd"])
 	}
 	for container, want := range map[string]string{
-		"usual": "file\nro sys\nhidden\n", "readonly": "no file\nro sys\nhidden\n", "privileged": "file\nrw sys\nshown\n",
+		"usual": "file\nro sys\nhidden\n", "readonly": "no file\nro sys\nhidden\n",
+		"privileged": "file\nrw sys\nshown\n",
 	} {
 		got := inside(t, a, "privileges", container, "sh", "-c", `
 touch /file 2>/dev/null && echo file || echo no file
@@ -240,10 +264,12 @@ grep -q ' /proc/interrupts ' /proc/mounts && echo hidden || echo shown`)
 	removed(t, e, a, "privileges")
 }
 
-// profile is a seccomp profile that lets everything pass but mkdir.
-const profile = `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 13}]}`
+// profile is a seccomp profile that allows everything except mkdir.
+const profile = `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": ` +
+	`"SCMP_ACT_ERRNO", "errnoRet": 13}]}`
 
-// seccompFilters: the container's profile, else the pod's, else none; a Localhost profile is a file beneath the agent's folder.
+// seccompFilters checks that the seccomp profile is the container's, else the pod's, else none. A
+// Localhost profile is a file beneath the agent's folder.
 func seccompFilters(t *testing.T, e *env.Env, a *env.Agent) {
 	dir := filepath.Join(a.RootDir, "seccomp", "profiles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -262,18 +288,23 @@ func seccompFilters(t *testing.T, e *env.Env, a *env.Agent) {
 		{"localhost", "", "{seccompProfile: {type: Localhost, localhostProfile: profiles/mkdir.json}}", "Seccomp=2"},
 	})
 	for container, want := range map[string]string{"pods": "made\n", "localhost": "not made\n"} {
-		if got := inside(t, a, "seccomp", container, "sh", "-c", "mkdir /made 2>/dev/null && echo made || echo not made"); got != want {
+		if got := inside(t, a, "seccomp", container, "sh", "-c",
+			"mkdir /made 2>/dev/null && echo made || echo not made"); got != want {
 			t.Errorf("in %s a directory is %s", container, got)
 		}
 	}
-	put(t, a, "seccomp-lost", holding("", []held{{"main", "", "{seccompProfile: {type: Localhost, localhostProfile: profiles/lost.json}}", ""}}))
+	put(t, a, "seccomp-lost",
+		holding("", []held{
+			{"main", "", "{seccompProfile: {type: Localhost, localhostProfile: profiles/lost.json}}", ""},
+		}))
 	waitPod(t, a, "seccomp-lost", "refused by the runtime", waitingFor("CreateContainerError"))
 	for _, name := range []string{"seccomp-none", "seccomp", "seccomp-lost"} {
 		removed(t, e, a, name)
 	}
 }
 
-// seccompDefault: with the node's setting, containers without a profile have the runtime's, and those with one their own.
+// seccompDefault checks that with the node's setting, containers without a profile have the
+// runtime's, and containers with a profile have their own.
 func seccompDefault(t *testing.T, e *env.Env, a *env.Agent) {
 	hold(t, a, "seccomp-default", "", []held{
 		{"plain", "", "", "Seccomp=2"},
@@ -282,17 +313,22 @@ func seccompDefault(t *testing.T, e *env.Env, a *env.Agent) {
 	removed(t, e, a, "seccomp-default")
 }
 
-// sysctlsAreSet: safe ones, and those that the node allows; all containers of the pod see them, and the host does not.
+// sysctlsAreSet checks safe sysctls, and those that the node allows. All containers of the pod see
+// them, and the host does not.
 func sysctlsAreSet(t *testing.T, e *env.Env, a *env.Agent) {
 	sysctls := map[string]string{
-		"net.ipv4.ip_local_port_range": "20000 30000", "net.ipv4.tcp_syncookies": "0", "net/ipv4/ip_unprivileged_port_start": "1",
-		"kernel.shm_rmid_forced": "1", "kernel.msgmax": "9000", "net.core.somaxconn": "77", "net.ipv4.tcp_rmem": "4096 90000 6291456",
+		"net.ipv4.ip_local_port_range": "20000 30000", "net.ipv4.tcp_syncookies": "0",
+		"net/ipv4/ip_unprivileged_port_start": "1",
+		"kernel.shm_rmid_forced":              "1", "kernel.msgmax": "9000", "net.core.somaxconn": "77",
+		"net.ipv4.tcp_rmem": "4096 90000 6291456",
 	}
 	var list []string
 	for name, value := range sysctls {
 		list = append(list, fmt.Sprintf("{name: %s, value: %q}", name, value))
 	}
-	hold(t, a, "sysctls", "securityContext: {sysctls: ["+strings.Join(list, ", ")+"]}", []held{{"one", "", "", ""}, {"two", "", "", ""}})
+	hold(t, a, "sysctls", "securityContext: {sysctls: ["+strings.Join(list, ", ")+"]}", []held{
+		{"one", "", "", ""}, {"two", "", "", ""},
+	})
 	for name, want := range sysctls {
 		file := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
 		for _, container := range []string{"one", "two"} {
@@ -313,7 +349,8 @@ func namespaceOf(t *testing.T, a *env.Agent, pod, container, kind string) string
 	return strings.TrimSpace(inside(t, a, pod, container, "readlink", "/proc/self/ns/"+kind))
 }
 
-// hostNamespaces: each namespace is the host's where the pod says so, and its own where it does not.
+// hostNamespaces checks that each namespace is the host's if the pod says so, and otherwise the
+// pod's own.
 func hostNamespaces(t *testing.T, e *env.Env, a *env.Agent) {
 	for field, kind := range map[string]string{"hostNetwork": "net", "hostPID": "pid", "hostIPC": "ipc"} {
 		name := strings.ToLower(field)
@@ -331,7 +368,8 @@ func hostNamespaces(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// sharedProcesses: with shareProcessNamespace containers see each other's processes, below the sandbox's; without it they do not.
+// sharedProcesses checks that with shareProcessNamespace containers see each other's processes,
+// below the sandbox's. Without it they do not.
 func sharedProcesses(t *testing.T, e *env.Env, a *env.Agent) {
 	for name, field := range map[string]string{"shared": "true", "apart": "false"} {
 		hold(t, a, name, "shareProcessNamespace: "+field, []held{{"one", "", "", ""}, {"two", "", "", ""}})
@@ -344,7 +382,7 @@ func sharedProcesses(t *testing.T, e *env.Env, a *env.Agent) {
 	}
 }
 
-// initContainersToo: init containers have security contexts like all others.
+// initContainersToo checks that init containers have security contexts like all others.
 func initContainersToo(t *testing.T, e *env.Env, a *env.Agent) {
 	put(t, a, "init-security", `
 securityContext: {runAsUser: 1000}
@@ -353,11 +391,13 @@ initContainers:
   - name: own
     image: berth.local/busybox:v1
     command: [sh, -c, 'grep -E "^(Uid|CapEff|Seccomp|NoNewPrivs):" /proc/1/status']
-    securityContext: {runAsUser: 0, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}
+    securityContext: {runAsUser: 0, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]},
+      seccompProfile: {type: RuntimeDefault}}
 `+strings.TrimSpace(sleeper)+"\n")
 	a.WaitReady(t, "init-security")
 	for container, want := range map[string]string{
-		"pods": "Uid: 1000 1000 1000 1000 Seccomp: 0", "own": "Uid: 0 0 0 0 CapEff: 0000000000000000 NoNewPrivs: 1 Seccomp: 2",
+		"pods": "Uid: 1000 1000 1000 1000 Seccomp: 0",
+		"own":  "Uid: 0 0 0 0 CapEff: 0000000000000000 NoNewPrivs: 1 Seccomp: 2",
 	} {
 		out, _, _ := a.CLI("logs", "init-security", "-c", container)
 		if got := strings.Join(regexp.MustCompile(`\s+`).Split(strings.TrimSpace(out), -1), " "); got != want {
@@ -367,7 +407,7 @@ initContainers:
 	removed(t, e, a, "init-security")
 }
 
-// appArmor says whether this kernel enforces AppArmor.
+// appArmor reports whether this kernel enforces AppArmor.
 func appArmor() bool {
 	return slices.Equal(lines("/sys/module/apparmor/parameters/enabled"), []string{"Y"})
 }

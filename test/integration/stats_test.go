@@ -15,7 +15,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// What pods use is told as the kubelet tells it: a busy one more than an idle one, and of each container its memory, layers, logs and volumes.
+// TestStats checks that the agent reports what pods use as the kubelet does: more for a busy pod
+// than for an idle one, and for each container its memory, layers, logs and volumes.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -49,14 +50,17 @@ containers:
 		if busy == nil || idle == nil || len(busy.Containers) != 1 || busy.Containers[0].Rootfs == nil {
 			return errors.New(asJSON(busy))
 		}
-		if v := busy.VolumeStats; len(v) != 1 || *v[0].UsedBytes < 3<<20 || *busy.Containers[0].Rootfs.UsedBytes < 2<<20 {
+		if v := busy.VolumeStats; len(v) != 1 || *v[0].UsedBytes < 3<<20 ||
+			*busy.Containers[0].Rootfs.UsedBytes < 2<<20 {
 			return errors.New(asJSON(busy))
 		}
-		// A rate is that of a while, which may have the start in it.
-		if c, i := busy.Containers[0].CPU, idle.CPU; c == nil || c.UsageNanoCores == nil || i == nil || i.UsageNanoCores == nil || *c.UsageNanoCores <= *i.UsageNanoCores {
+		// A rate is the mean of a period, which may include the start.
+		if c, i := busy.Containers[0].CPU, idle.CPU; c == nil || c.UsageNanoCores == nil || i == nil ||
+			i.UsageNanoCores == nil || *c.UsageNanoCores <= *i.UsageNanoCores {
 			return fmt.Errorf("cpu: busy %s, idle %s", asJSON(c), asJSON(i))
 		}
-		if busy.CPU.UsageNanoCores == nil || busy.Containers[0].Logs == nil || busy.ProcessStats == nil || busy.EphemeralStorage == nil || summary.Node.CPU.UsageNanoCores == nil {
+		if busy.CPU.UsageNanoCores == nil || busy.Containers[0].Logs == nil || busy.ProcessStats == nil ||
+			busy.EphemeralStorage == nil || summary.Node.CPU.UsageNanoCores == nil {
 			return errors.New(asJSON(summary))
 		}
 		return nil
@@ -65,25 +69,32 @@ containers:
 	if *main.CPU.UsageCoreNanoSeconds == 0 || *busy.CPU.UsageNanoCores > uint64(time.Second) {
 		t.Errorf("cpu %s", asJSON(busy))
 	}
-	if m := main.Memory; *m.WorkingSetBytes == 0 || *m.WorkingSetBytes > *m.UsageBytes || *m.AvailableBytes+*m.WorkingSetBytes != 64<<20 {
+	if m := main.Memory; *m.WorkingSetBytes == 0 || *m.WorkingSetBytes > *m.UsageBytes ||
+		*m.AvailableBytes+*m.WorkingSetBytes != 64<<20 {
 		t.Errorf("memory %s", asJSON(m))
 	}
 	if n := busy.Network; n == nil || n.Name != "eth0" {
 		t.Errorf("network %s", asJSON(n))
 	}
-	if *main.Logs.UsedBytes == 0 || *busy.EphemeralStorage.UsedBytes < 5<<20 || *busy.ProcessStats.ProcessCount < 2 || main.StartTime.Time.Before(began.Add(-time.Second)) {
+	if *main.Logs.UsedBytes == 0 || *busy.EphemeralStorage.UsedBytes < 5<<20 || *busy.ProcessStats.ProcessCount < 2 ||
+		main.StartTime.Time.Before(began.Add(-time.Second)) {
 		t.Errorf("stats %s", asJSON(busy))
 	}
-	if n := summary.Node; *n.CPU.UsageNanoCores == 0 || *n.Memory.WorkingSetBytes == 0 || *n.Fs.CapacityBytes == 0 || n.Runtime.ImageFs == nil || *n.Runtime.ImageFs.CapacityBytes == 0 {
+	if n := summary.Node; *n.CPU.UsageNanoCores == 0 || *n.Memory.WorkingSetBytes == 0 || *n.Fs.CapacityBytes == 0 ||
+		n.Runtime.ImageFs == nil || *n.Runtime.ImageFs.CapacityBytes == 0 {
 		t.Errorf("node %s", asJSON(n))
 	}
 
 	for path, wants := range map[string][]string{
 		"/metrics/resource": {
-			`container_cpu_usage_seconds_total{container="main",namespace="default",pod="busy-node"} `, "node_memory_working_set_bytes ", "resource_scrape_error 0",
+			`container_cpu_usage_seconds_total{container="main",namespace="default",pod="busy-node"} `,
+			"node_memory_working_set_bytes ", "resource_scrape_error 0",
 		},
-		"/metrics/cadvisor": {`container_memory_rss{container="main",id="/`, `container_network_receive_bytes_total{`, "machine_memory_bytes "},
-		"/metrics/slis":     {`kubernetes_healthcheck{name="syncloop",type="healthz"} 1`},
+		"/metrics/cadvisor": {
+			`container_memory_rss{container="main",id="/`, `container_network_receive_bytes_total{`,
+			"machine_memory_bytes ",
+		},
+		"/metrics/slis": {`kubernetes_healthcheck{name="syncloop",type="healthz"} 1`},
 	} {
 		text := page(t, a, path)
 		for _, want := range wants {
@@ -94,7 +105,8 @@ containers:
 	}
 	env.Eventually(t, "top to put the busy pod first", func() error {
 		out, errOut, code := a.CLI("top", "--sort-by", "cpu")
-		if rows := strings.Split(out, "\n"); code != 0 || len(rows) < 3 || !strings.Contains(rows[1], "busy-node") || !strings.Contains(rows[2], "idle-node") {
+		if rows := strings.Split(out, "\n"); code != 0 || len(rows) < 3 || !strings.Contains(rows[1], "busy-node") ||
+			!strings.Contains(rows[2], "idle-node") {
 			return fmt.Errorf("code %d, %s%s", code, out, errOut)
 		}
 		return nil

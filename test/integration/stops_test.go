@@ -13,7 +13,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// TestStopsSurviveKills kills the agent while a pod with a sidecar ends: the hooks that have run do not run again, the order stays, and it starts nothing.
+// TestStopsSurviveKills kills the agent while a pod with a sidecar ends. Hooks that have run do not
+// run again, the order stays the same, and the agent starts nothing.
 func TestStopsSurviveKills(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -47,7 +48,8 @@ func TestStopsSurviveKills(t *testing.T) {
 	record := filepath.Join(a.RootDir, "berth", "pods", string(podOf(t, a, "ends").UID)+".json")
 	a.RemoveManifest(t, "ends.yaml")
 	env.Eventually(t, "the app to get its signal, and the end of both hooks to be on record", func() error {
-		text, err := os.ReadFile(record) // a hook that runs when the agent is killed, or has just ended, runs again
+		// a hook that runs, or has just ended, when the agent is killed runs again
+		text, err := os.ReadFile(record)
 		if got := notes(); err != nil || len(got) < 5 || strings.Count(string(text), `"hooked":true`) < 2 {
 			return fmt.Errorf("%q, %w, %s", got, err, text)
 		}
@@ -59,12 +61,13 @@ func TestStopsSurviveKills(t *testing.T) {
 	}
 	nothingLeft(t, e.Leaks) // not WaitGone: an agent that has just started lists no pods
 	var once []string
-	for _, n := range notes() { // whoever goes on with a stop sends the signal again
+	for _, n := range notes() { // an agent that continues a stop sends the signal again
 		if !strings.HasSuffix(n, "-signal") || !slices.Contains(once, n) {
 			once = append(once, n)
 		}
 	}
-	// The hooks start together, and how soon the sidecar's has written its line is up to the machine.
+	// The hooks start together. The machine decides how soon the sidecar's hook has written its
+	// line.
 	got := strings.Join(once, " ")
 	if !slices.Contains([]string{
 		"side-starts app-starts side-hook app-hook app-signal side-signal",

@@ -15,11 +15,13 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// cliTerminal: a shell on a terminal has its size, follows its changes, gets Ctrl-C, and leaves the terminal as it was.
+// cliTerminal checks that a shell on a terminal has the terminal's size, follows its changes, gets
+// Ctrl-C, and leaves the terminal as before.
 func cliTerminal(t *testing.T, _ *env.Env, a *env.Agent) {
 	term := env.OpenTerminal(t)
 	before := term.Settings(t)
-	cmd := exec.CommandContext(t.Context(), binary(t, a), "exec", "--socket", a.Socket, "-it", "server", "-c", "shell", "--", "sh")
+	cmd := exec.CommandContext(t.Context(), binary(t, a), "exec", "--socket", a.Socket, "-it", "server", "-c", "shell",
+		"--", "sh")
 	if err := term.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +29,7 @@ func cliTerminal(t *testing.T, _ *env.Env, a *env.Agent) {
 	term.WaitFor(t, "/dev/pts/")
 	hasSize := func(size string) {
 		t.Helper()
-		env.Eventually(t, "the size "+size, func() error { // which comes after the shell
+		env.Eventually(t, "the size "+size, func() error { // the size comes after the shell's start
 			answers := strings.Count(term.Shown(), "size ")
 			term.Type(t, "echo si''ze $(stty size)\n")
 			env.Eventually(t, "an answer", func() error {
@@ -50,7 +52,8 @@ func cliTerminal(t *testing.T, _ *env.Env, a *env.Agent) {
 	hasSize("40 100")
 	term.Type(t, "echo sle''eps; sleep 1000; echo wo''ken $?\n")
 	term.WaitFor(t, "sleeps")
-	env.Eventually(t, "the sleep to be in the foreground", func() error { // before it is, Ctrl-C is the shell's
+	// before that, the shell gets Ctrl-C
+	env.Eventually(t, "the sleep to be in the foreground", func() error {
 		if out := inside(t, a, "server", "shell", "ps"); !strings.Contains(out, "sleep 1000") {
 			return fmt.Errorf("there is %s", out)
 		}
@@ -72,8 +75,8 @@ func cliTerminal(t *testing.T, _ *env.Env, a *env.Agent) {
 	}
 }
 
-// cliInterrupt: without a terminal Ctrl-C ends berth exec, which says what becomes of the command: it is at the end of its input, and otherwise left alone, by
-// containerd.
+// cliInterrupt checks that without a terminal Ctrl-C ends berth exec, which prints what happens to
+// the command: the command's input ends, and otherwise containerd leaves the command alone.
 func cliInterrupt(t *testing.T, _ *env.Env, a *env.Agent) {
 	in, w, err := os.Pipe()
 	if err != nil {
@@ -86,12 +89,16 @@ func cliInterrupt(t *testing.T, _ *env.Env, a *env.Agent) {
 		ends bool
 	}{
 		"reader": {[]string{"-i", "server", "-c", "shell", "--", "sh", "-c", "echo begun; cat #reader"}, true},
-		"other":  {[]string{"server", "-c", "shell", "--", "sh", "-c", "echo $$ >/tmp/left; echo begun; exec sleep 1234"}, false},
+		"other": {
+			[]string{"server", "-c", "shell", "--", "sh", "-c", "echo $$ >/tmp/left; echo begun; exec sleep 1234"},
+			false,
+		},
 	} {
 		x := begin(t, a, in, append([]string{"exec"}, c.args...)...)
 		x.waitOut(t, "begun\n")
 		x.interrupt(t)
-		if !strings.Contains(x.errOut.String(), "The command may go on in the container; with -it, Ctrl-C goes to the command.") {
+		if !strings.Contains(x.errOut.String(),
+			"The command may go on in the container; with -it, Ctrl-C goes to the command.") {
 			t.Errorf("%s: it says %q", name, x.errOut.String())
 		}
 		mark := map[string]string{"reader": "#reader", "other": "sleep 1234"}[name]

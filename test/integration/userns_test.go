@@ -15,10 +15,12 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// usersClass is a RuntimeClass whose handler has user namespaces, as the host's runc may not.
-const usersClass = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: users}\nhandler: " + env.NewerHandler + "\n"
+// usersClass is a RuntimeClass whose handler has user namespaces. The host's runc may lack them.
+const usersClass = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: users}\nhandler: " +
+	env.NewerHandler + "\n"
 
-// TestUserNamespaces: pods with hostUsers: false have ids of their own, root among them, and files that are theirs.
+// TestUserNamespaces checks that pods with hostUsers: false have ids of their own, also for root,
+// and files with these ids.
 func TestUserNamespaces(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -40,7 +42,8 @@ func TestUserNamespaces(t *testing.T) {
 		wantFile(t, a, name, first)
 	}
 	wholeInside(t, a)
-	// A restart of the agent, and of the container, keeps the ids, even where the file about them was damaged meanwhile: nobody else gets them.
+	// A restart of the agent, and of the container, keeps the ids, even if the file with the ids
+	// was damaged meanwhile. No other pod gets them.
 	before := mapped(t, a, "one")
 	file := filepath.Join(a.RootDir, "pods", string(podOf(t, a, "one").UID), "userns")
 	a.Kill9()
@@ -53,7 +56,8 @@ func TestUserNamespaces(t *testing.T) {
 	if other := taken[mapped(t, a, "three")]; other != "" {
 		t.Errorf("three has the ids of %s", other)
 	}
-	_, _, _ = a.CLI("exec", "-q", "one", "-c", "main", "--", "sh", "-c", "kill 1") // it ends while it answers
+	// the command ends while it answers
+	_, _, _ = a.CLI("exec", "-q", "one", "-c", "main", "--", "sh", "-c", "kill 1")
 	waitPod(t, a, "one", "restarted", func(p *corev1.Pod) error {
 		if s := statusOf(p, "main"); s.RestartCount != 1 || s.State.Running == nil {
 			return fmt.Errorf("%d restarts", s.RestartCount)
@@ -72,7 +76,8 @@ func TestUserNamespaces(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// TestUserNamespacesRefused: on a runtime without user namespaces such a pod waits at its sandbox, and says why.
+// TestUserNamespacesRefused checks that on a runtime without user namespaces such a pod waits for
+// its sandbox and reports the reason.
 func TestUserNamespacesRefused(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{Version: env.ContainerdDebian})
@@ -80,8 +85,11 @@ func TestUserNamespacesRefused(t *testing.T) {
 	a.WaitUp(t)
 	a.WriteManifest(t, "class.yaml", strings.Replace(usersClass, env.NewerHandler, env.SecondHandler, 1))
 	for name, c := range map[string]struct{ more, message string }{
-		"apart":   {"", "can't set `spec.hostUsers: false`, runtime does not support user namespaces"},
-		"classed": {"\nruntimeClassName: users", "can't set `spec.hostUsers: false`, RuntimeClass handler \"second\" does not support user namespaces"},
+		"apart": {"", "can't set `spec.hostUsers: false`, runtime does not support user namespaces"},
+		"classed": {
+			"\nruntimeClassName: users",
+			"can't set `spec.hostUsers: false`, RuntimeClass handler \"second\" does not support user namespaces",
+		},
 	} {
 		put(t, a, name, "hostUsers: false"+c.more+sleeper)
 		waitEvent(t, a, "FailedCreatePodSandBox", c.message)
@@ -100,7 +108,8 @@ func TestUserNamespacesRefused(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// apart is the spec of a pod with users of its own and a volume of each kind that the agent makes; context is its container's.
+// apart is the spec of a pod with ids of its own and a volume of each kind that the agent makes.
+// context is the security context of its container.
 func apart(context string) string {
 	return `
 hostUsers: false
@@ -122,7 +131,8 @@ volumes:
 `
 }
 
-// mapped returns where a pod's ids begin on the host, after checking that its processes have them.
+// mapped returns where a pod's ids begin on the host. It checks first that the pod's processes have
+// them.
 func mapped(t *testing.T, a *env.Agent, name string) int {
 	t.Helper()
 	words := strings.Fields(inside(t, a, name, "main", "cat", "/proc/1/uid_map", "/proc/1/gid_map"))
@@ -141,12 +151,15 @@ func wantFile(t *testing.T, a *env.Agent, name string, first int) {
 	t.Helper()
 	p := podOf(t, a, name)
 	text, err := os.ReadFile(filepath.Join(a.RootDir, "pods", string(p.UID), "userns"))
-	if err != nil || !strings.Contains(string(text), fmt.Sprintf(`"uidMappings":[{"hostId":%d,"containerId":0,"length":65536}]`, first)) {
+	if err != nil ||
+		!strings.Contains(string(text),
+			fmt.Sprintf(`"uidMappings":[{"hostId":%d,"containerId":0,"length":65536}]`, first)) {
 		t.Errorf("%s has the file %s, %v", name, text, err)
 	}
 }
 
-// wholeInside: root of the pod is root in its volumes and its image, has capabilities in its namespaces, and is nobody to the host.
+// wholeInside checks that the pod's root is root in the pod's volumes and image and has
+// capabilities in the pod's namespaces, and that this root has no rights on the host.
 func wholeInside(t *testing.T, a *env.Agent) {
 	t.Helper()
 	got := inside(t, a, "one", "main", "sh", "-c", `
@@ -158,11 +171,13 @@ true`)
 		t.Errorf("inside of the pod it is\n%s, want\n%s", got, want)
 	}
 	p := podOf(t, a, "one")
-	info, err := os.ReadFile(filepath.Join(a.RootDir, "pods", string(p.UID), "volumes", "kubernetes.io~empty-dir", "disk", "file"))
+	info, err := os.ReadFile(filepath.Join(a.RootDir, "pods", string(p.UID), "volumes", "kubernetes.io~empty-dir",
+		"disk", "file"))
 	if err != nil || string(info) != "x\n" {
 		t.Errorf("the host sees %q, %v", info, err)
 	}
-	if out := inside(t, a, "two", "main", "sh", "-c", "grep -c ' /proc/' /proc/mounts || true"); strings.TrimSpace(out) != "0" {
+	if out := inside(t, a, "two", "main", "sh", "-c",
+		"grep -c ' /proc/' /proc/mounts || true"); strings.TrimSpace(out) != "0" {
 		t.Errorf("an unmasked /proc has %s mounts over it", strings.TrimSpace(out))
 	}
 	checkProcess(t, a, "user", held{name: "main", want: "Uid=1000 CapEff="})

@@ -19,7 +19,8 @@ import (
 	"github.com/berthd/berth/test/streams"
 )
 
-// cliWebSocket: exec and attach as kubectl does them, by WebSocket. The client knows ports only, so that a bridge leads to the socket.
+// cliWebSocket runs exec and attach as kubectl does, by WebSocket. The client can only connect to
+// ports, so a bridge leads to the socket.
 func cliWebSocket(t *testing.T, _ *env.Env, a *env.Agent) {
 	base := streams.Bridge(t, a.Socket)
 	run := func(ctx context.Context, path string, query url.Values, opts remotecommand.StreamOptions) error {
@@ -30,15 +31,21 @@ func cliWebSocket(t *testing.T, _ *env.Env, a *env.Agent) {
 
 	var out, errOut bytes.Buffer
 	text := strings.Repeat("some input\n", 10_000)
-	err := run(t.Context(), shell, command("sh", "-c", "cat; echo done >&2"), remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out, Stderr: &errOut})
+	err := run(t.Context(), shell, command("sh", "-c", "cat; echo done >&2"), remotecommand.StreamOptions{
+		Stdin: strings.NewReader(text), Stdout: &out, Stderr: &errOut,
+	})
 	if err != nil || out.String() != text || errOut.String() != "done\n" {
 		t.Errorf("%d bytes, want %d, %q, %v", out.Len(), len(text), errOut.String(), err)
 	}
 	var code exec.CodeExitError
-	if err := run(t.Context(), shell, command("sh", "-c", "exit 7"), remotecommand.StreamOptions{Stdout: io.Discard}); !errors.As(err, &code) || code.Code != 7 {
+	if err := run(t.Context(), shell, command("sh", "-c", "exit 7"), remotecommand.StreamOptions{
+		Stdout: io.Discard,
+	}); !errors.As(err, &code) || code.Code != 7 {
 		t.Errorf("exit code: %v", err)
 	}
-	if err := run(t.Context(), shell, command("no-such-program"), remotecommand.StreamOptions{Stdout: io.Discard}); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+	if err := run(t.Context(), shell, command("no-such-program"), remotecommand.StreamOptions{
+		Stdout: io.Discard,
+	}); err == nil || !strings.Contains(err.Error(), "no-such-program") {
 		t.Errorf("a program that is not there: %v", err)
 	}
 
@@ -53,7 +60,9 @@ func cliWebSocket(t *testing.T, _ *env.Env, a *env.Agent) {
 	var heard safeBuffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, "/attach/default/server-node/shell", url.Values{}, remotecommand.StreamOptions{Stdin: in, Stdout: &heard})
+		ended <- run(ctx, "/attach/default/server-node/shell", url.Values{}, remotecommand.StreamOptions{
+			Stdin: in, Stdout: &heard,
+		})
 	}()
 	env.Eventually(t, "an echo", func() error {
 		if _, err := w.WriteString("by websocket\n"); err != nil {

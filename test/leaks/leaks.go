@@ -1,7 +1,8 @@
 // Package leaks looks for goroutines that tests have left behind.
 //
-// Purpose: [Run] in a package's TestMain, in place of goleak's own function for it, which gives the last goroutines less than half a second to end: on a busy machine
-// one that was told to end may not have had its turn by then.
+// Purpose: a package's TestMain calls [Run] instead of goleak's own function, which gives the last
+// goroutines less than half a second to end. On a busy machine, a goroutine that was stopped may
+// not have run by then.
 //
 // Truth owned: none. Concurrency: Run is called once, by TestMain.
 package leaks
@@ -18,7 +19,8 @@ import (
 // patience is how long goroutines may take to end after the last test.
 const patience = time.Minute
 
-// Run runs a package's tests, and fails them if goroutines are left; those whose innermost function is one of ignored do not count. It returns what TestMain has to exit with.
+// Run runs a package's tests, and fails them if goroutines are left. It does not count goroutines
+// whose innermost function is in ignored. It returns the exit code for TestMain.
 func Run(m *testing.M, ignored ...string) (code int) {
 	if code = m.Run(); code != 0 {
 		return code
@@ -29,7 +31,7 @@ func Run(m *testing.M, ignored ...string) (code int) {
 	}
 	err := goleak.Find(options...)
 	for end := time.Now().Add(patience); err != nil && time.Now().Before(end); {
-		err = goleak.Find(options...) // which waits for a while itself
+		err = goleak.Find(options...) // Find waits for a while itself
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "the tests passed, but left goroutines: %v\n", err)

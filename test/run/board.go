@@ -24,11 +24,13 @@ import (
 type row struct {
 	name, ready, status, ip string
 	restarts                int32
-	// took is the time from the agent's start until the pod was ready or had succeeded; 0 before that.
+	// took is the time from the agent's start until the pod was ready or had succeeded, 0 before
+	// that.
 	took time.Duration
 }
 
-// board shows the sample pods: a table that redraws itself on a terminal, a line for each change elsewhere.
+// board shows the sample pods. On a terminal it is a table that is drawn again and again; elsewhere
+// it is a line for each change.
 type board struct {
 	out      *os.File
 	terminal bool
@@ -73,12 +75,12 @@ func readSamples(dir string) ([]string, error) {
 	return names, nil
 }
 
-// ready tells whether every sample pod has been ready.
+// ready reports whether every sample pod has been ready.
 func (b *board) ready() bool {
 	return !slices.ContainsFunc(b.rows, func(r row) bool { return r.took == 0 })
 }
 
-// update takes the agent's pods and shows what changed.
+// update shows what changed in the agent's pods.
 func (b *board) update(pods []corev1.Pod) {
 	changed := false
 	for i := range b.rows {
@@ -97,7 +99,8 @@ func (b *board) update(pods []corev1.Pod) {
 	}
 }
 
-// next returns the row for what the agent says about its pod now, nil if it does not know the pod.
+// next returns the row for the pod as the agent reports it now. p is nil if the agent does not know
+// the pod.
 func (r row) next(p *corev1.Pod, elapsed time.Duration) row {
 	if p == nil {
 		return row{name: r.name, status: "-", took: r.took}
@@ -117,7 +120,7 @@ func (r row) next(p *corev1.Pod, elapsed time.Duration) row {
 	return n
 }
 
-// podStatus is one word on a pod, as in kubectl's list.
+// podStatus returns one word about a pod, as in kubectl's list.
 func podStatus(p *corev1.Pod) string {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -149,25 +152,28 @@ func (r row) line() string {
 	if r.took > 0 {
 		took = strconv.FormatFloat(r.took.Seconds(), 'f', 2, 64) + "s"
 	}
-	return strings.TrimRight(fmt.Sprintf("%-12s %-6s %-20s %8d  %-15s %s", r.name, r.ready, r.status, r.restarts, r.ip, took), " ")
+	return strings.TrimRight(fmt.Sprintf("%-12s %-6s %-20s %8d  %-15s %s", r.name, r.ready, r.status, r.restarts, r.ip,
+		took), " ")
 }
 
-// draw writes the table over the one drawn before.
+// draw writes the table over the previous one.
 func (b *board) draw() {
 	if b.drawn {
 		fmt.Fprintf(b.out, "\x1b[%dA", len(b.rows)+1)
 	}
 	b.drawn = true
-	fmt.Fprintf(b.out, "\x1b[2K%-12s %-6s %-20s %8s  %-15s %s\n", "NAME", "READY", "STATUS", "RESTARTS", "IP", "READY AFTER")
+	fmt.Fprintf(b.out, "\x1b[2K%-12s %-6s %-20s %8s  %-15s %s\n", "NAME", "READY", "STATUS", "RESTARTS", "IP",
+		"READY AFTER")
 	for _, r := range b.rows {
 		fmt.Fprintf(b.out, "\x1b[2K%s\n", r.line())
 	}
 }
 
-// leave keeps the table as it stands; the next change draws another below what was written since.
+// leave keeps the table as it is. The next change draws another table below what was written since.
 func (b *board) leave() { b.drawn = false }
 
-// greet says that all is ready, asks the pods that serve HTTP, and tells what to try next. An HTTP pod that does not answer is an error.
+// greet reports that all pods are ready, sends a request to the pods that serve HTTP, and prints
+// what to try next. It is an error if an HTTP pod does not answer.
 func greet(ctx context.Context, agent *env.Agent, pods []corev1.Pod, opts options) error {
 	fmt.Println("every pod is ready")
 	for i := range pods {
@@ -187,7 +193,8 @@ func greet(ctx context.Context, agent *env.Agent, pods []corev1.Pod, opts option
 		}
 	}
 	if !opts.once {
-		fmt.Printf("edit %s and see what happens; ask the agent: bin/berth ps --socket %s\nCtrl-C ends it and removes everything.\n", samplesDir, agent.Socket)
+		fmt.Printf("edit %s and see what happens; ask the agent: bin/berth ps --socket %s\n"+
+			"Ctrl-C ends it and removes everything.\n", samplesDir, agent.Socket)
 	}
 	return nil
 }

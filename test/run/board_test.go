@@ -51,9 +51,18 @@ func TestRowFollowsItsPod(t *testing.T) {
 		want row
 	}{
 		{"unknown", nil, row{name: "x", status: "-"}},
-		{"waiting", pod(corev1.PodPending, waiting, false), row{name: "x", ready: "0/1", status: "CrashLoopBackOff", restarts: 2}},
-		{"ready", pod(corev1.PodRunning, running, true), row{name: "x", ready: "1/1", status: "Running", restarts: 2, took: time.Second}},
-		{"ended", pod(corev1.PodSucceeded, ended, false), row{name: "x", ready: "0/1", status: "Completed", restarts: 2, took: time.Second}},
+		{
+			"waiting", pod(corev1.PodPending, waiting, false),
+			row{name: "x", ready: "0/1", status: "CrashLoopBackOff", restarts: 2},
+		},
+		{
+			"ready", pod(corev1.PodRunning, running, true),
+			row{name: "x", ready: "1/1", status: "Running", restarts: 2, took: time.Second},
+		},
+		{
+			"ended", pod(corev1.PodSucceeded, ended, false),
+			row{name: "x", ready: "0/1", status: "Completed", restarts: 2, took: time.Second},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := (row{name: "x"}).next(tc.pod, time.Second); got != tc.want {

@@ -15,14 +15,16 @@ import (
 )
 
 const (
-	// drainTimeout bounds the pods' removal: the longest grace of the samples, and room for a slow machine.
+	// drainTimeout bounds the pods' removal: the longest grace of the samples, and time for a slow
+	// machine.
 	drainTimeout = time.Minute
-	// uidLabel marks a sandbox with its pod.
+	// uidLabel is the label of a sandbox with its pod's UID.
 	uidLabel = "io.kubernetes.pod.uid"
 )
 
-// drain removes the pods as a user does who deletes their manifests, but leaves the samples alone: the agent is started again on an empty
-// folder. It returns an error if anything of them is left, and removes it all the same.
+// drain removes the pods in the same way as a user who deletes the pods' manifests, but it does not
+// delete the samples: it starts the agent again with an empty folder. It returns an error if
+// anything of the pods is left, and removes this, too.
 func drain(rt *hostRuntime, agent *env.Agent) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()

@@ -1,7 +1,9 @@
-// Command run is "make run": it starts berth on the sample manifests, shows the pods coming up, and leaves nothing behind.
+// Command run is "make run": it starts berth with the sample manifests, shows the pods while they
+// start, and leaves nothing behind.
 //
-// It uses the host's containerd where that answers and its network is ready, else a private one. Ctrl-C ends it; with --once it ends by
-// itself once every sample pod is ready and removed again: 0 if that came about, else 1 with the reason.
+// It uses the host's containerd if it answers and its network is ready, else a private one. Ctrl-C
+// ends the command. With --once it ends by itself when every sample pod was ready and is removed
+// again. Its exit code is then 0, or 1 with the reason if that failed.
 package main
 
 import (
@@ -16,12 +18,13 @@ import (
 	"time"
 
 	"github.com/berthd/berth/test/env"
+	"github.com/berthd/berth/test/images"
 )
 
-// samplesDir has the manifests, in the checkout.
+// samplesDir is the folder of the manifests, in the checkout.
 const samplesDir = "configs/samples/manifests"
 
-// errInterrupted says that the user ended it, which is the usual end without --once.
+// errInterrupted reports that the user ended the command, which is the usual end without --once.
 var errInterrupted = errors.New("interrupted")
 
 // options are the command's flags.
@@ -35,8 +38,10 @@ type options struct {
 func main() {
 	var opts options
 	flag.BoolVar(&opts.once, "once", false, "end when every pod is ready and removed again")
-	flag.StringVar(&opts.endpoint, "endpoint", "unix:///run/containerd/containerd.sock", "the host's containerd; empty: always a private one")
-	flag.StringVar(&opts.version, "containerd", env.Containerd24, "the private containerd: 2.4 or debian")
+	flag.StringVar(&opts.endpoint, "endpoint", "unix:///run/containerd/containerd.sock",
+		"the host's containerd; empty: always a private one")
+	flag.StringVar(&opts.version, "containerd", env.ContainerdDebian,
+		"the private containerd: debian (the installed one) or 2.4 (that of \"make deps\")")
 	flag.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "how long the pods may take with --once")
 	flag.Parse()
 
@@ -53,6 +58,9 @@ func run(ctx context.Context, opts options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("running pods needs root: use sudo")
 	}
+	if err := buildImages(ctx); err != nil {
+		return err
+	}
 	rt, err := openRuntime(ctx, opts)
 	if err != nil {
 		return err
@@ -64,7 +72,21 @@ func run(ctx context.Context, opts options) error {
 	return nil
 }
 
-// runSamples runs the sample pods until the user, or with once their readiness, ends it, and removes them.
+// buildImages makes the sample images that are missing, which compiles a program the first time.
+func buildImages(ctx context.Context) error {
+	root, err := images.Root()
+	if err != nil {
+		return err
+	}
+	fmt.Print("making the sample images …")
+	began := time.Now()
+	_, err = images.Build(ctx, root)
+	fmt.Printf(" %s\n", time.Since(began).Round(time.Second))
+	return err
+}
+
+// runSamples runs the sample pods until the user, or with once their readiness, ends it, and
+// removes them.
 func runSamples(ctx context.Context, rt *hostRuntime, opts options) error {
 	manifests := filepath.Join(rt.env.Checkout, samplesDir)
 	samples, err := readSamples(manifests)
@@ -88,7 +110,7 @@ func runSamples(ctx context.Context, rt *hostRuntime, opts options) error {
 	return errors.Join(err, drain(rt, agent))
 }
 
-// startAgent starts berth on a manifest folder.
+// startAgent starts berth with a folder of manifests.
 func startAgent(ctx context.Context, rt *hostRuntime, manifests string) (*env.Agent, error) {
 	agent, err := rt.env.NewAgent(ctx, env.AgentOptions{
 		Kubelet: fmt.Sprintf("staticPodPath: %q\ncgroupDriver: %s\n", manifests, rt.cgroupDriver),
@@ -122,7 +144,8 @@ func watch(ctx context.Context, agent *env.Agent, show *board, opts options) err
 		case !agent.Running():
 			return errors.New("the agent has ended by itself")
 		case opts.once && time.Now().After(deadline):
-			return errors.Join(fmt.Errorf("not every pod became ready within %s\n%s", opts.timeout, env.Describe(pods)), err)
+			return errors.Join(fmt.Errorf("not every pod became ready within %s\n%s", opts.timeout, env.Describe(pods)),
+				err)
 		}
 		select {
 		case <-ctx.Done():

@@ -18,17 +18,18 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// hostRuntime is the containerd that the pods run on.
+// hostRuntime is the containerd on which the pods run.
 type hostRuntime struct {
 	env          *env.Env
 	cgroupDriver string
-	// private says that containerd is ours, with everything on it.
+	// private reports that the containerd is a private one, with everything on it.
 	private bool
-	// added are the images that were not there before.
+	// added are the images that were added to the runtime.
 	added []string
 }
 
-// openRuntime takes the host's containerd if it can run pods, else starts one, and makes the sample images known to it.
+// openRuntime uses the host's containerd if it can run pods, else it starts one. It imports the
+// sample images.
 func openRuntime(ctx context.Context, opts options) (*hostRuntime, error) {
 	if opts.endpoint != "" {
 		why := usable(ctx, opts.endpoint)
@@ -45,7 +46,7 @@ func openRuntime(ctx context.Context, opts options) (*hostRuntime, error) {
 	return &hostRuntime{env: e, cgroupDriver: "cgroupfs", private: true}, nil
 }
 
-// usable says why no pods can run on the containerd at an endpoint, nil if they can.
+// usable returns why no pods can run on the containerd at an endpoint, nil if they can.
 func usable(ctx context.Context, endpoint string) error {
 	if _, err := os.Stat(strings.TrimPrefix(endpoint, "unix://")); err != nil {
 		return fmt.Errorf("find its socket: %w", err)
@@ -85,8 +86,8 @@ func openHost(ctx context.Context, opts options) (*hostRuntime, error) {
 	return rt, nil
 }
 
-// addImages imports the sample images that are missing. Where the image that containerd makes sandboxes from is missing too, ours stands in, so that
-// no registry is needed.
+// addImages imports the sample images that are missing. If containerd's own image for sandboxes is
+// missing, too, our pause image replaces it, so that no registry is needed.
 func (rt *hostRuntime) addImages(ctx context.Context) error {
 	archives, err := images.Build(ctx, rt.env.Checkout)
 	if err != nil {
@@ -113,11 +114,14 @@ func (rt *hostRuntime) addImages(ctx context.Context) error {
 }
 
 func (rt *hostRuntime) has(ctx context.Context, image string) bool {
-	resp, err := rt.env.Images().ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	resp, err := rt.env.Images().ImageStatus(ctx, &runtimeapi.ImageStatusRequest{
+		Image: &runtimeapi.ImageSpec{Image: image},
+	})
 	return err == nil && resp.Image != nil
 }
 
-// sandboxImage returns the image that the host's containerd makes sandboxes from, as its config says, "" if that cannot be found out.
+// sandboxImage returns the image from which the host's containerd makes sandboxes, from its config.
+// It is "" if the image cannot be found out.
 func sandboxImage(ctx context.Context) string {
 	dump, err := exec.CommandContext(ctx, "containerd", "config", "dump").Output()
 	if err != nil {
@@ -131,7 +135,7 @@ func sandboxImage(ctx context.Context) string {
 	return string(m[1])
 }
 
-// close removes what was added, and the environment.
+// close removes what was added, and closes the environment.
 func (rt *hostRuntime) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -12,7 +12,8 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
-// TestHostsContainerdIsLeftAsItWas uses an environment's containerd as if it were the host's.
+// TestHostsContainerdIsLeftAsItWas uses an environment's containerd as if it were the host's, and
+// checks that it is unchanged afterwards.
 func TestHostsContainerdIsLeftAsItWas(t *testing.T) {
 	host := env.Containerd(t, env.Options{})
 	if err := host.Untag(t.Context(), images.Web); err != nil {

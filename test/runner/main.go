@@ -1,7 +1,13 @@
-// Command runner runs the checks of this repository and counts them: "runner lint unit integration", in that order, from the checkout.
+// Command runner runs the checks of this repository: "runner lint unit integration", in that order,
+// from the checkout.
 //
-// Its last line is "N passed, N failed". A linter counts as one check; of tests, those count that have no subtests, and a package that does not
-// build or dies counts as one failure. It ends with 1 if anything failed or nothing ran.
+// Purpose: gotestsum (pinned by test/tools) runs, shows and counts the tests of a phase. The runner
+// says which tests a phase has, runs what is no Go test (linters, fuzz targets), and adds up the
+// phases. A long output is often kept by its end alone, so that the runner repeats there what
+// failed, with the first lines of what it said, which gotestsum cannot shorten. The last line is "N
+// passed, N failed, N skipped". The runner ends with 1 if anything failed or nothing ran.
+//
+// Truth owned: the phases. Concurrency: one phase at a time.
 package main
 
 import (
@@ -11,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -22,24 +29,26 @@ func main() {
 	}
 }
 
-// errFailed says that a check failed, which the output has told already.
+// errFailed says that a check failed, which the output has reported already.
 var errFailed = errors.New("checks failed")
 
 func run(ctx context.Context, phases []string) error {
-	all := map[string]func(context.Context, *summary) error{
+	all := map[string]func(context.Context, *total) error{
 		"lint": lint, "unit": unit, "integration": integration, "cluster": cluster, "fuzz": fuzz,
 	}
-	total := newSummary(os.Stdout)
+	sum := &total{out: os.Stdout}
 	for _, name := range phases {
 		phase, ok := all[name]
 		if !ok {
-			total.fail("", fmt.Sprintf("unknown phase %q: lint, unit, integration, cluster or fuzz", name))
+			sum.fail("runner", fmt.Sprintf("unknown phase %q: lint, unit, integration, cluster or fuzz", name))
 			continue
 		}
 		fmt.Printf("== %s\n", name)
-		if err := phase(ctx, total); err != nil {
-			total.fail(name, err.Error())
+		began := time.Now()
+		if err := phase(ctx, sum); err != nil {
+			sum.fail(name, err.Error())
 		}
+		fmt.Printf("== %s took %s\n\n", name, time.Since(began).Round(time.Second))
 	}
-	return total.report()
+	return sum.report()
 }

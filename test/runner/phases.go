@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,10 +13,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 )
 
 const (
-	// tools is where "make deps" puts the linters.
+	// tools is where "make deps" puts the linters and gotestsum.
 	tools = ".cache/bin"
 	// integrationTag marks the test files that need root and a container runtime.
 	integrationTag = "integration"
@@ -23,8 +26,8 @@ const (
 	clusterTag = "cluster"
 )
 
-// lint runs each linter as one check.
-func lint(ctx context.Context, s *summary) error {
+// lint runs each linter as one check. golangci-lint has the analyzers of "go vet" in it.
+func lint(ctx context.Context, s *total) error {
 	folders, err := sourceFolders()
 	if err != nil {
 		return err
@@ -40,7 +43,6 @@ func lint(ctx context.Context, s *summary) error {
 		s.pass(name)
 	}
 	check("gofumpt", append([]string{filepath.Join(tools, "gofumpt"), "-l"}, folders...)...)
-	check("go vet", "go", "vet", "-tags", integrationTag+","+clusterTag, "./...")
 	check("golangci-lint", filepath.Join(tools, "golangci-lint"), "run", "--allow-parallel-runners", "./...")
 	return nil
 }
@@ -60,9 +62,10 @@ func sourceFolders() ([]string, error) {
 	return folders, nil
 }
 
-// unit runs the tests that need nothing but the code, with the race detector unless $RACE is off. With it the crashes are but a sample: all of them are
-// played without it.
-func unit(ctx context.Context, s *summary) error {
+// unit runs the tests that need nothing but the code, with the race detector unless $RACE is off.
+// The race detector makes TestCrashes play a sample of its crashes: all of them are played without
+// it.
+func unit(ctx context.Context, s *total) error {
 	args := []string{"-timeout", "30m"}
 	if os.Getenv("RACE") == "off" {
 		return goTest(ctx, s, append(args, "./...")...)
@@ -74,41 +77,50 @@ func unit(ctx context.Context, s *summary) error {
 }
 
 // integration runs the tests that need root and a container runtime.
-func integration(ctx context.Context, s *summary) error { return tagged(ctx, s, integrationTag) }
+func integration(ctx context.Context, s *total) error { return tagged(ctx, s, integrationTag) }
 
 // cluster runs the tests that need a control plane.
-func cluster(ctx context.Context, s *summary) error { return tagged(ctx, s, clusterTag) }
+func cluster(ctx context.Context, s *total) error { return tagged(ctx, s, clusterTag) }
 
-// tagged runs the packages that have tests with a build tag, one at a time: each wants the machine for itself.
-func tagged(ctx context.Context, s *summary, tag string) error {
-	folders := map[string]bool{}
+// tagged runs the tests in files with a build tag, package by package: each package wants the
+// machine for itself. The other tests of these packages are the phase unit's.
+func tagged(ctx context.Context, s *total, tag string) error {
+	var folders, names []string
 	err := eachTestFile(func(path string, text []byte) {
-		if bytes.HasPrefix(text, []byte("//go:build "+tag+"\n")) {
-			folders["./"+filepath.Dir(path)] = true
+		if !bytes.HasPrefix(text, []byte("//go:build "+tag+"\n")) {
+			return
 		}
+		folders = append(folders, "./"+filepath.Dir(path))
+		names = append(names, functions(text, "Test")...)
 	})
 	if err != nil || len(folders) == 0 {
 		return err
 	}
-	args := []string{"-tags", tag, "-count", "1", "-p", "1", "-timeout", "90m"}
-	for f := range folders {
-		args = append(args, f)
+	slices.Sort(folders)
+	args := []string{
+		"-tags", tag, "-count", "1", "-p", "1", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
 	}
-	slices.Sort(args[len(args)-len(folders):])
-	return goTest(ctx, s, args...)
+	return goTest(ctx, s, append(args, slices.Compact(folders)...)...)
+}
+
+// functions returns the names of a test file's functions that begin with prefix.
+func functions(text []byte, prefix string) (names []string) {
+	for _, m := range regexp.MustCompile(`(?m)^func (`+prefix+`\w+)\(`).FindAllSubmatch(text, -1) {
+		names = append(names, string(m[1]))
+	}
+	return names
 }
 
 // fuzz runs each fuzz target for $FUZZTIME.
-func fuzz(ctx context.Context, s *summary) error {
+func fuzz(ctx context.Context, s *total) error {
 	duration := os.Getenv("FUZZTIME")
 	if duration == "" {
 		duration = "10s"
 	}
-	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 	var runs [][2]string
 	err := eachTestFile(func(path string, text []byte) {
-		for _, m := range target.FindAllSubmatch(text, -1) {
-			runs = append(runs, [2]string{"./" + filepath.Dir(path), string(m[1])})
+		for _, name := range functions(text, "Fuzz") {
+			runs = append(runs, [2]string{"./" + filepath.Dir(path), name})
 		}
 	})
 	if err != nil {
@@ -127,10 +139,12 @@ func fuzz(ctx context.Context, s *summary) error {
 // fuzzTries is how often a target is run that failed because its time was over.
 const fuzzTries = 5
 
-// fuzzOne runs one target. "go test" may call the end of the time a failure (go.dev/issue/75804), which it does not say of any input: then the target is run again.
+// fuzzOne runs one target. "go test" may call the end of the time a failure (go.dev/issue/75804),
+// without naming an input: then the target is run again.
 func fuzzOne(ctx context.Context, folder, target, duration string) (out []byte, err error) {
 	for range fuzzTries {
-		out, err = exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+target+"$", "-fuzztime", duration, folder).CombinedOutput()
+		out, err = exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+target+"$", "-fuzztime", duration,
+			folder).CombinedOutput()
 		if err == nil || ctx.Err() != nil || !timeOver(out) {
 			break
 		}
@@ -138,9 +152,10 @@ func fuzzOne(ctx context.Context, folder, target, duration string) (out []byte, 
 	return out, err
 }
 
-// timeOver tells whether the end of its time is all that a failed fuzz target complains of.
+// timeOver says whether a failed fuzz target reports the end of its time and nothing else.
 func timeOver(out []byte) bool {
-	return bytes.Contains(out, []byte("\n    context deadline exceeded\n")) && !bytes.Contains(out, []byte("Failing input"))
+	return bytes.Contains(out, []byte("\n    context deadline exceeded\n")) &&
+		!bytes.Contains(out, []byte("Failing input"))
 }
 
 // eachTestFile gives every test file of this module to visit.
@@ -149,7 +164,8 @@ func eachTestFile(visit func(path string, text []byte)) error {
 		if err != nil {
 			return fmt.Errorf("look for tests: %w", err)
 		}
-		if d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata") {
+		if d.IsDir() && path != "." &&
+			(strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(path, "_test.go") {
@@ -164,22 +180,37 @@ func eachTestFile(visit func(path string, text []byte)) error {
 	})
 }
 
-// goTest runs "go test -json" with the arguments and counts what it says.
-func goTest(ctx context.Context, s *summary, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
-	out, err := cmd.StdoutPipe()
+// stopGrace is how long gotestsum may take to end after a signal, with the tests that it runs.
+const stopGrace = time.Minute
+
+// goTest has gotestsum run "go test" with the arguments, and counts what it reports.
+func goTest(ctx context.Context, s *total, args ...string) error {
+	dir, err := os.MkdirTemp("", "berth-runner-")
 	if err != nil {
-		return fmt.Errorf("run go test: %w", err)
+		return fmt.Errorf("make a folder for the report: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run go test: %w", err)
+	defer os.RemoveAll(dir)
+	report := filepath.Join(dir, "report.xml")
+	cmd := exec.CommandContext(ctx, filepath.Join(tools, "gotestsum"), append([]string{
+		"--format", "pkgname-and-test-fails", "--format-icons", "text", "--format-hide-empty-pkg", "--hide-summary",
+		"output",
+		"--junitfile", report, "--",
+	}, args...)...)
+	// which gotestsum hands on to "go test"
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopGrace
+	var said, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(s.out, &said), io.MultiWriter(s.out, &complaints)
+	runErr := cmd.Run()
+	text, err := os.ReadFile(report)
+	if err != nil {
+		return fmt.Errorf("run go test: %w", errors.Join(runErr, err, errors.New(complaints.String())))
 	}
-	failed := len(s.failed)
-	readErr := s.read(bufio.NewReader(out))
-	if err := cmd.Wait(); err != nil && len(s.failed) == failed {
-		return fmt.Errorf("run go test: %w: %s", err, complaints.String())
+	_, compiler, _ := strings.Cut(said.String(), "\n=== Errors\n")
+	compiler, _, _ = strings.Cut(compiler, "\nDONE ")
+	failed, err := s.add(text, compiler)
+	if runErr != nil && failed == 0 {
+		return fmt.Errorf("run go test: %w: %s%s", runErr, complaints.String(), compiler)
 	}
-	return readErr
+	return err
 }

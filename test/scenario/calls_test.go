@@ -16,7 +16,8 @@ import (
 
 // statuses returns the statuses of all of a pod's containers.
 func statuses(p *v1.Pod) []v1.ContainerStatus {
-	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses)
+	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses,
+		p.Status.EphemeralContainerStatuses)
 }
 
 func code(t *v1.ContainerStateTerminated) string {
@@ -54,7 +55,7 @@ func splitCalls(args []string) []string {
 	return calls
 }
 
-// order looks for calls, each behind the one before.
+// order looks for the calls, each after the one before it.
 func (s *script) order(want []string) error {
 	if found := s.find(want); len(found) < len(want) {
 		return fmt.Errorf("no %q in its place", want[len(found)])
@@ -62,7 +63,7 @@ func (s *script) order(want []string) error {
 	return nil
 }
 
-// find returns the calls wanted, each the first behind the one before, as far as they are there.
+// find returns the wanted calls as far as they happened. Each is the first after the one before it.
 func (s *script) find(want []string) []fake.Call {
 	var found []fake.Call
 	for _, c := range mutating(s.m.runtime.Calls()) {
@@ -73,8 +74,9 @@ func (s *script) find(want []string) []fake.Call {
 	return found
 }
 
-// distance compares the time between the begin of calls with a limit: the first of each kind, in whatever order, for "within"; each behind the one
-// before for "apart".
+// distance compares the time between the beginnings of calls with a limit. For "within", it takes
+// the first call of each kind, in any order. For "apart", it takes each call after the one before
+// it.
 func (s *script) distance(what, limit string, want []string) error {
 	d, err := time.ParseDuration(limit)
 	if err != nil {
@@ -99,8 +101,8 @@ func (s *script) distance(what, limit string, want []string) error {
 	return nil
 }
 
-// is reports whether a call is the one that a script names: by its method and the container, or the pod where it is about none; an ExecSync also by
-// its command.
+// is reports whether a call is the one that a script names, by its method and its container. A call
+// without a container is named by its pod, and an ExecSync also by its command.
 func is(c fake.Call, want string) bool {
 	switch {
 	case c.Container == "" && c.Pod.Name == "":
@@ -121,19 +123,20 @@ func command0(c fake.Call) string {
 	return ""
 }
 
-// mutating leaves out the calls that only ask.
+// mutating returns the calls that change something.
 func mutating(calls []fake.Call) []fake.Call {
 	var out []fake.Call
 	for _, c := range calls {
 		switch c.Method {
-		case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "PullImage", "ExecSync":
+		case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
+			"StopContainer", "RemoveContainer", "PullImage", "ExecSync":
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// executions counts how often a command was run in a container since reset-calls.
+// executions returns how often a command was run in a container since reset-calls.
 func (s *script) executions(args []string) (string, error) {
 	n := 0
 	for _, c := range s.m.runtime.Calls("ExecSync") {
@@ -144,7 +147,7 @@ func (s *script) executions(args []string) (string, error) {
 	return strconv.Itoa(n), nil
 }
 
-// grace returns the seconds that the last stop of a container gave it.
+// grace returns the grace, in seconds, of the last stop of a container.
 func (s *script) grace(args []string) (string, error) {
 	calls := s.m.runtime.Calls("StopContainer")
 	for _, c := range slices.Backward(calls) {
@@ -155,7 +158,7 @@ func (s *script) grace(args []string) (string, error) {
 	return "", errors.New("it was not stopped")
 }
 
-// target returns the name of the container whose processes the container that was made last of a name shares.
+// target returns the name of the container whose processes the newest container with a name shares.
 func (s *script) target(args []string) (string, error) {
 	calls := s.m.runtime.Calls("CreateContainer")
 	for _, c := range slices.Backward(calls) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/node/stats"
 	"github.com/berthd/berth/cgroups"
 )
 
@@ -22,10 +24,11 @@ var errFrozen = errors.New("the agent was killed")
 type hierarchy struct {
 	mu   sync.Mutex
 	pods map[types.UID]bool
-	// limits are what each pod's cgroup is held to, changes every change of that, in order.
+	// limits are the current limits of each pod's cgroup. changes are all changes of the limits, in
+	// order.
 	limits  map[types.UID]cgroups.Limits
 	changes []limited
-	// removed is told of each pod whose cgroup is removed: it has come to its end.
+	// removed is called with each pod whose cgroup is removed, which is the pod's end.
 	removed func(types.UID)
 }
 
@@ -36,15 +39,15 @@ type limited struct {
 	limits cgroups.Limits
 }
 
-// amounts are the limits that scripts speak of: shares, microseconds of cpu, MiB of memory.
+// amounts returns the limits in the units of scripts: shares, microseconds of cpu, MiB of memory.
 func amounts(l cgroups.Limits) string {
 	return fmt.Sprintf("%d/%d/%d", l.CPUShares, l.CPUQuota, l.Memory>>20)
 }
 
-// options are the machine's, for all that is computed of cgroups.
+// options are the machine's options for everything that is computed about cgroups.
 var options = cgroups.Options{Version: cgroups.V1, CPUQuota: true}
 
-// memory is the machine's, in bytes.
+// memory is the memory of the machine, in bytes.
 const memory = 16 << 30
 
 func (h *hierarchy) list() []types.UID {
@@ -60,7 +63,7 @@ type memoryCgroups struct {
 	at     func(after bool)
 }
 
-// freeze ends the agent's access, after first, during which no change takes effect.
+// freeze calls first and then ends the agent's access. No change takes effect during first.
 func (c *memoryCgroups) freeze(first func()) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
@@ -107,6 +110,9 @@ func (c *memoryCgroups) RemovePod(_ context.Context, uid types.UID) error {
 }
 
 func (c *memoryCgroups) UpdateQoS(context.Context, []*v1.Pod) error { return nil }
+func (c *memoryCgroups) Teardown(context.Context) error             { return nil }
+func (c *memoryCgroups) Stats() stats.Cgroups                       { return nil }
+func (c *memoryCgroups) MemoryUsage(*v1.Pod, string) (int64, error) { return 0, fs.ErrNotExist }
 
 func (c *memoryCgroups) List(context.Context) ([]types.UID, error) {
 	return c.of.list(), nil

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/cri/fake"
 )
 
-// command is what a line of a script does with its arguments.
+// command does what a line of a script says, with the line's arguments.
 type command func(args []string) error
 
 func (s *script) commands() map[string]command {
@@ -74,7 +74,7 @@ func none(f func()) command {
 	}
 }
 
-// trying is none for what can fail.
+// trying is the command for a function that may fail and takes no arguments.
 func trying(f func() error) command {
 	return func(args []string) error {
 		if len(args) != 0 {
@@ -99,7 +99,7 @@ func full(pod string) string { return pod + "-" + nodeName }
 func advance(d string) error {
 	t, err := time.ParseDuration(d)
 	if err == nil {
-		time.Sleep(t) // the bubble's time
+		time.Sleep(t) // in the bubble's time
 	}
 	return err
 }
@@ -133,7 +133,8 @@ func (s *script) exit(args []string) error {
 	return s.m.runtime.Exit(args[0], int32(code))
 }
 
-// debug adds an ephemeral container to a pod, as "berth debug" does. A last argument "refused" wants the agent to say no.
+// debug adds an ephemeral container to a pod, as "berth debug" does. A last argument "refused"
+// wants the agent to say no.
 func (s *script) debug(args []string) error {
 	if len(args) < 2 || s.m.agent == nil {
 		return errArgs
@@ -168,7 +169,7 @@ func (s *script) debug(args []string) error {
 	return err
 }
 
-// forgetContainer removes the record of a container that has ended, as a tidy administrator does.
+// forgetContainer removes the record of a container that has ended, as an administrator may do.
 func (s *script) forgetContainer(name string) error {
 	c := s.m.runtime.Container(name)
 	if c == nil || c.State != runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -185,7 +186,7 @@ func (s *script) image(args []string) error {
 	switch args[1] {
 	case "present":
 		i.Present = true
-	case "absent": // can be pulled
+	case "absent": // the image can be pulled
 	case "missing":
 		i.PullErr = errdefs.ErrNotFound.WithMessage("failed to resolve image: not found")
 	case "broken":
@@ -203,7 +204,7 @@ func (s *script) image(args []string) error {
 	return nil
 }
 
-// behave scripts a container's incarnations.
+// behave sets what the attempts of a container do.
 func (s *script) behave(args []string) error {
 	if len(args) < 2 {
 		return errArgs
@@ -221,7 +222,7 @@ func (s *script) behave(args []string) error {
 	return nil
 }
 
-// behavior reads what one incarnation does.
+// behavior reads what one attempt does.
 func behavior(text string) (b fake.Behavior, err error) {
 	what, after, timed := strings.Cut(text, "@")
 	var d time.Duration
@@ -293,7 +294,9 @@ func (s *script) fault(args []string) error {
 		case "hang":
 			f.Hang = true
 		case "of":
-			f.Match = func(c fake.Call) bool { return c.Container == value || c.Container == "" && c.Pod.Name == full(value) }
+			f.Match = func(c fake.Call) bool {
+				return c.Container == value || c.Container == "" && c.Pod.Name == full(value)
+			}
 		case "nth":
 			f.Nth, err = strconv.Atoi(value)
 		case "delay":

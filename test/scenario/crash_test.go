@@ -11,29 +11,38 @@ import (
 	"github.com/berthd/berth/cri/fake"
 )
 
-// maxReports is how many failures of one story are told in full.
+// maxReports is how many failures of one pod life are reported in full.
 const maxReports = 3
 
-// TestCrashes plays each story once undisturbed, then once for each call to the runtime and to the cgroups and each side of it with the agent
-// killed there, and at each third of them with the next agent killed soon after, too. The story must come to the same states, with the same sandboxes
-// and containers, and leave nothing. Since the agent's checkpoints are written between two calls, this kills it before and after each of
-// those writes as well. Under the race detector, and with -short, every seventh of these crashes is played: the unit tests' runner plays all of
-// them without it.
+// TestCrashes plays each pod life once without a crash. Then it plays the life once for each call
+// to the runtime and to the cgroups, and kills the agent before or after the call; for each third
+// of these crashes, the next agent is killed soon, too. The life must reach the same states with
+// the same sandboxes and containers, and leave nothing. The agent writes its checkpoints between
+// two calls, so it is also killed before and after each of those writes. With the race detector or
+// -short, every seventh of these crashes is played. The runner of the unit tests plays all of them
+// without the race detector.
 func TestCrashes(t *testing.T) {
-	for _, s := range stories(t) {
+	for _, s := range podLives(t) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			var calm outcome
 			synctest.Test(t, func(t *testing.T) { calm = s.play(t, nil, nil) })
 			if t.Failed() || calm.err != nil {
-				t.Fatalf("undisturbed: %v\n%s", calm.err, calm.told)
+				t.Fatalf("undisturbed: %v\n%s", calm.err, calm.report)
 			}
 			step := 1
 			if testing.Short() || raced {
 				step = 7
 			}
 			played, failed := 0, 0
-			for _, kind := range []crashKind{{}, {after: true}, {cgroups: true}, {cgroups: true, after: true}, {twice: true}, {twice: true, after: true}} {
+			for _, kind := range []crashKind{
+				{},
+				{after: true},
+				{cgroups: true},
+				{cgroups: true, after: true},
+				{twice: true},
+				{twice: true, after: true},
+			} {
 				total := calm.calls
 				if kind.cgroups {
 					total = calm.cgroups
@@ -50,7 +59,7 @@ func TestCrashes(t *testing.T) {
 						continue
 					}
 					if failed++; failed <= maxReports {
-						t.Errorf("agent killed %s: %v\n%s", out.where, out.err, out.told)
+						t.Errorf("agent killed %s: %v\n%s", out.where, out.err, out.report)
 					}
 				}
 			}
@@ -59,22 +68,24 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// crashKind is a way to crash the agent.
+// crashKind is one way to crash the agent.
 type crashKind struct {
-	// after is the side of the call; cgroups counts changes of cgroups in place of calls to the runtime; twice crashes the next agent as well.
+	// after is the side of the call. cgroups counts changes of cgroups instead of calls to the
+	// runtime. twice crashes the next agent as well.
 	after, cgroups, twice bool
 }
 
-// crash is a crash to come.
+// crash is a crash that is to happen.
 type crash struct {
 	kind crashKind
 	at   int
 	seen atomic.Int64
-	// where says at which call it happened.
+	// where is the call at which the crash happened.
 	where atomic.Pointer[string]
 }
 
-// hits counts a call and reports whether it is the one. The second crash comes some calls later, at different distances.
+// hits counts a call and reports whether the crash is at this call. The second crash comes some
+// calls later, at different distances.
 func (c *crash) hits(what string) bool {
 	n := int(c.seen.Add(1))
 	second := c.kind.twice && n == c.at+1+c.at%13
@@ -93,16 +104,17 @@ func (c *crash) hits(what string) bool {
 	return true
 }
 
-// outcome is how a story went.
+// outcome is the result of playing a pod life.
 type outcome struct {
 	err            error
 	calls, cgroups int
 	dumps          []string
-	where, told    string
+	where, report  string
 }
 
-// play plays the story on a new machine, and with want compares the runtime's state after each act.
-func (s story) play(t *testing.T, c *crash, want []string) (out outcome) {
+// play plays the pod life on a new machine. With want, it compares the runtime's state after each
+// act.
+func (s podLife) play(t *testing.T, c *crash, want []string) (out outcome) {
 	m := newMachine(t, fake.Config{WriteLogs: true, Script: s.script})
 	var cgroups atomic.Int64
 	m.atCgroups = func(after bool) {
@@ -131,7 +143,7 @@ func (s story) play(t *testing.T, c *crash, want []string) (out outcome) {
 	}
 	out.calls, out.cgroups = len(m.runtime.Calls()), int(cgroups.Load())
 	if out.err != nil {
-		out.told = m.story()
+		out.report = m.history()
 	}
 	if c != nil {
 		if w := c.where.Load(); w != nil {
@@ -141,13 +153,14 @@ func (s story) play(t *testing.T, c *crash, want []string) (out outcome) {
 	return out
 }
 
-func (s story) run(m *machine, out *outcome, want []string) error {
+func (s podLife) run(m *machine, out *outcome, want []string) error {
 	for i, a := range s.acts {
 		if err := a.do(m); err != nil {
 			return fmt.Errorf("act %d: %w", i+1, err)
 		}
 		err := until(goalLimit, func() error {
-			for m.fell() { // the next one, too, may have crashed by the time that there is something to see
+			// the next agent may also have crashed before there is something to see
+			for m.fell() {
 				m.bury()
 				m.start()
 				synctest.Wait()
@@ -171,8 +184,8 @@ func (s story) run(m *machine, out *outcome, want []string) error {
 	return nil
 }
 
-// dump is the runtime's dump with each sandbox's containers sorted: a container that is held back by its back-off after a crash may be made after
-// those behind it.
+// dump is the runtime's dump with each sandbox's containers sorted. A container whose back-off
+// after a crash delays it may be made after later ones.
 func (m *machine) dump() string {
 	var out, members []string
 	for line := range strings.Lines(m.runtime.Dump() + "\n") {
@@ -186,8 +199,8 @@ func (m *machine) dump() string {
 	return strings.Join(out, "")
 }
 
-// story tells what happened on the machine.
-func (m *machine) story() string {
+// history returns what happened on the machine.
+func (m *machine) history() string {
 	var b strings.Builder
 	b.WriteString(m.runtime.Dump())
 	for _, c := range mutating(m.runtime.Calls()) {

@@ -19,7 +19,7 @@ type shares struct {
 	all int64
 }
 
-// newShares makes a machine that no agent runs on yet.
+// newShares makes a machine without an agent.
 func newShares(t *testing.T) shares {
 	t.Helper()
 	m := newMachine(t, fake.Config{WriteLogs: true})
@@ -31,10 +31,11 @@ func newShares(t *testing.T) shares {
 	return shares{machine: m, all: allocatable.Memory().Value()}
 }
 
-// put writes the manifest of a pod that asks for a percentage.
+// put writes the manifest of a pod that asks for a percentage of the memory.
 func (s shares) put(name string, percent int64) {
 	s.t.Helper()
-	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: app, resources: {requests: {memory: %d}}}]}\n", name, s.all*percent/100)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"+
+		"spec: {containers: [{name: c, image: app, resources: {requests: {memory: %d}}}]}\n", name, s.all*percent/100)
 	if err := s.manifests.put(name, []byte(text)); err != nil {
 		s.t.Fatal(err)
 	}
@@ -52,11 +53,11 @@ func (s shares) want(what string, goals ...func(*machine) error) {
 		return nil
 	})
 	if err != nil {
-		s.t.Fatalf("%s: %v\n%s", what, err, s.story())
+		s.t.Fatalf("%s: %v\n%s", what, err, s.history())
 	}
 }
 
-// pending is reached when a pod's resize waits for that reason, or for none.
+// pending checks that a pod's resize waits for that reason, or for none.
 func pending(name, reason string) func(*machine) error {
 	return func(m *machine) error {
 		p := m.pod(name)
@@ -76,7 +77,7 @@ func pending(name, reason string) func(*machine) error {
 	}
 }
 
-// holds is reached when a pod was allocated a percentage.
+// holds checks that a percentage of the memory is allocated to a pod.
 func (s shares) holds(name string, percent int64) func(*machine) error {
 	return func(m *machine) error {
 		p := m.pod(name)
@@ -90,7 +91,8 @@ func (s shares) holds(name string, percent int64) func(*machine) error {
 	}
 }
 
-// A resize that others leave no room for waits until they do, also over a crash; one that does not grow never waits.
+// TestDeferredResize checks that a resize waits until other pods leave enough room, also over a
+// crash. A resize that does not grow never waits.
 func TestDeferredResize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(t)
@@ -118,7 +120,8 @@ func TestDeferredResize(t *testing.T) {
 	})
 }
 
-// What many pods have together counts from the start of the next agent: none of them is resized into the room of one that is not taken over yet.
+// TestDeferredResizeBesideMany checks that the next agent counts the resources of all pods from its
+// start. No pod is resized into the room of a pod that is not adopted yet.
 func TestDeferredResizeBesideMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(t)

@@ -7,10 +7,10 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// errNoAgent is the error of a command that needs one.
+// errNoAgent is the error of a command that needs an agent when none runs.
 var errNoAgent = errors.New("no agent runs")
 
-// drain has the node emptied; with "hold" it stays so over restarts.
+// drain empties the node. With "hold" the node stays drained over restarts.
 func (s *script) drain(args []string) error {
 	if s.m.agent == nil {
 		return errNoAgent
@@ -26,7 +26,7 @@ func (s *script) undrain() error {
 	return s.m.agent.agent.Undrain()
 }
 
-// shutdown does what the agent does when the machine shuts down, and ends it.
+// shutdown does what the agent does when the machine shuts down, and ends the agent.
 func (s *script) shutdown() error {
 	if s.m.agent == nil {
 		return errNoAgent
@@ -36,7 +36,7 @@ func (s *script) shutdown() error {
 	return err
 }
 
-// drained returns whether the node is: Open, Draining or Drained.
+// drained returns the node's state: Open, Draining or Drained.
 func (s *script) drained([]string) (string, error) {
 	if s.m.agent == nil {
 		return "", errNoAgent

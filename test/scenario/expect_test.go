@@ -11,36 +11,49 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// expectation returns what there is, and what there should be, of its arguments.
+// expectation returns the actual and the expected value for its arguments.
 type expectation struct {
 	args int
 	got  func(args []string) (string, error)
 }
 
-// expectations are those of which the last argument is the value expected.
+// expectations are those whose last argument is the expected value.
 func (s *script) expectations() map[string]expectation {
 	return map[string]expectation{
-		"drained":     {1, s.drained},
-		"phase":       {2, s.ofPod(func(p *v1.Pod) string { return string(p.Status.Phase) })},
-		"reason":      {2, s.ofPod(func(p *v1.Pod) string { return p.Status.Reason })},
-		"ready":       {2, s.ofPod(func(p *v1.Pod) string { return strconv.FormatBool(isReady(p)) })},
-		"condition":   {3, s.condition},
-		"restarts":    {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.Itoa(int(c.RestartCount)) })},
-		"waiting":     {3, s.ofContainer(waiting)},
-		"terminated":  {3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.State.Terminated) })},
-		"last":        {3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.LastTerminationState.Terminated) })},
-		"code":        {3, s.ofContainer(func(c v1.ContainerStatus) string { return code(c.State.Terminated) })},
-		"lastcode":    {3, s.ofContainer(func(c v1.ContainerStatus) string { return code(c.LastTerminationState.Terminated) })},
-		"started":     {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.FormatBool(c.Started != nil && *c.Started) })},
-		"isready":     {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.FormatBool(c.Ready) })},
-		"signal":      {3, s.ofContainer(signal)},
-		"why":         {3, s.conditionReason},
-		"execs":       {3, s.executions},
-		"grace":       {2, s.grace},
-		"target":      {2, s.target},
-		"field":       {3, s.field},
-		"starts":      {2, s.starts},
-		"calls":       {2, func(args []string) (string, error) { return strconv.Itoa(len(s.m.runtime.Calls(args[0]))), nil }},
+		"drained":   {1, s.drained},
+		"phase":     {2, s.ofPod(func(p *v1.Pod) string { return string(p.Status.Phase) })},
+		"reason":    {2, s.ofPod(func(p *v1.Pod) string { return p.Status.Reason })},
+		"ready":     {2, s.ofPod(func(p *v1.Pod) string { return strconv.FormatBool(isReady(p)) })},
+		"condition": {3, s.condition},
+		"restarts": {
+			3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.Itoa(int(c.RestartCount)) }),
+		},
+		"waiting":    {3, s.ofContainer(waiting)},
+		"terminated": {3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.State.Terminated) })},
+		"last": {
+			3, s.ofContainer(func(c v1.ContainerStatus) string { return ended(c.LastTerminationState.Terminated) }),
+		},
+		"code": {3, s.ofContainer(func(c v1.ContainerStatus) string { return code(c.State.Terminated) })},
+		"lastcode": {
+			3, s.ofContainer(func(c v1.ContainerStatus) string { return code(c.LastTerminationState.Terminated) }),
+		},
+		"started": {
+			3,
+			s.ofContainer(func(c v1.ContainerStatus) string {
+				return strconv.FormatBool(c.Started != nil && *c.Started)
+			}),
+		},
+		"isready": {3, s.ofContainer(func(c v1.ContainerStatus) string { return strconv.FormatBool(c.Ready) })},
+		"signal":  {3, s.ofContainer(signal)},
+		"why":     {3, s.conditionReason},
+		"execs":   {3, s.executions},
+		"grace":   {2, s.grace},
+		"target":  {2, s.target},
+		"field":   {3, s.field},
+		"starts":  {2, s.starts},
+		"calls": {
+			2, func(args []string) (string, error) { return strconv.Itoa(len(s.m.runtime.Calls(args[0]))), nil },
+		},
 		"nocondition": {2, s.noCondition},
 		"limits":      {2, s.limits},
 		"resized":     {2, s.resized},
@@ -65,7 +78,9 @@ func (s *script) expect(args []string) error {
 	}
 	switch {
 	case what == "running" && len(args) == 2:
-		got, err := s.ofContainer(func(c v1.ContainerStatus) string { return strconv.FormatBool(c.State.Running != nil) })(args)
+		got, err := s.ofContainer(func(c v1.ContainerStatus) string {
+			return strconv.FormatBool(c.State.Running != nil)
+		})(args)
 		if err == nil && got != "true" {
 			err = errors.New("it is not")
 		}
@@ -150,7 +165,7 @@ func ended(t *v1.ContainerStateTerminated) string {
 	return t.Reason
 }
 
-// starts counts the containers of a name that were started.
+// starts counts the started containers with a name.
 func (s *script) starts(args []string) (string, error) {
 	n := 0
 	for _, c := range s.m.runtime.Calls("StartContainer") {
@@ -178,7 +193,7 @@ func (s *script) event(pod, reason, text string) error {
 	return fmt.Errorf("there are %q", have)
 }
 
-// message compares the message of a pod's status.
+// message compares the message of a pod's status with want.
 func (s *script) message(pod, want string) error {
 	p := s.m.pod(pod)
 	if p == nil {
@@ -190,7 +205,7 @@ func (s *script) message(pod, want string) error {
 	return nil
 }
 
-// inVolume compares a file in a volume's directory with one word.
+// inVolume compares the content of a file in a volume's directory with one word.
 func (s *script) inVolume(args []string) error {
 	p := s.m.pod(args[0])
 	if p == nil {

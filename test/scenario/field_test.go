@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// field returns what a JSONPath finds in a pod as the API has it.
+// field returns what a JSONPath finds in a pod as the API shows it.
 func (s *script) field(args []string) (string, error) {
 	p := s.m.pod(args[0])
 	if p == nil {
@@ -28,7 +28,7 @@ func (s *script) field(args []string) (string, error) {
 	return out.String(), err
 }
 
-// limits returns what a pod's cgroup is held to.
+// limits returns the current limits of a pod's cgroup.
 func (s *script) limits(args []string) (string, error) {
 	p := s.m.pod(args[0])
 	if p == nil {
@@ -40,7 +40,7 @@ func (s *script) limits(args []string) (string, error) {
 	return amounts(h.limits[p.UID]), nil
 }
 
-// resized returns what a pod's cgroup was held to from its beginning.
+// resized returns all limits that a pod's cgroup had since its beginning.
 func (s *script) resized(args []string) (string, error) {
 	p := s.m.pod(args[0])
 	if p == nil {
@@ -58,7 +58,7 @@ func (s *script) resized(args []string) (string, error) {
 	return strings.Join(all, ","), nil
 }
 
-// noCondition returns the condition's type if the pod does not have it.
+// noCondition returns the condition's type if the pod does not have the condition.
 func (s *script) noCondition(args []string) (string, error) {
 	status, err := s.condition(append(args, ""))
 	if err != nil || status != "" {

@@ -16,16 +16,17 @@ import (
 	"github.com/berthd/berth/cri/fake"
 )
 
-// story is a pod's whole life, to be crashed everywhere: acts, each with the state that it leads to.
-type story struct {
+// podLife is a pod's whole life, which the tests crash everywhere. It has acts, each with the state
+// that it leads to.
+type podLife struct {
 	name string
-	// behave says what containers do, by name and attempt; all attempts after the last do the same.
+	// behave is what containers do, by name and attempt. All attempts after the last do the same.
 	behave map[string][]fake.Behavior
 	acts   []act
 }
 
-// script is the behavior of a container of the story.
-func (s story) script(_ *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (fake.Behavior, bool) {
+// script returns the behavior of a container of the pod life.
+func (s podLife) script(_ *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (fake.Behavior, bool) {
 	list := s.behave[c.GetMetadata().GetName()]
 	if len(list) == 0 {
 		return fake.Behavior{}, false
@@ -33,16 +34,17 @@ func (s story) script(_ *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerCon
 	return list[min(int(c.GetMetadata().GetAttempt()), len(list)-1)], true
 }
 
-// act is something that happens, and what must come of it.
+// act is something that happens, and its expected result.
 type act struct {
 	do   func(m *machine) error
 	goal func(m *machine) error
 }
 
-// goalLimit is how long an act's goal may take, crashes included: back-offs, graces and a safety relist together.
+// goalLimit is how long it may take to reach the goal of an act, with crashes: back-offs, graces
+// and a periodic relist together.
 const goalLimit = 5 * time.Minute
 
-func stories(t *testing.T) []story {
+func podLives(t *testing.T) []podLife {
 	t.Helper()
 	manifest := manifestsFor(t)
 	exits := func(code int32, after time.Duration) fake.Behavior {
@@ -64,30 +66,44 @@ func stories(t *testing.T) []story {
 			},
 		}
 	}
-	slow := fake.Behavior{Exec: func([]string) fake.ExecResult { return fake.ExecResult{After: time.Second} }, Term: fake.Term{After: time.Second}}
-	return []story{
+	slow := fake.Behavior{
+		Exec: func([]string) fake.ExecResult { return fake.ExecResult{After: time.Second} },
+		Term: fake.Term{After: time.Second},
+	}
+	return []podLife{
 		{name: "simple", acts: []act{
 			{manifest("simple"), ready("simple", 0)},
 			{func(m *machine) error { return m.runtime.Exit("app", 1) }, ready("simple", 1)},
 			gone("simple"),
 		}},
-		{name: "full", behave: map[string][]fake.Behavior{"setup": {exits(0, time.Second)}, "web": {slow}, "log": {slow}}, acts: []act{
-			{manifest("full"), ready("full", 0)},
-			gone("full"),
-		}},
+		{
+			name:   "full",
+			behave: map[string][]fake.Behavior{"setup": {exits(0, time.Second)}, "web": {slow}, "log": {slow}},
+			acts: []act{
+				{manifest("full"), ready("full", 0)},
+				gone("full"),
+			},
+		},
 		{name: "sidecar", behave: map[string][]fake.Behavior{"mesh": {slow}, "app": {slow}}, acts: []act{
 			{manifest("sidecar"), ready("sidecar", 0)},
 			gone("sidecar"),
 		}},
-		{name: "job", behave: map[string][]fake.Behavior{"good": {exits(0, 2*time.Second)}, "bad": {exits(3, time.Second)}}, acts: []act{
-			{manifest("job"), phase("job", v1.PodFailed)},
-			{restart, phase("job", v1.PodFailed)},
-			gone("job"),
-		}},
-		{name: "retry", behave: map[string][]fake.Behavior{"work": {exits(1, time.Second), exits(0, time.Second)}}, acts: []act{
-			{manifest("retry"), phase("retry", v1.PodSucceeded)},
-			gone("retry"),
-		}},
+		{
+			name:   "job",
+			behave: map[string][]fake.Behavior{"good": {exits(0, 2*time.Second)}, "bad": {exits(3, time.Second)}},
+			acts: []act{
+				{manifest("job"), phase("job", v1.PodFailed)},
+				{restart, phase("job", v1.PodFailed)},
+				gone("job"),
+			},
+		},
+		{
+			name: "retry", behave: map[string][]fake.Behavior{"work": {exits(1, time.Second), exits(0, time.Second)}},
+			acts: []act{
+				{manifest("retry"), phase("retry", v1.PodSucceeded)},
+				gone("retry"),
+			},
+		},
 		{name: "edit", behave: map[string][]fake.Behavior{"first": {slow}}, acts: []act{
 			{manifest("edit1", "edit"), ready("edit", 0)},
 			{manifest("edit2", "edit"), all(ready("edit", 0), runs("second"))},
@@ -105,7 +121,10 @@ func stories(t *testing.T) []story {
 		}},
 		{
 			name: "restart-all", acts: []act{{manifest("restart-all"), ready("restart-all", 1)}, gone("restart-all")},
-			behave: map[string][]fake.Behavior{"setup": {exits(0, time.Second)}, "source": {exits(42, 2*time.Second), {}}, "app": {{Term: fake.Term{Ignore: true}}}},
+			behave: map[string][]fake.Behavior{
+				"setup": {exits(0, time.Second)}, "source": {exits(42, 2*time.Second), {}},
+				"app": {{Term: fake.Term{Ignore: true}}},
+			},
 		},
 		{name: "deadline", behave: map[string][]fake.Behavior{"app": {slow}, "mesh": {slow}}, acts: []act{
 			{manifest("deadline"), all(phase("deadline", v1.PodFailed), reason("deadline", "DeadlineExceeded"))},
@@ -135,7 +154,8 @@ func stories(t *testing.T) []story {
 	}
 }
 
-// sized wants the pod's cgroup held to these limits and its first container to this much memory, and no resize to be left.
+// sized checks that the pod's cgroup has these limits, that its first container has this much
+// memory, and that no resize is left.
 func sized(name, limits, memory string) func(*machine) error {
 	return func(m *machine) error {
 		p := m.pod(name)
@@ -168,7 +188,8 @@ func sized(name, limits, memory string) func(*machine) error {
 	}
 }
 
-// manifestsFor reads the stories' manifests, and returns what puts one of them into the manifest directory, under a name of its own or another.
+// manifestsFor reads the manifests of the pod lives. It returns a function that puts one of them
+// into the manifest directory, under its own name or another.
 func manifestsFor(t *testing.T) func(file string, as ...string) func(*machine) error {
 	t.Helper()
 	data, err := os.ReadFile("testdata/crash/manifests")
@@ -186,7 +207,7 @@ func manifestsFor(t *testing.T) func(file string, as ...string) func(*machine) e
 	}
 }
 
-// restart ends the agent in order and starts another.
+// restart ends the agent in the normal way and starts another.
 func restart(m *machine) error {
 	if m.fell() {
 		m.bury()
@@ -196,7 +217,7 @@ func restart(m *machine) error {
 	return nil
 }
 
-// ready wants the pod ready and each app container restarted that often.
+// ready checks that the pod is ready and each app container was restarted that often.
 func ready(name string, restarts int32) func(*machine) error {
 	return func(m *machine) error {
 		p := m.pod(name)
@@ -230,7 +251,7 @@ func reason(name, want string) func(*machine) error {
 	}
 }
 
-// runs wants a container to run.
+// runs checks that a container runs.
 func runs(container string) func(*machine) error {
 	return func(m *machine) error {
 		if c := m.runtime.Container(container); c == nil || c.StartedAt == 0 || c.FinishedAt != 0 {

@@ -23,9 +23,11 @@ import (
 
 	"github.com/berthd/berth/agent"
 	"github.com/berthd/berth/agent/cluster"
-	"github.com/berthd/berth/agent/metrics"
+	"github.com/berthd/berth/agent/cluster/kube"
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/telemetry/events"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/fake"
@@ -36,20 +38,21 @@ const nodeName = "node"
 // machine is a node on which agents run one after the other. It must be made inside a bubble.
 type machine struct {
 	t          *testing.T
-	dir        string // all that agents write is beneath it
+	dir        string // everything that agents write is beneath it
 	runtime    *fake.Runtime
 	cgroups    *hierarchy
 	manifests  *manifests
-	sourceless bool                 // agents are started without a source
-	connect    func() *cluster.Conn // with an API server; nil without
+	sourceless bool              // agents are started without a source
+	connect    func() *kube.Conn // with an API server; nil without
 	watch      *watch
 	log        *logBuffer
 	cfg        *configs.Config
 	agent      *life // nil while none runs
 	latest     atomic.Pointer[life]
-	// cpus is how many processors the node says that it has.
+	// cpus is how many processors the node reports.
 	cpus int64
-	// atCgroups, if set, is called at each change of a cgroup, before and after it took effect.
+	// atCgroups, if set, is called at each change of a cgroup, before and after the change takes
+	// effect.
 	atCgroups func(after bool)
 }
 
@@ -62,16 +65,18 @@ type life struct {
 	done    chan error
 	watched chan struct{}
 	crashed chan struct{} // closed by crash
-	dead    atomic.Bool   // set by crash before anything else: what is told from now on was never told
-	once    sync.Once
+	// crash sets dead before anything else. What the agent reports from then on does not count.
+	dead atomic.Bool
+	once sync.Once
 }
 
-// newMachine makes a machine; documents are added to its agents' config file.
+// newMachine makes a machine. documents are added to the config file of the machine's agents.
 func newMachine(t *testing.T, cfg fake.Config, documents ...[]byte) *machine {
 	t.Helper()
 	runtime := fake.New(cfg)
 	m := &machine{
-		t: t, dir: filepath.Join(t.TempDir(), "node"), runtime: runtime, cgroups: &hierarchy{pods: map[types.UID]bool{}},
+		t: t, dir: filepath.Join(t.TempDir(), "node"), runtime: runtime,
+		cgroups:   &hierarchy{pods: map[types.UID]bool{}},
 		manifests: newManifests(), watch: newWatch(), log: &logBuffer{},
 	}
 	m.cgroups.removed = func(uid types.UID) {
@@ -90,7 +95,7 @@ func newMachine(t *testing.T, cfg fake.Config, documents ...[]byte) *machine {
 	return m
 }
 
-// config is that of all agents of the machine, which only read it.
+// config returns the config of all agents of the machine, which only read it.
 func (m *machine) config(documents [][]byte) *configs.Config {
 	m.t.Helper()
 	file := filepath.Join(m.dir, "config.yaml")
@@ -104,15 +109,16 @@ func (m *machine) config(documents [][]byte) *configs.Config {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	cfg.RootDir, cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir = m.root(), filepath.Join(m.dir, "logs"), filepath.Join(m.dir, "links")
+	cfg.RootDir, cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir = m.root(), filepath.Join(m.dir, "logs"),
+		filepath.Join(m.dir, "links")
 	cfg.Berth.ImagesDir = ""
 	cfg.HostnameOverride = nodeName
 	cfg.Kubelet.ResolverConfig = ptr.To("")
-	cfg.Kubelet.StaticPodPath = "" // its place is taken by Deps.Sources
+	cfg.Kubelet.StaticPodPath = "" // Deps.Sources replaces it
 	return cfg
 }
 
-// sources are those of the agent that starts.
+// sources returns the sources of the agent that starts.
 func (m *machine) sources() []source.Source {
 	if m.sourceless {
 		return nil
@@ -122,7 +128,7 @@ func (m *machine) sources() []source.Source {
 
 func (m *machine) root() string { return filepath.Join(m.dir, "root") }
 
-// start starts an agent. Those before it must have been stopped or killed.
+// start starts an agent. All agents before it must have been stopped or killed.
 func (m *machine) start() {
 	m.t.Helper()
 	if m.agent != nil {
@@ -141,12 +147,13 @@ func (m *machine) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
-	var conn *cluster.Conn
+	var connection *cluster.Connection
 	if m.connect != nil {
-		conn = m.connect()
+		connection = &cluster.Connection{Conn: m.connect()}
 	}
 	l.agent, err = agent.New(ctx, m.cfg, agent.Deps{
-		Conn: conn, Runtime: l.runtime, Cgroups: l.cgroups, Node: n, Metrics: metrics.New(nodeName, "test"), Logger: log, Sources: m.sources(),
+		Cluster: connection, Runtime: l.runtime, Cgroups: l.cgroups, Node: n,
+		Metrics: metrics.New(nodeName, "test"), Events: events.New(nodeName), Logger: log, Sources: m.sources(),
 	})
 	if err != nil {
 		m.t.Fatal(err)
@@ -160,7 +167,7 @@ func (m *machine) start() {
 	}()
 }
 
-// stop ends the agent in order. It may crash while it ends.
+// stop ends the agent in the normal way. The agent may crash while it ends.
 func (m *machine) stop() {
 	m.t.Helper()
 	l := m.agent
@@ -175,7 +182,7 @@ func (m *machine) stop() {
 	}
 }
 
-// end joins the agent, whatever it says.
+// end waits for the agent's end and returns its error.
 func (m *machine) end() error {
 	l := m.agent
 	m.agent = nil
@@ -195,11 +202,12 @@ func (m *machine) kill() {
 	m.bury()
 }
 
-// crash cuts an agent off from everything: nothing that it does from now on has an effect. It may be called by the agent's own goroutines.
+// crash cuts an agent off from everything, so that nothing that the agent does from now on has an
+// effect. The agent's own goroutines may call it.
 func (m *machine) crash(l *life) {
 	l.once.Do(func() {
 		l.dead.Store(true)
-		// It must not learn of its death, and write that down, before its directories are gone.
+		// The agent must not notice its death, and write it down, before its directories are gone.
 		l.runtime.Freeze()
 		l.cgroups.freeze(func() {
 			if err := os.Rename(m.dir, m.dir+".away"); err != nil {
@@ -212,12 +220,13 @@ func (m *machine) crash(l *life) {
 	})
 }
 
-// crashHere crashes the agent that runs, in its own goroutine, which then does not go on before the agent is being joined.
+// crashHere crashes the running agent in the agent's own goroutine. The goroutine goes on only when
+// the test waits for the agent's end.
 func (m *machine) crashHere() {
 	m.crash(m.latest.Load())
 }
 
-// fell reports whether the agent crashed and was not buried yet.
+// fell reports whether the agent crashed and bury was not called yet.
 func (m *machine) fell() bool { return m.agent != nil && m.agent.fell() }
 
 func (l *life) fell() bool {
@@ -229,14 +238,15 @@ func (l *life) fell() bool {
 	}
 }
 
-// bury joins an agent that crashed, and gives its directories to the next one.
+// bury waits for the end of an agent that crashed, and gives its directories to the next agent.
 func (m *machine) bury() {
 	m.t.Helper()
-	_ = m.end() // nobody hears the last words of the killed
+	_ = m.end() // the error of a killed agent does not matter
 	m.restore()
 }
 
-// restore puts the directories back that a crash took away, in place of what the killed agent has made since.
+// restore puts back the directories that a crash took away, and removes what the killed agent has
+// made since.
 func (m *machine) restore() {
 	m.t.Helper()
 	if err := os.RemoveAll(m.dir); err != nil {
@@ -247,7 +257,7 @@ func (m *machine) restore() {
 	}
 }
 
-// pods returns what the agent lists; nothing while none runs.
+// pods returns what the agent lists, nothing while no agent runs.
 func (m *machine) pods() []*v1.Pod {
 	if m.agent == nil {
 		return nil
@@ -255,7 +265,8 @@ func (m *machine) pods() []*v1.Pod {
 	return m.agent.agent.Pods()
 }
 
-// pod returns the pod of a manifest's name, nil where there is none. Of predecessor and successor it is the successor.
+// pod returns the pod with a manifest's name, nil if there is none. If there are a predecessor and
+// a successor, it returns the successor.
 func (m *machine) pod(name string) *v1.Pod {
 	for _, p := range m.pods() {
 		if p.Name == name+"-"+nodeName {
@@ -265,7 +276,7 @@ func (m *machine) pod(name string) *v1.Pod {
 	return nil
 }
 
-// leftovers lists what anybody still holds.
+// leftovers lists what is still held anywhere.
 func (m *machine) leftovers() []string {
 	left := m.runtime.Leftovers()
 	for _, uid := range m.cgroups.list() {
@@ -286,7 +297,7 @@ func (m *machine) leftovers() []string {
 	return left
 }
 
-// lostLinks returns the links to logs whose containers the runtime does not have.
+// lostLinks returns the links to logs whose containers do not exist in the runtime.
 func (m *machine) lostLinks() []string {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "links"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -301,12 +312,12 @@ func (m *machine) lostLinks() []string {
 	return lost
 }
 
-// check reports every promise that was broken so far.
+// check returns every violation so far.
 func (m *machine) check() []string {
 	return append(m.runtime.CheckInvariants(), m.watch.broken()...)
 }
 
-// until lets time go by until cond is met, for at most limit; it returns what cond said last.
+// until lets time go by until cond returns nil, for at most limit. It returns cond's last error.
 func until(limit time.Duration, cond func() error) error {
 	const step = 100 * time.Millisecond
 	for waited := time.Duration(0); ; waited += step {
@@ -345,12 +356,12 @@ type watch struct {
 	bad  []string
 }
 
-// seen is what was seen of a pod.
+// seen is what the watch has seen of a pod.
 type seen struct {
 	restarts map[string]int32
 	terminal v1.PodPhase
-	leaves   time.Time // its deletion time, if it was last listed with one
-	ended    bool      // it has come to its end: if it comes back, it begins anew
+	leaves   time.Time // the pod's deletion time, if it was last listed with one
+	ended    bool      // the pod has come to its end: if it comes back, its counts start again
 }
 
 func newWatch() *watch {
@@ -384,7 +395,9 @@ func (w *watch) see(pods []*v1.Pod) {
 			w.seen[p.UID] = was
 		}
 		wrong := was.against(p)
-		if wrong != "" && was.ended { // it came back when it was gone, and begins anew; but what ended by itself stays so
+		// the pod came back after its end, so its counts start again; but a pod that ended by
+		// itself keeps its end
+		if wrong != "" && was.ended {
 			*was = seen{terminal: was.terminal}
 			wrong = was.against(p)
 		}
@@ -400,7 +413,8 @@ func (w *watch) see(pods []*v1.Pod) {
 	}
 }
 
-// against says what the pod cannot be after what was seen of it; nothing is "".
+// against returns what is wrong with the pod, compared with what was seen of it before; "" if
+// nothing is.
 func (s *seen) against(p *v1.Pod) string {
 	if s.terminal != "" && p.Status.Phase != s.terminal && p.DeletionTimestamp == nil {
 		return fmt.Sprintf("phase of pod %s went from %s to %s", p.Name, s.terminal, p.Status.Phase)
@@ -410,7 +424,8 @@ func (s *seen) against(p *v1.Pod) string {
 	}
 	for _, c := range statuses(p) {
 		if c.RestartCount < s.restarts[c.Name] {
-			return fmt.Sprintf("restart count of container %s of pod %s fell from %d to %d", c.Name, p.Name, s.restarts[c.Name], c.RestartCount)
+			return fmt.Sprintf("restart count of container %s of pod %s fell from %d to %d", c.Name, p.Name,
+				s.restarts[c.Name], c.RestartCount)
 		}
 	}
 	return ""
@@ -432,7 +447,7 @@ func (s *seen) note(p *v1.Pod) {
 	}
 }
 
-// forget says that a pod has come to its end.
+// forget records that a pod has come to its end.
 func (w *watch) forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

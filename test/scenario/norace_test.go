@@ -2,5 +2,5 @@
 
 package scenario
 
-// raced says that the race detector is off.
+// raced reports that the race detector is off.
 const raced = false

@@ -18,17 +18,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/berthd/berth/agent/cluster"
-	apiserver "github.com/berthd/berth/agent/cluster/fake"
+	"github.com/berthd/berth/agent/cluster/kube"
+	apiserver "github.com/berthd/berth/agent/cluster/kube/fake"
 	"github.com/berthd/berth/cri/fake"
 )
 
-// core is a resource of the core group.
+// core returns a resource of the core group.
 func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// member is a machine whose agents are connected with an API server, in a bubble.
+// member is a machine in a bubble. Its agents are connected with an API server.
 type member struct {
 	*machine
 	api *apiserver.Server
@@ -37,9 +37,13 @@ type member struct {
 func join(t *testing.T) *member {
 	t.Helper()
 	j := &member{machine: newMachine(t, fake.Config{}), api: apiserver.New()}
-	j.connect = func() *cluster.Conn { return j.api.Conn(cluster.Config{QPS: -1}) }
+	j.connect = func() *kube.Conn { return j.api.Conn(kube.Config{QPS: -1}) }
 	j.runtime.SetImage(fake.Image{Name: "img:1"})
-	j.put("services", "default", &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []v1.ServicePort{{Port: 443}}}})
+	j.put("services", "default",
+		&v1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+			Spec:       v1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []v1.ServicePort{{Port: 443}}},
+		})
 	return j
 }
 
@@ -53,7 +57,7 @@ func (j *member) put(resource, namespace string, o runtime.Object) {
 	j.api.Put(core(resource), o)
 }
 
-// bind makes pods that the cluster has bound to the node.
+// bind makes pods that are bound to the node.
 func (j *member) bind(pods ...*v1.Pod) {
 	for _, pod := range pods {
 		j.put("pods", pod.Namespace, pod)
@@ -61,7 +65,9 @@ func (j *member) bind(pods ...*v1.Pod) {
 }
 
 func (j *member) configMap(name, value string) {
-	j.put("configmaps", "ns", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": value}})
+	j.put("configmaps", "ns", &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": value},
+	})
 }
 
 // settle waits until nothing more happens, and d longer.
@@ -70,7 +76,8 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// requests returns those since the last time that are about objects, without watches' time-outs.
+// requests returns the requests about objects since the last call, without the time-outs of
+// watches.
 func (j *member) requests() []string {
 	var out []string
 	for _, r := range j.api.Requests() {
@@ -99,7 +106,16 @@ func apiPod(uid string) *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + uid, UID: types.UID(uid)},
 		Spec: v1.PodSpec{
 			NodeName: nodeName, RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSDefault,
-			Volumes: []v1.Volume{{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "config"}}}}},
+			Volumes: []v1.Volume{
+				{
+					Name: "config",
+					VolumeSource: v1.VolumeSource{
+						ConfigMap: &v1.ConfigMapVolumeSource{
+							LocalObjectReference: v1.LocalObjectReference{Name: "config"},
+						},
+					},
+				},
+			},
 			Containers: []v1.Container{{
 				Name: "app", Image: "img:1", ImagePullPolicy: v1.PullIfNotPresent,
 				Env: []v1.EnvVar{{Name: "PASS", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
@@ -111,7 +127,7 @@ func apiPod(uid string) *v1.Pod {
 	}
 }
 
-// env returns the environment that a running container was made with.
+// env returns the environment with which a running container was made.
 func (j *member) env(container string) map[string]string {
 	out := map[string]string{}
 	for _, call := range j.runtime.Calls("CreateContainer") {
@@ -129,7 +145,9 @@ func TestObjectsOfTheAPIServer(t *testing.T) {
 		j := join(t)
 		defer j.close()
 		j.configMap("config", "1")
-		j.put("secrets", "ns", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "login"}, Data: map[string][]byte{"pass": []byte("hunter2")}})
+		j.put("secrets", "ns", &v1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "login"}, Data: map[string][]byte{"pass": []byte("hunter2")},
+		})
 		j.start()
 		j.bind(apiPod("u1"), apiPod("u2"))
 		settle(5 * time.Second)
@@ -144,7 +162,7 @@ func TestObjectsOfTheAPIServer(t *testing.T) {
 		if got := j.requests(); len(got) != 4 {
 			t.Errorf("requests for two objects of two pods: %v", got)
 		}
-		settle(10 * time.Minute) // idle
+		settle(10 * time.Minute) // nothing happens
 		for _, r := range j.api.Requests() {
 			if !strings.Contains(r.Path, "/leases/") && !strings.Contains(r.Path, "/nodes/") {
 				t.Errorf("an idle node asks %s %s?%s", r.Method, r.Path, r.Query)
@@ -168,7 +186,9 @@ func TestObjectsOfTheAPIServer(t *testing.T) {
 	})
 }
 
-// A pod waits for what is not there, in the kubelet's words, and starts when it comes, without asking again and again.
+// TestObjectsThatComeLater checks that a pod waits for a missing object and reports this in the
+// kubelet's words. The pod starts when the object comes, and the agent does not ask again and
+// again.
 func TestObjectsThatComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := join(t)
@@ -182,23 +202,26 @@ func TestObjectsThatComeLater(t *testing.T) {
 		if got := j.requests(); len(got) != 4 {
 			t.Errorf("requests for two objects that are not there: %v", got)
 		}
-		var told []string
+		var events []string
 		for _, e := range j.agent.agent.Events() {
-			told = append(told, e.Reason+": "+e.Message)
+			events = append(events, e.Reason+": "+e.Message)
 		}
-		if !slices.Contains(told, `FailedMount: MountVolume.SetUp failed for volume "config" : configmap "config" not found`) {
-			t.Errorf("told: %q", told)
+		if !slices.Contains(events,
+			`FailedMount: MountVolume.SetUp failed for volume "config" : configmap "config" not found`) {
+			t.Errorf("told: %q", events)
 		}
 		j.configMap("config", "1")
 		settle(time.Second)
-		told = nil
+		events = nil
 		for _, e := range j.agent.agent.Events() {
-			told = append(told, e.Reason+": "+e.Message)
+			events = append(events, e.Reason+": "+e.Message)
 		}
-		if !slices.Contains(told, `Failed: Error: secret "login" not found`) {
-			t.Errorf("told: %q", told)
+		if !slices.Contains(events, `Failed: Error: secret "login" not found`) {
+			t.Errorf("told: %q", events)
 		}
-		j.put("secrets", "ns", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "login"}, Data: map[string][]byte{"pass": []byte("x")}})
+		j.put("secrets", "ns", &v1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "login"}, Data: map[string][]byte{"pass": []byte("x")},
+		})
 		settle(time.Second)
 		if j.runtime.Container("app") == nil {
 			t.Error("it does not start though all is there")
@@ -206,13 +229,16 @@ func TestObjectsThatComeLater(t *testing.T) {
 	})
 }
 
-// While the API server is away, pods keep running with what they have, also over a restart of the agent.
+// TestObjectsWhileTheAPIServerIsAway checks that pods run on with the objects that they have while
+// the API server is away, also over a restart of the agent.
 func TestObjectsWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := join(t)
 		defer j.close()
 		j.configMap("config", "1")
-		j.put("secrets", "ns", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "login"}, Data: map[string][]byte{"pass": []byte("x")}})
+		j.put("secrets", "ns", &v1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "login"}, Data: map[string][]byte{"pass": []byte("x")},
+		})
 		j.start()
 		j.bind(apiPod("u1"))
 		settle(5 * time.Second)
@@ -243,20 +269,48 @@ func TestObjectsWhileTheAPIServerIsAway(t *testing.T) {
 	})
 }
 
-// The volume that the API server gives every pod: token, certificate, namespace.
+// TestAccessToTheAPIServer checks the volume that the API server gives every pod: token,
+// certificate, namespace.
 func TestAccessToTheAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := join(t)
 		defer j.close()
-		j.put("configmaps", "ns", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "certificate"}})
+		j.put("configmaps", "ns", &v1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "certificate"},
+		})
 		j.start()
 		pod := apiPod("u1")
 		pod.Spec.ServiceAccountName, pod.Spec.Containers[0].Env = "default", nil
-		pod.Spec.Volumes = []v1.Volume{{Name: "config", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{ExpirationSeconds: ptr.To(int64(3607)), Path: "token"}},
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []v1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
-			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
-		}}}}}
+		pod.Spec.Volumes = []v1.Volume{
+			{
+				Name: "config",
+				VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+					{
+						ServiceAccountToken: &v1.ServiceAccountTokenProjection{
+							ExpirationSeconds: ptr.To(int64(3607)), Path: "token",
+						},
+					},
+					{
+						ConfigMap: &v1.ConfigMapProjection{
+							LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"},
+							Items:                []v1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+						},
+					},
+					{
+						DownwardAPI: &v1.DownwardAPIProjection{
+							Items: []v1.DownwardAPIVolumeFile{
+								{
+									Path: "namespace",
+									FieldRef: &v1.ObjectFieldSelector{
+										APIVersion: "v1", FieldPath: "metadata.namespace",
+									},
+								},
+							},
+						},
+					},
+				}}},
+			},
+		}
 		j.bind(pod)
 		settle(5 * time.Second)
 		dir := filepath.Join(j.root(), "pods", "u1", "volumes", "kubernetes.io~projected", "config")
@@ -268,15 +322,16 @@ func TestAccessToTheAPIServer(t *testing.T) {
 			return string(data)
 		}
 		first := read("token")
-		if !strings.HasPrefix(first, apiserver.TokenPrefix) || read("ca.crt") != "certificate" || read("namespace") != "ns" {
+		if !strings.HasPrefix(first, apiserver.TokenPrefix) || read("ca.crt") != "certificate" ||
+			read("namespace") != "ns" {
 			t.Errorf("token %q, ca.crt %q, namespace %q", first, read("ca.crt"), read("namespace"))
 		}
 		settle(49 * time.Minute)
 		if next := read("token"); next == first || !strings.HasPrefix(next, apiserver.TokenPrefix) {
 			t.Errorf("after 80 %% of its life the token is %q, and was %q", next, first)
 		}
-		story, _ := j.agent.agent.Story("u1")
-		for _, text := range []string{j.log.tail(100000), fmt.Sprintf("%+v %+v", story, j.agent.agent.Events())} {
+		timeline, _ := j.agent.agent.Timeline("u1")
+		for _, text := range []string{j.log.tail(100000), fmt.Sprintf("%+v %+v", timeline, j.agent.agent.Events())} {
 			if strings.Contains(text, apiserver.TokenPrefix) {
 				t.Errorf("a token is quoted: %s", text)
 			}
@@ -293,18 +348,23 @@ func TestAccessToTheAPIServer(t *testing.T) {
 	})
 }
 
-// A pod of a manifest never gets an object of the API server, nor one from there a local one.
+// TestObjectsOfOneSourceOnly checks that a pod of a manifest never gets an object of the API
+// server, and that a pod from the API never gets a local one.
 func TestObjectsOfOneSourceOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := join(t)
 		defer j.close()
-		j.put("configmaps", "default", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Data: map[string]string{"k": "v"}})
+		j.put("configmaps", "default", &v1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Data: map[string]string{"k": "v"},
+		})
 		const pod = `{apiVersion: v1, kind: Pod, metadata: {name: local, uid: s1}, spec: {containers: [{name: static, image: "img:1", imagePullPolicy: IfNotPresent,
  envFrom: [{configMapRef: {name: theirs}}]}]}}`
 		if err := j.manifests.put("local.yaml", []byte(pod)); err != nil {
 			t.Fatal(err)
 		}
-		if err := j.manifests.put("objects.yaml", []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: ns}, data: {k: local}}\n")); err != nil {
+		if err := j.manifests.put("objects.yaml",
+			[]byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: ns}, data: {k: "+
+				"local}}\n")); err != nil {
 			t.Fatal(err)
 		}
 		j.start()

@@ -2,5 +2,5 @@
 
 package scenario
 
-// raced says that the race detector is on, with which everything takes several times as long.
+// raced reports that the race detector is on. With it everything takes several times as long.
 const raced = true

@@ -12,14 +12,16 @@ import (
 	"github.com/berthd/berth/cri/fake"
 )
 
-// A listing that is answered late tells of pods that have gone meanwhile: they stay gone.
+// TestLateListing checks that pods that have gone stay gone, although a listing that is answered
+// late still has them.
 func TestLateListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t, fake.Config{WriteLogs: true})
 		m.cfg.Berth.RelistPeriod.Duration = time.Second
 		m.start()
 		defer m.stop()
-		manifest := []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: app}\nspec: {containers: [{name: app, image: app}]}\n")
+		manifest := []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: app}\n" +
+			"spec: {containers: [{name: app, image: app}]}\n")
 		if err := m.manifests.put("app", manifest); err != nil {
 			t.Fatal(err)
 		}
@@ -53,10 +55,11 @@ func TestLateListing(t *testing.T) {
 		if err := until(50*time.Second, gone); err != nil {
 			t.Fatal(err)
 		}
-		m.runtime.Inject(fake.Fault{Method: "ListPodSandbox", Delay: time.Second}) // whatever looks at a pod is seen doing it
+		// the delay makes every look at a pod visible
+		m.runtime.Inject(fake.Fault{Method: "ListPodSandbox", Delay: time.Second})
 		for begin := time.Now(); time.Since(begin) < 2*time.Minute; time.Sleep(100 * time.Millisecond) {
 			if err := gone(); err != nil {
-				t.Fatalf("after it had gone: %v\n%s", err, m.story())
+				t.Fatalf("after it had gone: %v\n%s", err, m.history())
 			}
 		}
 	})

@@ -18,10 +18,10 @@ import (
 
 var update = flag.Bool("update", false, "write what scenarios dump into their golden texts")
 
-// limit bounds a scenario in virtual time: a script that waits for longer is wrong.
+// limit bounds a scenario in virtual time. A script that waits longer is wrong.
 const limit = time.Hour
 
-// TestScenarios plays each script of testdata and of the folders in it.
+// TestScenarios plays each script of testdata and of its folders.
 func TestScenarios(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"testdata/*.txtar", "testdata/*/*.txtar"} {
@@ -47,7 +47,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// script is a scenario being played.
+// script is a scenario that is being played.
 type script struct {
 	t       *testing.T
 	file    string
@@ -88,7 +88,7 @@ func (s *script) play() {
 	}
 }
 
-// close ends the agent and what hangs, so that the bubble ends.
+// close ends the agent and the calls that hang, so that the bubble ends.
 func (s *script) close() {
 	s.m.runtime.ClearFaults()
 	s.m.stop()
@@ -97,7 +97,7 @@ func (s *script) close() {
 	}
 }
 
-// file returns a file of the archive.
+// data returns a file of the archive.
 func (s *script) data(name string) ([]byte, error) {
 	for _, f := range s.archive.Files {
 		if f.Name == name {
@@ -107,7 +107,7 @@ func (s *script) data(name string) ([]byte, error) {
 	return nil, fmt.Errorf("the archive has no file %s", name)
 }
 
-// golden compares a text with one of the archive, or writes it there.
+// golden compares a text with one of the archive, or writes the text there.
 func (s *script) golden(name, got string) error {
 	for i := range s.archive.Files {
 		f := &s.archive.Files[i]
@@ -125,7 +125,7 @@ func (s *script) golden(name, got string) error {
 	return fmt.Errorf("the archive has no file %s", name)
 }
 
-// state tells of everything, for failures.
+// state returns the state of everything, for failures.
 func (s *script) state() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "runtime:\n%s", s.m.runtime.Dump())

@@ -8,9 +8,10 @@ import (
 	"sync"
 
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/internal/pods"
 )
 
-// manifests is the manifest directory: the files that there are, decoded as the file source does.
+// manifests is the manifest directory: its files, decoded as the file source does.
 type manifests struct {
 	mu      sync.Mutex
 	files   map[string][]byte
@@ -22,7 +23,7 @@ func newManifests() *manifests {
 	return &manifests{files: map[string][]byte{}}
 }
 
-// put writes a manifest, and refuses one of which the decoder accepts nothing.
+// put writes a manifest. It fails if the decoder accepts nothing of the manifest.
 func (m *manifests) put(name string, data []byte) error {
 	for _, i := range (source.Decoder{NodeName: nodeName}).Decode(name, data) {
 		if !i.Verdict.Accepted {
@@ -49,11 +50,11 @@ func (m *manifests) change(f func()) {
 	}
 }
 
-// snapshot returns what the directory wants; false while it is silent.
+// snapshot returns the pods in the directory, false while it is silent.
 func (m *manifests) snapshot() (source.Snapshot, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := source.Snapshot{Source: source.NameFile, Ready: true}
+	s := source.Snapshot{Source: pods.SourceFile, Ready: true}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, i := range (source.Decoder{NodeName: nodeName}).Decode(name, m.files[name]) {
 			s.Verdicts = append(s.Verdicts, i.Verdict)
@@ -69,9 +70,9 @@ func (m *manifests) snapshot() (source.Snapshot, bool) {
 }
 
 // Name is the file source's, so that pods look as those of a manifest directory do.
-func (m *manifests) Name() string { return source.NameFile }
+func (m *manifests) Name() string { return pods.SourceFile }
 
-// Run tells of every change.
+// Run reports every change.
 func (m *manifests) Run(ctx context.Context, out func(source.Snapshot)) error {
 	changed := make(chan struct{}, 1)
 	m.mu.Lock()

@@ -1,6 +1,7 @@
 // Package streams serves and opens the streams of exec and attach for tests.
 //
-// Purpose: [Serve] is a runtime's streaming server over a runtime of the test's own; [Bridge] leads from a port to a unix socket, as clients of WebSockets know ports only;
+// Purpose: [Serve] is a runtime's streaming server for a runtime of the test's own. [Bridge] leads
+// from a port to a unix socket, because clients of WebSockets can only connect to ports.
 // [WebSocket] opens a stream as kubectl does.
 //
 // Truth owned: none.
@@ -23,7 +24,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 )
 
-// Serve starts a streaming server whose commands are r's, until the test ends.
+// Serve starts a streaming server that runs r's commands, until the test ends.
 func Serve(t testing.TB, r streaming.Runtime) streaming.Server {
 	t.Helper()
 	ts := httptest.NewUnstartedServer(nil)
@@ -42,7 +43,8 @@ func Serve(t testing.TB, r streaming.Runtime) streaming.Server {
 	return s
 }
 
-// Bridge carries connections from a loopback port to a unix socket until the test ends, and returns the port's URL.
+// Bridge carries connections from a loopback port to a unix socket until the test ends. It returns
+// the port's URL.
 func Bridge(t testing.TB, socket string) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -66,10 +68,11 @@ func Bridge(t testing.TB, socket string) string {
 	return "http://" + l.Addr().String()
 }
 
-// join copies between a connection and a new one to the socket until one of them ends.
+// join copies between a connection and a new connection to the socket until one of them ends.
 func join(t testing.TB, in net.Conn, socket string) {
 	defer func() { _ = in.Close() }()
-	out, err := (&net.Dialer{}).DialContext(context.Background(), "unix", socket) // a test's context has ended when its cleanups run, which streams may outlast
+	// The context of a test ends before its cleanups run, but streams may live longer.
+	out, err := (&net.Dialer{}).DialContext(context.Background(), "unix", socket)
 	if err != nil {
 		t.Error(err)
 		return
@@ -86,8 +89,11 @@ func join(t testing.TB, in net.Conn, socket string) {
 	wg.Wait()
 }
 
-// WebSocket opens the streams of a path, which may have a query, below a base URL by a WebSocket, and returns what they ended with. The protocol is v5 unless others are given.
-func WebSocket(ctx context.Context, t testing.TB, base, path string, opts remotecommand.StreamOptions, protocols ...string) error {
+// WebSocket opens the streams of a path below a base URL by a WebSocket, and returns the error with
+// which they ended. The path may have a query. The protocol is v5 unless others are given.
+func WebSocket(
+	ctx context.Context, t testing.TB, base, path string, opts remotecommand.StreamOptions, protocols ...string,
+) error {
 	t.Helper()
 	if len(protocols) == 0 {
 		protocols = []string{"v5.channel.k8s.io"}
@@ -97,22 +103,25 @@ func WebSocket(ctx context.Context, t testing.TB, base, path string, opts remote
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, on := range map[string]bool{"input": opts.Stdin != nil, "output": opts.Stdout != nil, "error": opts.Stderr != nil, "tty": opts.Tty} {
+	for name, on := range map[string]bool{
+		"input": opts.Stdin != nil, "output": opts.Stdout != nil, "error": opts.Stderr != nil, "tty": opts.Tty,
+	} {
 		if on {
 			query.Set(name, "1")
 		}
 	}
-	executor, err := remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{Host: base}, "GET", base+path+"?"+query.Encode(), protocols...)
+	executor, err := remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{Host: base}, "GET",
+		base+path+"?"+query.Encode(), protocols...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return executor.StreamWithContext(ctx, opts)
 }
 
-// WriterFunc is told of what is written.
+// WriterFunc is a writer that calls the function with what is written.
 type WriterFunc func([]byte)
 
-// Write tells of p, and never fails.
+// Write calls the function with p. It never fails.
 func (f WriterFunc) Write(p []byte) (int, error) {
 	f(p)
 	return len(p), nil

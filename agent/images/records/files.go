@@ -13,11 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfigv1alpha1 "k8s.io/kubelet/config/v1alpha1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/berthd/berth/internal/atomicfile"
 )
 
 const (
-	// filePrefix and tmpSuffix are the kubelet's: files are named by the hash of what they are about.
-	filePrefix, tmpSuffix = "sha256-", ".tmp"
+	// filePrefix is the kubelet's: files are named by the hash of the image or of its id.
+	filePrefix = "sha256-"
 	// The kinds of the files.
 	kindIntent, kindRecord = "ImagePullIntent", "ImagePulledRecord"
 )
@@ -26,7 +28,7 @@ func fileName(about string) string {
 	return fmt.Sprintf("%s%x", filePrefix, sha256.Sum256([]byte(about)))
 }
 
-// typeOf is the kind in the version that kubelet 1.36 writes.
+// typeOf returns the kind in the version that kubelet 1.36 writes.
 func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: kubeletconfigv1beta1.SchemeGroupVersion.String()}
 }
@@ -35,7 +37,7 @@ func intentOf(image string) *kubeletconfigv1beta1.ImagePullIntent {
 	return &kubeletconfigv1beta1.ImagePullIntent{TypeMeta: typeOf(kindIntent), Image: image}
 }
 
-// record reads the record of an image by the runtime's id; nil where there is none.
+// record reads the record of an image by the runtime's id; nil if there is none.
 func (s *Store) record(id string) (*kubeletconfigv1beta1.ImagePulledRecord, error) {
 	var r kubeletconfigv1beta1.ImagePulledRecord
 	switch err := read(filepath.Join(s.pulled, fileName(id)), kindRecord, &r, &r.TypeMeta); {
@@ -44,12 +46,13 @@ func (s *Store) record(id string) (*kubeletconfigv1beta1.ImagePulledRecord, erro
 	case err != nil:
 		return nil, err
 	case r.ImageRef != id:
-		return nil, nil // of another image: the kubelet takes no notice, either
+		return nil, nil // of another image: the kubelet ignores such a record, too
 	}
 	return &r, nil
 }
 
-// readIntents returns the images that an intent is there for. Files that cannot be read are told and left.
+// readIntents returns the images that have an intent. It logs files that cannot be read, and leaves
+// them.
 func (s *Store) readIntents() []string {
 	entries, err := os.ReadDir(s.pulling)
 	if err != nil {
@@ -60,7 +63,7 @@ func (s *Store) readIntents() []string {
 	}
 	var out []string
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), filePrefix) || strings.HasSuffix(e.Name(), tmpSuffix) {
+		if !strings.HasPrefix(e.Name(), filePrefix) || strings.HasSuffix(e.Name(), atomicfile.Unfinished) {
 			continue
 		}
 		var intent kubeletconfigv1beta1.ImagePullIntent
@@ -89,7 +92,8 @@ func read(path, kind string, into any, meta *metav1.TypeMeta) error {
 	return nil
 }
 
-// write replaces a file at once, and has it on the disk when it returns: a record that a power cut takes away would make an image everybody's.
+// write replaces a file. The file must outlive a power loss: an image whose record is lost would be
+// open to every pod.
 func write(dir, name string, content any) error {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -98,38 +102,11 @@ func write(dir, name string, content any) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, name)
-	if err := writeSynced(path+tmpSuffix, append(data, '\n')); err != nil {
-		_ = os.Remove(path + tmpSuffix)
-		return err
-	}
-	if err := os.Rename(path+tmpSuffix, path); err != nil {
-		return err
-	}
-	return syncDir(dir)
+	return atomicfile.Write(filepath.Join(dir, name), append(data, '\n'), 0o600, atomicfile.OverPowerLoss)
 }
 
-func writeSynced(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	return errors.Join(err, file.Sync(), file.Close())
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// remove removes a file; one that is gone is removed.
+// remove removes a file; a missing file is no error. The removal need not outlive a power loss: a
+// file that comes back can only make the check of credentials stricter, until it is removed again.
 func remove(dir, name string) error {
-	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return atomicfile.Remove(filepath.Join(dir, name), atomicfile.OverCrash)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/distribution/reference"
 )
 
-// fullName returns the name under which a runtime files an image; a name that cannot be read is its own.
+// fullName returns the name that a runtime gives an image. An invalid name stays as it is.
 func fullName(image string) string {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -16,7 +16,8 @@ func fullName(image string) string {
 	return named.String()
 }
 
-// repositoryOf returns the image as it is written, without tag and digest: what records file credentials under.
+// repositoryOf returns the image as it is written, without tag and digest. Records have credentials
+// under this name.
 func repositoryOf(image string) (string, error) {
 	ref, err := reference.Parse(image)
 	if err != nil {
@@ -35,7 +36,8 @@ func repositoryOf(image string) (string, error) {
 	return out, nil
 }
 
-// sameRepository says whether two images, without tag and digest, are of one repository: "busybox" and "docker.io/library/busybox" are.
+// sameRepository reports whether two images, without tag and digest, are of one repository:
+// "busybox" and "docker.io/library/busybox" are.
 func sameRepository(a, b string) bool {
 	if a == b {
 		return true

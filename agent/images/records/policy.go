@@ -8,24 +8,26 @@ import (
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// Policy says of which images that are on the node a pod has to show that it may have them (imagePullCredentialsVerificationPolicy). The zero value
-// verifies all.
+// Policy says for which images that are on the node a pod must have credentials
+// (imagePullCredentialsVerificationPolicy). The zero value verifies all images.
 type Policy struct {
 	kind    kubeletconfigv1beta1.ImagePullCredentialsVerificationPolicy
 	allowed []pattern
 }
 
-// pattern is an entry of preloadedImagesVerificationAllowlist: an image without tag, or all below a path.
+// pattern is an entry of preloadedImagesVerificationAllowlist: an image without tag, or all images
+// below a path.
 type pattern struct {
 	text   string
 	prefix bool
 }
 
-// NewPolicy returns the policy of a config; allowlist counts for NeverVerifyAllowlistedImages.
+// NewPolicy returns the policy of a config. allowlist is used for NeverVerifyAllowlistedImages.
 func NewPolicy(kind kubeletconfigv1beta1.ImagePullCredentialsVerificationPolicy, allowlist []string) (Policy, error) {
 	p := Policy{kind: kind}
 	switch kind {
-	case kubeletconfigv1beta1.NeverVerify, kubeletconfigv1beta1.NeverVerifyPreloadedImages, kubeletconfigv1beta1.AlwaysVerify:
+	case kubeletconfigv1beta1.NeverVerify, kubeletconfigv1beta1.NeverVerifyPreloadedImages,
+		kubeletconfigv1beta1.AlwaysVerify:
 		return p, nil
 	case kubeletconfigv1beta1.NeverVerifyAllowlistedImages:
 	default:
@@ -41,7 +43,7 @@ func NewPolicy(kind kubeletconfigv1beta1.ImagePullCredentialsVerificationPolicy,
 	return p, nil
 }
 
-// parsePattern reads "REGISTRY/PATH/IMAGE", or "REGISTRY/PATH/*" for all below it.
+// parsePattern parses "REGISTRY/PATH/IMAGE", or "REGISTRY/PATH/*" for all images below a path.
 func parsePattern(text string) (pattern, error) {
 	if prefix, ok := strings.CutSuffix(text, "*"); ok {
 		if !strings.HasSuffix(prefix, "/") || prefix == "/" || strings.ContainsAny(prefix, "* \t\n") {
@@ -59,7 +61,8 @@ func parsePattern(text string) (pattern, error) {
 	return pattern{text: text}, nil
 }
 
-// Verify says whether a pod has to show credentials for an image that is there; pulled says that an agent of this node pulled it.
+// Verify reports whether a pod must have credentials for an image that is on the node. pulled says
+// that an agent of this node pulled the image.
 func (p Policy) Verify(image string, pulled bool) bool {
 	switch p.kind {
 	case kubeletconfigv1beta1.NeverVerify:

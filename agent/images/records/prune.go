@@ -11,10 +11,14 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/berthd/berth/internal/atomicfile"
 )
 
-// Prune removes the records of images that are gone: images are those that the runtime had at a time, and a record that was written since is kept, as is every
-// file that cannot be read. A runtime that has no image at all is not believed: without its record an image is taken for a preloaded one.
+// Prune removes the records of images that no longer exist. images are those that the runtime had
+// at the time at; records that were written since are kept, and so is every file that cannot be
+// read. Prune does nothing if the runtime lists no image at all, which may be an error: an image
+// without its record counts as preloaded.
 func (s *Store) Prune(images []*runtimeapi.Image, at time.Time) {
 	if len(images) == 0 {
 		return
@@ -35,11 +39,13 @@ func (s *Store) Prune(images []*runtimeapi.Image, at time.Time) {
 		return
 	}
 	for _, e := range entries {
-		if there[e.Name()] || !strings.HasPrefix(e.Name(), filePrefix) || strings.HasSuffix(e.Name(), tmpSuffix) {
+		if there[e.Name()] || !strings.HasPrefix(e.Name(), filePrefix) ||
+			strings.HasSuffix(e.Name(), atomicfile.Unfinished) {
 			continue
 		}
 		var r kubeletconfigv1beta1.ImagePulledRecord
-		if err := read(filepath.Join(s.pulled, e.Name()), kindRecord, &r, &r.TypeMeta); err != nil || fileName(r.ImageRef) != e.Name() {
+		if err := read(filepath.Join(s.pulled, e.Name()), kindRecord, &r, &r.TypeMeta); err != nil ||
+			fileName(r.ImageRef) != e.Name() {
 			continue
 		}
 		if !r.LastUpdatedTime.Time.Before(at.Truncate(time.Second)) { // the file has whole seconds

@@ -33,7 +33,10 @@ func TestPrune(t *testing.T) {
 			t.Errorf("%s: %v are left, want %v", when, got, names)
 		}
 	}
-	there := []*runtimeapi.Image{{Id: imageID, RepoTags: []string{"r.io/here:1"}}, {Id: "sha256:67", RepoDigests: []string{"r.io/digest@sha256:45"}}}
+	there := []*runtimeapi.Image{
+		{Id: imageID, RepoTags: []string{"r.io/here:1"}},
+		{Id: "sha256:67", RepoDigests: []string{"r.io/digest@sha256:45"}},
+	}
 	later := time.Now().Add(time.Minute)
 	n.Prune(nil, later)
 	want("a runtime without any image", imageID, "sha256:gone", "r.io/digest@sha256:45")

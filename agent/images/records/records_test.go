@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/berthd/berth/agent/credentials"
+	"github.com/berthd/berth/agent/images/credentials"
 )
 
 const (
@@ -30,14 +30,16 @@ type node struct {
 	log  *bytes.Buffer
 }
 
-func newNode(t *testing.T, kind kubeletconfigv1beta1.ImagePullCredentialsVerificationPolicy, allowlist ...string) *node {
+func newNode(
+	t *testing.T, kind kubeletconfigv1beta1.ImagePullCredentialsVerificationPolicy, allowlist ...string,
+) *node {
 	t.Helper()
 	n := &node{T: t, root: t.TempDir(), log: &bytes.Buffer{}}
 	n.restart(kind, allowlist...)
 	return n
 }
 
-// restart makes the store anew, as another run of the agent does.
+// restart makes the store again, as another run of the agent does.
 func (n *node) restart(kind kubeletconfigv1beta1.ImagePullCredentialsVerificationPolicy, allowlist ...string) {
 	n.Helper()
 	policy, err := NewPolicy(kind, allowlist)
@@ -47,7 +49,7 @@ func (n *node) restart(kind kubeletconfigv1beta1.ImagePullCredentialsVerificatio
 	n.Store = New(n.root, policy, slog.New(slog.NewTextHandler(n.log, nil)))
 }
 
-// pull notes a pull from begin to end.
+// pull records a pull from begin to end.
 func (n *node) pull(image, id string, by ...credentials.Credential) {
 	n.Helper()
 	if err := n.Begin(image); err != nil {
@@ -72,7 +74,7 @@ func (n *node) wantAllowed(want bool, image string, own ...credentials.Credentia
 	}
 }
 
-// files returns what is in a directory of the records.
+// files returns the names of the files in a directory of the records.
 func (n *node) files(dir string) []string {
 	n.Helper()
 	entries, err := os.ReadDir(filepath.Join(n.root, "image_manager", dir))
@@ -105,7 +107,9 @@ func TestFilesAreTheKubelets(t *testing.T) {
 		t.Fatalf("intents are %v", got)
 	}
 	data, err := os.ReadFile(filepath.Join(n.root, "image_manager", "pulling", intent))
-	if err != nil || string(data) != `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"busybox:1"}`+"\n" {
+	if err != nil ||
+		string(data) != `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"busybox:1"}`+
+			"\n" {
 		t.Errorf("the intent is %s, %v", data, err)
 	}
 	if err := n.Pulled("busybox:1", imageID, []Use{
@@ -144,7 +148,8 @@ func TestFilesAreTheKubelets(t *testing.T) {
 		t.Errorf("the record is %v\nwant %v", got, want)
 	}
 	for _, dir := range []string{"pulling", "pulled"} {
-		if info, err := os.Stat(filepath.Join(n.root, "image_manager", dir)); err != nil || info.Mode().Perm() != 0o700 {
+		if info, err := os.Stat(filepath.Join(n.root, "image_manager", dir)); err != nil ||
+			info.Mode().Perm() != 0o700 {
 			t.Errorf("%s is %v, %v", dir, info, err)
 		}
 	}
@@ -157,8 +162,10 @@ func TestKubeletsRecordsAreRead(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		text := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/` + version + `","lastUpdatedTime":"2026-01-01T00:00:00Z","imageRef":"` + imageID + `",
-			"credentialMapping":{"r.io/a":{"kubernetesSecrets":[{"uid":"1","namespace":"ns","name":"a","credentialHash":"` + login("", "", "p").Hash() + `"}]}}}`
+		text := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/` + version +
+			`","lastUpdatedTime":"2026-01-01T00:00:00Z","imageRef":"` + imageID + `",
+			"credentialMapping":{"r.io/a":{"kubernetesSecrets":[{"uid":"1","namespace":"ns","name":"a",
+				"credentialHash":"` + login("", "", "p").Hash() + `"}]}}}`
 		if err := os.WriteFile(filepath.Join(dir, fileName(imageID)), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -175,26 +182,66 @@ func TestWhoMayUseAnImage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		by   []credentials.Credential // who pulled r.io/a:v1
 		own  []credentials.Credential
-		of   string // the image that is asked for, r.io/a:v1 where empty
+		of   string // the image that is asked for; empty means r.io/a:v1
 		want bool
 	}{
-		"same Secret":                {by: []credentials.Credential{mine}, own: []credentials.Credential{mine}, want: true},
-		"no Secret":                  {by: []credentials.Credential{mine}},
-		"another Secret":             {by: []credentials.Credential{mine}, own: []credentials.Credential{other}},
-		"one of its own":             {by: []credentials.Credential{mine}, own: []credentials.Credential{other, mine}, want: true},
-		"one of several":             {by: []credentials.Credential{mine, other}, own: []credentials.Credential{other}, want: true},
-		"same content":               {by: []credentials.Credential{mine}, own: []credentials.Credential{login("else", "9", "p")}, want: true},
-		"Secret was changed":         {by: []credentials.Credential{mine}, own: []credentials.Credential{login("mine", "1", "new")}, want: true},
-		"Secret is another now":      {by: []credentials.Credential{mine}, own: []credentials.Credential{login("mine", "3", "new")}},
-		"local Secret was changed":   {by: []credentials.Credential{login("l", "", "p")}, own: []credentials.Credential{login("l", "", "new")}},
-		"node's credentials":         {by: []credentials.Credential{{Username: credentials.NewSecret("u")}}, want: true},
-		"no credentials":             {by: []credentials.Credential{{}}, want: true},
-		"Secret, then everybody":     {by: []credentials.Credential{mine, {}}, want: true},
-		"everybody, then Secret":     {by: []credentials.Credential{{}, mine}, want: true},
-		"another tag":                {by: []credentials.Credential{mine}, own: []credentials.Credential{mine}, of: "r.io/a:v2", want: true},
-		"by digest":                  {by: []credentials.Credential{mine}, own: []credentials.Credential{mine}, of: "r.io/a@sha256:" + strings.Repeat("0", 64), want: true},
-		"another name of the image":  {by: []credentials.Credential{{}}, of: "r.io/b:v1"},
-		"another registry":           {by: []credentials.Credential{mine}, own: []credentials.Credential{mine}, of: "s.io/a:v1"},
+		"same Secret": {
+			by:   []credentials.Credential{mine},
+			own:  []credentials.Credential{mine},
+			want: true,
+		},
+		"no Secret":      {by: []credentials.Credential{mine}},
+		"another Secret": {by: []credentials.Credential{mine}, own: []credentials.Credential{other}},
+		"one of its own": {
+			by:   []credentials.Credential{mine},
+			own:  []credentials.Credential{other, mine},
+			want: true,
+		},
+		"one of several": {
+			by:   []credentials.Credential{mine, other},
+			own:  []credentials.Credential{other},
+			want: true,
+		},
+		"same content": {
+			by:   []credentials.Credential{mine},
+			own:  []credentials.Credential{login("else", "9", "p")},
+			want: true,
+		},
+		"Secret was changed": {
+			by:   []credentials.Credential{mine},
+			own:  []credentials.Credential{login("mine", "1", "new")},
+			want: true,
+		},
+		"Secret is another now": {
+			by: []credentials.Credential{mine}, own: []credentials.Credential{login("mine", "3", "new")},
+		},
+		"local Secret was changed": {
+			by: []credentials.Credential{login("l", "", "p")}, own: []credentials.Credential{login("l", "", "new")},
+		},
+		"node's credentials": {
+			by: []credentials.Credential{{Username: credentials.NewSecret("u")}}, want: true,
+		},
+		"no credentials":         {by: []credentials.Credential{{}}, want: true},
+		"Secret, then everybody": {by: []credentials.Credential{mine, {}}, want: true},
+		"everybody, then Secret": {by: []credentials.Credential{{}, mine}, want: true},
+		"another tag": {
+			by:   []credentials.Credential{mine},
+			own:  []credentials.Credential{mine},
+			of:   "r.io/a:v2",
+			want: true,
+		},
+		"by digest": {
+			by:   []credentials.Credential{mine},
+			own:  []credentials.Credential{mine},
+			of:   "r.io/a@sha256:" + strings.Repeat("0", 64),
+			want: true,
+		},
+		"another name of the image": {by: []credentials.Credential{{}}, of: "r.io/b:v1"},
+		"another registry": {
+			by:  []credentials.Credential{mine},
+			own: []credentials.Credential{mine},
+			of:  "s.io/a:v1",
+		},
 		"a name that cannot be read": {by: []credentials.Credential{{}}, of: "R.io/A"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,8 +307,12 @@ func TestPolicies(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"", " r.io/a", "r.io/a ", "*", "/*", "r.io/a*", "r.io/*/a", "*.io/*", "r.io/a:v1", "r.io/A", "r.io/a@sha256:" + strings.Repeat("0", 64)} {
-		if _, err := NewPolicy(list, []string{"r.io/a", bad}); err == nil || !strings.Contains(err.Error(), "preloadedImagesVerificationAllowlist[1]") {
+	for _, bad := range []string{
+		"", " r.io/a", "r.io/a ", "*", "/*", "r.io/a*", "r.io/*/a", "*.io/*", "r.io/a:v1", "r.io/A",
+		"r.io/a@sha256:" + strings.Repeat("0", 64),
+	} {
+		if _, err := NewPolicy(list, []string{"r.io/a", bad}); err == nil ||
+			!strings.Contains(err.Error(), "preloadedImagesVerificationAllowlist[1]") {
 			t.Errorf("%q: error is %v", bad, err)
 		}
 	}
@@ -270,17 +321,21 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestDeathInTheMiddle has agents die at each point of a pull. An image that came by a pull never counts as preloaded.
+// TestDeathInTheMiddle ends the agent at each point of a pull. An image that came by a pull never
+// counts as preloaded.
 func TestDeathInTheMiddle(t *testing.T) {
 	const image = "busybox:1"
-	there := []*runtimeapi.Image{{Id: imageID, RepoTags: []string{"docker.io/library/busybox:1"}}, {Id: "sha256:other", RepoTags: []string{"r.io/b:1"}}}
+	there := []*runtimeapi.Image{
+		{Id: imageID, RepoTags: []string{"docker.io/library/busybox:1"}},
+		{Id: "sha256:other", RepoTags: []string{"r.io/b:1"}},
+	}
 	mine := login("mine", "1", "p")
 
 	n := newNode(t, preloaded)
 	if err := n.Begin(image); err != nil {
 		t.Fatal(err)
 	}
-	n.restart(preloaded) // the image has come, the record has not
+	n.restart(preloaded) // the image has come, but the record was not written
 	n.wantAllowed(false, image)
 	n.wantAllowed(false, "docker.io/library/busybox:1")
 	n.Adopt(nil)
@@ -299,7 +354,7 @@ func TestDeathInTheMiddle(t *testing.T) {
 	n.pull(image, imageID, mine)
 	n.wantAllowed(true, image, mine)
 
-	// A record that is there already is left as it is.
+	// An existing record is left as it is.
 	if err := n.Begin(image); err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +362,7 @@ func TestDeathInTheMiddle(t *testing.T) {
 	n.Adopt(there)
 	n.wantAllowed(true, image, mine)
 
-	// A pull that failed after a death leaves nothing.
+	// A pull that failed after a restart leaves nothing.
 	if err := n.Begin("r.io/c:1"); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +398,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	pulled := filepath.Join(n.root, "image_manager", "pulled")
-	if err := os.WriteFile(pulled, nil, 0o600); err != nil { // a file where the directory has to be
+	if err := os.WriteFile(pulled, nil, 0o600); err != nil { // a file where the directory must be
 		t.Fatal(err)
 	}
 	if err := n.Pulled("r.io/a:1", imageID, []Use{{Image: "r.io/a:1"}}); err == nil {

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/berthd/berth/agent/credentials"
+	"github.com/berthd/berth/agent/images/credentials"
 )
 
 // Store has the intents and records of one node. Make it with [New].
@@ -24,21 +24,29 @@ type Store struct {
 
 	mu      sync.Mutex
 	loaded  bool
-	intents map[string]int  // pulls under way, by the image as it is written
-	names   map[string]int  // the same, by its full name
-	left    map[string]bool // images, by full name, whose intent has no pull any more: an agent died, or a record could not be written
+	intents map[string]int // pulls under way, by the image as it is written
+	names   map[string]int // the same, by the image's full name
+	// images, by full name, that have an intent without a pull: an agent died, or a record could
+	// not be written
+	left map[string]bool
 }
 
 // New returns the store below an agent's root directory. It reads and writes nothing yet.
 func New(root string, policy Policy, log *slog.Logger) *Store {
 	return &Store{
-		pulling: filepath.Join(root, "image_manager", "pulling"), pulled: filepath.Join(root, "image_manager", "pulled"),
-		policy: policy, log: log, intents: map[string]int{}, names: map[string]int{}, left: map[string]bool{},
+		pulling: filepath.Join(root, "image_manager", "pulling"),
+		pulled:  filepath.Join(root, "image_manager", "pulled"),
+		policy:  policy,
+		log:     log,
+		intents: map[string]int{},
+		names:   map[string]int{},
+		left:    map[string]bool{},
 	}
 }
 
-// Begin notes that the image, as a pod writes it, is going to be pulled. A pull must not begin where it cannot be noted: its image would be taken for
-// a preloaded one should the agent die. Each Begin is followed by one [Store.Pulled] or [Store.Failed].
+// Begin records that the image, as a pod writes it, will be pulled. If Begin fails, the pull must
+// not begin: if the agent then died, the image would count as preloaded. Call [Store.Pulled] or
+// [Store.Failed] once after each Begin.
 func (s *Store) Begin(image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,22 +59,23 @@ func (s *Store) Begin(image string) error {
 	return nil
 }
 
-// Failed notes that a pull did not end well.
+// Failed records that a pull failed.
 func (s *Store) Failed(image string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(image, true)
 }
 
-// Use is one pod's use of a pull: the image as the pod writes it, and the credential with which the registry gave it. The zero Credential stands for none: the
-// registry gives the image to everybody.
+// Use is one pod's use of a pull: the image as the pod writes it, and the credential that the
+// registry accepted. The zero Credential means that the registry gives the image to everybody.
 type Use struct {
 	Image      string
 	Credential credentials.Credential
 }
 
-// Pulled notes that the pull that was begun for image gave the image that the runtime calls id, and who may use it from now on. Where that cannot be
-// written, the intent stays: everybody has to show credentials.
+// Pulled records that the pull of image succeeded: id is the runtime's id of the image, and uses
+// say who may use it from now on. If the record cannot be written, the intent stays, so that every
+// pod must have credentials.
 func (s *Store) Pulled(image, id string, uses []Use) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +110,8 @@ func (s *Store) grantAll(id string, uses []Use) error {
 	return s.put(record)
 }
 
-// grant adds a credential to what opens a repository's image, and says whether it was new.
+// grant adds a credential to those that may use a repository's image, and reports whether it was
+// new.
 func grant(record *kubeletconfigv1beta1.ImagePulledRecord, repository string, c credentials.Credential) bool {
 	if record.CredentialMapping == nil {
 		record.CredentialMapping = map[string]kubeletconfigv1beta1.ImagePullCredentials{}
@@ -118,7 +128,8 @@ func grant(record *kubeletconfigv1beta1.ImagePulledRecord, repository string, c 
 	if slices.Contains(have.KubernetesSecrets, secret) {
 		return false
 	}
-	have.KubernetesSecrets = slices.DeleteFunc(have.KubernetesSecrets, func(old kubeletconfigv1beta1.ImagePullSecret) bool { return coordinates(old) == coordinates(secret) })
+	have.KubernetesSecrets = slices.DeleteFunc(have.KubernetesSecrets,
+		func(old kubeletconfigv1beta1.ImagePullSecret) bool { return coordinates(old) == coordinates(secret) })
 	have.KubernetesSecrets = append(have.KubernetesSecrets, secret)
 	slices.SortFunc(have.KubernetesSecrets, func(a, b kubeletconfigv1beta1.ImagePullSecret) int {
 		return strings.Compare(coordinates(a), coordinates(b))
@@ -128,16 +139,22 @@ func grant(record *kubeletconfigv1beta1.ImagePulledRecord, repository string, c 
 }
 
 func secretOf(c credentials.Credential) kubeletconfigv1beta1.ImagePullSecret {
-	return kubeletconfigv1beta1.ImagePullSecret{UID: c.Source.UID, Namespace: c.Source.Namespace, Name: c.Source.Name, CredentialHash: c.Hash()}
+	return kubeletconfigv1beta1.ImagePullSecret{
+		UID:            c.Source.UID,
+		Namespace:      c.Source.Namespace,
+		Name:           c.Source.Name,
+		CredentialHash: c.Hash(),
+	}
 }
 
-// coordinates name a Secret, in the order in which records list them.
+// coordinates is the sort key of a Secret in a record.
 func coordinates(s kubeletconfigv1beta1.ImagePullSecret) string {
 	return s.Namespace + "/" + s.Name + "/" + s.UID
 }
 
-// Allowed says whether a pod may use an image that is there without asking the registry: image is as the pod writes it, id the runtime's, own the
-// credentials of the pod's own Secrets for it. What cannot be read counts as "no".
+// Allowed reports whether a pod may use an image that is on the node without asking the registry.
+// image is its name as the pod writes it, id is the runtime's, and own are the matching credentials
+// of the pod's own Secrets. The answer is no if the records cannot be read.
 func (s *Store) Allowed(image, id string, own []credentials.Credential) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,13 +179,15 @@ func (s *Store) Allowed(image, id string, own []credentials.Credential) bool {
 	return false
 }
 
-// opens says whether one of a pod's credentials is on record: with the same content, or of the same Secret object, which may have been changed since. A Secret
-// without a UID has nothing but its content to be known by.
+// opens reports whether one of a pod's credentials is on record: one with the same content, or of
+// the same Secret object, whose content may have changed since. A Secret without a UID is
+// recognized by its content only.
 func opens(known []kubeletconfigv1beta1.ImagePullSecret, own []credentials.Credential) bool {
 	for _, c := range own {
 		secret := secretOf(c)
 		for _, k := range known {
-			if k.CredentialHash == secret.CredentialHash && k.CredentialHash != "" || secret.UID != "" && coordinates(k) == coordinates(secret) {
+			if k.CredentialHash == secret.CredentialHash && k.CredentialHash != "" ||
+				secret.UID != "" && coordinates(k) == coordinates(secret) {
 				return true
 			}
 		}
@@ -176,8 +195,8 @@ func opens(known []kubeletconfigv1beta1.ImagePullSecret, own []credentials.Crede
 	return false
 }
 
-// Adopt turns the intents that an agent left when it died into records, for those of the images that came all the same. Who may use them is not known:
-// pods have to show it.
+// Adopt turns the intents of an agent that died into records, if their images exist. It is unknown
+// who may use these images, so pods must have credentials for them.
 func (s *Store) Adopt(images []*runtimeapi.Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +212,7 @@ func (s *Store) Adopt(images []*runtimeapi.Image) {
 	}
 	for _, image := range s.readIntents() {
 		id, there := ids[fullName(image)]
-		if !there || s.intents[image] > 0 { // or it is pulled now, by us
+		if !there || s.intents[image] > 0 { // or this agent is pulling it
 			continue
 		}
 		record, err := s.record(id)
@@ -215,7 +234,8 @@ func (s *Store) put(record *kubeletconfigv1beta1.ImagePulledRecord) error {
 	return write(s.pulled, fileName(record.ImageRef), record)
 }
 
-// end takes a pull off those under way, and with the last one of the image, where all is on record, its intent. The lock is held.
+// end records the end of a pull. After the last pull of the image, and if all is on record, it
+// removes the intent. The lock is held.
 func (s *Store) end(image string, onRecord bool) {
 	name := fullName(image)
 	if s.names[name]--; s.names[name] <= 0 {

@@ -14,31 +14,35 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/atomicfile"
 )
 
-// Version is the version of the file's format. A file of another version is not understood, and not touched.
+// Version is the version of the file's format. A file of another version is refused and not
+// changed.
 const Version = 1
 
-// Objects are the local objects. They must not be changed by anybody.
+// Objects are the local objects. Nobody may change them.
 type Objects interface {
-	// Claim returns the claim, nil where there is none.
+	// Claim returns the claim, nil if there is none.
 	Claim(namespace, name string) *v1.PersistentVolumeClaim
 	// PersistentVolumes returns all volumes.
 	PersistentVolumes() []*v1.PersistentVolume
 }
 
-// Config is what a [Binder] is told once.
+// Config are the settings of a [Binder].
 type Config struct {
-	// File is where bindings are kept, an absolute path.
+	// File is the file of the bindings, an absolute path.
 	File string
 	// NodeLabels are the node's labels.
 	NodeLabels map[string]string
-	// PodExists says whether anything of a pod may still be there, by which a claim for one pod only becomes free again.
+	// PodExists reports whether anything of a pod may still be there. If not, a claim for only one
+	// pod is free again.
 	PodExists func(uid types.UID) bool
 	Logger    *slog.Logger
 }
 
-// Binder binds claims to volumes and remembers it. Make it with [New].
+// Binder binds claims to volumes and remembers the bindings. Make it with [New].
 type Binder struct {
 	cfg     Config
 	objects Objects
@@ -57,9 +61,10 @@ type state struct {
 // binding is one claim's volume.
 type binding struct {
 	Volume string `json:"volume"`
-	// Claim is namespace/name; empty for a volume that its claim has left.
+	// Claim is namespace/name. It is empty for a volume that its claim has left.
 	Claim string `json:"claim,omitempty"`
-	// Pod is the one pod that uses a claim of access mode ReadWriteOncePod; empty for others.
+	// Pod is the only pod that uses a claim of access mode ReadWriteOncePod. It is empty for other
+	// claims.
 	Pod types.UID `json:"pod,omitempty"`
 }
 
@@ -71,8 +76,9 @@ func New(cfg Config, objects Objects) *Binder {
 	return &Binder{cfg: cfg, objects: objects}
 }
 
-// Resolve returns the volume of a pod's claim, binding it first where that has not been done. The binding is on disk before Resolve returns. The
-// error says why the claim has no volume yet, or that another pod has it for itself.
+// Resolve returns the volume of a pod's claim. It binds the claim first if it is not bound. The
+// binding is on disk before Resolve returns. The error says why the claim has no volume yet, or
+// that another pod has the claim for itself.
 func (b *Binder) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +90,11 @@ func (b *Binder) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
 		return nil, fmt.Errorf("persistentvolumeclaim %q not found", name)
 	}
 	volume, err := Choose(Input{
-		Claim: claim, Volumes: b.objects.PersistentVolumes(), Bound: b.bound(), NodeLabels: b.cfg.NodeLabels, Exists: b.exists,
+		Claim:      claim,
+		Volumes:    b.objects.PersistentVolumes(),
+		Bound:      b.bound(),
+		NodeLabels: b.cfg.NodeLabels,
+		Exists:     b.exists,
 	})
 	if err != nil {
 		return nil, err
@@ -92,7 +102,8 @@ func (b *Binder) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
 	next := binding{Volume: volume.Name, Claim: Key(claim)}
 	if slices.Contains(claim.Spec.AccessModes, v1.ReadWriteOncePod) {
 		if user := b.user(next); user != "" && user != pod.UID && b.cfg.PodExists(user) {
-			return nil, errors.New("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
+			return nil, errors.New(
+				"node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
 		}
 		next.Pod = pod.UID
 	}
@@ -106,7 +117,8 @@ func (b *Binder) Resolve(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
 	return volume, nil
 }
 
-// with returns the bindings with one more. A volume that the claim had before keeps its entry: the data in it is nobody else's.
+// with returns the bindings with one more. A volume that the claim had before keeps an entry,
+// because no other claim may get the data in it.
 func (b *Binder) with(next binding) []binding {
 	out := []binding{next}
 	for _, old := range b.bindings {
@@ -121,7 +133,8 @@ func (b *Binder) with(next binding) []binding {
 	return out
 }
 
-// Release ends the binding of a volume whose manifest has gone; whoever asks next can have the volume when it comes back.
+// Release ends the binding of a volume whose manifest has gone. If the volume comes back, the first
+// claim that asks can have it.
 func (b *Binder) Release(volume string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +148,7 @@ func (b *Binder) Release(volume string) error {
 	return b.replace(left)
 }
 
-// bound says which claim has each volume.
+// bound returns which claim has each volume.
 func (b *Binder) bound() map[string]string {
 	out := make(map[string]string, len(b.bindings))
 	for _, each := range b.bindings {
@@ -159,7 +172,8 @@ func (b *Binder) user(of binding) types.UID {
 	return ""
 }
 
-// load reads the file, once. One that cannot be used is an error each time: without it a claim could get another's data.
+// load reads the file, once. If the file cannot be used, every call returns an error: without the
+// file, a claim could get another claim's data.
 func (b *Binder) load() error {
 	if b.loaded {
 		return nil
@@ -183,38 +197,20 @@ func (b *Binder) load() error {
 	return nil
 }
 
-// replace makes bindings the current ones, on disk first.
+// replace makes bindings the current ones, first on disk.
 func (b *Binder) replace(bindings []binding) error {
 	data, err := json.MarshalIndent(state{Version: Version, Bindings: bindings}, "", "  ")
 	if err == nil {
-		err = writeDurably(b.cfg.File, data)
+		err = os.MkdirAll(filepath.Dir(b.cfg.File), 0o700)
+	}
+	if err == nil {
+		// Bindings decide about data that outlives a power loss. Without them, another claim could
+		// get the volume.
+		err = atomicfile.Write(b.cfg.File, data, 0o600, atomicfile.OverPowerLoss)
 	}
 	if err != nil {
 		return fmt.Errorf("write the bindings of claims to %s: %w", b.cfg.File, err)
 	}
 	b.bindings = bindings
 	return nil
-}
-
-// writeDurably gives a file new content all at once. It is synced: bindings decide over data that outlives a power loss.
-func writeDurably(path string, data []byte) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	next := path + ".tmp"
-	file, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(next) // where the disk is full it must not stay
-		}
-	}()
-	_, err = file.Write(data)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(next, path)
 }

@@ -37,7 +37,11 @@ type fixture struct {
 
 func newFixture(t *testing.T, volumes ...*v1.PersistentVolume) *fixture {
 	t.Helper()
-	return &fixture{dir: t.TempDir(), pods: map[types.UID]bool{}, local: &local{claims: map[string]*v1.PersistentVolumeClaim{}, volumes: volumes}}
+	return &fixture{
+		dir:   t.TempDir(),
+		pods:  map[types.UID]bool{},
+		local: &local{claims: map[string]*v1.PersistentVolumeClaim{}, volumes: volumes},
+	}
 }
 
 func (f *fixture) file() string { return filepath.Join(f.dir, "deep", "claims.json") }
@@ -62,7 +66,8 @@ func resolves(t *testing.T, b *Binder, claim, want string) {
 	}
 }
 
-// A later claim or volume, that would come first if all were bound anew, changes nothing; nor does a restart.
+// A later claim or volume, that would come first if all were bound anew, changes nothing; nor does
+// a restart.
 func TestBindingsStay(t *testing.T) {
 	f := newFixture(t, pv("v1"), pv("v2"))
 	f.add(pvc("m"))
@@ -80,7 +85,8 @@ func TestBindingsStay(t *testing.T) {
 	resolves(t, b, "none", `persistentvolumeclaim "none" not found`)
 }
 
-// A claim that goes leaves its volume behind: it gets it back when it returns, and nobody else does.
+// A claim that goes leaves its volume behind: it gets it back when it returns, and nobody else
+// does.
 func TestClaimGoesAndReturns(t *testing.T) {
 	f := newFixture(t, pv("v1"))
 	mine, others := pvc("mine"), pvc("others")
@@ -126,7 +132,8 @@ func TestOncePod(t *testing.T) {
 	alone := func(c *v1.PersistentVolumeClaim) {
 		c.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
 	}
-	f := newFixture(t, pv("v1", func(p *v1.PersistentVolume) { p.Spec.AccessModes = append(p.Spec.AccessModes, v1.ReadWriteOncePod) }))
+	f := newFixture(t,
+		pv("v1", func(p *v1.PersistentVolume) { p.Spec.AccessModes = append(p.Spec.AccessModes, v1.ReadWriteOncePod) }))
 	f.add(pvc("c", alone))
 	f.pods["1"] = true
 	for range 2 {
@@ -134,7 +141,8 @@ func TestOncePod(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.binder().Resolve(pod("2"), "c"); err == nil || !strings.Contains(err.Error(), "ReadWriteOncePod access mode") {
+	if _, err := f.binder().Resolve(pod("2"), "c"); err == nil ||
+		!strings.Contains(err.Error(), "ReadWriteOncePod access mode") {
 		t.Errorf("a second pod: %v", err)
 	}
 	f.pods["1"] = false

@@ -18,16 +18,18 @@ type Input struct {
 	Claim *v1.PersistentVolumeClaim
 	// Volumes are all volumes of the node.
 	Volumes []*v1.PersistentVolume
-	// Bound says which claim, as namespace/name, has each volume; the empty name is that of one that has left it.
+	// Bound says which claim, as namespace/name, has each volume. The name is empty if the claim
+	// has left the volume.
 	Bound map[string]string
-	// Exists says whether a claim is still wanted by a manifest.
+	// Exists reports whether a manifest still has a claim.
 	Exists func(claim string) bool
 	// NodeLabels are the node's labels, for the volumes' node affinity.
 	NodeLabels map[string]string
 }
 
-// Choose returns the volume of a claim: the one it is bound to, the one that it names or that names it, or else the smallest that will do, as the
-// API documents claims. The error says, with upstream's words where there are any, why it has none yet.
+// Choose returns the volume of a claim: the volume that it is bound to, the volume that it names or
+// that names it, or else the smallest volume that fits, as the API documents claims. The error says
+// why the claim has no volume yet, with upstream's words if there are any.
 func Choose(in Input) (*v1.PersistentVolume, error) {
 	if name := in.Claim.Spec.VolumeName; name != "" {
 		return in.named(name)
@@ -58,14 +60,17 @@ func (in *Input) named(name string) (*v1.PersistentVolume, error) {
 	return in.here(volume)
 }
 
-// kept returns the volume that the claim was bound to before. What its manifests say of size and class meanwhile does not matter any more.
+// kept returns the volume that the claim was bound to before. Later changes of size and class in
+// the manifests do not matter.
 func (in *Input) kept(name string) (*v1.PersistentVolume, error) {
 	volume := in.find(name)
 	switch {
 	case volume == nil:
-		return nil, fmt.Errorf("bound claim has lost its PersistentVolume: persistentvolume %q not found; to give the claim another volume, name it in spec.volumeName", name)
+		return nil, fmt.Errorf("bound claim has lost its PersistentVolume: persistentvolume %q not found; to give the "+
+			"claim another volume, name it in spec.volumeName", name)
 	case volume.Spec.ClaimRef != nil && !refersTo(volume.Spec.ClaimRef, in.Claim):
-		return nil, fmt.Errorf("bound claim has lost its PersistentVolume: volume %q already bound to a different claim", name)
+		return nil, fmt.Errorf(
+			"bound claim has lost its PersistentVolume: volume %q already bound to a different claim", name)
 	}
 	return in.here(volume)
 }
@@ -78,7 +83,8 @@ func (in *Input) here(volume *v1.PersistentVolume) (*v1.PersistentVolume, error)
 	return volume, nil
 }
 
-// matched returns the volume that names the claim, or the smallest of those that will do; of two of one size, the first by name.
+// matched returns the volume that names the claim, or the smallest of those that fit. If two have
+// the same size, the first by name wins.
 func (in *Input) matched() (*v1.PersistentVolume, error) {
 	selector := labels.Everything()
 	if in.Claim.Spec.Selector != nil {
@@ -108,13 +114,14 @@ func (in *Input) matched() (*v1.PersistentVolume, error) {
 	}), nil
 }
 
-// unfit says why a volume is not for the claim, empty if it is.
+// unfit says why a volume is not for the claim; empty if it is.
 func (in *Input) unfit(volume *v1.PersistentVolume, selector labels.Selector) string {
 	_, released := in.Bound[volume.Name]
 	mine := volume.Spec.ClaimRef != nil && refersTo(volume.Spec.ClaimRef, in.Claim)
 	switch {
 	case in.taken(volume), released && !mine:
-		// What a claim left behind is its data: only who names it gets it.
+		// What a claim left behind is its data. Only a claim that names the volume, or that the
+		// volume names, gets it.
 		return "of another claim"
 	case mine && modeOf(volume.Spec.VolumeMode) != modeOf(in.Claim.Spec.VolumeMode):
 		return "incompatible volumeMode"
@@ -130,13 +137,14 @@ func (in *Input) unfit(volume *v1.PersistentVolume, selector labels.Selector) st
 	return in.mismatch(volume)
 }
 
-// mismatch says what about a volume is not as the claim wants it, in upstream's words.
+// mismatch says in which property a volume differs from what the claim wants, in upstream's words.
 func (in *Input) mismatch(volume *v1.PersistentVolume) string {
 	claim := &in.Claim.Spec
 	switch {
 	case volume.Spec.Capacity.Storage().Cmp(*claim.Resources.Requests.Storage()) < 0:
 		return "requested PV is too small"
-	case classOf(in.Claim.Annotations, claim.StorageClassName) != classOf(volume.Annotations, &volume.Spec.StorageClassName):
+	case classOf(in.Claim.Annotations, claim.StorageClassName) != classOf(volume.Annotations,
+		&volume.Spec.StorageClassName):
 		return "storageClassName does not match"
 	case value(claim.VolumeAttributesClassName) != value(volume.Spec.VolumeAttributesClassName):
 		return "volumeAttributesClassName does not match"
@@ -151,7 +159,8 @@ func (in *Input) mismatch(volume *v1.PersistentVolume) string {
 	return ""
 }
 
-// taken says whether a volume is another claim's: it names another, or one that is still there is bound to it.
+// taken reports whether a volume is another claim's: it names another claim, or another claim that
+// still exists is bound to it.
 func (in *Input) taken(volume *v1.PersistentVolume) bool {
 	if ref := volume.Spec.ClaimRef; ref != nil {
 		return !refersTo(ref, in.Claim)
@@ -160,7 +169,8 @@ func (in *Input) taken(volume *v1.PersistentVolume) bool {
 	return bound && owner != Key(in.Claim) && in.Exists(owner)
 }
 
-// onNode says whether the volume's node affinity allows this node. An affinity that cannot be understood allows none.
+// onNode reports whether the volume's node affinity allows this node. An affinity that is invalid
+// allows no node.
 func (in *Input) onNode(volume *v1.PersistentVolume) bool {
 	if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 		return true
@@ -178,12 +188,14 @@ func (in *Input) find(name string) *v1.PersistentVolume {
 	return nil
 }
 
-// refersTo says whether a volume's claimRef means the claim. Local claims have a UID only where their manifest says one.
+// refersTo reports whether a volume's claimRef means the claim. Local claims have a UID only if
+// their manifest has one.
 func refersTo(ref *v1.ObjectReference, claim *v1.PersistentVolumeClaim) bool {
-	return ref.Name == claim.Name && ref.Namespace == claim.Namespace && (ref.UID == "" || claim.UID == "" || ref.UID == claim.UID)
+	return ref.Name == claim.Name && ref.Namespace == claim.Namespace &&
+		(ref.UID == "" || claim.UID == "" || ref.UID == claim.UID)
 }
 
-// classOf returns a storage class: the annotation of old counts before the field.
+// classOf returns a storage class. The old annotation counts before the field.
 func classOf(annotations map[string]string, class *string) string {
 	if old, ok := annotations[v1.BetaStorageClassAnnotation]; ok {
 		return old
@@ -205,7 +217,7 @@ func value(s *string) string {
 	return *s
 }
 
-// count writes how many volumes were passed over for each reason.
+// count writes how many volumes were left out for each reason.
 func count(passed map[string]int) string {
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(passed)) {

@@ -9,13 +9,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
-	"github.com/berthd/berth/agent/plugins"
+	"github.com/berthd/berth/agent/node/plugins"
 )
 
-// callTimeout is how long a driver may take for one call, the kubelet's.
+// callTimeout is how long a driver may take for one call. It is the kubelet's.
 const callTimeout = 2 * time.Minute
 
-// client is a connection to one driver, for as long as one volume takes.
+// client is a connection to one driver, for the work on one volume.
 type client struct {
 	driver string
 	node   csiapi.NodeClient
@@ -24,7 +24,9 @@ type client struct {
 
 // connect prepares a connection to a driver. The caller closes it.
 func (d *Drivers) connect(driver Driver) (*client, error) {
-	timed := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	timed := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		began := time.Now()
 		err := invoke(ctx, method, req, reply, conn, opts...)
 		took := time.Since(began)
@@ -64,7 +66,7 @@ func (c *client) capabilities(ctx context.Context) (capabilities, error) {
 
 // Short names of the capabilities that matter here.
 const (
-	tellsStats      = csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS
+	reportsStats    = csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS
 	expands         = csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME
 	stages          = csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
 	mountsWithGroup = csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP

@@ -14,7 +14,8 @@ import (
 
 // Failed is an error of an operation that the kubelet's events name.
 type Failed struct {
-	// Operation is that name, such as MapVolume.MapPodDevice, and While what it was about then, where that is said.
+	// Operation is that name, such as MapVolume.MapPodDevice. While is what the operation was
+	// doing; it may be empty.
 	Operation, While string
 	Err              error
 }
@@ -25,7 +26,7 @@ func (f *Failed) Error() string { return f.Err.Error() }
 // Unwrap returns the cause.
 func (f *Failed) Unwrap() error { return f.Err }
 
-// blockDir holds what the node has of block devices of drivers.
+// blockDir is the node's directory for block devices of drivers.
 func (n *Node) blockDir() string {
 	return filepath.Join(n.cfg.RootDir, "plugins/kubernetes.io/csi", devicesName)
 }
@@ -35,17 +36,17 @@ func (n *Node) devicePath(uid types.UID, name string) string {
 	return filepath.Join(n.podDir(uid), devicesName, pluginDir, name)
 }
 
-// globalPath is a pod's own mount of a device: a kubelet that takes over counts those.
+// globalPath is a pod's own mount of a device. A kubelet that takes over counts these mounts.
 func (n *Node) globalPath(uid types.UID, name string) string {
 	return filepath.Join(n.blockDir(), name, "dev", string(uid))
 }
 
-// isMapped says whether a pod has a link to a block device.
+// isMapped reports whether a pod has a link to a block device.
 func (n *Node) isMapped(v *Volume) bool {
 	return IsBlockDevice(n.devicePath(v.Pod.UID, v.Name)) == nil
 }
 
-// IsBlockDevice says why a path, or what it links to, is no block device.
+// IsBlockDevice returns an error if a path, or the target of the link there, is not a block device.
 func IsBlockDevice(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -59,8 +60,8 @@ func IsBlockDevice(path string) error {
 	return nil
 }
 
-// prepareDevice makes the directories of a device that a driver publishes: the file in it is the driver's to make. The record is there also for a driver that
-// stages nothing, as a kubelet has it.
+// prepareDevice makes the directories of a device that a driver publishes. The driver makes the
+// file in them. The record is also written for a driver that does not stage, as a kubelet does.
 func (n *Node) prepareDevice(v *Volume) error {
 	r := n.recordOf(v)
 	err := os.MkdirAll(filepath.Dir(n.target(v.Pod.UID, v.key())), dirMode)
@@ -104,7 +105,7 @@ func (n *Node) bindDevice(from, to string) error {
 	return n.deps.Bind(from, to)
 }
 
-// Link makes a symbolic link, in the place of another one.
+// Link makes a symbolic link. It replaces a link that exists.
 func Link(to, at string) error {
 	if have, err := os.Readlink(at); err == nil && have == to {
 		return nil
@@ -118,7 +119,7 @@ func Link(to, at string) error {
 	return os.Symlink(to, at)
 }
 
-// unmapDevice takes a device from a pod.
+// unmapDevice removes a device from a pod.
 func (n *Node) unmapDevice(uid types.UID, name string) error {
 	if err := os.Remove(n.devicePath(uid, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -126,7 +127,8 @@ func (n *Node) unmapDevice(uid types.UID, name string) error {
 	return n.Unmap(n.globalPath(uid, name))
 }
 
-// Unmap removes a file on which a device is mounted, and the loop device that a kubelet holds on to it with.
+// Unmap removes a file on which a device is mounted. It also detaches the loop device with which a
+// kubelet keeps the device open.
 func (n *Node) Unmap(path string) error {
 	if err := detachLoops(path); err != nil {
 		return err
@@ -143,7 +145,7 @@ func detachLoops(path string) error {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil || strings.TrimSuffix(string(text), "\n") != path {
-			continue // another one's, or just gone
+			continue // the loop device is another file's, or has just gone
 		}
 		device := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))
 		loop, err := os.OpenFile(device, os.O_RDONLY, 0)

@@ -16,32 +16,33 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/berthd/berth/agent/plugins"
+	"github.com/berthd/berth/agent/node/plugins"
 )
 
-// infoTimeout bounds the question who a driver is on this node.
+// infoTimeout bounds the call that asks a driver for its identity on this node.
 const infoTimeout = 30 * time.Second
 
 // Driver is a registered driver.
 type Driver struct {
-	// Name is the driver's, Endpoint its socket.
+	// Name is the driver's name. Endpoint is its socket.
 	Name, Endpoint string
-	// NodeID is what the driver calls this node.
+	// NodeID is the driver's name for this node.
 	NodeID string
-	// Topology says where in the driver's world this node is.
+	// Topology is this node's place in the driver's topology.
 	Topology map[string]string
-	// MaxVolumes is how many of its volumes the node can have; 0 for no bound that is known.
+	// MaxVolumes is how many of its volumes the node can have; 0 if no bound is known.
 	MaxVolumes int64
-	// Expands says that the driver has volumes grow on the node, or did not say whether it does.
+	// Expands says that the driver expands volumes on the node, or that it did not say whether it
+	// does.
 	Expands bool
 
 	socket string
 }
 
-// NotRegistered is the error that a driver is not on this node, or not at the moment.
+// NotRegistered is the error of a driver that is not registered on this node, or not at the moment.
 type NotRegistered struct{ Driver string }
 
-// Error says so in the kubelet's words.
+// Error uses the kubelet's words.
 func (e *NotRegistered) Error() string {
 	return fmt.Sprintf("driver name %s not found in the list of registered CSI drivers", e.Driver)
 }
@@ -54,14 +55,16 @@ type Drivers struct {
 
 	mu     sync.Mutex
 	byName map[string]Driver
-	// gone are the names of those that were registered and are not any more.
+	// gone are the names of drivers that were registered and are not any more.
 	gone map[string]bool
 }
 
-// Observer is told of every call to a driver: its name, the method as gRPC has it, the code of its end, and how long it took.
+// Observer gets every call to a driver: the driver's name, the method as gRPC has it, the code of
+// its result, and how long it took.
 type Observer func(driver, method, code string, took time.Duration)
 
-// NewDrivers returns an empty set. changed is called after each change of it, and must not block; observe may be nil.
+// NewDrivers returns an empty set. changed is called after each change of the set, and must not
+// block. observe may be nil.
 func NewDrivers(changed func(), observe Observer, log *slog.Logger) *Drivers {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -69,7 +72,7 @@ func NewDrivers(changed func(), observe Observer, log *slog.Logger) *Drivers {
 	return &Drivers{changed: changed, calls: observe, log: log, byName: map[string]Driver{}, gone: map[string]bool{}}
 }
 
-// Register takes a driver once it has said who it is on this node.
+// Register adds a driver after asking for its identity on this node.
 func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	if err := supported(p); err != nil {
 		return err
@@ -85,7 +88,8 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	if info.GetNodeId() == "" {
 		return fmt.Errorf("CSI driver %s does not say what it calls this node", p.Name)
 	}
-	driver.NodeID, driver.Topology, driver.MaxVolumes = info.GetNodeId(), info.GetAccessibleTopology().GetSegments(), max(info.GetMaxVolumesPerNode(), 0)
+	driver.NodeID, driver.Topology, driver.MaxVolumes = info.GetNodeId(), info.GetAccessibleTopology().GetSegments(),
+		max(info.GetMaxVolumesPerNode(), 0)
 	driver.Expands = d.expands(ctx, driver)
 	d.mu.Lock()
 	d.byName[p.Name] = driver
@@ -106,7 +110,7 @@ func (d *Drivers) info(ctx context.Context, driver Driver) (*csiapi.NodeGetInfoR
 	return c.node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})
 }
 
-// expands says whether a driver has volumes grow on the node, or does not say.
+// expands reports whether a driver expands volumes on the node, or does not say.
 func (d *Drivers) expands(ctx context.Context, driver Driver) bool {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
@@ -119,7 +123,7 @@ func (d *Drivers) expands(ctx context.Context, driver Driver) bool {
 	return err != nil || can[expands]
 }
 
-// Deregister forgets a driver, unless it has registered on another socket meanwhile.
+// Deregister removes a driver, unless it has registered on another socket meanwhile.
 func (d *Drivers) Deregister(p plugins.Plugin) {
 	d.mu.Lock()
 	mine := d.byName[p.Name].socket == p.Socket
@@ -133,7 +137,7 @@ func (d *Drivers) Deregister(p plugins.Plugin) {
 	}
 }
 
-// Get returns a driver; the error is a [NotRegistered].
+// Get returns a driver. The error is a [NotRegistered].
 func (d *Drivers) Get(name string) (Driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +148,8 @@ func (d *Drivers) Get(name string) (Driver, error) {
 	return driver, nil
 }
 
-// List returns all drivers by name, and the names of those that were there and are not any more.
+// List returns all drivers by name, and the names of those that were registered and are not any
+// more.
 func (d *Drivers) List() (here []Driver, gone []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,7 +157,7 @@ func (d *Drivers) List() (here []Driver, gone []string) {
 	return here, slices.Sorted(maps.Keys(d.gone))
 }
 
-// supported refuses a driver that speaks no version 1 of the interface.
+// supported refuses a driver that does not support version 1 of the interface.
 func supported(p plugins.Plugin) error {
 	for _, v := range p.Versions {
 		if major, _, _ := strings.Cut(strings.TrimPrefix(v, "v"), "."); major == "1" {
@@ -162,7 +167,7 @@ func supported(p plugins.Plugin) error {
 	return fmt.Errorf("CSI driver %s speaks the versions %q of the interface, and this node 1.x", p.Name, p.Versions)
 }
 
-// checkName refuses a driver's or a volume's name that is no single path component.
+// checkName refuses the name of a driver or a volume that is not a single path component.
 func checkName(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || len(name) > 255 {
 		return fmt.Errorf("the name %q cannot be a file name", name)
@@ -170,7 +175,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// isGone says whether a driver's error says that it has no such volume.
+// isGone reports whether a driver's error means that it has no such volume.
 func isGone(err error) bool {
 	return status.Code(errors.Unwrap(err)) == codes.NotFound || status.Code(err) == codes.NotFound
 }

@@ -9,13 +9,20 @@ import (
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/plugins"
+	"github.com/berthd/berth/agent/node/plugins"
 	"github.com/berthd/berth/test/csidriver"
 )
 
 func TestDriversRegister(t *testing.T) {
 	dir := t.TempDir()
-	served := &csidriver.Driver{Dir: dir, Registry: dir + "/registry", Name: "d", NodeID: "id", MaxVolumes: 7, Topology: map[string]string{"zone": "z"}}
+	served := &csidriver.Driver{
+		Dir:        dir,
+		Registry:   dir + "/registry",
+		Name:       "d",
+		NodeID:     "id",
+		MaxVolumes: 7,
+		Topology:   map[string]string{"zone": "z"},
+	}
 	if err := served.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +40,8 @@ func TestDriversRegister(t *testing.T) {
 	if err != nil || got.NodeID != "id" || got.MaxVolumes != 7 || got.Topology["zone"] != "z" || changes != 1 {
 		t.Errorf("%+v, %v, %d changes", got, err, changes)
 	}
-	if text := strings.Join(observed, ","); text != "d /csi.v1.Node/NodeGetInfo OK,d /csi.v1.Node/NodeGetCapabilities OK" {
+	if text := strings.Join(observed,
+		","); text != "d /csi.v1.Node/NodeGetInfo OK,d /csi.v1.Node/NodeGetCapabilities OK" {
 		t.Errorf("observed %s", text)
 	}
 	for want, bad := range map[string]plugins.Plugin{

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What an error of [Node.Expand] may be, beside a [NotRegistered]; every other one is a failure like any.
+// The errors of [Node.Expand], beside [NotRegistered]. Every other error is an ordinary failure.
 var (
-	// ErrCannotExpand means that the driver does not have volumes grow on the node.
+	// ErrCannotExpand means that the driver does not expand volumes on the node.
 	ErrCannotExpand = errors.New("the driver does not have volumes grow on the node")
-	// ErrInUse means that the driver does not have the volume grow while it is in use.
+	// ErrInUse means that the driver does not expand the volume while it is in use.
 	ErrInUse = errors.New("the volume does not grow while it is in use")
-	// ErrInfeasible means that the driver can never have the volume grow so far.
+	// ErrInfeasible means that the driver can never expand the volume so far.
 	ErrInfeasible = errors.New("the volume cannot grow so far")
 )
 
@@ -30,16 +30,16 @@ type expandError struct {
 // Error returns the kubelet's words.
 func (e *expandError) Error() string { return e.text }
 
-// Unwrap returns which of this package's errors it is.
+// Unwrap returns the sentinel.
 func (e *expandError) Unwrap() error { return e.class }
 
-// HasDriver says whether a volume's driver is registered.
+// HasDriver reports whether a volume's driver is registered.
 func (n *Node) HasDriver(v *Volume) bool {
 	_, err := n.deps.Drivers.Get(v.Driver)
 	return err == nil
 }
 
-// Expand has the driver make a volume that is published as large as it is to be. It may be repeated.
+// Expand asks the driver to expand a published volume to a size. It may be repeated.
 func (n *Node) Expand(ctx context.Context, v *Volume, size resource.Quantity) error {
 	driver, err := n.deps.Drivers.Get(v.Driver)
 	if err != nil {
@@ -59,7 +59,8 @@ func (n *Node) Expand(ctx context.Context, v *Volume, size resource.Quantity) er
 	}
 	secrets, err := n.secrets(ctx, v, v.ExpandSecret)
 	if err != nil {
-		return fmt.Errorf("expander.NodeExpand failed to get NodeExpandSecretRef %s/%s: %w", v.ExpandSecret.Namespace, v.ExpandSecret.Name, errors.Unwrap(err))
+		return fmt.Errorf("expander.NodeExpand failed to get NodeExpandSecretRef %s/%s: %w", v.ExpandSecret.Namespace,
+			v.ExpandSecret.Name, errors.Unwrap(err))
 	}
 	unlock, err := n.lock(ctx, v.UniqueName())
 	if err != nil {
@@ -73,8 +74,12 @@ func (n *Node) Expand(ctx context.Context, v *Volume, size resource.Quantity) er
 	}
 	_, err = bounded(ctx, func(ctx context.Context) (*csiapi.NodeExpandVolumeResponse, error) {
 		return c.node.NodeExpandVolume(ctx, &csiapi.NodeExpandVolumeRequest{
-			VolumeId: v.Handle, VolumePath: n.target(v.Pod.UID, v.key()), StagingTargetPath: n.stagedAt(&r),
-			CapacityRange: &csiapi.CapacityRange{RequiredBytes: size.Value()}, VolumeCapability: capability, Secrets: secrets,
+			VolumeId:          v.Handle,
+			VolumePath:        n.target(v.Pod.UID, v.key()),
+			StagingTargetPath: n.stagedAt(&r),
+			CapacityRange:     &csiapi.CapacityRange{RequiredBytes: size.Value()},
+			VolumeCapability:  capability,
+			Secrets:           secrets,
 		})
 	})
 	switch status.Code(err) {
@@ -83,7 +88,9 @@ func (n *Node) Expand(ctx context.Context, v *Volume, size resource.Quantity) er
 	case codes.FailedPrecondition:
 		return &expandError{text: "Expander.NodeExpand failed to expand the volume : " + err.Error(), class: ErrInUse}
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
-		return &expandError{text: "Expander.NodeExpand failed to expand the volume " + err.Error(), class: ErrInfeasible}
+		return &expandError{
+			text: "Expander.NodeExpand failed to expand the volume " + err.Error(), class: ErrInfeasible,
+		}
 	}
 	return fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err)
 }

@@ -16,42 +16,47 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berthd/berth/agent/tasks"
+	"github.com/berthd/berth/agent/pod/tasks"
 )
 
-// Config is what a [Node] is told once.
+// Config are the settings of a [Node].
 type Config struct {
 	// RootDir is the kubelet's root directory, an absolute path.
 	RootDir string
-	// NodeName is the node's.
+	// NodeName is the node's name.
 	NodeName string
 }
 
-// Deps are what a [Node] works with. An error of Object, Token or Attached may be one of the caller's own, such as that the answer is on its way: it is
-// passed on.
+// Deps are what a [Node] works with. An error of Object, Token or Attached may be one of the
+// caller's own, for instance that the answer is on its way. Node passes it on.
 type Deps struct {
 	Drivers *Drivers
-	// Object returns the CSIDriver object of a pod's driver. A pod for which nobody has such objects gets [Unknown].
+	// Object returns the CSIDriver object of a pod's driver. If nobody has such objects for the
+	// pod, it returns [Unknown].
 	Object func(pod *v1.Pod, driver string) (*storagev1.CSIDriver, error)
-	// Secret returns what a Secret holds.
+	// Secret returns the content of a Secret.
 	Secret func(ctx context.Context, pod *v1.Pod, ref *v1.SecretReference) (map[string][]byte, error)
-	// Token returns a token of the pod's service account for an audience, and when it ends.
+	// Token returns a token of the pod's service account for an audience, and when it expires.
 	Token func(pod *v1.Pod, ask storagev1.TokenRequest) (token string, expires time.Time, err error)
-	// Attached returns nil once a volume that needs it is attached; nil where nobody attaches for this pod.
+	// Attached returns nil once a volume that needs attaching is attached. It also returns nil if
+	// nobody attaches volumes for this pod.
 	Attached func(pod *v1.Pod, volume v1.UniqueVolumeName) error
-	// Attachment returns what the attacher has to tell the driver; attachment is the VolumeAttachment's name.
+	// Attachment returns what the attacher reports to the driver. attachment is the
+	// VolumeAttachment's name.
 	Attachment func(ctx context.Context, pod *v1.Pod, attachment string) (map[string]string, error)
-	// IsMounted says whether something is mounted on a path, without looking at what it is; fs.ErrNotExist where there is no such path. Unmount unmounts it.
+	// IsMounted reports whether something is mounted on a path, without looking at what is mounted.
+	// The error is fs.ErrNotExist if there is no such path. Unmount unmounts it.
 	IsMounted func(path string) (bool, error)
 	Unmount   func(path string) error
 	// Bind mounts one path on another.
 	Bind func(from, to string) error
-	// Changed is called when the volumes in use are others; nil for nobody.
+	// Changed is called when the set of volumes in use has changed; nil for nobody.
 	Changed func()
 	Logger  *slog.Logger
 }
 
-// NotAttached is the error that a volume is not attached to this node, or that it is not known whether it is.
+// NotAttached is the error of a volume that is not attached to this node, or of which that is not
+// known.
 type NotAttached struct{ Err error }
 
 // Error returns the cause's text.
@@ -60,11 +65,15 @@ func (e *NotAttached) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *NotAttached) Unwrap() error { return e.Err }
 
-// Unknown returns the CSIDriver of a driver that nobody has told of: it has both kinds of volumes, and nothing is attached for it.
+// Unknown returns the CSIDriver of a driver that has no such object. The driver has both kinds of
+// volumes, and nothing is attached for it.
 func Unknown(driver string) *storagev1.CSIDriver {
 	no := false
 	o := &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
-		AttachRequired: &no, VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
+		AttachRequired: &no,
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{
+			storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral,
+		},
 	}}
 	o.Name = driver
 	return o
@@ -75,15 +84,16 @@ type Node struct {
 	cfg  Config
 	deps Deps
 	boot string
-	// turns say who may have a driver work on a volume.
+	// turns let one caller at a time use a driver for a volume.
 	turns tasks.Turns[v1.UniqueVolumeName]
 
 	mu sync.Mutex
 	// inUse are the volumes that need attaching and that pods want or have.
 	inUse map[types.UID]map[v1.UniqueVolumeName]bool
-	// published are when volumes were published last, by their ready files, for those that are published again from time to time.
+	// published are the times at which volumes were last published, by their ready files. It has
+	// only volumes that are published again from time to time.
 	published map[string]time.Time
-	// staged are the volumes that this process has had staged.
+	// staged are the volumes that this process has staged.
 	staged map[v1.UniqueVolumeName]bool
 }
 
@@ -98,12 +108,20 @@ func NewNode(cfg Config, deps Deps) *Node {
 	if abs, err := filepath.Abs(cfg.RootDir); err == nil {
 		cfg.RootDir = abs
 	}
-	n := &Node{cfg: cfg, deps: deps, boot: boot(), inUse: map[types.UID]map[v1.UniqueVolumeName]bool{}, published: map[string]time.Time{}, staged: map[v1.UniqueVolumeName]bool{}}
+	n := &Node{
+		cfg:       cfg,
+		deps:      deps,
+		boot:      boot(),
+		inUse:     map[types.UID]map[v1.UniqueVolumeName]bool{},
+		published: map[string]time.Time{},
+		staged:    map[v1.UniqueVolumeName]bool{},
+	}
 	n.recall()
 	return n
 }
 
-// IsUp says whether a volume is up, and when it was last published. It asks the disk, not the driver. A volume that a kubelet brought up is.
+// IsUp reports whether a volume is up, and when it was last published. It looks at the disk, and
+// does not ask the driver. A volume that a kubelet brought up is up.
 func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
 	if v.Block && !n.isMapped(v) {
 		return false, time.Time{}, nil
@@ -123,7 +141,8 @@ func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
 			at = n.stageRecordDir(&record{Volume: v.Name, Block: true})
 		}
 		r, err := readRecord(at)
-		return err == nil && r != nil && (mounted || v.Block) && r.Handle == v.Handle && r.Driver == v.Driver, time.Now(), err
+		return err == nil && r != nil && (mounted || v.Block) && r.Handle == v.Handle &&
+			r.Driver == v.Driver, time.Now(), err
 	}
 	if info, err := os.Stat(ready); err == nil {
 		published = info.ModTime()
@@ -131,8 +150,9 @@ func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
 	return p.Up && p.Boot == n.boot && (mounted || !p.Mounted), published, nil
 }
 
-// Again returns when a volume that is up is to be published again; zero for never. That is by the time of its file, or by the time that has passed since it was published, or first
-// looked at, where that is sooner: the clock that files have their times of may have been put back.
+// Again returns when a volume that is up has to be published again; zero means never. Two times
+// count, and the sooner one wins: that of the volume's file, and that since the volume was
+// published or first looked at. The clock that gives files their times may have been put back.
 func (n *Node) Again(v *Volume) time.Time {
 	ready := n.readyPath(v.Pod.UID, v.key())
 	p := readProgress(ready)
@@ -151,14 +171,15 @@ func (n *Node) Again(v *Volume) time.Time {
 	return now.Add(republishPeriod - max(now.Sub(at), now.Sub(info.ModTime())))
 }
 
-// forgetPublished drops what is known of a volume whose ready file is going.
+// forgetPublished drops what is known of a volume whose ready file is being removed.
 func (n *Node) forgetPublished(ready string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.published, ready)
 }
 
-// Prepare gathers from memory what a driver is told of the volume, and says why it cannot be brought up now.
+// Prepare collects from memory what a driver needs to know about the volume. The error says why the
+// volume cannot be brought up now.
 func (n *Node) Prepare(v *Volume) error {
 	if err := errors.Join(checkName(v.Driver), checkName(v.Name)); err != nil {
 		return err
@@ -198,7 +219,8 @@ func (n *Node) tokens(v *Volume) (string, error) {
 	for _, ask := range v.object.Spec.TokenRequests {
 		text, expires, err := n.deps.Token(v.Pod, ask)
 		if err != nil {
-			return "", fmt.Errorf("get a token of service account %s/%s for CSI driver %s: %w", v.Pod.Namespace, v.Pod.Spec.ServiceAccountName, v.Driver, err)
+			return "", fmt.Errorf("get a token of service account %s/%s for CSI driver %s: %w", v.Pod.Namespace,
+				v.Pod.Spec.ServiceAccountName, v.Driver, err)
 		}
 		all[ask.Audience] = token{Token: text, Expires: expires}
 	}
@@ -206,7 +228,7 @@ func (n *Node) tokens(v *Volume) (string, error) {
 	return string(data), err
 }
 
-// lock keeps everybody else away from a volume until unlock is called.
+// lock keeps all others away from a volume until unlock is called.
 func (n *Node) lock(ctx context.Context, volume v1.UniqueVolumeName) (unlock func(), err error) {
 	return n.turns.Take(ctx, volume)
 }

@@ -10,7 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// checkMode says why a driver does not have a volume of this kind, in the kubelet's words.
+// checkMode returns an error, in the kubelet's words, if the driver has no volumes of this kind.
 func (v *Volume) checkMode() error {
 	want := storagev1.VolumeLifecyclePersistent
 	if v.Inline {
@@ -29,7 +29,7 @@ func (v *Volume) checkMode() error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", want, v.Driver, has)
 }
 
-// capability says how the volume shall be mounted.
+// capability says how the volume must be mounted.
 func (v *Volume) capability(can capabilities) *csiapi.VolumeCapability {
 	mode := v1.ReadWriteOnce
 	if len(v.Modes) > 0 {
@@ -37,7 +37,10 @@ func (v *Volume) capability(can capabilities) *csiapi.VolumeCapability {
 	}
 	access := &csiapi.VolumeCapability_AccessMode{Mode: accessMode(mode, can[knowsWriters])}
 	if v.Block {
-		return &csiapi.VolumeCapability{AccessMode: access, AccessType: &csiapi.VolumeCapability_Block{Block: &csiapi.VolumeCapability_BlockVolume{}}}
+		return &csiapi.VolumeCapability{
+			AccessMode: access,
+			AccessType: &csiapi.VolumeCapability_Block{Block: &csiapi.VolumeCapability_BlockVolume{}},
+		}
 	}
 	mount := &csiapi.VolumeCapability_MountVolume{FsType: v.FSType, MountFlags: v.Options}
 	if group := v.fsGroup(); group != nil && can[mountsWithGroup] && v.GroupWanted() {
@@ -46,7 +49,8 @@ func (v *Volume) capability(can capabilities) *csiapi.VolumeCapability {
 	return &csiapi.VolumeCapability{AccessMode: access, AccessType: &csiapi.VolumeCapability_Mount{Mount: mount}}
 }
 
-// accessMode is a mode as drivers know it. Only some know how many pods of one node may write.
+// accessMode converts an access mode to the driver's. Only some drivers know how many pods of one
+// node may write.
 func accessMode(mode v1.PersistentVolumeAccessMode, knowsWriters bool) csiapi.VolumeCapability_AccessMode_Mode {
 	switch {
 	case mode == v1.ReadOnlyMany:
@@ -68,7 +72,8 @@ func (v *Volume) fsGroup() *int64 {
 	return v.Pod.Spec.SecurityContext.FSGroup
 }
 
-// GroupWanted says whether the volume is to be made the pod's fsGroup's, by the driver's fsGroupPolicy.
+// GroupWanted reports whether the volume must be given to the pod's fsGroup, by the driver's
+// fsGroupPolicy.
 func (v *Volume) GroupWanted() bool {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if v.object != nil && v.object.Spec.FSGroupPolicy != nil {
@@ -80,6 +85,8 @@ func (v *Volume) GroupWanted() bool {
 	case policy == storagev1.FileFSGroupPolicy:
 		return true
 	}
-	once := slices.ContainsFunc(v.Modes, func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteOnce || m == v1.ReadWriteOncePod })
+	once := slices.ContainsFunc(v.Modes, func(m v1.PersistentVolumeAccessMode) bool {
+		return m == v1.ReadWriteOnce || m == v1.ReadWriteOncePod
+	})
 	return v.FSType != "" && once
 }

@@ -10,8 +10,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Stats asks a driver how full a pod's volume is; name is that of its directory, and block says that it is a block device. nil is a volume that is not on record,
-// or whose driver does not tell.
+// Stats asks a driver how full a pod's volume is. name is the name of the volume's directory, and
+// block says that the volume is a block device. The result is nil if the volume is not on record,
+// or if its driver does not report that.
 func (n *Node) Stats(ctx context.Context, uid types.UID, name string, block bool) (*statsapi.FsStats, error) {
 	k := key{name, block}
 	held, err := n.held(uid)
@@ -29,11 +30,12 @@ func (n *Node) Stats(ctx context.Context, uid types.UID, name string, block bool
 	}
 	defer c.close()
 	can, err := c.capabilities(ctx)
-	if err != nil || !can[tellsStats] {
+	if err != nil || !can[reportsStats] {
 		return nil, err
 	}
 	resp, err := bounded(ctx, func(ctx context.Context) (*csiapi.NodeGetVolumeStatsResponse, error) {
-		return c.node.NodeGetVolumeStats(ctx, &csiapi.NodeGetVolumeStatsRequest{VolumeId: r.Handle, VolumePath: n.target(uid, k)})
+		return c.node.NodeGetVolumeStats(ctx,
+			&csiapi.NodeGetVolumeStatsRequest{VolumeId: r.Handle, VolumePath: n.target(uid, k)})
 	})
 	if err != nil {
 		return nil, err
@@ -41,7 +43,8 @@ func (n *Node) Stats(ctx context.Context, uid types.UID, name string, block bool
 	return statsOf(resp, time.Now()), nil
 }
 
-// statsOf is a driver's answer as the kubelet tells it. What a driver does not know is 0, as the interface has it, of a total that is not.
+// statsOf converts a driver's answer to the kubelet's form. The interface has 0 for a value that
+// the driver does not know, if the total is not 0.
 func statsOf(resp *csiapi.NodeGetVolumeStatsResponse, at time.Time) *statsapi.FsStats {
 	out := &statsapi.FsStats{Time: metav1.NewTime(at)}
 	for _, usage := range resp.GetUsage() {

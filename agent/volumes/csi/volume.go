@@ -15,11 +15,11 @@ import (
 // Volume is one volume of one pod. Make it with [Inline] or [Persistent].
 type Volume struct {
 	Pod *v1.Pod
-	// Name is the PersistentVolume's, or that of the pod's own volume.
+	// Name is the name of the PersistentVolume, or of the pod's own volume.
 	Name string
-	// Driver is the driver's name, Handle what it calls the volume.
+	// Driver is the driver's name. Handle is the driver's name for the volume.
 	Driver, Handle string
-	// Inline says that the volume is the pod's own and lives with it.
+	// Inline says that the volume is the pod's own. It lives as long as the pod.
 	Inline bool
 	// Block says that containers get the volume as a block device.
 	Block    bool
@@ -29,10 +29,12 @@ type Volume struct {
 	Modes    []v1.PersistentVolumeAccessMode
 	// Attributes are for the driver.
 	Attributes map[string]string
-	// StageSecret, PublishSecret and ExpandSecret name what the driver logs in with; nil for nothing.
+	// StageSecret, PublishSecret and ExpandSecret name the Secrets with which the driver logs in;
+	// nil for none.
 	StageSecret, PublishSecret, ExpandSecret *v1.SecretReference
 
-	// object is the driver's CSIDriver; nil where there is none. tokens are those that it asks for, as the driver gets them. Prepare sets both.
+	// object is the driver's CSIDriver, nil if there is none. tokens are the tokens that the driver
+	// asks for, as it gets them. Prepare sets both.
 	object   *storagev1.CSIDriver
 	tokens   string
 	attached bool
@@ -56,35 +58,46 @@ func Inline(pod *v1.Pod, name string, source *v1.CSIVolumeSource) *Volume {
 	return v
 }
 
-// Persistent returns a pod's use of a PersistentVolume of kind csi. readOnly is what the pod says; options are the volume's mount options.
+// Persistent returns a pod's use of a PersistentVolume of kind csi. readOnly is what the pod says.
+// options are the volume's mount options.
 func Persistent(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool, options []string) *Volume {
 	source := pv.Spec.CSI
 	return &Volume{
-		Pod: pod, Name: pv.Name, Driver: source.Driver, Handle: source.VolumeHandle, ReadOnly: readOnly, FSType: source.FSType, Options: options,
-		Modes: pv.Spec.AccessModes, Attributes: source.VolumeAttributes, StageSecret: source.NodeStageSecretRef, PublishSecret: source.NodePublishSecretRef,
-		ExpandSecret: source.NodeExpandSecretRef,
-		Block:        pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
+		Pod:           pod,
+		Name:          pv.Name,
+		Driver:        source.Driver,
+		Handle:        source.VolumeHandle,
+		ReadOnly:      readOnly,
+		FSType:        source.FSType,
+		Options:       options,
+		Modes:         pv.Spec.AccessModes,
+		Attributes:    source.VolumeAttributes,
+		StageSecret:   source.NodeStageSecretRef,
+		PublishSecret: source.NodePublishSecretRef,
+		ExpandSecret:  source.NodeExpandSecretRef,
+		Block:         pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
 	}
 }
 
-// UniqueName is how a Node's status names the volume.
+// UniqueName is the volume's name in a Node's status.
 func (v *Volume) UniqueName() v1.UniqueVolumeName { return uniqueName(v.Driver, v.Handle) }
 
 func uniqueName(driver, handle string) v1.UniqueVolumeName {
 	return v1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)
 }
 
-// ephemeralHandle is what a driver calls a pod's own volume.
+// ephemeralHandle is the driver's name for a pod's own volume.
 func ephemeralHandle(pod types.UID, name string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+name)))
 }
 
-// AttachmentName is the name of the VolumeAttachment of a driver's volume and a node.
+// AttachmentName is the name of the VolumeAttachment for a driver's volume and a node.
 func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// republishPeriod is how often a volume is published again whose driver asks for that; the kubelet does so whenever it looks at a pod, a minute and more apart.
+// republishPeriod is how often a volume is published again if its driver asks for that. The kubelet
+// does so whenever it syncs a pod, which is a minute or more apart.
 const republishPeriod = time.Minute
 
 // Directories and files beneath the root directory and beneath a pod's own.
@@ -104,7 +117,8 @@ func (n *Node) volumeDir(uid types.UID, name string) string {
 	return filepath.Join(n.podDir(uid), "volumes", pluginDir, name)
 }
 
-// Path is what containers get of the volume: the directory where it is published, or a link to its device.
+// Path is what containers get: the directory where the volume is published, or a link to its
+// device.
 func (n *Node) Path(v *Volume) string {
 	if v.Block {
 		return n.devicePath(v.Pod.UID, v.Name)
@@ -112,7 +126,8 @@ func (n *Node) Path(v *Volume) string {
 	return n.target(v.Pod.UID, key{v.Name, false})
 }
 
-// key names a volume of a pod: a PersistentVolume's name and whether it is a block device.
+// key identifies a volume of a pod: by a PersistentVolume's name, and by whether it is a block
+// device.
 type key struct {
 	name  string
 	block bool
@@ -128,7 +143,7 @@ func (n *Node) target(uid types.UID, k key) string {
 	return filepath.Join(n.volumeDir(uid, k.name), mountName)
 }
 
-// recordDir holds the record of a pod's volume.
+// recordDir is the directory of the record of a pod's volume.
 func (n *Node) recordDir(uid types.UID, k key) string {
 	if k.block {
 		return n.ownDir(uid, k)
@@ -136,7 +151,8 @@ func (n *Node) recordDir(uid types.UID, k key) string {
 	return n.volumeDir(uid, k.name)
 }
 
-// ownDir holds what berth alone writes of a pod's volume. The name of no volume is "volumeDevices".
+// ownDir is the directory of what only berth writes about a pod's volume. No volume has the name
+// "volumeDevices".
 func (n *Node) ownDir(uid types.UID, k key) string {
 	if k.block {
 		return filepath.Join(n.podDir(uid), "plugins", pluginDir, devicesName, k.name)
@@ -148,12 +164,13 @@ func (n *Node) readyPath(uid types.UID, k key) string {
 	return filepath.Join(n.ownDir(uid, k), readyFile)
 }
 
-// stageDir holds where a volume is staged, and the record of that.
+// stageDir is the directory in which a volume is staged, beside the record of that.
 func (n *Node) stageDir(driver, handle string) string {
-	return filepath.Join(n.cfg.RootDir, "plugins/kubernetes.io/csi", driver, fmt.Sprintf("%x", sha256.Sum256([]byte(handle))))
+	return filepath.Join(n.cfg.RootDir, "plugins/kubernetes.io/csi", driver,
+		fmt.Sprintf("%x", sha256.Sum256([]byte(handle))))
 }
 
-// stageRecordDir holds the record of a staged volume.
+// stageRecordDir is the directory of the record of a staged volume.
 func (n *Node) stageRecordDir(r *record) string {
 	if r.Block {
 		return filepath.Join(n.blockDir(), r.Volume, "data")
@@ -169,7 +186,7 @@ func (n *Node) stagedAt(r *record) string {
 	return filepath.Join(n.stageDir(r.Driver, r.Handle), stagedName)
 }
 
-// attributes are the volume's own and what else the driver wants to know of its pod.
+// attributes are the volume's own attributes, and what the driver wants to know about its pod.
 func (v *Volume) attributes() map[string]string {
 	out := maps.Clone(v.Attributes)
 	if out == nil {
@@ -192,14 +209,15 @@ func (v *Volume) attributes() map[string]string {
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
 func (v *Volume) tokensInSecrets() bool {
-	return v.object != nil && v.object.Spec.ServiceAccountTokenInSecrets != nil && *v.object.Spec.ServiceAccountTokenInSecrets
+	return v.object != nil && v.object.Spec.ServiceAccountTokenInSecrets != nil &&
+		*v.object.Spec.ServiceAccountTokenInSecrets
 }
 
 func (v *Volume) republishes() bool {
 	return v.object != nil && v.object.Spec.RequiresRepublish != nil && *v.object.Spec.RequiresRepublish
 }
 
-// needsAttaching says whether a controller must attach the volume before the node can use it.
+// needsAttaching reports whether a controller must attach the volume before the node can use it.
 func (v *Volume) needsAttaching() bool {
 	return !v.Inline && (v.object == nil || v.object.Spec.AttachRequired == nil || *v.object.Spec.AttachRequired)
 }

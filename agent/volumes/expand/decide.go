@@ -7,24 +7,26 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// notRequired is the annotation of a claim whose volume only the controllers have to have grow.
+// notRequired is the annotation of a claim whose volume only the controllers have to expand.
 const notRequired = "volume.kubernetes.io/node-expansion-not-required"
 
-// todo is what a claim asks of this node.
+// todo is what this node has to do for a claim.
 type todo struct {
-	// size is what the driver is told.
+	// size is the size that the driver has to reach.
 	size resource.Quantity
-	// mark says that the claim is marked as in progress first, update that its capacity is written afterwards.
+	// mark says that the claim is first marked as in progress. update says that its capacity is
+	// written afterwards.
 	mark, update bool
-	// lenient says that a driver that cannot is no failure.
+	// lenient says that it is no failure if the driver cannot expand volumes.
 	lenient bool
 }
 
-// decide says what a claim that is bound to a volume asks of this node, if anything.
+// decide says what this node has to do for a claim that is bound to a volume, if anything.
 func decide(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) (do todo, asked bool) {
 	has := claim.Status.Capacity[v1.ResourceStorage]
 	state := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
-	if state == "" && claim.Status.AllocatedResources == nil { // an older resizer does not say how far it is
+	// an older resizer does not report its progress
+	if state == "" && claim.Status.AllocatedResources == nil {
 		size := pv.Spec.Capacity[v1.ResourceStorage]
 		return todo{size: size, update: has.Cmp(size) < 0, lenient: true}, true
 	}
@@ -39,7 +41,7 @@ func decide(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) (do todo, 
 	return todo{}, false
 }
 
-// sizeOf returns the size that a volume has, which may be more than its claim says.
+// sizeOf returns the size of a volume, which may be greater than the size in its claim.
 func sizeOf(pv *v1.PersistentVolume) resource.Quantity {
 	if pv == nil {
 		return resource.Quantity{}

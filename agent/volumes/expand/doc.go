@@ -1,19 +1,30 @@
-// Package expand has volumes of claims that have grown take their new size on this node, and says so in the claims' status.
+// Package expand expands the volumes of claims on this node, and reports that in the claims'
+// status.
 //
-// Purpose: when somebody asks for more in a claim, a cluster's controllers have the storage grow and leave the rest to the node that uses it: the volume's driver
-// is told (NodeExpandVolume), while pods run or before they start. [Expander.Wanted] says from memory whether that is asked of this node now, [Expander.Grow]
-// does it. What is asked, and of whom, is pure (decide.go), and so is what is written (patch.go):
+// Purpose: if somebody asks for more in a claim, a cluster's controllers expand the storage. They
+// leave the rest to the node that uses the volume. The node asks the volume's driver
+// (NodeExpandVolume), while pods run or before they start. [Expander.Wanted] decides from memory
+// whether this node has to expand a volume now. [Expander.Grow] does it. What a claim asks for is
+// pure (decide.go), and so is what is written (patch.go). By the claim's status:
 //
-//	claim's status                        the driver is told   written before       written after
-//	NodeResizePending, …InProgress        allocatedResources   NodeResizeInProgress capacity; no status, no resize conditions
-//	none, nothing allocated (an old resizer) the volume's size nothing              the same
-//	none, has the size, ReadWriteMany     allocatedResources   nothing              nothing: another node has done so
-//	any other                             nothing
+//	NodeResizePending or NodeResizeInProgress
+//	    the driver expands to allocatedResources; NodeResizeInProgress is written before,
+//	    the capacity without status and resize conditions afterwards
+//	no status, nothing allocated (an old resizer)
+//	    the driver expands to the volume's size; the same is written afterwards
+//	no status, has the size, ReadWriteMany
+//	    the driver expands to allocatedResources; nothing is written: another node has done so
+//	any other
+//	    nothing
 //
-// A failure is written as the condition NodeResizeError; one that can never succeed as NodeResizeInfeasible, and the controllers decide what is to be done.
+// A failure is written as the condition NodeResizeError. A failure that lasts forever is written as
+// NodeResizeInfeasible, and the controllers decide what to do.
 //
-// Truth owned: in memory, which size a volume was given by this process and which failed; the API server owns the claims. An agent that is killed between the driver's
-// answer and the claim's status finds the claim in progress, and asks the driver again, which it has to bear. While it lives it does not ask twice.
+// Truth owned: in memory, which size this process has given to a volume, and which size has failed.
+// The API server owns the claims. The agent may be killed between the driver's answer and the
+// update of the claim's status. Then it finds the claim in progress and asks the driver again: the
+// interface demands that drivers accept this. While the agent lives, it does not ask twice.
 //
-// Concurrency: an [Expander] is safe for concurrent use; of pods that share a volume, one at a time has it grow. No error quotes a secret.
+// Concurrency: an [Expander] is safe for concurrent use. If pods share a volume, one of them at a
+// time expands it. No error quotes a secret.
 package expand

@@ -32,8 +32,8 @@ type rig struct {
 	pv    *v1.PersistentVolume
 	// known is what the node knows of the claim without asking.
 	known *v1.PersistentVolumeClaim
-	// told are events and what the driver was asked for, in their order.
-	told []string
+	// reported are the events and the requests to the driver, in their order.
+	reported []string
 	// refuse is asked before each change, fail is what the driver says.
 	refuse func(patch string) error
 	fail   error
@@ -62,9 +62,12 @@ func newRig(t *testing.T, change func(*v1.PersistentVolumeClaim)) *rig {
 // pending makes a claim as the controllers leave it for the node.
 func pending(c *v1.PersistentVolumeClaim) {
 	c.Status.AllocatedResources = gi(2)
-	c.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending}
+	c.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{
+		v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending,
+	}
 	c.Status.Conditions = []v1.PersistentVolumeClaimCondition{
-		{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}, {Type: v1.PersistentVolumeClaimVolumeModifyingVolume, Status: v1.ConditionTrue},
+		{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue},
+		{Type: v1.PersistentVolumeClaimVolumeModifyingVolume, Status: v1.ConditionTrue},
 	}
 }
 
@@ -100,9 +103,10 @@ func (r *rig) Claim(_ *v1.PersistentVolumeClaim, kind, reason, message string) {
 	r.note("claim", kind, reason, message)
 }
 
-func (r *rig) note(words ...string) { r.told = append(r.told, strings.Join(words, " ")) }
+func (r *rig) note(words ...string) { r.reported = append(r.reported, strings.Join(words, " ")) }
 
-// patch changes the claim as an API server does, and checks that nothing changes but what a node may change.
+// patch changes the claim as an API server does, and checks that nothing changes but what a node
+// may change.
 func (r *rig) patch(patch []byte) (*v1.PersistentVolumeClaim, error) {
 	var of struct {
 		Metadata struct{ ResourceVersion string }
@@ -112,7 +116,8 @@ func (r *rig) patch(patch []byte) (*v1.PersistentVolumeClaim, error) {
 		r.t.Fatal(err)
 	}
 	if v := of.Metadata.ResourceVersion; v != "" && v != r.claim.ResourceVersion {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumeclaims"}, "c", errors.New("it has changed"))
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumeclaims"}, "c",
+			errors.New("it has changed"))
 	}
 	after, err := strategicpatch.StrategicMergePatch(before, patch, r.claim)
 	now := &v1.PersistentVolumeClaim{}
@@ -120,7 +125,8 @@ func (r *rig) patch(patch []byte) (*v1.PersistentVolumeClaim, error) {
 		r.t.Fatal(err)
 	}
 	x, y := r.claim.DeepCopy(), now.DeepCopy()
-	x.Status, y.Status = v1.PersistentVolumeClaimStatus{Phase: x.Status.Phase}, v1.PersistentVolumeClaimStatus{Phase: y.Status.Phase}
+	x.Status, y.Status = v1.PersistentVolumeClaimStatus{Phase: x.Status.Phase},
+		v1.PersistentVolumeClaimStatus{Phase: y.Status.Phase}
 	if !reflect.DeepEqual(x, y) {
 		r.t.Errorf("%s changes what a node may not", patch)
 	}
@@ -133,7 +139,10 @@ func (r *rig) patch(patch []byte) (*v1.PersistentVolumeClaim, error) {
 
 // state is what the claim says of its size.
 func (r *rig) state() string {
-	out := []string{r.claim.Status.Capacity.Storage().String(), string(r.claim.Status.AllocatedResourceStatuses[v1.ResourceStorage])}
+	out := []string{
+		r.claim.Status.Capacity.Storage().String(),
+		string(r.claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]),
+	}
 	for _, c := range r.claim.Status.Conditions {
 		out = append(out, strings.TrimSuffix(string(c.Type)+" "+c.Message, " "))
 	}
@@ -155,13 +164,13 @@ func (r *rig) use(had int) Use {
 	return u
 }
 
-// expect compares what was told since the last time.
+// expect compares what was recorded since the last call.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
-	if got := strings.Join(r.told, "\n"); got != strings.Join(want, "\n") {
-		r.t.Errorf("told\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	if got := strings.Join(r.reported, "\n"); got != strings.Join(want, "\n") {
+		r.t.Errorf("reported\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
-	r.told = nil
+	r.reported = nil
 }
 
 func wants(t *testing.T, e *Expander, u Use, want bool) {
@@ -197,7 +206,8 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// An agent that is killed after the driver's answer asks the driver again, one that lives does not; both write the claim in the end.
+// An agent that is killed after the driver's answer asks the driver again, one that lives does not;
+// both write the claim in the end.
 func TestGrowIsCutOff(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		r := newRig(t, nil)
@@ -209,7 +219,8 @@ func TestGrowIsCutOff(t *testing.T) {
 			return nil
 		}
 		err := e.Grow(t.Context(), r.use(0))
-		if want := `mountVolume.NodeExpandVolume update pvc status failed: patchPVCStatus failed to patch PVC "c": away`; err == nil || err.Error() != want {
+		if want := `mountVolume.NodeExpandVolume update pvc status failed: patchPVCStatus failed to patch PVC ` +
+			`"c": away`; err == nil || err.Error() != want {
 			t.Errorf("error %v", err)
 		}
 		r.expect(marked, "driver 2Gi", "pod"+success, "claim"+success)
@@ -229,23 +240,27 @@ func TestGrowIsCutOff(t *testing.T) {
 	}
 }
 
-// What the driver refuses is written to the claim, and tried again after longer and longer while the volume is in use.
+// What the driver refuses is written to the claim, and tried again after longer and longer while
+// the volume is in use.
 func TestGrowFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		e := r.expander()
 		r.fail = errors.New("no room")
-		const told = `pod Warning VolumeResizeFailed NodeExpandVolume.NodeExpandVolume failed for volume "pv-1" : no room`
-		const state = "state 1Gi|NodeResizeInProgress|NodeResizeError failed to expand pvc with no room|FileSystemResizePending|ModifyingVolume"
+		const reported = `pod Warning VolumeResizeFailed NodeExpandVolume.NodeExpandVolume failed for volume ` +
+			`"pv-1" : ` +
+			`no room`
+		const state = "state 1Gi|NodeResizeInProgress|NodeResizeError failed to expand pvc with no " +
+			"room|FileSystemResizePending|ModifyingVolume"
 		wait := retryFirst
 		for i := range 12 {
 			if err := e.Grow(t.Context(), r.use(1)); err == nil {
 				t.Error("no error")
 			}
 			if i == 0 {
-				r.expect(marked, "driver 2Gi", state, told)
+				r.expect(marked, "driver 2Gi", state, reported)
 			} else {
-				r.expect("driver 2Gi", told)
+				r.expect("driver 2Gi", reported)
 			}
 			wanted, when := e.Wanted(r.use(1))
 			if !wanted || time.Until(when) != wait {
@@ -270,7 +285,8 @@ func TestGrowFails(t *testing.T) {
 	})
 }
 
-// What can never succeed is left to the controllers: a size that the driver cannot, and any size that is not wanted any more.
+// What can never succeed is left to the controllers: a size that the driver cannot, and any size
+// that is not wanted any more.
 func TestGrowIsInfeasible(t *testing.T) {
 	r := newRig(t, nil)
 	e := r.expander()
@@ -292,7 +308,8 @@ func TestGrowIsInfeasible(t *testing.T) {
 	}
 }
 
-// A driver that does it only for volumes that nobody uses is asked when the next pod comes; a driver that is away has not failed.
+// A driver that does it only for volumes that nobody uses is asked when the next pod comes; a
+// driver that is away has not failed.
 func TestGrowLater(t *testing.T) {
 	r := newRig(t, nil)
 	e := r.expander()
@@ -311,7 +328,8 @@ func TestGrowLater(t *testing.T) {
 	r.expect(marked, "driver 2Gi")
 }
 
-// Who only reads is told that it does not see more; a pod that has the volume is not troubled.
+// A pod that only reads gets an event that it does not see the new size. A pod that has the volume
+// gets none.
 func TestGrowReadOnly(t *testing.T) {
 	r := newRig(t, nil)
 	e := r.expander()
@@ -323,18 +341,20 @@ func TestGrowReadOnly(t *testing.T) {
 	if err := e.Grow(t.Context(), u); err != nil {
 		t.Error(err)
 	}
-	const told = ` Warning FileSystemResizeFailed MountVolume.NodeExpandVolume failed for volume "pv-1" requested read-only file system`
-	r.expect("pod"+told, "claim"+told)
+	const reported = ` Warning FileSystemResizeFailed MountVolume.NodeExpandVolume failed for volume "pv-1" ` +
+		`requested ` +
+		`read-only file system`
+	r.expect("pod"+reported, "claim"+reported)
 }
 
 // What other controllers, and other nodes, leave to this one.
 func TestGrowOf(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		change func(*v1.PersistentVolumeClaim)
-		fail   error
-		had    int
-		told   []string
+		name     string
+		change   func(*v1.PersistentVolumeClaim)
+		fail     error
+		had      int
+		reported []string
 	}{
 		{"an older resizer", func(c *v1.PersistentVolumeClaim) {
 			c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil
@@ -360,11 +380,11 @@ func TestGrowOf(t *testing.T) {
 			r := newRig(t, c.change)
 			e := r.expander()
 			r.fail = c.fail
-			wants(t, e, r.use(c.had), c.told != nil)
+			wants(t, e, r.use(c.had), c.reported != nil)
 			if err := e.Grow(t.Context(), r.use(c.had)); err != nil {
 				t.Error(err)
 			}
-			r.expect(c.told...)
+			r.expect(c.reported...)
 			wants(t, e, r.use(c.had), false)
 			if err := e.Grow(t.Context(), r.use(c.had)); err != nil {
 				t.Error(err)

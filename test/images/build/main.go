@@ -1,5 +1,6 @@
-// Command build makes the sample images of the checkout it runs in and prints the name and the file of each. With -pause FILE it makes the archive of the pause
-// image alone, for the architecture of -arch, which the packages carry.
+// Command build makes the sample images of the checkout in which it runs, and prints the name and
+// the file of each. With -pause FILE it makes only the archive of the pause image, for the
+// architecture in -arch. The packages contain this archive.
 package main
 
 import (

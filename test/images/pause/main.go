@@ -1,5 +1,5 @@
-// Command pause is the first process of a pod sandbox: it holds the sandbox's namespaces, reaps orphans where the pod shares its process
-// namespace, and ends on SIGINT or SIGTERM.
+// Command pause is the first process of a pod sandbox. It holds the sandbox's namespaces, reaps
+// orphans if the pod shares its process namespace, and ends on SIGINT or SIGTERM.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	}
 }
 
-// reap collects every child that has ended: one SIGCHLD may stand for several.
+// reap collects every child that has ended, because one SIGCHLD may stand for several.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

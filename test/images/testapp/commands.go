@@ -19,7 +19,7 @@ import (
 // terminationLog is where the kubelet's default terminationMessagePath mounts a file.
 const terminationLog = "/dev/termination-log"
 
-// arg returns the i-th argument, or the fallback where there are fewer.
+// arg returns the i-th argument, or the fallback if there are fewer.
 func arg(args []string, i int, fallback string) string {
 	if i < len(args) {
 		return args[i]
@@ -95,7 +95,7 @@ func alloc(args []string) error {
 	return sleep(nil)
 }
 
-// take returns that many MiB of memory with every page touched.
+// take returns that many MiB of memory, and touches every page.
 func take(mib int) []byte {
 	b := make([]byte, mib<<20)
 	for i := 0; i < len(b); i += 4096 {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// The wire of grpc.health.v1, which is small enough to speak without the library: a message is one byte (0: not compressed), four
-// bytes of length and the protobuf; a request's field 1 is the service's name, an answer's field 1 the state.
+// The wire format of grpc.health.v1, which is small enough to write without the library. A message
+// has one byte (0: not compressed), four bytes of length, and the protobuf. Field 1 of a request is
+// the service's name, and field 1 of an answer is the state.
 const (
 	healthCheck    = "/grpc.health.v1.Health/Check"
 	grpcPrefix     = 5
@@ -20,7 +21,8 @@ const (
 	codeUnknownRPC = "12"
 )
 
-// serveGRPC runs a gRPC health server without TLS. It knows the services "" and "known"; both serve, or with --not-serving do not.
+// serveGRPC runs a gRPC health server without TLS. It knows the services "" and "known". Both
+// serve; with --not-serving they do not.
 func serveGRPC(args []string) error {
 	flags := flag.NewFlagSet("grpc", flag.ContinueOnError)
 	listen := flags.String("listen", ":9090", "address")
@@ -34,7 +36,9 @@ func serveGRPC(args []string) error {
 	}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Addr: *listen, Handler: health(state), Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Addr: *listen, Handler: health(state), Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second,
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.ListenAndServe() }()
 	fmt.Println("serving gRPC on", *listen)

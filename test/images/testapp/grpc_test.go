@@ -19,7 +19,8 @@ func TestHealthSpeaksGRPC(t *testing.T) {
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(server.Close)
-	conn, err := grpc.NewClient(server.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(server.Listener.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,9 @@ func TestHealthSpeaksGRPC(t *testing.T) {
 			t.Errorf("service %q: %v, %v", service, resp, err)
 		}
 	}
-	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "strange"}); status.Code(err) != codes.NotFound {
+	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{
+		Service: "strange",
+	}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown service: %v", err)
 	}
 }

@@ -1,13 +1,18 @@
-// Command testapp is what the tests run in containers: a server to probe and small commands to hook, signal and fail with.
+// Command testapp is what the tests run in containers: a server to probe, and small commands for
+// hooks, signals and failures.
 //
 //	testapp serve   [flags]       an HTTP server; see serve.go for its flags and paths
 //	testapp grpc    [flags]       a gRPC health server
-//	testapp sleep   [DURATION]    waits (for ever without one); ends with 0 on SIGTERM
-//	testapp trap    [DURATION]    logs every signal; with a duration it ends that long after SIGTERM, else only SIGKILL ends it
-//	testapp exit    CODE [DURATION] [MESSAGE]   waits, writes the termination message, ends with the code
+//	testapp sleep   [DURATION]    waits (forever without one); ends with 0 on SIGTERM
+//	testapp trap    [DURATION]    logs every signal; with a duration it ends that long after
+//	                              SIGTERM, else only SIGKILL ends it
+//	testapp exit    CODE [DURATION] [MESSAGE]
+//	                              waits, writes the termination message, ends with the code
 //	testapp alloc   MIB           takes that much memory, then waits
 //	testapp log     LINES [BYTES] writes numbered lines, odd ones to stdout and even ones to stderr
-//	testapp flood   RATE BYTES [LINES]  writes numbered lines of that length, RATE bytes a second, then waits; all of them where there is no LINES
+//	testapp flood   RATE BYTES [LINES]
+//	                              writes numbered lines of that length, RATE bytes a second, then
+//	                              waits; without LINES it never stops
 //	testapp write   FILE TEXT     appends a line
 //	testapp cat     FILE…         prints files
 //	testapp wait    FILE          waits until the file exists
@@ -22,10 +27,10 @@ import (
 	"os"
 )
 
-// exitError carries the code that the process is to end with.
+// exitError has the exit code of the process.
 type exitError int
 
-// Error says the code.
+// Error returns a text with the code.
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
@@ -42,7 +47,8 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("a command is missing: serve, grpc, sleep, trap, exit, alloc, log, flood, write, cat, wait, swap, env or get")
+		return errors.New("a command is missing: serve, grpc, sleep, trap, exit, alloc, log, flood, write, cat, " +
+			"wait, swap, env or get")
 	}
 	commands := map[string]func(args []string) error{
 		"serve": serve, "grpc": serveGRPC, "sleep": sleep, "trap": trap, "exit": exit, "alloc": alloc,

@@ -24,7 +24,7 @@ type options struct {
 	logEvery   time.Duration
 }
 
-// app is the server's state, which requests change.
+// app is the server's state. Requests change it.
 type app struct {
 	opts     options
 	healthy  atomic.Bool
@@ -126,10 +126,13 @@ func (a *app) handler() http.Handler {
 		case <-r.Context().Done():
 		}
 	})
-	mux.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.FormValue("to"), http.StatusFound) })
-	mux.HandleFunc("/status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(number(r, "code", http.StatusOK)) })
+	mux.HandleFunc("/redirect",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.FormValue("to"), http.StatusFound) })
+	mux.HandleFunc("/status",
+		func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(number(r, "code", http.StatusOK)) })
 	mux.HandleFunc("/echo", echo)
-	mux.HandleFunc("/env", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, os.Getenv(r.FormValue("name"))) })
+	mux.HandleFunc("/env",
+		func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, os.Getenv(r.FormValue("name"))) })
 	mux.HandleFunc("/count", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, a.requests.Load()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.requests.Add(1)
@@ -137,7 +140,7 @@ func (a *app) handler() http.Handler {
 	})
 }
 
-// gate answers 200 while the value is true and 503 while it is not; a POST sets it to ok.
+// gate answers 200 while the value is true, and 503 while it is false. A POST sets it to ok.
 func gate(value *atomic.Bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// swap exchanges the files of each pair of names, over and over, as quickly as it can: what a container does that wants to lead the node astray.
+// swap exchanges the files of each pair of names again and again, as quickly as it can. A container
+// that attacks the node does this.
 func swap(args []string) error {
 	if len(args) == 0 || len(args)%2 != 0 {
 		return errors.New("swap needs pairs of files")

@@ -1,7 +1,8 @@
 // Package e2e is a program of those of Kubernetes' own end-to-end tests that are about a node.
 //
-// Purpose: "make test-conformance" runs it against a cluster of which berth is the node (test/cluster). Upstream's program of all its tests is made of many more packages, which
-// this machine would build for half an hour.
+// Purpose: "make test-conformance" runs it against a cluster of which berth is the node
+// (test/cluster). Upstream's program of all its tests is made of many more packages, which this
+// machine would build for half an hour.
 //
 // Truth owned: none. Concurrency: ginkgo runs several of its processes.
 package e2e

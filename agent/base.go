@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/agent/cluster"
+	"github.com/berthd/berth/agent/desired"
+	"github.com/berthd/berth/agent/desired/drain"
+	"github.com/berthd/berth/agent/node/gc"
+	"github.com/berthd/berth/agent/node/room"
+	"github.com/berthd/berth/agent/node/runtimestate"
+	"github.com/berthd/berth/agent/pod"
+	"github.com/berthd/berth/agent/pod/checkpoint"
+	"github.com/berthd/berth/agent/pod/observe"
+	"github.com/berthd/berth/agent/pod/timeline"
+	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/agent/source/objects"
+	"github.com/berthd/berth/agent/volumes/csi"
+	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/notify"
+	"github.com/berthd/berth/status"
+)
+
+// signals say which part must look again. A sender does not have to know the receiver.
+type signals struct {
+	cluster.Signals
+
+	// wanted: the sources want something else. stale: the runtime has pods that no worker knew.
+	// pods: the set of the workers' pods has changed, or the pods' resources have. interrupted: an
+	// operation was cut off in the runtime.
+	wanted, stale, pods, interrupted notify.Signal
+}
+
+func newSignals() signals {
+	return signals{
+		Signals: cluster.Signals{Node: notify.New(), Static: notify.New(), Drivers: notify.New()},
+		wanted:  notify.New(), stale: notify.New(), pods: notify.New(), interrupted: notify.New(),
+	}
+}
+
+// base has the parts on which all other parts are built.
+type base struct {
+	cfg     *configs.Config
+	deps    Deps
+	signals signals
+	workers *worker.Pool
+	records pod.Records
+	// local has the objects of manifests. drivers has the registered storage drivers.
+	local   *objects.Store
+	drivers *csi.Drivers
+	desired *desired.State
+	gate    *drain.Gate
+	runtime *runtimestate.State
+	room    *room.Room
+	pruning *gc.Marks
+	// observer reads the sandboxes and containers of the runtime.
+	observer *observe.Observer
+}
+
+func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error) {
+	store, err := checkpoint.Open(filepath.Join(cfg.RootDir, "berth", "pods"))
+	if err != nil {
+		return nil, err
+	}
+	b := &base{
+		cfg: cfg, deps: deps, signals: newSignals(),
+		workers:  worker.New(ctx, worker.Config{}, deps.Logger),
+		records:  pod.Records{Checkpoint: store, Status: status.NewStore(), Timeline: timeline.New()},
+		local:    objects.New(),
+		desired:  &desired.State{},
+		gate:     drain.NewGate(cfg.RootDir),
+		pruning:  gc.NewMarks(),
+		observer: observe.New(deps.Runtime),
+	}
+	b.drivers = csi.NewDrivers(func() {
+		desired.WakeCSI(b.workers)
+		b.signals.Drivers.Notify()
+	}, deps.Metrics.CSI, deps.Logger)
+	b.runtime = runtimestate.New(runtimestate.Deps{
+		Runtime: deps.Runtime, Node: deps.Node, Changed: b.signals.Node.Notify, Logger: deps.Logger,
+	})
+	b.room = room.New(room.Deps{
+		Occupants: func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) },
+		Node:      deps.Node.Admission, Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake,
+		Leave: func(victim, _ *v1.Pod) {
+			b.workers.Stop(victim.UID, worker.Stop{
+				Cause: worker.CausePreempted, Reason: "Preempting", Message: "Preempted in order to admit critical pod",
+			})
+		},
+	})
+	return b, nil
+}

@@ -1,0 +1,71 @@
+package desired
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/source"
+)
+
+// resultKey tells results of manifests' validation apart, so that each is reported once.
+type resultKey struct {
+	file     string
+	document int
+	message  string
+}
+
+// maxReported is about the number of bytes that an event has for one manifest. The API server
+// accepts messages of up to 1024 bytes.
+const maxReported = 800
+
+// reportResults reports the manifests that were refused since the last update: by an event on the
+// node, a log line, and the metric.
+func (r *Reconciler) reportResults(results []source.Verdict) {
+	now := map[resultKey]bool{}
+	refused := 0
+	for _, v := range results {
+		for _, w := range v.Warnings {
+			r.report(now, resultKey{v.File, v.Document, w}, "manifest has a warning", v)
+		}
+		if v.Accepted {
+			continue
+		}
+		refused++
+		key := resultKey{v.File, v.Document, v.Text(maxReported)}
+		if r.report(now, key, "manifest refused", v) {
+			r.deps.Event(v1.EventTypeWarning, "FailedValidation", fmt.Sprintf("%s: %s", v.File, key.message))
+		}
+	}
+	r.deps.Refused(refused)
+	r.reported = now
+}
+
+// report logs a result that was not logged before, and reports whether the result was new.
+func (r *Reconciler) report(now map[resultKey]bool, key resultKey, what string, v source.Verdict) bool {
+	now[key] = true
+	if r.reported[key] {
+		return false
+	}
+	r.log.Warn(what, "file", v.File, "document", v.Document, "line", v.Line, "field", v.Field, "message", key.message)
+	return true
+}
+
+// rememberFiles notes the file of each pod, and wakes the pods whose file was renamed. A pod's
+// record names the pod's file: if the file is bad when the agent starts again, the file's pods are
+// kept.
+func (r *Reconciler) rememberFiles(results []source.Verdict) {
+	files := map[types.UID]string{}
+	for _, v := range results {
+		if v.Accepted && v.UID != "" {
+			files[v.UID] = v.File
+		}
+	}
+	before := r.deps.State.setFiles(files)
+	for uid, file := range files {
+		if before != nil && before[uid] != file {
+			r.deps.Workers.Wake(uid)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/desired/drain"
+	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/pod/timeline"
+	"github.com/berthd/berth/agent/server"
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/telemetry/events"
+	"github.com/berthd/berth/client/api"
+)
+
+// NewServer returns the HTTP API of this agent. The server listens only after the call of its Run.
+// setVerbosity sets how much the agent logs, as the kubelet's flag -v does; nil if nobody may set
+// that.
+func (a *Agent) NewServer(version string, setVerbosity func(level uint32)) (*server.Server, error) {
+	deps := server.Deps{
+		Runtime: a.deps.Runtime, Drainer: a.Face, Stats: a.stats, SetVerbosity: setVerbosity, Metrics: a.deps.Metrics,
+		Tracing: a.deps.Tracing, Logger: a.log,
+	}
+	if a.cfg.ServesAPI() {
+		secure := server.SecureDeps{
+			Node:     a.deps.Node.Name,
+			Serving:  a.side.Serving(),
+			Reviewer: a.side.Reviewer(),
+			Logger:   a.log,
+		}
+		if err := deps.Secure(a.cfg, secure); err != nil {
+			return nil, fmt.Errorf("preparing the API's port: %w", err)
+		}
+	}
+	return server.New(server.ConfigFrom(a.cfg, a.deps.Node.Name, version), a.Face, deps)
+}
+
+// Face answers the questions of the server and of the commands. It passes each question to the part
+// that has the answer.
+type Face struct {
+	parts  *parts
+	events *events.Recorder
+}
+
+var (
+	_ server.Backend = Face{}
+	_ server.Drainer = Face{}
+)
+
+// Pods returns every pod of the node with its status; see [pod.Engine.Pods].
+func (f Face) Pods() []*v1.Pod { return f.parts.engine.Pods() }
+
+// WatchPods returns a channel that receives after any pod has changed, and a function that ends the
+// watch.
+func (f Face) WatchPods() (changed <-chan struct{}, stop func()) { return f.parts.engine.WatchPods() }
+
+// Timeline returns the finished steps of a pod's worker, and the step under way.
+func (f Face) Timeline(uid types.UID) (timeline.Timeline, bool) { return f.parts.engine.Timeline(uid) }
+
+// AddEphemeral adds an ephemeral container to a pod that runs; see [pod.Engine.AddEphemeral].
+func (f Face) AddEphemeral(ctx context.Context, uid types.UID, c *v1.EphemeralContainer) error {
+	return f.parts.engine.AddEphemeral(ctx, uid, c)
+}
+
+// Events returns the kept events, the latest at the end.
+func (f Face) Events() []v1.Event { return f.events.List() }
+
+// WatchEvents returns the kept events, a channel of those that follow, and a function that ends the
+// watch.
+func (f Face) WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop func()) {
+	return f.events.Subscribe()
+}
+
+// Verdicts returns the validation result of each document of each manifest.
+func (f Face) Verdicts() []source.Verdict { return f.parts.desired.Verdicts() }
+
+// Healthy returns an error if the agent's main loop has not turned for longer than limit. The
+// systemd watchdog and /healthz/syncloop ask this question.
+func (f Face) Healthy(limit time.Duration) error { return f.parts.reconciler.Healthy(limit) }
+
+// Pulls returns the pulls of images that are under way or failed. Pulls asks the runtime for the
+// progress of those under way.
+func (f Face) Pulls(ctx context.Context) []api.Pull {
+	progress := f.parts.images.Progress(ctx)
+	out := make([]api.Pull, 0, len(progress))
+	for _, p := range progress {
+		out = append(out, pullOf(p))
+	}
+	return out
+}
+
+func pullOf(p images.Pull) api.Pull {
+	pull := api.Pull{
+		Image:   p.Image,
+		State:   string(p.State),
+		Since:   p.Since,
+		Done:    p.Done,
+		Total:   p.Total,
+		Message: p.Error,
+		Waiters: len(p.Pods),
+	}
+	if !p.RetryAt.IsZero() {
+		at := p.RetryAt
+		pull.RetryAt = &at
+	}
+	return pull
+}
+
+// Drain begins to stop all pods of the node; see [drain.Drainer.Drain].
+func (f Face) Drain(req api.DrainRequest) error {
+	return f.parts.drainer.Drain(drain.Request{GraceSeconds: req.GraceSeconds, Hold: req.Hold})
+}
+
+// Undrain lets pods run again.
+func (f Face) Undrain() error { return f.parts.drainer.Undrain() }
+
+// Drained says whether pods may run. If pods may not run, Drained names the pods that are left.
+func (f Face) Drained() api.Drain {
+	p := f.parts.drainer.Drained()
+	return api.Drain{State: string(p.State), Since: p.Since, Left: p.Left}
+}

@@ -1,0 +1,116 @@
+package credentials
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfigv1 "k8s.io/kubelet/config/v1"
+	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+)
+
+const (
+	// pluginTimeout limits one run of a plugin. It is the kubelet's.
+	pluginTimeout = time.Minute
+	// pluginEnd is how long to wait for a plugin's output after the plugin has ended: a child
+	// process may hold the output open.
+	pluginEnd = 2 * time.Second
+	// maxAnswer limits a plugin's output, and maxErrorText what is quoted of its errors, in bytes.
+	// An answer has a few logins.
+	maxAnswer, maxErrorText = 1 << 20, 1 << 10
+)
+
+// The kinds of the plugins' protocol.
+const kindRequest, kindResponse = "CredentialProviderRequest", "CredentialProviderResponse"
+
+// execution runs a plugin's program.
+type execution struct {
+	program string
+	config  kubeletconfigv1.CredentialProvider
+	environ func() []string
+}
+
+// run asks the program for the image's credentials: it writes the request to the program's input
+// and reads the answer from its output. The returned error contains what the program wrote to
+// standard error, without the values of the environment in the plugin's config.
+func (e execution) run(ctx context.Context, image string) (*credentialproviderv1.CredentialProviderResponse, error) {
+	request, err := json.Marshal(credentialproviderv1.CredentialProviderRequest{
+		TypeMeta: metav1.TypeMeta{Kind: kindRequest, APIVersion: e.config.APIVersion}, Image: image,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, pluginTimeout,
+		fmt.Errorf("it gave no answer within %s", pluginTimeout))
+	defer cancel()
+	output, stderr := &limited{max: maxAnswer}, &limited{max: maxErrorText}
+	cmd := exec.CommandContext(ctx, e.program, e.config.Args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(request, '\n')), output, stderr
+	cmd.Env = e.environ()
+	var private []string
+	for _, v := range e.config.Env {
+		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
+		private = append(private, v.Value)
+	}
+	// The program and its children are one process group, which is killed as a whole.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = pluginEnd
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	// it succeeded, and left a child behind that holds its output open
+	case errors.Is(err, exec.ErrWaitDelay):
+		_ = cmd.Cancel()
+		err = nil
+	}
+	if err != nil {
+		if text := strings.TrimSpace(scrub(stderr.kept.String(), private)); text != "" {
+			err = fmt.Errorf("%w: %s", err, text)
+		}
+		return nil, err
+	}
+	if output.over {
+		return nil, fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
+	}
+	return e.decode(output.kept.Bytes())
+}
+
+// decode decodes an answer. Its errors quote nothing of the answer.
+func (e execution) decode(data []byte) (*credentialproviderv1.CredentialProviderResponse, error) {
+	var response credentialproviderv1.CredentialProviderResponse
+	if err := json.Unmarshal(data, &response); err != nil {
+		return nil, fmt.Errorf("its answer: %w", quiet(err))
+	}
+	if response.Kind != kindResponse {
+		return nil, errors.New("its answer is not a " + kindResponse)
+	}
+	if response.APIVersion != e.config.APIVersion {
+		return nil, fmt.Errorf("its answer's apiVersion is not the request's, %s", e.config.APIVersion)
+	}
+	return &response, nil
+}
+
+// limited keeps the beginning of what is written to it.
+type limited struct {
+	kept bytes.Buffer
+	max  int
+	over bool
+}
+
+// Write accepts everything and keeps as much as there is room for.
+func (l *limited) Write(p []byte) (int, error) {
+	room := min(len(p), l.max-l.kept.Len())
+	l.over = l.over || room < len(p)
+	l.kept.Write(p[:room])
+	return len(p), nil
+}

@@ -1,0 +1,149 @@
+package admit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/berthd/berth/internal/pods"
+)
+
+// enoughRoom refuses a pod whose requests do not fit beside the admitted pods. It checks the
+// resources in the order of upstream's NodeResourcesFit (fitsRequest): pods, cpu, memory,
+// ephemeral-storage, then huge pages and extended resources by name.
+//
+// A node whose allocatable names no huge pages has none. An extended resource that the node does
+// not have is not checked: a node without device plugins has none, and an event reports the request
+// as without effect.
+func enoughRoom(in Input) *Rejection {
+	if in.Allocatable == nil {
+		return nil
+	}
+	if most, limited := in.Allocatable[v1.ResourcePods]; limited && int64(len(in.Others)) >= most.Value() {
+		return outOf(v1.ResourcePods, 1, int64(len(in.Others)), most.Value())
+	}
+	var short []Rejection
+	wanted := requests(in.Pod)
+	for _, name := range counted(wanted) {
+		capacity, known := in.Allocatable[name]
+		want := amount(name, wanted)
+		if want <= 0 || !known && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			continue
+		}
+		holders := holding(name, in.Others)
+		used := int64(0)
+		for _, h := range holders {
+			used += h.amount
+		}
+		if most := amount(name, v1.ResourceList{name: capacity}); want > most-used {
+			r := outOf(name, want, used, most)
+			r.Detail = occupants(name, want, most, holders)
+			short = append(short, *r)
+		}
+	}
+	if len(short) == 0 {
+		return nil
+	}
+	first := short[0]
+	first.Also = short[1:]
+	for _, r := range first.Also {
+		first.Detail += "; also " + r.Reason + ": " + r.Message + " (" + r.Detail + ")"
+	}
+	return &first
+}
+
+// Oversized returns a rejection for each resource of which a pod requests more than the whole
+// machine has; none if capacity is nil.
+func Oversized(pod *v1.Pod, capacity v1.ResourceList) []Rejection {
+	r := enoughRoom(Input{Pod: pod, Allocatable: capacity})
+	if r == nil {
+		return nil
+	}
+	return append([]Rejection{*r}, r.Also...)
+}
+
+// outOf returns the rejection, in upstream's words. CPU is in thousandths of a core, memory and
+// storage are in bytes, other resources are counted.
+func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
+	return &Rejection{
+		Reason: "OutOf" + string(name),
+		Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name,
+			requested, used, capacity),
+	}
+}
+
+// requests returns what a pod requests of the node, with sidecars, init containers, overhead and
+// the resources of the whole pod.
+func requests(pod *v1.Pod) v1.ResourceList {
+	return resource.PodRequests(pod, resource.PodResourcesOptions{})
+}
+
+// counted returns the names of the resources in a list, in the order in which enoughRoom checks
+// them.
+func counted(list v1.ResourceList) []v1.ResourceName {
+	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+	rank := func(name v1.ResourceName) int {
+		if i := slices.Index(first, name); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	var names []v1.ResourceName
+	for name := range list {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b v1.ResourceName) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(string(a), string(b)))
+	})
+	return names
+}
+
+// amount returns thousandths of a core for cpu, and whole units for other resources.
+func amount(name v1.ResourceName, list v1.ResourceList) int64 {
+	q := list[name]
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// holder is a pod and how much of one resource it has.
+type holder struct {
+	pod    *v1.Pod
+	amount int64
+}
+
+// holding returns the pods that have some of a resource; the pod with the most comes first.
+func holding(name v1.ResourceName, running []*v1.Pod) []holder {
+	var out []holder
+	for _, pod := range running {
+		if n := amount(name, requests(pod)); n > 0 {
+			out = append(out, holder{pod, n})
+		}
+	}
+	slices.SortFunc(out, func(a, b holder) int {
+		return cmp.Or(cmp.Compare(b.amount, a.amount), strings.Compare(pods.FullName(a.pod), pods.FullName(b.pod)))
+	})
+	return out
+}
+
+// occupants says, for people, which pods have the resource.
+func occupants(name v1.ResourceName, want, most int64, holders []holder) string {
+	if want > most {
+		return fmt.Sprintf("no pod of this node can request more %s than %d", name, most)
+	}
+	const shown = 3
+	var names []string
+	for _, h := range holders[:min(shown, len(holders))] {
+		names = append(names, fmt.Sprintf("%s/%s (%d)", h.pod.Namespace, h.pod.Name, h.amount))
+	}
+	text := fmt.Sprintf("%s is requested by %s", name, strings.Join(names, ", "))
+	if more := len(holders) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

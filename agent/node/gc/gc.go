@@ -1,0 +1,210 @@
+// Package gc removes things that nobody wants any more: directories, logs and cgroups of pods,
+// staged volumes, records of images, and leftovers of which the runtime has lost track.
+//
+// Purpose: nothing stays behind for ever, whatever part crashes at whatever moment.
+//
+// Truth owned: the pods whose leftovers are being removed ([Marks]). Such a pod must not be made
+// meanwhile.
+//
+// Concurrency: a [Collector] is safe for concurrent use. Only [Collector.Run] makes rounds.
+package gc
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/pod/observe"
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/notify"
+	"github.com/berthd/berth/internal/retry"
+)
+
+const (
+	// period is the time between two rounds when nothing changes. A round looks for leftovers and
+	// brings the QoS cgroups up to date.
+	period = time.Minute
+	// apart is the least time between two rounds: if many pods come or go at once, one round serves
+	// all of them.
+	apart = time.Second
+	// leftoverDelay is the delay of a round after a start, a failed start of a sandbox, or the
+	// runtime's return. By then, an operation that was cut off in the middle has come to rest.
+	leftoverDelay = 10 * time.Second
+	// imageTidyPeriod is the time between two searches for records of pulls whose images are gone.
+	imageTidyPeriod = time.Hour
+)
+
+// Deps are what a collector works with.
+type Deps struct {
+	// Workers are the pods' workers: a pod that has one, or waits for one, is wanted.
+	Workers interface {
+		Has(uid types.UID) bool
+		Known() map[types.UID]bool
+		Wake(uid types.UID)
+	}
+	// Live returns the pods that have not ended, with what they were allocated. Ready reports
+	// whether every source has said what it wants; nothing is removed before that.
+	Live     func() []*v1.Pod
+	Ready    func() bool
+	Observer *observe.Observer
+	Volumes  *volumes.Manager
+	Cgroups  interface {
+		RemovePod(ctx context.Context, uid types.UID) error
+		UpdateQoS(ctx context.Context, pods []*v1.Pod) error
+	}
+	Images interface {
+		Tidy(ctx context.Context)
+	}
+	// Repairer removes leftovers of which the runtime has lost track; nil if the runtime leaves
+	// none.
+	Repairer cri.Repairer
+	// PodLogsDir is the directory of all pods' logs.
+	PodLogsDir string
+	// Marks has the pods whose leftovers are being removed.
+	Marks *Marks
+	// Changed says that the set of pods has changed. Interrupted says that an operation was cut off
+	// in the middle.
+	Changed, Interrupted notify.Signal
+	Logger               *slog.Logger
+}
+
+// Collector removes things that nobody wants. Make it with [New].
+type Collector struct {
+	deps Deps
+	log  *slog.Logger
+}
+
+// New returns a collector; it does nothing before [Collector.Run].
+func New(deps Deps) *Collector {
+	return &Collector{deps: deps, log: deps.Logger}
+}
+
+// Run prunes things that nobody wants, on each change of the pods and every minute, until ctx ends.
+func (c *Collector) Run(ctx context.Context) error {
+	due, tidied, last := time.Now().Add(leftoverDelay), time.Now(), time.Time{}
+	tick := time.NewTimer(leftoverDelay)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.deps.Changed:
+			if !retry.Sleep(ctx, time.Until(last.Add(apart))) {
+				return nil
+			}
+		case <-c.deps.Interrupted:
+			if soon := time.Now().Add(leftoverDelay); soon.Before(due) {
+				due = soon
+				tick.Reset(leftoverDelay)
+			}
+			continue
+		case <-tick.C:
+			due = time.Now().Add(period)
+			tick.Reset(period)
+			c.clearForgotten(ctx)
+			if time.Since(tidied) >= imageTidyPeriod {
+				c.deps.Images.Tidy(ctx)
+				tidied = time.Now()
+			}
+		}
+		last = time.Now()
+		if err := c.deps.Cgroups.UpdateQoS(ctx, c.deps.Live()); err != nil && ctx.Err() == nil {
+			c.log.Warn("QoS cgroups not brought up to date", "err", err)
+		}
+		if c.deps.Ready() {
+			c.prune(ctx)
+		}
+	}
+}
+
+// clearForgotten ends the processes, and removes the files, of which the runtime has lost track.
+func (c *Collector) clearForgotten(ctx context.Context) {
+	repairer := c.deps.Repairer
+	if repairer == nil {
+		return
+	}
+	if _, err := repairer.EndForgottenShims(ctx); err != nil && ctx.Err() == nil {
+		c.log.Warn("processes that the runtime has lost track of not ended; it is tried again in a minute", "err", err)
+	}
+	if _, err := repairer.RemoveForgottenPaths(ctx); err != nil && ctx.Err() == nil {
+		c.log.Warn("files that the runtime has lost track of not removed; it is tried again in a minute", "err", err)
+	}
+}
+
+// prune removes directories and cgroups of pods that have neither a worker nor anything in the
+// runtime. prune looks for workers only after it has looked at the disk, so that it does not take
+// the new directory of a new pod for a leftover. A pod's directory is made before the pod's cgroup,
+// and shows that the pod was this agent's. prune leaves a cgroup without such a directory alone,
+// because other agents, or a kubelet, may have pods below the same root.
+func (c *Collector) prune(ctx context.Context) {
+	listed, err := c.deps.Observer.Relist(ctx)
+	if err != nil {
+		return
+	}
+	dirs, err := c.deps.Volumes.List(ctx)
+	if err != nil {
+		c.log.Warn("pod directories not listed; leftovers stay", "err", err)
+		return
+	}
+	known := c.deps.Workers.Known()
+	for _, uid := range dirs {
+		if _, inRuntime := listed[uid]; inRuntime || known[uid] || c.deps.Workers.Has(uid) {
+			continue
+		}
+		c.prunePod(ctx, uid)
+	}
+	if err := c.deps.Volumes.CSI().PruneStaged(ctx); err != nil && ctx.Err() == nil {
+		c.log.Warn("volumes that no pod has not unstaged; it is tried again in a minute", "err", err)
+	}
+}
+
+// prunePod removes the leftovers of a pod, unless the pod is wanted again: a static pod that comes
+// back has its old UID. If the pod comes while prunePod is under way, the pod's syncs do nothing
+// until prunePod has finished.
+func (c *Collector) prunePod(ctx context.Context, uid types.UID) {
+	c.deps.Marks.set(uid, true)
+	defer func() {
+		c.deps.Marks.set(uid, false)
+		c.deps.Workers.Wake(uid)
+	}()
+	if c.deps.Workers.Has(uid) { // a pod that comes from here on sees that it is being pruned
+		return
+	}
+	if err := c.deps.Cgroups.RemovePod(ctx, uid); err != nil {
+		c.report(uid, "cgroup", err)
+		return // the directory shows who owns the cgroup
+	}
+	c.report(uid, "directory", c.deps.Volumes.Remove(ctx, uid))
+	c.pruneLogs(ctx, uid)
+}
+
+// pruneLogs removes the log directories of a pod whose own directory was a leftover. It leaves the
+// logs of other agents' pods alone, because agents may share this directory.
+func (c *Collector) pruneLogs(ctx context.Context, uid types.UID) {
+	root := c.deps.PodLogsDir
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		c.log.Warn("log directories not listed; leftovers stay", "err", err)
+		return
+	}
+	for _, e := range entries {
+		if id, ok := cri.ParsePodLogDir(e.Name()); ok && id.UID == uid {
+			c.report(uid, "log directory", volumes.RemoveDir(ctx, filepath.Join(root, e.Name())))
+		}
+	}
+}
+
+func (c *Collector) report(uid types.UID, what string, err error) {
+	if err != nil {
+		c.log.Warn("leftover of an unknown pod not removed; it is tried again in a minute", "uid", uid, "what", what,
+			"err", err)
+		return
+	}
+	c.log.Info("leftover of an unknown pod removed", "uid", uid, "what", what)
+}

@@ -1,0 +1,251 @@
+package stats
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/berthd/berth/cgroups"
+	"github.com/berthd/berth/internal/retry"
+)
+
+// Config describes the node.
+type Config struct {
+	// Node is the node's name. RootDir and PodLogsDir are the agent's directories.
+	Node, RootDir, PodLogsDir string
+	// Proc is the directory of the proc file system; empty means /proc.
+	Proc string
+}
+
+// Cgroups reads the usage of cgroups; *cgroups.Manager does.
+type Cgroups interface {
+	PodUsage(pod *v1.Pod) (cgroups.Usage, error)
+	ContainerUsage(pod *v1.Pod, containerID string) (u cgroups.Usage, path string, err error)
+	Usage(path string) (cgroups.Usage, error)
+	Details(path string) (cgroups.Details, error)
+	Process(path string) (pid int, ok bool)
+	Layout() cgroups.Layout
+}
+
+// Runtime is the part of the container runtime that the collector calls, for the whole summary
+// only.
+type Runtime interface {
+	ListContainerStats(ctx context.Context,
+		filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// Deps are what a Collector works with.
+type Deps struct {
+	// Cgroups returns nil until the node's cgroups are set up.
+	Cgroups func() Cgroups
+	Runtime Runtime
+	// Pods returns the node's pods with their statuses. The collector does not modify them.
+	Pods func() []*v1.Pod
+	// Claimed returns the names of the pod's volumes that are claims, by the names of their
+	// PersistentVolumes. Nil means that no volume is a claim.
+	Claimed func(pod *v1.Pod) map[string]string
+	// Driver asks a CSI driver how full a pod's volume is. The volume is named by its
+	// PersistentVolume, or by its own name. If Driver or its result is nil, the stats are not
+	// known.
+	Driver func(ctx context.Context, pod types.UID, volume string, block bool) (*statsapi.FsStats, error)
+	Logger *slog.Logger
+}
+
+// Collector reads usage. Make it with [New].
+type Collector struct {
+	cfg  Config
+	deps Deps
+
+	mu    sync.Mutex
+	rates rates
+	sizes sizes
+	// known are the containers' layers that the runtime reported at layersAt; see layersOf.
+	known    map[string]layer
+	layersAt time.Time
+	// answers are the stats that drivers returned. driversUntil is when the collector stops to wait
+	// for drivers.
+	answers      driverAnswers
+	driversUntil time.Time
+}
+
+// New returns a collector that has read nothing yet.
+func New(cfg Config, deps Deps) *Collector {
+	if cfg.Proc == "" {
+		cfg.Proc = "/proc"
+	}
+	return &Collector{cfg: cfg, deps: deps, rates: rates{}, sizes: sizes{}, answers: driverAnswers{}}
+}
+
+// cgroups returns the reader of cgroups.
+func (c *Collector) cgroups() Cgroups {
+	if cg := c.deps.Cgroups(); cg != nil {
+		return cg
+	}
+	return noCgroups{}
+}
+
+// noCgroups takes its place until the cgroups are set up.
+type noCgroups struct{}
+
+func (noCgroups) PodUsage(*v1.Pod) (cgroups.Usage, error) { return cgroups.Usage{}, fs.ErrNotExist }
+func (noCgroups) Usage(string) (cgroups.Usage, error)     { return cgroups.Usage{}, fs.ErrNotExist }
+func (noCgroups) Details(string) (cgroups.Details, error) { return cgroups.Details{}, fs.ErrNotExist }
+func (noCgroups) Process(string) (pid int, ok bool)       { return 0, false }
+func (noCgroups) Layout() cgroups.Layout                  { return cgroups.Layout{Driver: cgroups.Cgroupfs} }
+
+func (noCgroups) ContainerUsage(*v1.Pod, string) (u cgroups.Usage, path string, err error) {
+	return u, "", fs.ErrNotExist
+}
+
+// firstRate is the time between the two readings of a cgroup without a rate. A rate of cpu use
+// needs two readings, and the first caller wants a rate, too.
+const firstRate = 200 * time.Millisecond
+
+// reading is everything that was read at one time.
+type reading struct {
+	at   time.Time
+	node nodeReading
+	pods []podReading
+}
+
+// podReading is a pod's usage.
+type podReading struct {
+	pod        *v1.Pod
+	path       string
+	at         time.Time
+	usage      cgroups.Usage
+	nanoCores  *uint64
+	containers []containerReading
+	network    []link
+}
+
+// containerReading is a running container's usage.
+type containerReading struct {
+	name, id, image string
+	path            string
+	started         time.Time
+	at              time.Time
+	usage           cgroups.Usage
+	nanoCores       *uint64
+}
+
+// read reads the node and every pod that has a cgroup. If something has no rate yet, read waits for
+// [firstRate] and reads again.
+func (c *Collector) read(ctx context.Context) reading {
+	pods := c.deps.Pods()
+	r := c.readOnce(pods)
+	if c.rates.complete(keysOf(r)) {
+		c.finish(&r)
+		return r
+	}
+	c.finish(&r)
+	if !retry.Sleep(ctx, firstRate) {
+		return r
+	}
+	r = c.readOnce(pods)
+	c.finish(&r)
+	return r
+}
+
+// readOnce reads the node and the pods once.
+func (c *Collector) readOnce(pods []*v1.Pod) reading {
+	r := reading{at: time.Now()}
+	r.node = c.readNode()
+	for _, pod := range pods {
+		if p, ok := c.readPod(pod); ok {
+			r.pods = append(r.pods, p)
+		}
+	}
+	return r
+}
+
+// readPod reads a pod's cgroup and those of its running containers. It returns false if the pod has
+// no cgroup, because it has not started or has ended.
+func (c *Collector) readPod(pod *v1.Pod) (podReading, bool) {
+	p := podReading{pod: pod, at: time.Now()}
+	var err error
+	if p.usage, err = c.cgroups().PodUsage(pod); err != nil {
+		return p, false
+	}
+	p.path = c.cgroups().Layout().PodPath(pod.UID, cgroups.QOSClass(pod))
+	for _, s := range runningContainers(&pod.Status) {
+		_, id, _ := strings.Cut(s.ContainerID, "://")
+		r := containerReading{
+			name:    s.Name,
+			id:      id,
+			image:   s.Image,
+			started: s.State.Running.StartedAt.Time,
+			at:      time.Now(),
+		}
+		if r.usage, r.path, err = c.cgroups().ContainerUsage(pod, id); err != nil {
+			continue // the container has just ended
+		}
+		p.containers = append(p.containers, r)
+	}
+	if !pod.Spec.HostNetwork {
+		if pid, ok := c.cgroups().Process(p.path); ok {
+			p.network = c.links(pid)
+		}
+	}
+	return p, true
+}
+
+// runningContainers returns the statuses of the running containers of all kinds.
+func runningContainers(s *v1.PodStatus) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for _, list := range [][]v1.ContainerStatus{
+		s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses,
+	} {
+		for _, status := range list {
+			if status.State.Running != nil && status.ContainerID != "" {
+				out = append(out, status)
+			}
+		}
+	}
+	return out
+}
+
+// finish computes rates from this reading and earlier ones. It removes what is remembered about
+// pods and containers that are gone.
+func (c *Collector) finish(r *reading) {
+	keys := keysOf(*r)
+	c.rates.keep(keys)
+	r.node.nanoCores = c.rates.of(nodeKey, r.node.at, r.node.cpu)
+	r.node.podsNanoCores = c.rates.of(podsKey, r.node.at, r.node.pods.CPU)
+	r.node.agentNanoCores = c.rates.of(agentKey, r.node.at, r.node.agent.cpu)
+	for i := range r.pods {
+		p := &r.pods[i]
+		p.nanoCores = c.rates.of(string(p.pod.UID), p.at, p.usage.CPU)
+		for j := range p.containers {
+			k := &p.containers[j]
+			k.nanoCores = c.rates.of(k.id, k.at, k.usage.CPU)
+		}
+	}
+	pods := map[types.UID]bool{}
+	for i := range r.pods {
+		pods[r.pods[i].pod.UID] = true
+	}
+	c.sizes.keep(pods)
+	c.answers.keep(pods)
+}
+
+// keysOf returns the keys of all rates of a reading.
+func keysOf(r reading) map[string]bool {
+	keys := map[string]bool{nodeKey: true, podsKey: true, agentKey: true}
+	for i := range r.pods {
+		keys[string(r.pods[i].pod.UID)] = true
+		for _, k := range r.pods[i].containers {
+			keys[k.id] = true
+		}
+	}
+	return keys
+}

@@ -1,0 +1,243 @@
+package stats
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/cgroups"
+)
+
+// detail is a metric of a cgroup beyond its usage.
+type detail struct {
+	family
+	value func(d *cgroups.Details) float64
+}
+
+// ofDetails are the metrics of the cgroup of each pod and container. ofSpec are the metrics of its
+// limits.
+var (
+	ofDetails = []detail{
+		{
+			counter("container_cpu_user_seconds_total", "Cpu time spent in programs, in seconds."),
+			func(d *cgroups.Details) float64 { return d.UserCPU.Seconds() },
+		},
+		{
+			counter("container_cpu_system_seconds_total", "Cpu time spent in the kernel, in seconds."),
+			func(d *cgroups.Details) float64 { return d.SystemCPU.Seconds() },
+		},
+		{
+			gauge("container_memory_max_usage_bytes", "The most memory that was ever in use, in bytes."),
+			func(d *cgroups.Details) float64 { return float64(d.PeakMemory) },
+		},
+		{
+			counter("container_memory_failcnt", "How often memory ran into its limit."),
+			func(d *cgroups.Details) float64 { return float64(d.MemoryFailures) },
+		},
+		{
+			gauge("container_memory_mapped_file", "Mapped file pages, in bytes."),
+			func(d *cgroups.Details) float64 { return float64(d.MappedFile) },
+		},
+		{
+			gauge("container_threads", "Number of threads."),
+			func(d *cgroups.Details) float64 { return float64(d.Threads) },
+		},
+		{
+			gauge("container_threads_max", "Number of threads that there may be; 0 is any number."),
+			func(d *cgroups.Details) float64 { return float64(d.MaxThreads) },
+		},
+	}
+	ofSpec = []detail{
+		{
+			gauge("container_spec_cpu_period", "CFS period, in microseconds."),
+			func(d *cgroups.Details) float64 { return float64(d.CPUPeriod.Microseconds()) },
+		},
+		{
+			gauge("container_spec_cpu_shares", "Share of cpu under contention."),
+			func(d *cgroups.Details) float64 { return float64(d.CPUShares) },
+		},
+		{
+			gauge("container_spec_memory_limit_bytes", "Memory limit, in bytes; 0 is none."),
+			func(d *cgroups.Details) float64 { return float64(d.MemoryLimit) },
+		},
+		{
+			gauge("container_spec_memory_reservation_limit_bytes", "Memory that is kept for it, in bytes."),
+			func(d *cgroups.Details) float64 { return float64(d.MemoryReservation) },
+		},
+		{
+			gauge("container_spec_memory_swap_limit_bytes", "Swap limit, in bytes; 0 is none."),
+			func(d *cgroups.Details) float64 { return float64(d.SwapLimit) },
+		},
+	}
+	specQuota = gauge("container_spec_cpu_quota", "CFS quota, in microseconds.")
+)
+
+// labeled returns a metric with labels in addition to those of a cgroup.
+func labeled(name, help string, kind prometheus.ValueType, more ...string) family {
+	return family{name, help, kind, append(more, cgroupLabels...)}
+}
+
+// ofDevice are the metrics of each block device that a cgroup has used.
+var ofDevice = []struct {
+	family
+	value func(d *cgroups.DeviceIO) uint64
+}{
+	{
+		labeled("container_fs_reads_bytes_total", "Bytes read.", prometheus.CounterValue, "device"),
+		func(d *cgroups.DeviceIO) uint64 { return d.ReadBytes },
+	},
+	{
+		labeled("container_fs_reads_total", "Reads completed.", prometheus.CounterValue, "device"),
+		func(d *cgroups.DeviceIO) uint64 { return d.Reads },
+	},
+	{
+		labeled("container_fs_writes_bytes_total", "Bytes written.", prometheus.CounterValue, "device"),
+		func(d *cgroups.DeviceIO) uint64 { return d.WriteBytes },
+	},
+	{
+		labeled("container_fs_writes_total", "Writes completed.", prometheus.CounterValue, "device"),
+		func(d *cgroups.DeviceIO) uint64 { return d.Writes },
+	},
+}
+
+var (
+	deviceUsage = labeled("container_blkio_device_usage_total", "Bytes moved by a device.", prometheus.CounterValue,
+		"device", "major", "minor", "operation")
+	memoryFailures = labeled("container_memory_failures_total", "Page faults.", prometheus.CounterValue, "failure_type",
+		"scope")
+	layerUsage = labeled("container_fs_usage_bytes", "Bytes that the container's own layer takes.",
+		prometheus.GaugeValue, "device")
+	fileLimit = labeled("container_ulimits_soft", "Soft limits of the first process; -1 is none.",
+		prometheus.GaugeValue, "ulimit")
+	openFiles   = gauge("container_file_descriptors", "Number of open file descriptors.")
+	openSockets = gauge("container_sockets", "Number of open sockets.")
+)
+
+// details adds the metrics of a cgroup beyond its usage, and returns the cgroup's processes. It
+// adds nothing if the cgroup is gone.
+func (c *Collector) details(e *emitter, u *cgroups.Usage, path string, at time.Time, labels ...string) []int {
+	d, err := c.cgroups().Details(path)
+	if err != nil {
+		return nil
+	}
+	for _, m := range ofDetails {
+		e.add(m.family, at, m.value(&d), labels...)
+	}
+	for _, m := range ofSpec {
+		e.add(m.family, time.Time{}, m.value(&d), labels...)
+	}
+	if d.CPUQuota > 0 {
+		e.add(specQuota, time.Time{}, float64(d.CPUQuota.Microseconds()), labels...)
+	}
+	e.add(processes, at, float64(len(d.PIDs)), labels...)
+	for kind, n := range map[string]uint64{"pgfault": u.PageFaults, "pgmajfault": u.MajorPageFaults} {
+		e.add(memoryFailures, at, float64(n), append([]string{kind, "hierarchy"}, labels...)...)
+	}
+	names := c.devices()
+	for i := range d.Devices {
+		io := &d.Devices[i]
+		major, minor := strconv.FormatUint(io.Major, 10), strconv.FormatUint(io.Minor, 10)
+		device := names[major+":"+minor]
+		for _, m := range ofDevice {
+			e.add(m.family, at, float64(m.value(io)), append([]string{device}, labels...)...)
+		}
+		for operation, n := range map[string]uint64{"Read": io.ReadBytes, "Write": io.WriteBytes} {
+			e.add(deviceUsage, at, float64(n), append([]string{device, major, minor, operation}, labels...)...)
+		}
+	}
+	return d.PIDs
+}
+
+// open adds the metrics of the files and sockets that a container's processes have open.
+func (c *Collector) open(e *emitter, pids []int, at time.Time, labels ...string) {
+	files, sockets := 0, 0
+	for _, pid := range pids {
+		dir := filepath.Join(c.cfg.Proc, strconv.Itoa(pid), "fd")
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // the process has just ended
+		}
+		files += len(entries)
+		for _, entry := range entries {
+			if to, err := os.Readlink(filepath.Join(dir, entry.Name())); err == nil &&
+				strings.HasPrefix(to, "socket:") {
+				sockets++
+			}
+		}
+	}
+	e.add(openFiles, at, float64(files), labels...)
+	e.add(openSockets, at, float64(sockets), labels...)
+	if len(pids) == 0 {
+		return
+	}
+	for line := range strings.Lines(c.proc(filepath.Join(strconv.Itoa(pids[0]), "limits"))) {
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok && len(strings.Fields(rest)) > 0 {
+			soft, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			if err != nil {
+				soft = -1
+			}
+			e.add(fileLimit, at, soft, append([]string{"max_open_files"}, labels...)...)
+		}
+	}
+}
+
+// devices returns the paths of block devices by their numbers, "MAJOR:MINOR".
+func (c *Collector) devices() map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(c.proc("partitions")) {
+		if fields := strings.Fields(line); len(fields) == 4 {
+			out[fields[0]+":"+fields[1]] = filepath.Join("/dev", fields[3])
+		}
+	}
+	return out
+}
+
+// layer is the size of a container's writable layer, and the device of the layer.
+type layer struct {
+	bytes  uint64
+	device string
+}
+
+// layersSpacing is the least time between two requests to the runtime about layers, if there is a
+// new container.
+const layersSpacing = 10 * time.Second
+
+// layersOf returns the layers of a reading's containers, by their ids. It asks the runtime as
+// rarely as possible, because the runtime asks the shim of every container.
+func (c *Collector) layersOf(ctx context.Context, r *reading) map[string]layer {
+	missing := false
+	for i := range r.pods {
+		for j := range r.pods[i].containers {
+			_, known := c.known[r.pods[i].containers[j].id]
+			missing = missing || !known
+		}
+	}
+	if age := time.Since(c.layersAt); age < layersSpacing || age < sizePeriod && !missing {
+		return c.known
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	list, err := c.deps.Runtime.ListContainerStats(ctx, nil)
+	if err != nil {
+		c.deps.Logger.Debug("the runtime does not tell what containers take", "err", err)
+		return c.known
+	}
+	names := c.devices()
+	c.layersAt, c.known = time.Now(), make(map[string]layer, len(list))
+	for _, s := range list {
+		own := layer{bytes: s.GetWritableLayer().GetUsedBytes().GetValue()}
+		var st unix.Stat_t
+		if path := s.GetWritableLayer().GetFsId().GetMountpoint(); path != "" && unix.Stat(path, &st) == nil {
+			own.device = names[strconv.FormatUint(uint64(unix.Major(st.Dev)), 10)+":"+
+				strconv.FormatUint(uint64(unix.Minor(st.Dev)), 10)]
+		}
+		c.known[s.GetAttributes().GetId()] = own
+	}
+	return c.known
+}

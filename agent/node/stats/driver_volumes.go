@@ -1,0 +1,104 @@
+package stats
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// kindCSI and kindLocal are the directories of the volumes of CSI drivers and of local volumes.
+const (
+	kindCSI   = "kubernetes.io~csi"
+	kindLocal = "kubernetes.io~local-volume"
+)
+
+// driversTimeout bounds how long a request waits for all drivers together.
+const driversTimeout = 3 * time.Second
+
+// driverKey names a volume of a driver, by its directory.
+type driverKey struct {
+	pod   types.UID
+	name  string
+	block bool
+}
+
+// driverStats are the stats that a driver returned; nil if the driver has none.
+type driverStats struct {
+	at    time.Time
+	stats *statsapi.FsStats
+}
+
+// driverAnswers remembers the stats that drivers returned.
+type driverAnswers map[driverKey]driverStats
+
+// keep drops the stats of all pods that are not in pods.
+func (a driverAnswers) keep(pods map[types.UID]bool) {
+	maps.DeleteFunc(a, func(key driverKey, _ driverStats) bool { return !pods[key.pod] })
+}
+
+// driverStatsOf returns a volume's stats from its driver. It asks a driver at most once in
+// [sizePeriod], also after a failure. When the time for drivers is over, it returns the last stats.
+func (c *Collector) driverStatsOf(ctx context.Context, key driverKey) *statsapi.FsStats {
+	last := c.answers[key]
+	if c.deps.Driver == nil || !last.at.IsZero() && time.Since(last.at) < sizePeriod ||
+		!time.Now().Before(c.driversUntil) {
+		return last.stats
+	}
+	ctx, cancel := context.WithDeadline(ctx, c.driversUntil)
+	defer cancel()
+	stats, err := c.deps.Driver(ctx, key.pod, key.name, key.block)
+	if err != nil {
+		c.deps.Logger.Debug("the driver does not tell how full a volume is", "volume", key.name, "uid", key.pod,
+			"err", err)
+		stats = last.stats
+	}
+	c.answers[key] = driverStats{at: time.Now(), stats: stats}
+	return stats
+}
+
+// names are the names of a pod's volumes.
+type names struct {
+	namespace string
+	// volumes maps the name of a PersistentVolume to the name of the pod's volume. claims maps the
+	// name of the pod's volume to the name of its claim.
+	volumes, claims map[string]string
+}
+
+func (c *Collector) names(pod *v1.Pod) names {
+	out := names{namespace: pod.Namespace, claims: map[string]string{}}
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			out.claims[v.Name] = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			out.claims[v.Name] = ephemeral.VolumeClaimName(pod, v)
+		}
+	}
+	if len(out.claims) > 0 && c.deps.Claimed != nil {
+		out.volumes = c.deps.Claimed(pod)
+	}
+	return out
+}
+
+// claim returns the claim of the volume in a directory; nil if it is not a claim.
+func (n names) claim(dir string) *statsapi.PVCReference {
+	volume, ok := n.volumes[dir]
+	if !ok {
+		return nil
+	}
+	return &statsapi.PVCReference{Name: n.claims[volume], Namespace: n.namespace}
+}
+
+// stats returns the stats of the volume in a directory.
+func (n names) stats(dir string, fs *statsapi.FsStats) statsapi.VolumeStats {
+	out := statsapi.VolumeStats{Name: dir, FsStats: *fs, PVCRef: n.claim(dir)}
+	if volume, ok := n.volumes[dir]; ok {
+		out.Name = volume
+	}
+	return out
+}

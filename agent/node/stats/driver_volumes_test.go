@@ -1,0 +1,169 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// driven is a pod with volumes of CSI drivers: a claim, one that is a block device, and its own;
+// and with an emptyDir.
+func driven(t *testing.T) (c *Collector, asked *[]string, answer *func(context.Context) (*statsapi.FsStats, error)) {
+	t.Helper()
+	root := t.TempDir()
+	base := filepath.Join(root, "pods", "uid")
+	for _, dir := range []string{
+		"volumes/kubernetes.io~csi/pv-1", "volumes/kubernetes.io~csi/own", "volumes/kubernetes.io~empty-dir/tmp",
+		"volumeDevices/kubernetes.io~csi",
+	} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/nowhere", filepath.Join(base, "volumeDevices/kubernetes.io~csi/pv-2")); err != nil {
+		t.Fatal(err)
+	}
+	pod := &v1.Pod{}
+	pod.Namespace, pod.Name, pod.UID = "ns", "pod", "uid"
+	claim := func(name string) v1.VolumeSource {
+		return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
+	}
+	pod.Spec.Volumes = []v1.Volume{
+		{Name: "one", VolumeSource: claim("files")},
+		{Name: "two", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+		{Name: "own", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}},
+		{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+	}
+	asked = &[]string{}
+	answer = new(func(context.Context) (*statsapi.FsStats, error))
+	*answer = func(context.Context) (*statsapi.FsStats, error) {
+		return &statsapi.FsStats{CapacityBytes: new(uint64(1000)), UsedBytes: new(uint64(300))}, nil
+	}
+	other := pod.DeepCopy() // shares the claim, and has nothing up
+	other.UID = "other"
+	return New(Config{RootDir: root}, Deps{
+		Pods:    func() []*v1.Pod { return []*v1.Pod{pod, other} },
+		Claimed: func(*v1.Pod) map[string]string { return map[string]string{"pv-1": "one", "pv-2": "two"} },
+		Driver: func(ctx context.Context, pod types.UID, volume string, block bool) (*statsapi.FsStats, error) {
+			*asked = append(*asked, fmt.Sprint(pod, " ", volume, " ", block))
+			return (*answer)(ctx)
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	}), asked, answer
+}
+
+// Volumes have the pod's names and their claims, and drivers are asked once a minute, and only for
+// what somebody asks.
+func TestVolumesOfDrivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, asked, _ := driven(t)
+		look := func(claims bool) []string {
+			var out []string
+			c.driversUntil = time.Now().Add(driversTimeout)
+			stats, _ := c.volumes(t.Context(), c.deps.Pods()[0], time.Now(), claims)
+			for _, v := range stats {
+				text := v.Name
+				if v.PVCRef != nil {
+					text += " of " + v.PVCRef.Namespace + "/" + v.PVCRef.Name
+				}
+				if v.Name != "tmp" {
+					text += fmt.Sprint(" ", *v.UsedBytes, "/", *v.CapacityBytes)
+				}
+				out = append(out, text)
+			}
+			slices.Sort(out)
+			return out
+		}
+		claims := []string{"one of ns/files 300/1000", "two of ns/pod-two 300/1000"}
+		if got := look(true); !slices.Equal(got, claims) {
+			t.Errorf("claims are %q", got)
+		}
+		if want := []string{"uid pv-1 false", "uid pv-2 true"}; !slices.Equal(*asked, want) {
+			t.Errorf("asked for %q", *asked)
+		}
+		all := []string{claims[0], "own 300/1000", "tmp", claims[1]}
+		slices.Sort(all)
+		for range 2 {
+			if got := look(false); !slices.Equal(got, all) {
+				t.Errorf("volumes are %q, want %q", got, all)
+			}
+		}
+		if len(*asked) != 3 {
+			t.Errorf("asked for %q", *asked)
+		}
+		time.Sleep(sizePeriod)
+		look(true)
+		if len(*asked) != 5 {
+			t.Errorf("a minute later asked for %q", *asked)
+		}
+	})
+}
+
+// A driver that fails or hangs holds nobody up for long: what it said last stays.
+func TestVolumesOfBadDrivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, asked, answer := driven(t)
+		if got := c.claimStats(t.Context()); len(got) != 2 {
+			t.Errorf("got %+v", got)
+		}
+		for _, bad := range []func(context.Context) (*statsapi.FsStats, error){
+			func(context.Context) (*statsapi.FsStats, error) { return nil, errors.New("it fails") },
+			func(ctx context.Context) (*statsapi.FsStats, error) { <-ctx.Done(); return nil, ctx.Err() },
+		} {
+			time.Sleep(sizePeriod)
+			*asked, *answer = nil, bad
+			began := time.Now()
+			for range 2 {
+				if got := c.claimStats(t.Context()); len(got) != 2 || *got[0].UsedBytes != 300 {
+					t.Errorf("got %+v", got)
+				}
+			}
+			if time.Since(began) > 2*driversTimeout || len(*asked) > 2 {
+				t.Errorf("it took %v, and asked for %q", time.Since(began), *asked)
+			}
+		}
+		time.Sleep(sizePeriod)
+		// it does not tell any more
+		*answer = func(context.Context) (*statsapi.FsStats, error) { return nil, nil }
+		if got := c.claimStats(t.Context()); len(got) != 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// The metrics are of claims, each once.
+func TestClaimMetrics(t *testing.T) {
+	c, _, _ := driven(t)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c.Claims())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			got = append(got,
+				fmt.Sprint(f.GetName(), " ", m.GetLabel()[0].GetValue(), "/", m.GetLabel()[1].GetValue(), " ",
+					m.GetGauge().GetValue()))
+		}
+	}
+	want := "kubelet_volume_stats_capacity_bytes ns/files 1000\nkubelet_volume_stats_capacity_bytes ns/pod-two 1000\n" +
+		"kubelet_volume_stats_used_bytes ns/files 300\nkubelet_volume_stats_used_bytes ns/pod-two 300"
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got %s", text)
+	}
+}

@@ -1,0 +1,232 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// sizePeriod is how long a measured size is valid. It is the default of the kubelet's
+// volumeStatsAggPeriod.
+const sizePeriod = time.Minute
+
+// sizes remembers the measured sizes of directories.
+type sizes map[sizeKey]size
+
+type sizeKey struct {
+	pod  types.UID
+	path string
+}
+
+type size struct {
+	at            time.Time
+	bytes, inodes uint64
+}
+
+// keep drops the sizes of all pods that are not in pods.
+func (s sizes) keep(pods map[types.UID]bool) {
+	maps.DeleteFunc(s, func(key sizeKey, _ size) bool { return !pods[key.pod] })
+}
+
+// of returns the size of a directory of a pod. It measures the size at most once in [sizePeriod].
+func (s sizes) of(ctx context.Context, pod types.UID, dir string) size {
+	key := sizeKey{pod, dir}
+	if known, ok := s[key]; ok && time.Since(known.at) < sizePeriod {
+		return known
+	}
+	bytes, inodes, err := count(ctx, dir)
+	if err != nil {
+		return s[key]
+	}
+	s[key] = size{at: time.Now(), bytes: bytes, inodes: inodes}
+	return s[key]
+}
+
+// count adds up the disk blocks and inodes of a directory and everything below it on the same file
+// system. It resolves names beneath the directory, so a link that a container puts there meanwhile
+// does not lead outside.
+func count(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = root.Close() }()
+	var device uint64
+	linked := map[uint64]bool{}
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			if name == "." {
+				return err
+			}
+			return nil // the file has just been removed
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil //nolint:nilerr // it has just gone
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return nil
+		}
+		switch {
+		case name == ".":
+			device = st.Dev
+		case st.Dev != device && entry.IsDir():
+			return fs.SkipDir
+		case st.Dev != device:
+			return nil
+		case st.Nlink > 1 && !entry.IsDir():
+			if linked[st.Ino] {
+				return nil
+			}
+			linked[st.Ino] = true
+		}
+		// the unit is 512 bytes, whatever the file system's block size is (stat(2))
+		bytes += uint64(st.Blocks) * 512
+		inodes++
+		return nil
+	})
+	return bytes, inodes, err
+}
+
+// fileSystem returns the space of the file system of a path; nil if it cannot be read.
+func fileSystem(path string, at time.Time) *statsapi.FsStats {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return nil
+	}
+	block := uint64(st.Bsize)
+	return &statsapi.FsStats{
+		Time:           metav1.NewTime(at),
+		AvailableBytes: new(st.Bavail * block),
+		CapacityBytes:  new(st.Blocks * block),
+		UsedBytes:      new((st.Blocks - st.Bfree) * block),
+		Inodes:         new(st.Files),
+		InodesFree:     new(st.Ffree),
+		InodesUsed:     new(st.Files - st.Ffree),
+	}
+}
+
+// within returns the stats of a directory that uses a part of a file system.
+func within(host *statsapi.FsStats, used size) *statsapi.FsStats {
+	if host == nil {
+		return nil
+	}
+	out := *host
+	out.UsedBytes, out.InodesUsed = new(used.bytes), new(used.inodes)
+	return &out
+}
+
+// volumes returns the stats of a pod's volumes, and how much its local volumes use of the node's
+// disk. claims leaves out all volumes but claims.
+func (c *Collector) volumes(
+	ctx context.Context, pod *v1.Pod, at time.Time, claims bool,
+) (out []statsapi.VolumeStats, local size) {
+	names := c.names(pod)
+	if claims && len(names.claims) == 0 {
+		return nil, size{}
+	}
+	base := filepath.Join(c.cfg.RootDir, "pods", string(pod.UID))
+	for _, dir := range glob(filepath.Join(base, "volumes", "*", "*")) {
+		name, kind := filepath.Base(dir), filepath.Base(filepath.Dir(dir))
+		if claims && names.claim(name) == nil {
+			continue
+		}
+		if kind == kindCSI {
+			if s := c.driverStatsOf(ctx, driverKey{pod.UID, name, false}); s != nil {
+				out = append(out, names.stats(name, s))
+			}
+			continue
+		}
+		info, err := os.Lstat(dir)
+		host := fileSystem(dir, at)
+		if err != nil || host == nil || !info.IsDir() {
+			continue
+		}
+		if !mounted(dir) {
+			used := c.sizes.of(ctx, pod.UID, dir)
+			host = within(host, used)
+			if strings.HasSuffix(kind, "~empty-dir") {
+				local.bytes, local.inodes = local.bytes+used.bytes, local.inodes+used.inodes
+			}
+		}
+		out = append(out, names.stats(name, host))
+	}
+	for _, link := range glob(filepath.Join(base, "volumeDevices", kindCSI, "*")) {
+		if s := c.driverStatsOf(ctx, driverKey{pod.UID, filepath.Base(link), true}); s != nil {
+			out = append(out, names.stats(filepath.Base(link), s))
+		}
+	}
+	for _, link := range glob(filepath.Join(base, "volumeDevices", kindLocal, "*")) {
+		if s := device(link, at); s != nil {
+			out = append(out, names.stats(filepath.Base(link), s))
+		}
+	}
+	return out, local
+}
+
+// device returns the size of the block device behind a link; nil if the device cannot be opened.
+// The other fields are 0, as the kubelet has them.
+func device(link string, at time.Time) *statsapi.FsStats {
+	file, err := os.Open(link)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil || info.Mode().Type() != fs.ModeDevice {
+		return nil
+	}
+	end, err := file.Seek(0, unix.SEEK_END)
+	if err != nil {
+		return nil
+	}
+	return &statsapi.FsStats{
+		Time:           metav1.NewTime(at),
+		CapacityBytes:  new(uint64(max(end, 0))),
+		AvailableBytes: new(uint64),
+		UsedBytes:      new(uint64),
+		Inodes:         new(uint64),
+		InodesFree:     new(uint64),
+		InodesUsed:     new(uint64),
+	}
+}
+
+// glob returns the paths that match a pattern.
+func glob(pattern string) []string {
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
+// mounted reports whether something is mounted on a directory.
+func mounted(dir string) bool {
+	var own, parent unix.Stat_t
+	return unix.Stat(dir, &own) == nil && unix.Stat(filepath.Dir(dir), &parent) == nil && own.Dev != parent.Dev
+}
+
+// logs returns the size of the logs of a pod, or of one of its containers.
+func (c *Collector) logs(ctx context.Context, pod *v1.Pod, container string) size {
+	dir := filepath.Join(c.cfg.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return size{}
+	}
+	return c.sizes.of(ctx, pod.UID, dir)
+}

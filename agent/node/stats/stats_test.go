@@ -1,0 +1,335 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cgroups"
+)
+
+// machine is a node with one pod, whose cgroups use cpu as time passes.
+type machine struct {
+	began time.Time
+	// cores is how many cores the container uses, gone that its cgroup is not there any more.
+	cores   int
+	gone    bool
+	runtime error
+	calls   int
+}
+
+func (m *machine) used() time.Duration { return time.Duration(m.cores) * time.Since(m.began) }
+
+func (m *machine) PodUsage(pod *v1.Pod) (cgroups.Usage, error) {
+	if pod.Name != "web" {
+		return cgroups.Usage{}, fs.ErrNotExist
+	}
+	return cgroups.Usage{CPU: m.used() + time.Second, Memory: 30 << 20, WorkingSet: 20 << 20, Processes: 3}, nil
+}
+
+func (m *machine) ContainerUsage(_ *v1.Pod, id string) (u cgroups.Usage, path string, err error) {
+	if m.gone {
+		return u, "", fs.ErrNotExist
+	}
+	return cgroups.Usage{CPU: m.used(), Memory: 20 << 20, WorkingSet: 10 << 20, OOMKills: 1}, "/kubepods/pod/" + id, nil
+}
+
+func (m *machine) Usage(path string) (cgroups.Usage, error) {
+	if path == "/" {
+		return cgroups.Usage{}, fs.ErrNotExist
+	}
+	return cgroups.Usage{CPU: m.used()}, nil
+}
+
+func (m *machine) Details(path string) (cgroups.Details, error) {
+	return cgroups.Details{
+		UserCPU:     2 * time.Second,
+		CPUPeriod:   100 * time.Millisecond,
+		CPUQuota:    20 * time.Millisecond,
+		MemoryLimit: 15 << 20,
+		PIDs:        []int{7, 8},
+		Devices:     []cgroups.DeviceIO{{Major: 254, Reads: 3, WriteBytes: 4096}},
+	}, nil
+}
+func (m *machine) Process(string) (pid int, ok bool) { return 7, true }
+func (m *machine) Layout() cgroups.Layout            { return cgroups.Layout{Driver: cgroups.Cgroupfs} }
+
+func (m *machine) ListContainerStats(
+	context.Context, *runtimeapi.ContainerStatsFilter,
+) ([]*runtimeapi.ContainerStats, error) {
+	m.calls++
+	return []*runtimeapi.ContainerStats{{
+		Attributes: &runtimeapi.ContainerAttributes{Id: "abc"},
+		WritableLayer: &runtimeapi.FilesystemUsage{
+			UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 2},
+		},
+	}}, m.runtime
+}
+
+func (m *machine) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	m.calls++
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
+		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &runtimeapi.UInt64Value{Value: 12345},
+	}}}, m.runtime
+}
+
+func pods(m *machine) []*v1.Pod {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(m.began)}}
+	return []*v1.Pod{
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u-web"},
+			Spec: v1.PodSpec{
+				Containers: []v1.Container{{
+					Name: "main",
+					Resources: v1.ResourceRequirements{
+						Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("15Mi")},
+					},
+				}},
+				Volumes: []v1.Volume{{
+					Name: "data",
+					VolumeSource: v1.VolumeSource{
+						PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"},
+					},
+				}},
+			},
+			Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+				{Name: "main", ContainerID: "containerd://abc", Image: "app:v1", State: running},
+				{Name: "ended", ContainerID: "containerd://def"},
+			}},
+		},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "over", UID: "u-over"}},
+	}
+}
+
+// files are a proc file system, an agent's directories and a pod's logs.
+func files(t *testing.T) Config {
+	t.Helper()
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"proc/stat": "cpu  100 0 50 9999 7 1 2 3 0 0\nbtime 1000\n",
+		"proc/meminfo": "MemTotal:  1000 kB\nMemFree:   400 kB\nInactive(file): 100 kB\nAnonPages: 200 kB\n" +
+			"SwapTotal: 10 kB\nSwapFree: 4 kB\n",
+		"proc/vmstat":             "pgfault 11\npgmajfault 2\nnr_free_pages 1\n",
+		"proc/sys/kernel/pid_max": "4194304\n",
+		"proc/partitions":         "major minor  #blocks  name\n\n 254        0  262144000 vda\n",
+		"proc/7/limits": "Limit                     Soft Limit           Hard Limit           Units\nMax " +
+			"open files            1024                 4096                 files\n",
+		"proc/loadavg":   "0.1 0.1 0.1 2/345 999\n",
+		"proc/self/stat": "1 (a b) c) S 0 1 1 0 -1 0 0 0 0 0 20 10 0 0 20 0 1 0 500 0 25 0\n",
+		"proc/7/net/dev": "Inter-|   Receive\n face |bytes\n    lo: 9 9 9 9 9 9 9 9 9 9 9 9\n  net1: 1 1 0 0 " +
+			"0 0 0 0 1 1 0 0\n  eth0: 100 2 3 4 0 0 0 0 200 5 6 7 0 0 0 0\n",
+		"pods/u-web/volumes/kubernetes.io~empty-dir/tmp/f": strings.Repeat("x", 10000),
+		"logs/default_web_u-web/main/0.log":                "hello\n",
+	} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Config{Node: "node", RootDir: dir, PodLogsDir: filepath.Join(dir, "logs"), Proc: filepath.Join(dir, "proc")}
+}
+
+func collector(cfg Config, m *machine) *Collector {
+	return New(cfg, Deps{
+		Cgroups: func() Cgroups { return m },
+		Runtime: m,
+		Pods:    func() []*v1.Pod { return pods(m) },
+		Logger:  slog.New(slog.DiscardHandler),
+	})
+}
+
+func TestSummary(t *testing.T) {
+	cfg := files(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{began: time.Now(), cores: 2}
+		c := collector(cfg, m)
+		time.Sleep(time.Minute)
+		s := c.Summary(t.Context(), true)
+		if m.calls != 0 {
+			t.Errorf("for cpu and memory alone the runtime was asked %d times", m.calls)
+		}
+		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 {
+			t.Fatalf("pods %+v", s.Pods)
+		}
+		pod, main := s.Pods[0], s.Pods[0].Containers[0]
+		for what, got := range map[string]*uint64{
+			"pod's":       pod.CPU.UsageNanoCores,
+			"container's": main.CPU.UsageNanoCores,
+			"pods'":       s.Node.SystemContainers[0].CPU.UsageNanoCores,
+		} {
+			if got == nil || *got != 2e9 {
+				t.Errorf("the %s first rate is %v", what, got)
+			}
+		}
+		if *main.Memory.WorkingSetBytes != 10<<20 || *main.Memory.AvailableBytes != 5<<20 ||
+			*pod.Memory.WorkingSetBytes != 20<<20 {
+			t.Errorf("memory %+v of %+v", main.Memory, pod.Memory)
+		}
+		if n := s.Node; *n.Memory.UsageBytes != 600<<10 || *n.Memory.WorkingSetBytes != 500<<10 ||
+			*n.Memory.AvailableBytes != 500<<10 ||
+			*n.Swap.SwapUsageBytes != 6<<10 || *n.CPU.UsageCoreNanoSeconds != uint64(1530*time.Millisecond) ||
+			n.StartTime.Unix() != 1000 {
+			t.Errorf("node %+v %+v", n.Memory, n.CPU)
+		}
+		if k := s.Node.SystemContainers[1]; k.Name != "kubelet" ||
+			*k.CPU.UsageCoreNanoSeconds != uint64(300*time.Millisecond) || k.StartTime.Unix() != 1005 ||
+			*k.Memory.RSSBytes != uint64(25*os.Getpagesize()) {
+			t.Errorf("the agent itself: %+v %+v", k.CPU, k.Memory)
+		}
+		if pod.VolumeStats != nil || pod.Network != nil || main.Rootfs != nil {
+			t.Error("cpu and memory alone has more than that")
+		}
+	})
+}
+
+func TestRates(t *testing.T) {
+	cfg := files(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{began: time.Now(), cores: 2}
+		c := collector(cfg, m)
+		rate := func() uint64 { return *c.Summary(t.Context(), true).Pods[0].CPU.UsageNanoCores }
+		rate()
+		time.Sleep(time.Hour)
+		began := time.Now()
+		if rate(); time.Since(began) != 0 {
+			t.Error("it waits for a rate where one is known")
+		}
+		m.began, m.cores = time.Now().Add(-m.used()), 1 // the same so far, and from now on one core
+		time.Sleep(time.Second)
+		if got := rate(); got != 2e9 {
+			t.Errorf("a second later the rate is %d", got)
+		}
+		time.Sleep(time.Minute)
+		if got := rate(); got != 1e9 {
+			t.Errorf("a minute later the rate is %d", got)
+		}
+		m.began = time.Now() // another container, counted anew
+		if got := c.Summary(t.Context(), true).Pods[0].CPU.UsageNanoCores; got != nil && *got > 2e9 {
+			t.Errorf("the rate of what is counted anew is %d", *got)
+		}
+		m.gone = true
+		if s := c.Summary(t.Context(), true); len(s.Pods[0].Containers) != 0 {
+			t.Error("a container without a cgroup is told of")
+		}
+	})
+}
+
+func TestSummaryOfDisksAndNetwork(t *testing.T) {
+	m := &machine{began: time.Now(), cores: 1}
+	c := collector(files(t), m)
+	s := c.Summary(t.Context(), false)
+	pod := s.Pods[0]
+	if n := pod.Network; n == nil || n.Name != "eth0" || *n.RxBytes != 100 || *n.TxErrors != 6 ||
+		len(n.Interfaces) != 2 {
+		t.Errorf("network %+v", n)
+	}
+	if len(pod.VolumeStats) != 1 || pod.VolumeStats[0].Name != "tmp" || *pod.VolumeStats[0].UsedBytes < 10000 ||
+		*pod.VolumeStats[0].InodesUsed != 2 {
+		t.Errorf("volumes %+v", pod.VolumeStats)
+	}
+	main := pod.Containers[0]
+	if *main.Rootfs.UsedBytes != 4096 || *main.Logs.UsedBytes == 0 || *s.Node.Runtime.ImageFs.UsedBytes != 12345 {
+		t.Errorf("disks %+v %+v %+v", main.Rootfs, main.Logs, s.Node.Runtime)
+	}
+	if want := *pod.VolumeStats[0].UsedBytes + *main.Logs.UsedBytes + 4096; *pod.EphemeralStorage.UsedBytes != want {
+		t.Errorf("ephemeral storage %d, want %d", *pod.EphemeralStorage.UsedBytes, want)
+	}
+	if s.Node.Fs == nil || *s.Node.Rlimit.NumOfRunningProcesses != 345 || *pod.ProcessStats.ProcessCount != 3 {
+		t.Errorf("node %+v", s.Node.Rlimit)
+	}
+
+	m.runtime = errors.New("it hangs")
+	if s := c.Summary(t.Context(), false); len(s.Pods) != 1 || s.Pods[0].Containers[0].Rootfs != nil ||
+		s.Node.Runtime != nil {
+		t.Error("without an answer of the runtime there is no summary")
+	}
+}
+
+// What a container swaps for a link is not followed, and what it links twice is counted once.
+func TestCountStaysBeneath(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "big"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link")),
+		os.WriteFile(filepath.Join(dir, "a"), make([]byte, 8192), 0o600),
+		os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b"))); err != nil {
+		t.Fatal(err)
+	}
+	bytes, inodes, err := count(t.Context(), dir)
+	if err != nil || bytes >= 1<<20 || bytes < 8192 || bytes >= 8192+3*4096 || inodes != 3 {
+		t.Errorf("%d bytes, %d inodes, %v", bytes, inodes, err)
+	}
+	if _, _, err := count(t.Context(), filepath.Join(dir, "link")); err != nil {
+		t.Errorf("a link to a directory as the root: %v", err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	m := &machine{began: time.Now(), cores: 1}
+	c := collector(files(t), m)
+	names := map[string]string{}
+	for what, gather := range map[string]func() (map[string]int, error){
+		"resource": func() (map[string]int, error) { return counts(c, true) },
+		"cadvisor": func() (map[string]int, error) { return counts(c, false) },
+	} {
+		got, err := gather()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		for name := range got {
+			names[name] = what
+		}
+	}
+	for _, name := range []string{
+		"node_cpu_usage_seconds_total", "node_memory_working_set_bytes", "pod_cpu_usage_seconds_total",
+		"container_start_time_seconds", "resource_scrape_error",
+		"container_cpu_cfs_throttled_seconds_total", "container_network_receive_bytes_total", "machine_memory_bytes",
+		"container_oom_events_total",
+	} {
+		if names[name] == "" {
+			t.Errorf("no metric %s", name)
+		}
+	}
+	if names["scrape_error"] != "" {
+		t.Error("scrape_error, which kubelets have ceased to tell")
+	}
+	c = New(files(t), Deps{
+		Cgroups: func() Cgroups { return nil },
+		Runtime: m,
+		Pods:    func() []*v1.Pod { return pods(m) },
+		Logger:  slog.New(slog.DiscardHandler),
+	})
+	if s := c.Summary(t.Context(), true); len(s.Pods) != 0 || s.Node.CPU == nil {
+		t.Errorf("before there are cgroups: %+v", s)
+	}
+}
+
+// counts returns how many series each metric has.
+func counts(c *Collector, isResource bool) (map[string]int, error) {
+	g := c.Cadvisor()
+	if isResource {
+		g = c.Resource()
+	}
+	families, err := g.Gather()
+	out := map[string]int{}
+	for _, f := range families {
+		out[f.GetName()] = len(f.GetMetric())
+	}
+	return out, err
+}

@@ -1,0 +1,257 @@
+package stats
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/berthd/berth/cgroups"
+)
+
+// runtimeTimeout bounds requests to the runtime. A summary without the sizes of layers is better
+// than no summary.
+const runtimeTimeout = 10 * time.Second
+
+// Summary returns the usage of the node and its pods in the form of /stats/summary. With
+// onlyCPUAndMemory, it returns nothing else, and it neither calls the runtime nor walks through
+// directories. What cannot be read is left out.
+func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsapi.Summary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.read(ctx)
+	c.driversUntil = time.Now().Add(driversTimeout)
+	out := &statsapi.Summary{Node: c.nodeStats(&r.node, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
+	var layers map[string]*runtimeapi.ContainerStats
+	if !onlyCPUAndMemory {
+		layers = c.disks(ctx, &out.Node, r.at)
+	}
+	for i := range r.pods {
+		stats := podStats(&r.pods[i])
+		if !onlyCPUAndMemory {
+			c.addDisks(ctx, &r.pods[i], &stats, &out.Node, layers)
+			stats.Network = network(r.pods[i].network, r.pods[i].at)
+			stats.ProcessStats = &statsapi.ProcessStats{ProcessCount: new(r.pods[i].usage.Processes)}
+		}
+		out.Pods = append(out.Pods, stats)
+	}
+	return out
+}
+
+func (c *Collector) nodeStats(n *nodeReading, onlyCPUAndMemory bool) statsapi.NodeStats {
+	at := metav1.NewTime(n.at)
+	used, working := n.usedMemory()
+	out := statsapi.NodeStats{
+		NodeName: c.cfg.Node, StartTime: metav1.NewTime(n.boot),
+		CPU: &statsapi.CPUStats{Time: at, UsageNanoCores: n.nanoCores, UsageCoreNanoSeconds: new(uint64(n.cpu))},
+		Memory: &statsapi.MemoryStats{
+			Time:            at,
+			UsageBytes:      new(used),
+			WorkingSetBytes: new(working),
+			AvailableBytes:  new(n.memory["MemTotal"] - min(n.memory["MemTotal"], working)),
+			RSSBytes:        new(n.memory["AnonPages"]),
+			PageFaults:      new(n.vm["pgfault"]),
+			MajorPageFaults: new(n.vm["pgmajfault"]),
+		},
+		Swap: &statsapi.SwapStats{
+			Time:               at,
+			SwapAvailableBytes: new(n.memory["SwapFree"]),
+			SwapUsageBytes:     new(n.memory["SwapTotal"] - min(n.memory["SwapTotal"], n.memory["SwapFree"])),
+		},
+		SystemContainers: []statsapi.ContainerStats{
+			{
+				Name:      "pods",
+				StartTime: metav1.NewTime(n.boot),
+				CPU:       cpu(n.pods, n.podsNanoCores, n.at),
+				Memory:    memory(n.pods, n.at),
+				Swap:      swap(n.pods, n.at),
+			},
+			{
+				Name: "kubelet", StartTime: metav1.NewTime(n.agent.started),
+				CPU: &statsapi.CPUStats{
+					Time:                 at,
+					UsageNanoCores:       n.agentNanoCores,
+					UsageCoreNanoSeconds: new(uint64(n.agent.cpu)),
+				},
+				Memory: &statsapi.MemoryStats{
+					Time:            at,
+					UsageBytes:      new(n.agent.rss),
+					WorkingSetBytes: new(n.agent.rss),
+					RSSBytes:        new(n.agent.rss),
+				},
+			},
+		},
+	}
+	if !onlyCPUAndMemory {
+		out.Network = network(n.network, n.at)
+		out.Rlimit = &statsapi.RlimitStats{Time: at, MaxPID: new(n.maxPID), NumOfRunningProcesses: new(n.processes)}
+		out.Fs = fileSystem(c.cfg.RootDir, n.at)
+	}
+	return out
+}
+
+// disks asks the runtime for the sizes of images and of the containers' writable layers. It returns
+// those of the containers by their ids.
+func (c *Collector) disks(
+	ctx context.Context, node *statsapi.NodeStats, at time.Time,
+) map[string]*runtimeapi.ContainerStats {
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	if info, err := c.deps.Runtime.ImageFsInfo(ctx); err != nil {
+		c.deps.Logger.Debug("the runtime does not tell what its images take", "err", err)
+	} else {
+		node.Runtime = &statsapi.RuntimeStats{
+			ImageFs:     runtimeFs(info.GetImageFilesystems(), at),
+			ContainerFs: runtimeFs(info.GetContainerFilesystems(), at),
+		}
+		if node.Runtime.ContainerFs == nil {
+			node.Runtime.ContainerFs = node.Runtime.ImageFs
+		}
+	}
+	list, err := c.deps.Runtime.ListContainerStats(ctx, nil)
+	if err != nil {
+		c.deps.Logger.Debug("the runtime does not tell what containers take", "err", err)
+	}
+	layers := make(map[string]*runtimeapi.ContainerStats, len(list))
+	for _, s := range list {
+		layers[s.GetAttributes().GetId()] = s
+	}
+	return layers
+}
+
+// runtimeFs returns the space of the runtime's file system, and how much of it the runtime uses.
+func runtimeFs(list []*runtimeapi.FilesystemUsage, at time.Time) *statsapi.FsStats {
+	for _, f := range list {
+		if host := fileSystem(f.GetFsId().GetMountpoint(), at); host != nil {
+			return within(host, size{bytes: f.GetUsedBytes().GetValue(), inodes: f.GetInodesUsed().GetValue()})
+		}
+	}
+	return nil
+}
+
+func podStats(p *podReading) statsapi.PodStats {
+	out := statsapi.PodStats{
+		PodRef:     statsapi.PodReference{Name: p.pod.Name, Namespace: p.pod.Namespace, UID: string(p.pod.UID)},
+		CPU:        cpu(p.usage, p.nanoCores, p.at),
+		Memory:     memory(p.usage, p.at),
+		Swap:       swap(p.usage, p.at),
+		IO:         io(p.usage, p.at),
+		Containers: []statsapi.ContainerStats{},
+	}
+	if p.pod.Status.StartTime != nil {
+		out.StartTime = *p.pod.Status.StartTime
+	}
+	for _, k := range p.containers {
+		s := statsapi.ContainerStats{
+			Name:      k.name,
+			StartTime: metav1.NewTime(k.started),
+			CPU:       cpu(k.usage, k.nanoCores, k.at),
+			Memory:    memory(k.usage, k.at),
+			Swap:      swap(k.usage, k.at),
+			IO:        io(k.usage, k.at),
+		}
+		if limit, ok := memoryLimit(p.pod, k.name); ok {
+			s.Memory.AvailableBytes = new(limit - min(limit, k.usage.WorkingSet))
+		}
+		out.Containers = append(out.Containers, s)
+	}
+	return out
+}
+
+// memoryLimit returns a container's memory limit in bytes.
+func memoryLimit(pod *v1.Pod, name string) (uint64, bool) {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				limit := list[i].Resources.Limits.Memory().Value()
+				return uint64(max(0, limit)), limit > 0
+			}
+		}
+	}
+	return 0, false
+}
+
+// addDisks adds how much of the node's disks the pod uses.
+func (c *Collector) addDisks(
+	ctx context.Context, p *podReading, out *statsapi.PodStats, node *statsapi.NodeStats,
+	layers map[string]*runtimeapi.ContainerStats,
+) {
+	var total size
+	out.VolumeStats, total = c.volumes(ctx, p.pod, p.at, false)
+	logsFs := fileSystem(c.cfg.PodLogsDir, p.at)
+	for i, k := range p.containers {
+		logs := c.logs(ctx, p.pod, k.name)
+		out.Containers[i].Logs = within(logsFs, logs)
+		total.bytes, total.inodes = total.bytes+logs.bytes, total.inodes+logs.inodes
+		layer := layers[k.id].GetWritableLayer()
+		if layer == nil {
+			continue
+		}
+		used := size{bytes: layer.GetUsedBytes().GetValue(), inodes: layer.GetInodesUsed().GetValue()}
+		total.bytes, total.inodes = total.bytes+used.bytes, total.inodes+used.inodes
+		if node.Runtime != nil {
+			out.Containers[i].Rootfs = within(node.Runtime.ContainerFs, used)
+		}
+	}
+	out.EphemeralStorage = within(node.Fs, total)
+}
+
+func cpu(u cgroups.Usage, nanoCores *uint64, at time.Time) *statsapi.CPUStats {
+	return &statsapi.CPUStats{
+		Time:                 metav1.NewTime(at),
+		UsageNanoCores:       nanoCores,
+		UsageCoreNanoSeconds: new(uint64(u.CPU)),
+		PSI:                  psi(u.CPUPressure),
+	}
+}
+
+func memory(u cgroups.Usage, at time.Time) *statsapi.MemoryStats {
+	return &statsapi.MemoryStats{
+		Time: metav1.NewTime(at), UsageBytes: new(u.Memory), WorkingSetBytes: new(u.WorkingSet), RSSBytes: new(u.RSS),
+		PageFaults: new(u.PageFaults), MajorPageFaults: new(u.MajorPageFaults), PSI: psi(u.MemoryPressure),
+	}
+}
+
+func swap(u cgroups.Usage, at time.Time) *statsapi.SwapStats {
+	return &statsapi.SwapStats{Time: metav1.NewTime(at), SwapUsageBytes: new(u.Swap)}
+}
+
+func io(u cgroups.Usage, at time.Time) *statsapi.IOStats {
+	if u.IOPressure == nil {
+		return nil
+	}
+	return &statsapi.IOStats{Time: metav1.NewTime(at), PSI: psi(u.IOPressure)}
+}
+
+func psi(p *cgroups.Pressure) *statsapi.PSIStats {
+	if p == nil {
+		return nil
+	}
+	data := func(s cgroups.Stall) statsapi.PSIData {
+		return statsapi.PSIData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+	}
+	return &statsapi.PSIStats{Some: data(p.Some), Full: data(p.Full)}
+}
+
+// network returns the stats of the interfaces; nil if there are none. The first interface is the
+// default one.
+func network(links []link, at time.Time) *statsapi.NetworkStats {
+	if len(links) == 0 {
+		return nil
+	}
+	out := &statsapi.NetworkStats{Time: metav1.NewTime(at)}
+	for _, l := range links {
+		out.Interfaces = append(out.Interfaces, statsapi.InterfaceStats{
+			Name:     l.name,
+			RxBytes:  new(l.rxBytes),
+			RxErrors: new(l.rxErrors),
+			TxBytes:  new(l.txBytes),
+			TxErrors: new(l.txErrors),
+		})
+	}
+	out.InterfaceStats = out.Interfaces[0]
+	return out
+}

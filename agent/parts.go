@@ -1,0 +1,355 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/berthd/berth/agent/cluster"
+	"github.com/berthd/berth/agent/desired"
+	"github.com/berthd/berth/agent/desired/drain"
+	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/node/gc"
+	"github.com/berthd/berth/agent/node/logs"
+	"github.com/berthd/berth/agent/node/plugins"
+	"github.com/berthd/berth/agent/node/podcidr"
+	"github.com/berthd/berth/agent/node/runtimestate"
+	"github.com/berthd/berth/agent/node/stats"
+	"github.com/berthd/berth/agent/node/userns"
+	"github.com/berthd/berth/agent/pod"
+	"github.com/berthd/berth/agent/pod/generate"
+	"github.com/berthd/berth/agent/pod/hooks"
+	"github.com/berthd/berth/agent/pod/observe"
+	"github.com/berthd/berth/agent/pod/origin"
+	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/agent/volumes/claims"
+	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/lifecycle"
+	"github.com/berthd/berth/probes"
+)
+
+// parts are the parts of the agent. Code that needs two parts is itself a part.
+type parts struct {
+	runtime    *runtimestate.State
+	workers    *worker.Pool
+	engine     *pod.Engine
+	pleg       *observe.PLEG
+	desired    *desired.State
+	mux        *source.Mux
+	reconciler *desired.Reconciler
+	adopter    *desired.Adopter
+	drainer    *drain.Drainer
+	side       cluster.Side
+	images     *images.Manager
+	probes     *probes.Manager
+	logs       logKeeper
+	podCIDR    *podcidr.Keeper
+	plugins    func(context.Context) error
+	gc         *gc.Collector
+	stats      *stats.Collector
+}
+
+// logKeeper keeps container logs small; *logs.Manager implements it.
+type logKeeper interface {
+	pod.LogTracker
+	Set(cfg logs.Config)
+	Rotates() bool
+	Run(ctx context.Context) error
+}
+
+// newParts makes the parts, each part from the parts before it.
+func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, error) {
+	b, err := newBase(ctx, cfg, deps)
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{
+		runtime: b.runtime,
+		workers: b.workers,
+		desired: b.desired,
+		podCIDR: podcidr.New(deps.Runtime, cfg.Kubelet.PodCIDR, deps.Logger),
+	}
+	api, err := cluster.OpenObjects(deps.Cluster, cluster.ObjectsDeps{
+		Node: deps.Node, Drivers: b.drivers, Events: deps.Events, Wake: b.workers.Wake, Logger: deps.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	podObjects := &origin.Objects{Local: b.local, Claims: b.newClaims(), API: api}
+	disks := b.newVolumes(podObjects, api)
+	if p.images, err = b.newImages(podObjects); err != nil {
+		return nil, err
+	}
+	if p.logs, err = b.newLogs(); err != nil {
+		return nil, err
+	}
+	starts := pod.NewStartLimiter(int(cfg.Berth.MaxParallelPodStarts))
+	p.side, err = cluster.Join(deps.Cluster, cluster.Deps{
+		Config: cfg, Node: deps.Node, Runtime: deps.Runtime, State: b.runtime, Objects: api, Status: b.records.Status,
+		Workers: b.workers, Desired: b.desired, Gate: b.gate, Volumes: disks, Drivers: b.drivers, PodCIDR: p.podCIDR,
+		Events: deps.Events, Starting: starts.Queued, Signals: b.signals.Signals, Logger: deps.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.probes = b.newProbes()
+	p.engine = b.newEngine(ctx, p, podObjects, disks, starts)
+	p.gc = b.newGC(p, disks)
+	p.adopter = b.newAdopter(p, disks)
+	p.pleg = b.newPLEG(p)
+	p.drainer = drain.NewDrainer(drain.Deps{
+		Pods:        b.workers,
+		Gate:        b.gate,
+		Config:      &cfg.Kubelet,
+		Reported:    p.side.Reported,
+		NodeChanged: b.signals.Node.Notify,
+		Logger:      deps.Logger,
+	})
+	p.mux = b.newMux(p)
+	p.reconciler = b.newReconciler(p)
+	p.plugins = b.newPlugins()
+	p.stats = b.newStats(p, disks)
+	b.local.OnChange(desired.LocalObjects{
+		Store:   b.local,
+		Claims:  podObjects.Claims,
+		Workers: b.workers,
+		Logger:  deps.Logger,
+	}.Changed)
+	deps.Metrics.Running(b.observer.Counts)
+	return p, deps.Metrics.Registry.Register(p.stats.Claims())
+}
+
+// newClaims returns the binder of the node's claims to its volumes. The binder stores the bindings
+// beside the pods' checkpoints.
+func (b *base) newClaims() *claims.Binder {
+	return claims.New(claims.Config{
+		File:       filepath.Join(b.cfg.RootDir, "berth", "claims.json"),
+		NodeLabels: b.deps.Node.Admission().Labels,
+		PodExists: func(uid types.UID) bool {
+			_, err := os.Lstat(volumes.PodDir(b.cfg.RootDir, uid))
+			return err == nil
+		},
+		Logger: b.deps.Logger,
+	}, b.local)
+}
+
+func (b *base) newVolumes(podObjects *origin.Objects, api cluster.Objects) *volumes.Manager {
+	node := b.deps.Node
+	var tokens volumes.Tokens // none without a cluster: nobody issues tokens
+	if b.deps.Cluster != nil {
+		tokens = podObjects
+	}
+	storage := podObjects.CSI()
+	storage.Drivers, storage.Changed = b.drivers, b.signals.Node.Notify
+	return volumes.New(volumes.Config{
+		RootDir:         b.cfg.RootDir,
+		NodeName:        node.Name,
+		NodeAllocatable: node.Allocatable(),
+		Templates:       b.deps.Cluster != nil,
+	}, volumes.Deps{
+		CSI: storage, Growth: api.Growth(), Tokens: tokens, Objects: podObjects, Claims: podObjects,
+		Events: b.deps.Events.Pod, Logger: b.deps.Logger,
+		FieldValue: func(pod *v1.Pod, ref *v1.ObjectFieldSelector, dyn volumes.Dynamic) (string, error) {
+			return generate.FieldValue(pod, ref, generate.Addresses{HostIPs: dyn.HostIPs, PodIPs: dyn.PodIPs})
+		},
+		ResourceValue: func(pod *v1.Pod, ref *v1.ResourceFieldSelector) (string, error) {
+			return generate.ResourceValue(pod, nil, ref, node.Allocatable())
+		},
+	})
+}
+
+func (b *base) newImages(podObjects *origin.Objects) (*images.Manager, error) {
+	d, can := &b.deps, b.deps.Capabilities
+	return images.Open(b.cfg, images.Deps{
+		Runtime: d.Runtime, Importer: can.Importer, Pinner: can.Pinner, Pulls: can.Pulls, Secret: podObjects.PullSecret,
+		Events: d.Events.Pod, Wake: b.workers.Wake, Pulled: d.Metrics.ImagePulled, Logger: d.Logger,
+	})
+}
+
+// newLogs returns the manager that keeps container logs small. If the config says so, newLogs
+// returns one that leaves the logs alone.
+func (b *base) newLogs() (logKeeper, error) {
+	cfg, err := logs.ConfigFrom(b.cfg)
+	switch {
+	case !b.deps.KernelNotices:
+		return logs.Unmanaged{}, nil
+	case err != nil:
+		return nil, err
+	case cfg.MaxSize < 0:
+		return logs.Unmanaged{}, nil
+	}
+	return logs.New(cfg, logs.Deps{Runtime: b.deps.Runtime, Logger: b.deps.Logger}), nil
+}
+
+func (b *base) newProbes() *probes.Manager {
+	return probes.New(probes.Config{}, probes.Deps{
+		Exec: pod.Exec(b.deps.Runtime), Alive: b.runtime.Answers, OnChange: b.workers.Wake, Events: b.deps.Events.Pod,
+		Observe: b.deps.Metrics.Probe, Logger: b.deps.Logger,
+	})
+}
+
+func (b *base) newEngine(
+	ctx context.Context, p *parts, podObjects *origin.Objects, disks *volumes.Manager, starts *pod.StartLimiter,
+) *pod.Engine {
+	d := &b.deps
+	return pod.New(ctx, pod.Config{
+		RootDir: b.cfg.RootDir, PodLogsDir: b.cfg.Kubelet.PodLogsDir, LinksDir: b.cfg.Berth.ContainerLogsDir,
+		CrashLoopBackOff: b.cfg.Berth.CrashLoopBackOff, RunLastKnown: b.cfg.Berth.RunLastKnownPods,
+	}, pod.Deps{
+		Records:   b.records,
+		Telemetry: pod.Telemetry{Events: d.Events, Metrics: d.Metrics, Tracing: d.Tracing, Log: d.Logger},
+		Runtime: pod.Runtime{
+			Runtime:     d.Runtime,
+			State:       b.runtime,
+			Observer:    b.observer,
+			Cgroups:     d.Cgroups,
+			Interrupted: b.signals.interrupted.Notify,
+		},
+		Node: pod.Node{
+			Node: d.Node, Room: b.room, Logs: p.logs, UserIDs: b.newUserIDs(), Resized: b.signals.pods.Notify,
+		},
+		Workers: b.workers,
+		Volumes: disks,
+		Images:  p.images,
+		Probes:  p.probes,
+		Starts:  starts,
+		Hooks: hooks.New(hooks.Config{}, hooks.Deps{
+			Exec: pod.Exec(d.Runtime), Events: d.Events.Pod, Logger: d.Logger,
+			Observe: func(o hooks.Observation) { d.Metrics.Hook(o.HTTPFallback, o.SleepTerminated) },
+		}),
+		Objects:       podObjects,
+		Desired:       b.desired,
+		Cluster:       p.side,
+		StaticChanged: b.signals.Static.Notify,
+		Pruning:       b.pruning.Has,
+	})
+}
+
+// newUserIDs returns the allocator that gives pods with hostUsers: false their ids.
+func (b *base) newUserIDs() *userns.Allocator {
+	ids := uint32(userns.Unit)
+	if u := b.cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil {
+		ids = uint32(*u.IDsPerPod) // the config's validation has checked the range
+	}
+	return userns.New(userns.Config{
+		PodsDir:   filepath.Join(b.cfg.RootDir, "pods"),
+		IDsPerPod: ids,
+		MaxPods:   b.deps.Node.MaxPods(),
+		Logger:    b.deps.Logger,
+		Used:      userns.UsedBy(b.deps.Runtime),
+		Host: func() (userns.Range, error) {
+			return userns.HostRange(context.Background(), ids, userns.HostLookups())
+		},
+	})
+}
+
+func (b *base) newGC(p *parts, disks *volumes.Manager) *gc.Collector {
+	return gc.New(gc.Deps{
+		Workers:     b.workers,
+		Live:        p.engine.Live,
+		Ready:       b.desired.AllReady,
+		Observer:    b.observer,
+		Volumes:     disks,
+		Cgroups:     b.deps.Cgroups,
+		Images:      p.images,
+		Repairer:    b.deps.Capabilities.Repairer,
+		PodLogsDir:  b.cfg.Kubelet.PodLogsDir,
+		Marks:       b.pruning,
+		Changed:     b.signals.pods,
+		Interrupted: b.signals.interrupted,
+		Logger:      b.deps.Logger,
+	})
+}
+
+func (b *base) newAdopter(p *parts, disks *volumes.Manager) *desired.Adopter {
+	return desired.NewAdopter(desired.AdopterDeps{
+		RootDir:    b.cfg.RootDir,
+		Endpoint:   b.cfg.Kubelet.ContainerRuntimeEndpoint,
+		PodDir:     disks.PodDir,
+		Engine:     p.engine,
+		Workers:    b.workers,
+		Checkpoint: b.records.Checkpoint,
+		Observer:   b.observer,
+		State:      b.desired,
+		Gate:       b.gate,
+		Hold:       b.room.Hold,
+		Stale:      b.signals.stale,
+		Logger:     b.deps.Logger,
+	})
+}
+
+func (b *base) newPLEG(p *parts) *observe.PLEG {
+	return observe.NewPLEG(observe.PLEGConfig{Relist: b.cfg.Berth.RelistPeriod.Duration}, observe.PLEGDeps{
+		Runtime: b.deps.Runtime, Observer: b.observer, Workers: b.workers, Unclaimed: p.adopter, Meet: b.runtime.Meet,
+		Interrupted: b.signals.interrupted.Notify, ExitSeen: b.deps.Metrics.ExitSeen, Logger: b.deps.Logger,
+	})
+}
+
+// newMux returns the mux that merges the sources: static pods come from the caller's sources, or
+// else from the manifest directory and the URL. The pods of a cluster come from its API server.
+func (b *base) newMux(p *parts) *source.Mux {
+	sources := b.deps.Sources
+	if len(sources) == 0 {
+		sources = source.FromConfig(b.cfg, source.ConfigDeps{
+			NodeName: b.deps.Node.Name,
+			LastGood: p.adopter.LastGood,
+			Logger:   b.deps.Logger,
+		})
+	}
+	sources = append(sources[:len(sources):len(sources)], p.side.Sources()...)
+	if len(sources) == 0 {
+		b.deps.Logger.Warn("no source of pods is configured (staticPodPath and staticPodURL are empty): pods of an " +
+			"earlier run end now")
+	}
+	return source.NewMux(sources,
+		source.MuxDeps{Objects: b.local, Out: func(source.Update) { b.signals.wanted.Notify() }})
+}
+
+func (b *base) newReconciler(p *parts) *desired.Reconciler {
+	static := b.cfg.Berth.ResizeStaticPods
+	return desired.New(desired.Config{ResizeStatic: static == nil || *static}, desired.Deps{
+		Current:      p.mux.Current,
+		News:         b.signals.wanted,
+		Stale:        b.signals.stale,
+		State:        b.desired,
+		Workers:      b.workers,
+		Gate:         b.gate,
+		Admitted:     b.room.Admitted,
+		RuntimeClass: b.local.RuntimeClass,
+		Event:        b.deps.Events.Node,
+		Refused:      b.deps.Metrics.ManifestsRejected,
+		Changed: func() {
+			b.signals.Static.Notify()
+			b.signals.pods.Notify()
+		},
+		Logger: b.deps.Logger,
+	})
+}
+
+// newPlugins returns the loop that registers storage drivers. A storage driver puts a socket into
+// the kubelet's directory for plugins.
+func (b *base) newPlugins() func(context.Context) error {
+	if !b.deps.KernelNotices {
+		return lifecycle.Idle
+	}
+	return plugins.New(plugins.Config{
+		Dir:      filepath.Join(b.cfg.RootDir, "plugins_registry"),
+		Handlers: map[string]plugins.Handler{registerapi.CSIPlugin: b.drivers},
+		Logger:   b.deps.Logger,
+	}).Run
+}
+
+// newStats returns the collector that reads the usage of the node and its pods.
+func (b *base) newStats(p *parts, disks *volumes.Manager) *stats.Collector {
+	return stats.New(stats.Config{Node: b.deps.Node.Name, RootDir: b.cfg.RootDir, PodLogsDir: b.cfg.Kubelet.PodLogsDir},
+		stats.Deps{
+			Cgroups: b.deps.Cgroups.Stats, Runtime: b.deps.Runtime, Pods: p.engine.Pods, Claimed: disks.Claimed,
+			Driver: disks.CSI().Stats, Logger: b.deps.Logger,
+		})
+}

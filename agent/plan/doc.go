@@ -1,9 +1,0 @@
-// Package plan decides what one pod needs next.
-//
-// Purpose: [Decide] turns a pod, what was observed of it in the runtime, and a few remembered facts into [Actions]: data that the
-// steps carry out. [DecideStop] does the same for a pod that has to end. [Backoff] is a container's crash back-off.
-//
-// Truth owned: the rules of a pod's life (which container starts when, what is restarted, in which order things stop). It owns no state.
-//
-// Concurrency: everything is pure: no I/O, no clock, no logger; safe to call from anywhere.
-package plan

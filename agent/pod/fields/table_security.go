@@ -1,0 +1,28 @@
+package fields
+
+// securityRules are about the security contexts of pods and containers.
+func securityRules() []rule {
+	const container = everyContainer + ".securityContext."
+	const pod = "spec.securityContext."
+	const either = "{spec," + everyContainer + "}.securityContext."
+	return []rule{
+		works("test/integration/TestSecurity/users", either+"{runAsUser,runAsGroup,runAsNonRoot}"),
+		works("test/integration/TestSecurity/groups", pod+"{supplementalGroups[*],fsGroup}"),
+		where("the runtime knows the policy (containerd 2)", "test/integration/TestSecurity/groups",
+			pod+"supplementalGroupsPolicy"),
+		works("test/integration/TestSecurity/privileges",
+			container+"{privileged,allowPrivilegeEscalation,readOnlyRootFilesystem}",
+			container+"capabilities.{add,drop}[*]"),
+		works("test/integration/TestSecurity/seccomp", either+"seccompProfile.{type,localhostProfile}"),
+		where("the kernel enforces AppArmor", "agent/pod/generate/TestAppArmor",
+			either+"appArmorProfile.{type,localhostProfile}"),
+		where("the kernel enforces SELinux", "agent/pod/generate/TestSecurityContext",
+			either+"seLinuxOptions.{user,role,type,level}"),
+		where("the pod has hostUsers: false, for Unmasked", "test/integration/TestUserNamespaces",
+			container+"procMount"),
+		works("test/integration/TestSecurity/sysctls", pod+"sysctls[*].{name,value}"),
+		works("test/integration/TestVolumes/fsGroup", pod+"fsGroupChangePolicy"),
+		noEffect(Node, "volumes are always relabelled file by file", pod+"seLinuxChangePolicy"),
+		noEffect(Windows, "this node runs Linux", either+"windowsOptions..."),
+	}
+}

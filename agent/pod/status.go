@@ -1,0 +1,104 @@
+package pod
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berthd/berth/agent/pod/plan"
+	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/internal/pods"
+	"github.com/berthd/berth/status"
+)
+
+// reporter derives the statuses of pods and keeps them.
+type reporter struct {
+	cfg  Config
+	deps *Deps
+}
+
+// derive computes the pod's status from the sync's observations, writes the checkpoint, and only
+// then publishes the status: a crash must not forget a published status. If the checkpoint cannot
+// be written, derive returns the error, and publishes the status all the same.
+func (r *reporter) derive(s *podSync) error {
+	d := r.deps
+	derived, before := status.Derive(r.input(s)), s.Record.Status
+	if s.Early && pods.Terminal(derived.Phase) {
+		// a reader that waits for the pod's end also reads the reason and the termination messages,
+		// so all of these come together
+		return nil
+	}
+	if stop := s.work.Stop; stop.ComesBack(s.Pod) {
+		derived.Reason, derived.Message = stop.Reason, stop.Message
+	}
+	s.Record.Status = &derived
+	d.Metrics.ContainersEnded(before, &derived)
+	trackLogs(d.Node.Logs, r.cfg.PodLogsDir, s.Pod, &s.Observed)
+	s.Record.Probes = d.Probes.Snapshot(s.Pod.UID)
+	err := s.Save()
+	if _, changed := d.Status.Set(s.Pod, derived); changed {
+		r.measureStart(s.Pod, before, &derived)
+	}
+	return err
+}
+
+// input gathers the input of a status.
+func (r *reporter) input(s *podSync) status.Input {
+	d, rec := r.deps, s.Record
+	terminating := s.work.Phase != worker.Running
+	in := status.Input{
+		Pod:      s.Pod,
+		Previous: rec.Status,
+		Runtime: status.Runtime{
+			RuntimeName: d.Runtime.State.Name(), RecursiveReadOnly: d.generate(s.Pod).Features.RecursiveReadOnly,
+		},
+		Sandbox:     s.Observed.Sandbox(),
+		Earlier:     map[string]bool{},
+		Waiting:     s.Waiting,
+		Probes:      map[string]status.Probe{},
+		Hooked:      rec.PostStart,
+		Restarting:  status.Restarting{Killed: rec.KilledToRestart},
+		HostIPs:     d.Node.HostIPs(),
+		Problem:     s.Problem,
+		Resize:      resizeStatus(s.Sync),
+		Terminating: terminating,
+		Terminated:  s.work.Phase == worker.Terminating && s.res.Done,
+		Now:         metav1.NewTime(time.Now()),
+
+		TerminationMessages: r.terminationMessages(s),
+	}
+	for _, c := range s.Observed.Containers {
+		in.Containers = append(in.Containers, c.ContainerStatus)
+		in.Earlier[c.Id] = c.SandboxID != in.Sandbox.GetId()
+	}
+	for name, p := range d.Probes.Results(s.Pod.UID) {
+		in.Probes[name] = status.Probe{ContainerID: p.ContainerID, Started: ptr.To(p.Started), Ready: ptr.To(p.Ready)}
+	}
+	if all := rec.RestartAll; all != nil {
+		in.Removed = all.Removed
+		in.RestartingAll = all.Cleaning && !terminating
+	}
+	in.RestartingAll = in.RestartingAll || !terminating && plan.AsksRestartAll(s.Pod, &s.Observed)
+	if rejected := rec.Rejected; rejected != nil {
+		in.Rejected = &status.Failure{Reason: rejected.Reason, Message: rejected.Message}
+	}
+	if stop := s.work.Stop; stop != nil && stop.Reason != "" && !stop.ComesBack(s.Pod) {
+		in.Failed = &status.Failure{Reason: stop.Reason, Message: stop.Message, Disruption: stop.Disruption()}
+	}
+	if s.Pod.Spec.HostNetwork {
+		in.PodIPs = in.HostIPs
+	}
+	return in
+}
+
+// measureStart measures the time from the first sight of a pod to its phase Running.
+func (r *reporter) measureStart(pod *v1.Pod, before, after *v1.PodStatus) {
+	if after.Phase != v1.PodRunning || before == nil || before.Phase != v1.PodPending {
+		return
+	}
+	if seen, err := time.Parse(time.RFC3339Nano, pod.Annotations[pods.AnnotationSeen]); err == nil {
+		r.deps.Metrics.PodStarted(time.Since(seen))
+	}
+}

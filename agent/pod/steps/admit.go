@@ -1,0 +1,99 @@
+package steps
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/node/room"
+	"github.com/berthd/berth/agent/pod/checkpoint"
+	"github.com/berthd/berth/agent/pod/fields"
+	"github.com/berthd/berth/internal/pods"
+	"github.com/berthd/berth/status"
+)
+
+// leavingRetry is how often a pod asks again that waits for other pods to be gone. Usually it is
+// woken before.
+const leavingRetry = time.Minute
+
+// Admit asks once whether the pod may run. It checkpoints the answer before anything of the pod
+// exists.
+type Admit struct {
+	// Room decides. A decision is recorded before the next pod is decided on.
+	Room interface {
+		Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (room.Decision, error)
+	}
+	Events EventSink
+}
+
+// Name is "admit".
+func (Admit) Name() string { return "admit" }
+
+// Ensure returns a [Rejection] for a pod that is refused now or was refused before. A refusal is
+// for good. If only pods that are ending stand in the pod's way, the pod waits until they are gone.
+func (a Admit) Ensure(_ context.Context, p *Sync) (Outcome, error) {
+	if p.Record.Rejected == nil && !p.Record.Admitted {
+		if out, err := a.decide(p); err != nil || out.Halt {
+			return out, err
+		}
+	}
+	if r := p.Record.Rejected; r != nil {
+		return Outcome{}, &Rejection{Reason: r.Reason, Message: r.Message, Detail: r.Detail}
+	}
+	return Outcome{}, nil
+}
+
+// decide lets the room decide, and records the decision.
+func (a Admit) decide(p *Sync) (Outcome, error) {
+	decision, err := a.Room.Admit(p.Pod, func(refused *admit.Rejection) error {
+		p.Record.Admitted = refused == nil
+		if refused != nil {
+			p.Record.Rejected = &checkpoint.Rejected{
+				Reason:  refused.Reason,
+				Message: refused.Message,
+				Detail:  refused.Detail,
+			}
+		}
+		err := p.Save()
+		if err != nil {
+			p.Record.Admitted, p.Record.Rejected = false, nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return Outcome{}, err
+	case decision.Waits != nil:
+		p.Problem = status.Reason{
+			Reason: a.Name(), Message: "waiting for pods that are leaving: " + rejectionOf(decision.Waits).Error(),
+		}
+		return Outcome{Halt: true, Waiting: p.Problem.Message, RetryAt: time.Now().Add(leavingRetry)}, nil
+	case decision.Refused == nil:
+		a.warn(p.Pod)
+		return Outcome{}, nil
+	}
+	for _, r := range decision.Refused.Also { // the pod's end records the first
+		a.Events.Pod(p.Pod, "", v1.EventTypeWarning, r.Reason, r.Message)
+	}
+	return Outcome{}, nil
+}
+
+func rejectionOf(r *admit.Rejection) *Rejection {
+	return &Rejection{Reason: r.Reason, Message: r.Message, Detail: r.Detail}
+}
+
+// reasonWithoutEffect is the reason of the event about a pod's fields that are accepted and not
+// acted on.
+const reasonWithoutEffect = "FieldWithoutEffect"
+
+// warn records which of the pod's fields have no effect here.
+func (a Admit) warn(pod *v1.Pod) {
+	if found := fields.Warnings(pod, pods.FromAPI(pod)); len(found) > 0 {
+		a.Events.Pod(pod, "", v1.EventTypeWarning, reasonWithoutEffect, fields.Join(found, 1024))
+	}
+}
+
+// Remove has nothing to give back: a decision is final.
+func (Admit) Remove(context.Context, *Sync) (Outcome, error) { return Outcome{}, nil }

@@ -1,0 +1,84 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/agent/pod/plan"
+	"github.com/berthd/berth/cri"
+)
+
+// Containers has the app containers and the ephemeral ones.
+type Containers struct {
+	*Starter
+	*Stopper
+}
+
+// Name is "containers".
+func (Containers) Name() string { return "containers" }
+
+// Ensure stops the containers that plan wants killed, and starts those whose turn it is.
+func (c Containers) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
+	again := c.stopAll(ctx, p)
+	out, err := c.startAll(ctx, p, plan.App)
+	// ephemeral containers wait for no hook of others
+	_, alone := c.startAll(ctx, p, plan.Ephemeral)
+	err = errors.Join(err, alone)
+	c.waits(p, &out)
+	out.RetryAt = Earlier(out.RetryAt, again)
+	return out, err
+}
+
+// Remove stops the containers that run, each within its grace. It holds back the rest of the
+// take-down until all have ended. With p.Forget it removes the containers' records.
+func (c Containers) Remove(ctx context.Context, p *Sync) (Outcome, error) {
+	c.shorten(ctx, p)
+	again := c.stopAll(ctx, p)
+	if names := running(&p.Observed); len(names) > 0 {
+		return Outcome{Halt: true, RetryAt: again, Waiting: "containers to stop: " + strings.Join(names, ", ")}, nil
+	}
+	if slices.ContainsFunc(p.Tasks.Active(), ofContainer) {
+		return Outcome{Halt: true, Waiting: "operations on ended containers to finish"}, nil
+	}
+	if !p.Forget {
+		return Outcome{}, nil
+	}
+	var errs []error
+	for _, old := range p.Observed.Containers {
+		errs = append(errs, c.remove(ctx, p, old))
+	}
+	err := errors.Join(errs...)
+	return Outcome{Halt: err != nil}, err
+}
+
+// tidy removes the attempts of containers that plan named.
+func (s *Starter) tidy(ctx context.Context, p *Sync) error {
+	for _, c := range p.Actions.RemoveContainers {
+		p.Changed = true
+		if err := s.remove(ctx, p, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes one attempt of a container. It removes the link to the attempt's log first:
+// without the container nobody would find the link again if the agent was killed in between. The
+// log of the newest attempt stays with the pod's logs; the logs of older ones are removed.
+func (s *Starter) remove(ctx context.Context, p *Sync, c *plan.Container) error {
+	link := cri.LogSymlink(s.LinksDir, cri.IDOf(p.Pod), c.Name(), c.Id)
+	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("removing the log link of container %s: %w", c.Name(), err)
+	}
+	if err := s.Runtime.RemoveContainer(ctx, c.Id); err != nil {
+		return fmt.Errorf("removing container %s (%s): %w", c.Name(), c.Id, err)
+	}
+	if newest := p.Observed.Latest(c.Name()); newest != nil && newest.Attempt() > c.Attempt() && c.LogPath != "" {
+		return removeLogs(s.PodLogsDir, c.LogPath)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+
+	"github.com/berthd/berth/internal/retry"
+)
+
+const (
+	// reviewTimeout bounds one review, with its retries.
+	reviewTimeout = 10 * time.Second
+	// retryFirst is the wait after the first failed review; each further wait is half as long
+	// again. maxTries is the number of attempts.
+	retryFirst = 500 * time.Millisecond
+	maxTries   = 5
+	// maxReviews bounds the reviews at the same time, so that callers without rights cannot keep
+	// the agent and the API server busy.
+	maxReviews = 64
+)
+
+// errBusy is the error of a review above this limit.
+var errBusy = errors.New("too many reviews are under way")
+
+// Groups gives clients of API groups; kube.Conn is one.
+type Groups interface {
+	Group(gv schema.GroupVersion) (rest.Interface, error)
+}
+
+// Reviews are the API server's answers about users. Make it with [NewReviews].
+type Reviews struct {
+	authentication, authorization rest.Interface
+	limit                         chan struct{}
+}
+
+// NewReviews returns the reviews of an API server, which need not be reachable yet.
+func NewReviews(groups Groups) (*Reviews, error) {
+	r := &Reviews{limit: make(chan struct{}, maxReviews)}
+	var err error
+	if r.authentication, err = groups.Group(authenticationv1.SchemeGroupVersion); err != nil {
+		return nil, err
+	}
+	if r.authorization, err = groups.Group(authorizationv1.SchemeGroupVersion); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// token asks which user a token belongs to.
+func (r *Reviews) token(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
+	var out authenticationv1.TokenReview
+	err := r.post(ctx, r.authentication, "tokenreviews",
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, &out)
+	return out.Status, err
+}
+
+// access asks whether a user may do something.
+func (r *Reviews) access(
+	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
+	var out authorizationv1.SubjectAccessReview
+	err := r.post(ctx, r.authorization, "subjectaccessreviews", &authorizationv1.SubjectAccessReview{Spec: spec}, &out)
+	return out.Status, err
+}
+
+// post sends a review. It tries again if the API server could not answer at that moment.
+func (r *Reviews) post(ctx context.Context, client rest.Interface, resource string, in, out runtime.Object) error {
+	select {
+	case r.limit <- struct{}{}:
+		defer func() { <-r.limit }()
+	default:
+		return errBusy
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	wait := retryFirst
+	for try := 1; ; try++ {
+		err := client.Post().Resource(resource).Body(in).Do(ctx).Into(out)
+		if err == nil {
+			return nil
+		}
+		if try == maxTries || !transient(err) || !retry.Sleep(ctx, wait) {
+			return fmt.Errorf("asking the API server (%s): %w", resource, err)
+		}
+		wait += wait / 2
+	}
+}
+
+// transient reports whether the error may be gone at the next attempt.
+func transient(err error) bool {
+	return utilnet.IsConnectionReset(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err)
+}

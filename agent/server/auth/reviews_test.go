@@ -1,0 +1,139 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	berthcluster "github.com/berthd/berth/agent/cluster/kube"
+)
+
+// transport answers requests as a test says.
+type transport func(r *http.Request, body []byte) (code int, answer any, err error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	code, answer, err := f(r, body)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(answer)
+	return &http.Response{
+		StatusCode: code,
+		Header:     http.Header{"Content-Type": {"application/json"}},
+		Body:       io.NopCloser(bytes.NewReader(data)),
+		Request:    r,
+	}, err
+}
+
+func newReviews(t *testing.T, f transport) *Reviews {
+	t.Helper()
+	conn, err := berthcluster.New(&rest.Config{Host: "http://api", Transport: f}, berthcluster.Config{QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReviews(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestReviews(t *testing.T) {
+	r := newReviews(t, func(r *http.Request, body []byte) (int, any, error) {
+		switch path := r.Method + " " + r.URL.Path; {
+		case path == "POST /apis/authentication.k8s.io/v1/tokenreviews" &&
+			strings.Contains(string(body), `"token":"t"`):
+			return 201, authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{
+				Authenticated: true, User: authenticationv1.UserInfo{Username: "u"},
+			}}, nil
+		case path == "POST /apis/authorization.k8s.io/v1/subjectaccessreviews" &&
+			strings.Contains(string(body), `"user":"u"`):
+			return 201, authorizationv1.SubjectAccessReview{
+				Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true},
+			}, nil
+		}
+		return 400, nil, errors.New("asked " + r.URL.Path + " " + string(body))
+	})
+	if s, err := r.token(t.Context(), "t"); err != nil || !s.Authenticated || s.User.Username != "u" {
+		t.Errorf("%+v %v", s, err)
+	}
+	if s, err := r.access(t.Context(), authorizationv1.SubjectAccessReviewSpec{User: "u"}); err != nil || !s.Allowed {
+		t.Errorf("%+v %v", s, err)
+	}
+}
+
+func TestReviewsAreTriedAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code, tries int
+	}{
+		"an error inside":      {500, maxTries},
+		"not available":        {503, maxTries},
+		"too many requests":    {429, maxTries},
+		"not allowed to ask":   {403, 1},
+		"refused as malformed": {400, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				r := newReviews(t, func(*http.Request, []byte) (int, any, error) {
+					tries++
+					return tc.code, map[string]any{}, nil
+				})
+				if _, err := r.token(t.Context(), "t"); err == nil || tries != tc.tries {
+					t.Errorf("%d tries, want %d: %v", tries, tc.tries, err)
+				}
+			})
+		})
+	}
+}
+
+// TestReviewsEnd shows that an API server that does not answer holds a request for ten seconds, no
+// longer.
+func TestReviewsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReviews(t, func(r *http.Request, _ []byte) (int, any, error) {
+			<-r.Context().Done()
+			return 0, nil, r.Context().Err()
+		})
+		began := time.Now()
+		if _, err := r.token(t.Context(), "t"); err == nil || time.Since(began) != reviewTimeout {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestReviewsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReviews(t, func(r *http.Request, _ []byte) (int, any, error) {
+			<-r.Context().Done()
+			return 0, nil, r.Context().Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range maxReviews {
+			wg.Go(func() { _, _ = r.token(ctx, "t") })
+		}
+		synctest.Wait()
+		if _, err := r.token(ctx, "t"); !errors.Is(err, errBusy) {
+			t.Errorf("one more: %v", err)
+		}
+		cancel()
+		wg.Wait()
+	})
+}

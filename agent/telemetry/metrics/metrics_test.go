@@ -1,0 +1,212 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/probes"
+)
+
+// gather returns every series as "name{label=value,…} value"; the value of a histogram is its
+// count.
+func gather(t *testing.T, s *Set) []string {
+	t.Helper()
+	families, err := prometheus.Gatherers{s.Registry, s.Probes}.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range families {
+		if f.GetHelp() == "" {
+			t.Errorf("%s has no help", f.GetName())
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			out = append(out, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), value))
+		}
+	}
+	return out
+}
+
+func TestEveryMethodIsGathered(t *testing.T) {
+	s := New("node1", "v1.2.3")
+	s.Pass("sync", time.Second)
+	s.Step("sandbox", "done", time.Second)
+	s.Rejected("NodePorts")
+	s.Operation("run_podsandbox", time.Second, nil)
+	s.Operation("run_podsandbox", time.Second, errors.New("no"))
+	s.Operation("list_containers", time.Second, nil)
+	s.UserNamespaced(nil)
+	s.UserNamespaced(errors.New("no"))
+	s.PodStarted(time.Second)
+	for _, kind := range []string{"app", "init", "ephemeral", "other"} {
+		s.ContainerStarted(kind, nil)
+	}
+	for _, err := range []error{
+		errdefs.ErrNotFound, errdefs.ErrUnavailable, context.DeadlineExceeded, context.Canceled, errors.New("no"),
+	} {
+		s.ContainerStarted("app", fmt.Errorf("wrapped: %w", err))
+	}
+	s.ManifestsRejected(3)
+	s.ExitSeen(-time.Second)
+	s.Probe(probes.Observation{
+		Namespace: "ns",
+		Pod:       "p",
+		UID:       "u",
+		Container: "c",
+		Kind:      probes.Readiness,
+		Result:    probes.ResultFailed,
+		Duration:  time.Second,
+	})
+	s.Probe(probes.Observation{
+		Namespace: "ns",
+		Pod:       "p",
+		UID:       "u",
+		Container: "c",
+		Kind:      probes.Liveness,
+		Action:    probes.ActionExec,
+		Result:    probes.ResultSuccessful,
+		Busy:      3 * time.Second,
+	})
+	s.Hook(true, false)
+	s.Hook(false, true)
+	s.Hook(false, false)
+	s.Running(func() (int, map[string]int) { return 2, map[string]int{"running": 5, "exited": 1} })
+	got := gather(t, s)
+	for _, want := range []string{
+		"kubelet_node_name{node=node1} 1",
+		"berth_build_info{version=v1.2.3} 1",
+		"kubelet_pod_worker_duration_seconds{operation_type=sync} 1",
+		"berth_step_duration_seconds{outcome=done,step=sandbox} 1",
+		"kubelet_admission_rejections_total{reason=NodePorts} 1",
+		"kubelet_runtime_operations_total{operation_type=run_podsandbox} 2",
+		"kubelet_runtime_operations_errors_total{operation_type=run_podsandbox} 1",
+		"kubelet_runtime_operations_duration_seconds{operation_type=list_containers} 1",
+		"kubelet_started_pods_total{} 2",
+		"kubelet_started_pods_errors_total{} 1",
+		"kubelet_started_user_namespaced_pods_total{} 2",
+		"kubelet_started_user_namespaced_pods_errors_total{} 1",
+		"kubelet_pod_start_duration_seconds{} 1",
+		"kubelet_started_containers_total{container_type=container} 6",
+		"kubelet_started_containers_total{container_type=init_container} 1",
+		"kubelet_started_containers_total{container_type=ephemeral_container} 1",
+		"kubelet_started_containers_errors_total{code=NotFound,container_type=container} 1",
+		"kubelet_started_containers_errors_total{code=Unavailable,container_type=container} 1",
+		"kubelet_started_containers_errors_total{code=DeadlineExceeded,container_type=container} 1",
+		"kubelet_started_containers_errors_total{code=Canceled,container_type=container} 1",
+		"kubelet_started_containers_errors_total{code=Unknown,container_type=container} 1",
+		"berth_manifests_rejected{} 3",
+		"berth_container_exit_seen_seconds{} 1",
+		"prober_probe_total{container=c,namespace=ns,pod=p,pod_uid=u,probe_type=Readiness,result=failed} 1",
+		"prober_probe_duration_seconds{container=c,namespace=ns,pod=p,probe_type=Readiness} 1",
+		"berth_probe_exec_seconds_total{container=c,namespace=ns,pod=p,probe_type=Liveness} 3",
+		"kubelet_lifecycle_handler_http_fallbacks_total{} 1",
+		"kubelet_lifecycle_handler_sleep_terminated_total{} 1",
+		"kubelet_running_pods{} 2",
+		"kubelet_running_containers{container_state=running} 5",
+		"kubelet_running_containers{container_state=exited} 1",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is not among what is gathered", want)
+		}
+	}
+	for _, prefix := range []string{"go_goroutines", "process_resident_memory_bytes"} {
+		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, prefix) }) {
+			t.Errorf("no %s", prefix)
+		}
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	s := New("n", "v")
+	ends := time.Now().Add(time.Hour + time.Minute)
+	failed := s.ClientCertificate(func() time.Time { return time.Time{} })
+	failed()
+	failed, rotated := s.ServerCertificate(func() time.Time { return ends })
+	failed()
+	failed()
+	rotated(2 * time.Hour)
+	got := gather(t, s)
+	for _, want := range []string{
+		"kubelet_certificate_manager_client_expiration_renew_errors{} 1",
+		"kubelet_certificate_manager_client_ttl_seconds{} +Inf",
+		"kubelet_certificate_manager_server_rotation_seconds{} 1",
+		"kubelet_server_expiration_renew_errors{} 2",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is not among what is gathered", want)
+		}
+	}
+	left := func() (seconds float64) {
+		for _, series := range gather(t, s) {
+			if rest, ok := strings.CutPrefix(series, "kubelet_certificate_manager_server_ttl_seconds{} "); ok {
+				_, _ = fmt.Sscan(rest, &seconds)
+			}
+		}
+		return seconds
+	}
+	if n := left(); n <= 0 || n > 3660 {
+		t.Errorf("%v seconds are left of an hour and a minute", n)
+	}
+	ends = time.Now().Add(-time.Hour)
+	if n := left(); n > -3600 {
+		t.Errorf("%v seconds are left of what was over an hour ago", n)
+	}
+}
+
+func TestForgetPod(t *testing.T) {
+	s := New("n", "v")
+	for _, pod := range []string{"p", "q"} {
+		for _, kind := range []probes.Kind{probes.Readiness, probes.Liveness} {
+			s.Probe(probes.Observation{
+				Namespace: "ns",
+				Pod:       pod,
+				UID:       "uid-" + "x",
+				Container: "c",
+				Kind:      kind,
+				Action:    probes.ActionExec,
+				Result:    probes.ResultSuccessful,
+			})
+			s.Probe(probes.Observation{
+				Namespace: "ns",
+				Pod:       pod,
+				UID:       "uid-y",
+				Container: "c",
+				Kind:      kind,
+				Action:    probes.ActionExec,
+				Result:    probes.ResultSuccessful,
+			})
+		}
+	}
+	s.ForgetPod("ns", "p", "uid-x")
+	s.ForgetPod("ns", "nobody", "uid-z")
+	for _, series := range gather(t, s) {
+		if strings.Contains(series, "uid-x") ||
+			!strings.HasPrefix(series, "prober_probe_total") && strings.Contains(series, "pod=p") {
+			t.Errorf("%s is still there", series)
+		}
+	}
+	if got := strings.Join(gather(t, s), "\n"); !strings.Contains(got, "uid-y") || !strings.Contains(got, "pod=q") {
+		t.Error("another pod's series are gone, too")
+	}
+}
+
+func TestSetsAreApart(t *testing.T) {
+	a, b := New("a", "v"), New("b", "v")
+	a.Rejected("x")
+	if strings.Contains(strings.Join(gather(t, b), "\n"), "reason=x") {
+		t.Error("two sets share their counters")
+	}
+}

@@ -1,0 +1,112 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/cri/internal/classify"
+)
+
+// findBundles finds the bundles that nobody will remove. Some were being removed when containerd
+// was killed: containerd has renamed them to begin with a dot and does not look at them again (seen
+// on 2.4.2). For others containerd has neither a container nor a task, and no process works in
+// them. Only bundles from an earlier life of containerd count.
+func (r *Runtime) findBundles(ctx context.Context, look *leftovers, config criConfig) error {
+	dir := config.bundlesDir()
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for bundles that containerd has forgotten: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !e.IsDir() || !info.ModTime().Before(look.life) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if !strings.HasPrefix(e.Name(), ".") {
+			known, err := r.knows(ctx, e.Name())
+			if err != nil {
+				return err
+			}
+			if known || worked(path) {
+				continue
+			}
+		}
+		look.bundles = append(look.bundles, path)
+	}
+	return nil
+}
+
+// knows reports whether containerd has a container or a task with this ID.
+func (r *Runtime) knows(ctx context.Context, id string) (bool, error) {
+	ctx = withNamespace(ctx)
+	for _, ask := range []func() error{
+		func() error {
+			_, err := containersapi.NewContainersClient(r.conn).Get(ctx, &containersapi.GetContainerRequest{ID: id})
+			return err
+		},
+		func() error {
+			_, err := tasksapi.NewTasksClient(r.conn).Get(ctx, &tasksapi.GetRequest{ContainerID: id})
+			return err
+		},
+	} {
+		err := ask()
+		if err == nil {
+			return true, nil
+		}
+		if !errdefs.IsNotFound(errgrpc.ToNative(err)) {
+			return false, fmt.Errorf("ask containerd for container %s: %w", id, classify.Error("get_container", err))
+		}
+	}
+	return false, nil
+}
+
+// worked reports whether a process has its working directory in a bundle, as a shim does.
+func worked(bundle string) bool {
+	processes, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		return true
+	}
+	for _, p := range processes {
+		if cwd, err := os.Readlink(p); err == nil && cwd == bundle {
+			return true
+		}
+	}
+	return false
+}
+
+// removeBundle removes a bundle. It first unmounts what is mounted in the bundle.
+func removeBundle(path string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	if err != nil {
+		return fmt.Errorf("look for mounts: %w", err)
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", mounts[i].Mountpoint, err)
+		}
+	}
+	left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	if err != nil {
+		return fmt.Errorf("look for mounts: %w", err)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%s is mounted again", left[0].Mountpoint)
+	}
+	return os.RemoveAll(path)
+}

@@ -1,0 +1,189 @@
+package containerd
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cri/internal/classify"
+)
+
+const (
+	// managedLabel and managedValue mark the images that containerd's CRI plugin manages.
+	managedLabel, managedValue = "io.cri-containerd.image", "managed"
+	// pinnedLabel and pinnedValue exempt an image from garbage collection (containerd from 1.7).
+	pinnedLabel, pinnedValue = "io.cri-containerd.pinned", "pinned"
+	// snapshotterDir is the prefix of the directory of a containerd snapshotter; the snapshotter's
+	// name follows.
+	snapshotterDir = "io.containerd.snapshotter.v1."
+	// importSettle limits the wait until the CRI shows an imported image.
+	importSettle = 10 * time.Second
+)
+
+// Import implements [cri.ImageImporter]. The CRI has no such call, containerd has.
+func (r *Runtime) Import(ctx context.Context, path string) ([]string, error) {
+	start := time.Now()
+	names, err := r.importArchive(ctx, path)
+	if err != nil {
+		err = fmt.Errorf("import images from %s: %w", path, err)
+	}
+	r.cfg.Observe("import_image", time.Since(start), err)
+	return names, err
+}
+
+func (r *Runtime) importArchive(ctx context.Context, path string) (names []string, err error) {
+	version, err := r.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if name := version.GetRuntimeName(); name != runtimeName {
+		return nil, classify.As(errdefs.ErrNotImplemented, fmt.Sprintf("runtime %q cannot import image archives", name))
+	}
+	archive, err := openArchive(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, archive.Close()) }()
+
+	containerd, err := client.NewWithConn(r.imageConn)
+	if err != nil {
+		return nil, err
+	}
+	ctx = namespaces.WithNamespace(ctx, criNamespace)
+	imported, err := containerd.Import(ctx, archive,
+		client.WithImageRefTranslator(fullName),
+		client.WithImageLabels(map[string]string{managedLabel: managedValue, pinnedLabel: pinnedValue}))
+	if err != nil {
+		return nil, classify.Error("import_image", err)
+	}
+	if len(imported) == 0 {
+		return nil, classify.Invalidf("no image in it has a name")
+	}
+	snapshotter := r.snapshotter(ctx)
+	for _, image := range imported {
+		if err := client.NewImage(containerd, image).Unpack(ctx, snapshotter); err != nil {
+			return nil, fmt.Errorf("unpack %s: %w", image.Name, classify.Error("import_image", err))
+		}
+		if err := nameByID(ctx, containerd, image); err != nil {
+			return nil, fmt.Errorf("name %s by its id: %w", image.Name, classify.Error("import_image", err))
+		}
+		names = append(names, image.Name)
+	}
+	return names, r.awaitImages(ctx, names)
+}
+
+// nameByID gives the image a second name: its ID, the digest of its config. The CRI plugin does so
+// with images that it pulled itself, and finds images of volumes by that name. It skips images that
+// have its label already.
+func nameByID(ctx context.Context, containerd *client.Client, image images.Image) error {
+	config, err := client.NewImage(containerd, image).Config(ctx)
+	if err != nil {
+		return err
+	}
+	named := images.Image{Name: config.Digest.String(), Target: image.Target, Labels: image.Labels}
+	if _, err := containerd.ImageService().Create(ctx, named); err != nil && !errdefs.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// fullName translates the name that an OCI layout gives an image. A bare tag such as "latest" does
+// not name an image.
+func fullName(name string) string {
+	if !strings.ContainsAny(name, "/:") {
+		return ""
+	}
+	named, err := reference.ParseDockerRef(name)
+	if err != nil {
+		return ""
+	}
+	return named.String()
+}
+
+// snapshotter returns the name of the snapshotter that containerd's CRI plugin uses, or "" for
+// containerd's default.
+func (r *Runtime) snapshotter(ctx context.Context) string {
+	info, err := r.ImageFsInfo(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, fs := range info.GetImageFilesystems() {
+		if name, ok := strings.CutPrefix(filepath.Base(fs.GetFsId().GetMountpoint()), snapshotterDir); ok {
+			return name
+		}
+	}
+	return ""
+}
+
+// awaitImages returns when the CRI shows the images, which is a moment after containerd has them.
+func (r *Runtime) awaitImages(ctx context.Context, names []string) error {
+	ctx, cancel := context.WithTimeout(ctx, importSettle)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for _, name := range names {
+		for {
+			image, err := r.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
+			if err == nil && image != nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("wait for the runtime to show %s: %w", name, errors.Join(ctx.Err(), err))
+			case <-tick.C:
+			}
+		}
+	}
+	return nil
+}
+
+// archive is an open image archive.
+type archive struct {
+	io.Reader
+	closers []io.Closer // in the order of closing
+}
+
+// Close closes the archive's file.
+func (a *archive) Close() error {
+	var errs []error
+	for _, c := range a.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openArchive opens a tar file. It unzips the file if the content is gzip.
+func openArchive(path string) (*archive, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	buffered := bufio.NewReaderSize(file, 64<<10)
+	head, err := buffered.Peek(2)
+	if err != nil {
+		return nil, errors.Join(classify.Invalidf("not an image archive: %v", err), file.Close())
+	}
+	if !bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		return &archive{Reader: buffered, closers: []io.Closer{file}}, nil
+	}
+	unzipped, err := gzip.NewReader(buffered)
+	if err != nil {
+		return nil, errors.Join(classify.Invalidf("not an image archive: %v", err), file.Close())
+	}
+	return &archive{Reader: unzipped, closers: []io.Closer{unzipped, file}}, nil
+}

@@ -1,0 +1,31 @@
+package pods
+
+import (
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Containers yields every container of a pod: init containers (sidecars among them), containers,
+// ephemeral containers.
+func Containers(spec *v1.PodSpec) iter.Seq[*v1.Container] {
+	return func(yield func(*v1.Container) bool) {
+		for i := range spec.InitContainers {
+			if !yield(&spec.InitContainers[i]) {
+				return
+			}
+		}
+		for i := range spec.Containers {
+			if !yield(&spec.Containers[i]) {
+				return
+			}
+		}
+		for i := range spec.EphemeralContainers {
+			// The API keeps the common fields of both types the same, so that this conversion
+			// compiles.
+			if !yield((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package pods
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestContainers(t *testing.T) {
+	spec := &v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "init"}},
+		Containers:     []v1.Container{{Name: "main"}, {Name: "other"}},
+		EphemeralContainers: []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}},
+		},
+	}
+	var names []string
+	for c := range Containers(spec) {
+		names = append(names, c.Name)
+	}
+	if want := []string{"init", "main", "other", "debug"}; !slices.Equal(names, want) {
+		t.Errorf("containers %v, not %v", names, want)
+	}
+	for i := range names {
+		seen := 0
+		for range Containers(spec) {
+			if seen++; seen > i {
+				break
+			}
+		}
+		if seen != i+1 {
+			t.Errorf("%d containers after a break at %d", seen, i+1)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+// Package pods has the questions that every part of berth asks of a pod: where it came from,
+// whether it has ended, which of its containers are sidecars.
+//
+// Purpose: one answer to each question, below all packages that ask it.
+//
+// Truth owned: the meaning of the kubelet's annotations kubernetes.io/config.* on pods. The
+// functions are pure.
+//
+// Concurrency: none.
+package pods
+
+import v1 "k8s.io/api/core/v1"
+
+// SourceFile, SourceHTTP and SourceAPI are the names of the sources of pods, as they stand in
+// [AnnotationSource].
+const (
+	SourceFile = "file"
+	SourceHTTP = "http"
+	SourceAPI  = "api"
+)
+
+// Annotations of pods; the names are the kubelet's (pkg/kubelet/types).
+const (
+	// AnnotationSource names the source that a pod came from.
+	AnnotationSource = "kubernetes.io/config.source"
+	// AnnotationSeen is when the agent first saw the pod, in the format of RFC 3339.
+	AnnotationSeen = "kubernetes.io/config.seen"
+	// AnnotationHash is a static pod's hash, which is its UID unless the manifest sets a UID.
+	AnnotationHash = "kubernetes.io/config.hash"
+)
+
+// Source returns the name of the source that the pod came from; empty if nobody knows it.
+func Source(pod *v1.Pod) string { return pod.Annotations[AnnotationSource] }
+
+// FromAPI reports whether the pod came from an API server, which has bound it to this node. The
+// answer is what the mux of the sources wrote on the pod, whatever the pod said itself.
+func FromAPI(pod *v1.Pod) bool { return Source(pod) == SourceAPI }
+
+// Static reports whether the pod came from a manifest: a file's or a URL's.
+func Static(pod *v1.Pod) bool {
+	from := Source(pod)
+	return from == SourceFile || from == SourceHTTP
+}
+
+// Mirror reports whether a pod of the API server only shows a static pod.
+func Mirror(pod *v1.Pod) bool {
+	_, ok := pod.Annotations[v1.MirrorPodAnnotationKey]
+	return ok
+}
+
+// RuntimeOnly reports whether the pod was made up from what the runtime says: such a pod has no
+// spec. It can be stopped, but not run.
+func RuntimeOnly(pod *v1.Pod) bool { return len(pod.Spec.Containers) == 0 }
+
+// FullName returns "namespace/name".
+func FullName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// Terminal reports whether a phase is final: Succeeded or Failed.
+func Terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
+// Sidecar reports whether an init container is a sidecar: one that goes on running beside the app
+// containers (KEP-753).
+func Sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
