@@ -33,9 +33,9 @@ func (e *Engine) Pods() []*v1.Pod {
 		switch s, ok := e.deps.Status.Get(uid); {
 		case ok:
 			pod.Status = *s.Status
-		case entry.Forget || entry.Phase != worker.Running:
-			continue // the pod has gone since the workers were listed
-		default:
+		case !entry.Waiting && e.ended(uid):
+			continue // the pod's records were removed
+		default: // the pod's first sync has not reported yet, even if the pod is to end already
 			pod.Status = v1.PodStatus{Phase: v1.PodPending}
 		}
 		if entry.Recorded && pod.DeletionTimestamp == nil {
@@ -49,6 +49,13 @@ func (e *Engine) Pods() []*v1.Pod {
 			cmp.Compare(leaving(x), leaving(y)), strings.Compare(string(x.UID), string(y.UID)))
 	})
 	return out
+}
+
+// ended reports whether the pod's worker has ended the pod or is gone. Records are removed only
+// after that. The answer must be newer than what was found of the records.
+func (e *Engine) ended(uid types.UID) bool {
+	entry, ok := e.deps.Workers.Get(uid)
+	return !ok || entry.Phase == worker.Terminated
 }
 
 func leaving(pod *v1.Pod) int {
