@@ -27,9 +27,8 @@ package: ## build dist/*.deb and dist/*.rpm, for amd64 and arm64
 
 run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are ready); needs root
 	@scripts/deps run
-	@$(MAKE) --no-print-directory build
-	@scripts/step 'make: building what runs the samples' env $(GOBUILD) -o .cache/run ./test/run
-	@BERTH_BIN=bin/berth .cache/run $(if $(filter-out 0,$(ONCE)),--once)
+	@scripts/step 'make: building bin/berth, and what runs the samples' env $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/berth ./test/run
+	@BERTH_BIN=bin/berth bin/run $(if $(filter-out 0,$(ONCE)),--once)
 
 test: deps build ## lint, unit, scenario and integration tests; needs root
 	@$(GOBUILD) -o .cache/runner ./test/runner
