@@ -75,8 +75,8 @@ func (f Face) WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop fu
 	return f.events.Subscribe()
 }
 
-// Verdicts returns the validation result of each document of each manifest.
-func (f Face) Verdicts() []source.Verdict { return f.parts.desired.Verdicts() }
+// Validated returns the validation result of each document of each manifest.
+func (f Face) Validated() []source.Result { return f.parts.desired.Validated() }
 
 // Healthy returns an error if the agent's main loop has not turned for longer than limit. The
 // systemd watchdog and /healthz/syncloop ask this question.

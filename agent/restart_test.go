@@ -185,7 +185,7 @@ func TestLeavingSinceNeverMoves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if records, err := store.Load(); err != nil || records[uid].Leaving.IsZero() {
+			if records, err := store.Load(); err != nil || records[uid].UnwantedSince.IsZero() {
 				t.Errorf("leaving since %s, which is not on record, %v", p.DeletionTimestamp, err)
 			}
 		}

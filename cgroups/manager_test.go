@@ -267,8 +267,8 @@ func TestListFindsPodsOnly(t *testing.T) {
 	// One pod is partly removed: it is left in one hierarchy only. And one directory is not that of
 	// a pod.
 	half := m.layout.PodPath("half", corev1.PodQOSGuaranteed)
-	foreign := m.layout.PodsPath() + "/somebody"
-	for _, path := range []string{half, foreign} {
+	stranger := m.layout.PodsPath() + "/somebody"
+	for _, path := range []string{half, stranger} {
 		if err := os.MkdirAll(m.host.dirs(path)[0], 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestListFindsPodsOnly(t *testing.T) {
 	if uids, _ := m.List(t.Context()); !slices.Equal(uids, []types.UID{"wanted"}) {
 		t.Errorf("left are %v", uids)
 	}
-	if len(existing(m.host.dirs(foreign))) == 0 {
+	if len(existing(m.host.dirs(stranger))) == 0 {
 		t.Error("a cgroup that is no pod's was removed")
 	}
 	if err := m.Teardown(t.Context()); err == nil {

@@ -40,9 +40,9 @@ const (
 // maxGraceSeconds is the longest grace period that a time.Duration can hold.
 const maxGraceSeconds = math.MaxInt64 / int64(time.Second)
 
-// ErrForeign is what [ParseContainer] returns for an unmanaged container: one without a pod's
+// ErrUnmanaged is what [ParseContainer] returns for an unmanaged container: one without a pod's
 // identity.
-var ErrForeign = errors.New("not a pod's container")
+var ErrUnmanaged = errors.New("not a pod's container")
 
 // PodID is a pod's identity as the runtime keeps it. It is comparable.
 type PodID struct {
@@ -152,14 +152,14 @@ func ParseSandbox(labels, _ map[string]string) (id PodID, ok bool) {
 }
 
 // ParseContainer reads what [ContainerLabels] and [ContainerAnnotations] wrote. Without a usable
-// identity it returns [ErrForeign] and a zero ContainerID. A malformed annotation leaves its field
+// identity it returns [ErrUnmanaged] and a zero ContainerID. A malformed annotation leaves its field
 // empty, and the error names it. The rest of the ContainerID is good then: callers log the error
 // and continue.
 func ParseContainer(labels, annotations map[string]string) (ContainerID, error) {
 	pod, ok := ParseSandbox(labels, nil)
 	name := labels[LabelContainerName]
 	if !ok || !safeElement(name) {
-		return ContainerID{}, ErrForeign
+		return ContainerID{}, ErrUnmanaged
 	}
 	id := ContainerID{
 		Pod:                      pod,

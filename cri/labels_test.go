@@ -159,7 +159,7 @@ func TestParseContainerPassesOverMalformedAnnotations(t *testing.T) {
 			delete(annotations, cri.AnnotationRestartCount)
 			annotations[c.key] = c.value
 			id, err := cri.ParseContainer(cri.ContainerLabels(pod, "app"), annotations)
-			if (err != nil) != c.wantErr || errors.Is(err, cri.ErrForeign) {
+			if (err != nil) != c.wantErr || errors.Is(err, cri.ErrUnmanaged) {
 				t.Errorf("error is %v", err)
 			}
 			if id.Pod != cri.IDOf(pod) || id.Name != "app" || !c.check(id) {
@@ -182,7 +182,7 @@ func TestParseRefusesForeignAndHostileIdentity(t *testing.T) {
 	} {
 		labels := cri.ContainerLabels(testPod(), "app")
 		change(labels)
-		if id, err := cri.ParseContainer(labels, nil); !errors.Is(err, cri.ErrForeign) ||
+		if id, err := cri.ParseContainer(labels, nil); !errors.Is(err, cri.ErrUnmanaged) ||
 			!cmp.Equal(id, cri.ContainerID{}) {
 			t.Errorf("%s: got %+v, %v", name, id, err)
 		}
@@ -213,7 +213,7 @@ func FuzzLabels(f *testing.F) {
 			cri.AnnotationHash: hash, cri.AnnotationRestartCount: restarts, cri.AnnotationTerminationGracePeriod: grace,
 			cri.AnnotationDeletionGracePeriod: grace, cri.AnnotationPreStopHandler: preStop, cri.AnnotationPorts: ports,
 		})
-		if errors.Is(err, cri.ErrForeign) {
+		if errors.Is(err, cri.ErrUnmanaged) {
 			return
 		}
 		if id.RestartCount < 0 || id.RestartCount > math.MaxInt32 {

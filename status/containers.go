@@ -197,7 +197,7 @@ func (v *containerView) unobserved(c *v1.Container, old *v1.ContainerStatus) v1.
 		}
 		if old.State.Running != nil && s.LastTerminationState.Terminated == nil {
 			s.LastTerminationState.Terminated = unknownEnd(messageLostRunning)
-			if !v.in.leaving() {
+			if !v.in.terminating() {
 				s.RestartCount++
 			}
 		}
@@ -226,7 +226,7 @@ func (v *containerView) defaultReason() string {
 // not restart.
 func (v *containerView) wait(c *v1.Container, s *v1.ContainerStatus) {
 	why, ok := v.in.Waiting[c.Name]
-	if v.in.leaving() || !v.toBeStarted(c, s) {
+	if v.in.terminating() || !v.toBeStarted(c, s) {
 		return
 	}
 	if end := s.State.Terminated; !ok && end != nil && v.in.killedToRestart(end) &&

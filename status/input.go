@@ -148,8 +148,8 @@ func (in *Input) previous() *v1.PodStatus {
 	return &in.Pod.Status
 }
 
-// leaving reports whether the pod is being taken down, so that none of its containers will be
+// terminating reports whether the pod is being taken down, so that none of its containers will be
 // started again.
-func (in *Input) leaving() bool {
+func (in *Input) terminating() bool {
 	return in.Terminating || in.Terminated || in.Pod.DeletionTimestamp != nil
 }

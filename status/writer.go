@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// settle is how long changes that nobody waits for are collected before they are written.
+	// gather is how long changes that nobody waits for are collected before they are written.
 	// Urgent changes are written at once.
-	settle = 100 * time.Millisecond
+	gather = 100 * time.Millisecond
 	// apart is the least time between two writes for one pod that nobody waits for. The start of a
 	// pod has more changes than a watcher needs.
 	apart = 500 * time.Millisecond
@@ -204,8 +204,8 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// Settled reports whether the API server has every current status.
-func (w *Writer) Settled() bool {
+// UpToDate reports whether the API server has every current status.
+func (w *Writer) UpToDate() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid, e := range w.pods {
@@ -275,7 +275,7 @@ func (w *Writer) due(now time.Time) (due map[types.UID]*written, next time.Time)
 		}
 		at := e.notBefore
 		if !job.change.Urgent && !job.confirm {
-			at = latest(at, e.since.Add(settle), e.wrote.Add(apart))
+			at = latest(at, e.since.Add(gather), e.wrote.Add(apart))
 		}
 		switch {
 		case at.After(now):

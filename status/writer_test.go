@@ -175,9 +175,9 @@ func TestWriterGathersWhatNobodyWaitsFor(t *testing.T) {
 			s.Set(pod, v1.PodStatus{Phase: v1.PodPending, Message: fmt.Sprint(i)})
 			a.want("gathering", 10*time.Millisecond, "")
 		}
-		a.want("gathered", settle, "patch a")
+		a.want("gathered", gather, "patch a")
 		s.Set(pod, v1.PodStatus{Phase: v1.PodPending, Message: "more"})
-		a.want("gathering again", 2*settle, "")
+		a.want("gathering again", 2*gather, "")
 		a.want("apart", apart, "patch a")
 		s.Set(pod, v1.PodStatus{Phase: v1.PodPending, Message: "still more"})
 		s.Set(pod, runs)

@@ -237,7 +237,7 @@ const reportTime = 2 * time.Second
 func (m *Member) Reported(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
 	defer cancel()
-	for (!m.writer.Settled() || !m.comparable()) && retry.Sleep(ctx, 20*time.Millisecond) {
+	for (!m.writer.UpToDate() || !m.comparable()) && retry.Sleep(ctx, 20*time.Millisecond) {
 	}
 }
 
@@ -275,7 +275,7 @@ func (m *Member) writeEvents(ctx context.Context) error {
 		cfg.QPS = int(*qps)
 	}
 	w := eventwriter.New(cfg, eventwriter.Deps{Core: core, Busy: m.deps.Starting, Logger: m.deps.Logger})
-	m.deps.Events.Tell(w.Take)
+	m.deps.Events.Listen(w.Take)
 	return w.Run(ctx)
 }
 

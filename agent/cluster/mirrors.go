@@ -16,7 +16,7 @@ func (m *Member) staticPods() (static map[string]*v1.Pod, known bool) {
 	static = map[string]*v1.Pod{}
 	for _, e := range m.deps.Workers.List() {
 		// only the pod's records are left, and they are being removed
-		over := e.Phase == worker.Terminated && e.Forget
+		over := e.Phase == worker.Terminated && e.Unwanted
 		if pods.Static(e.Pod) && !e.Waiting && !over && !pods.RuntimeOnly(e.Pod) {
 			static[pods.FullName(e.Pod)] = e.Pod
 		}

@@ -260,7 +260,7 @@ func podLabels(labels map[string]string) map[string]string {
 // that nobody wants any more, stays as it is. revive reports whether the pod runs again.
 func revive(rec *checkpoint.Record) bool {
 	ended := rec.Status != nil && pods.Terminal(rec.Status.Phase)
-	if !rec.Stop.ComesBack(rec.Pod) || !rec.Leaving.IsZero() || ended {
+	if !rec.Stop.ComesBack(rec.Pod) || !rec.UnwantedSince.IsZero() || ended {
 		return false
 	}
 	rec.Stop, rec.Ended, rec.InitializedIn = nil, false, ""

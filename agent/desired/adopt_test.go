@@ -97,15 +97,15 @@ func TestRenamedManifestWakesItsPod(t *testing.T) {
 			syncs++
 			return worker.Result{}
 		}})
-		verdicts := func(file string) []source.Verdict {
-			return []source.Verdict{{File: file, UID: "u", Accepted: true}}
+		results := func(file string) []source.Result {
+			return []source.Result{{File: file, UID: "u", Accepted: true}}
 		}
 		n.workers.Set(podOf("u"))
 		for _, step := range []struct {
 			file string
 			want int
 		}{{"a.yaml", 1}, {"a.yaml", 1}, {"b.yaml", 2}, {"b.yaml", 2}} {
-			n.reconciler.rememberFiles(verdicts(step.file))
+			n.reconciler.rememberFiles(results(step.file))
 			synctest.Wait()
 			if syncs != step.want {
 				t.Errorf("%s: %d syncs, want %d", step.file, syncs, step.want)

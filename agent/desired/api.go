@@ -21,7 +21,7 @@ func (r *Reconciler) wantFromAPI(pod *v1.Pod, e worker.Entry, known bool) {
 		!known && ends(pod):
 		workers.Adopt(pod, worker.State{Phase: worker.Terminating})
 		return
-	case !known || e.Forget || !r.compare(e.Pod, pod, sameFromAPI):
+	case !known || e.Unwanted || !r.compare(e.Pod, pod, sameFromAPI):
 		workers.Set(pod)
 	}
 	if ends(pod) {

@@ -22,7 +22,7 @@ const maxReported = 800
 
 // reportResults reports the manifests that were refused since the last update: by an event on the
 // node, a log line, and the metric.
-func (r *Reconciler) reportResults(results []source.Verdict) {
+func (r *Reconciler) reportResults(results []source.Result) {
 	now := map[resultKey]bool{}
 	refused := 0
 	for _, v := range results {
@@ -43,7 +43,7 @@ func (r *Reconciler) reportResults(results []source.Verdict) {
 }
 
 // report logs a result that was not logged before, and reports whether the result was new.
-func (r *Reconciler) report(now map[resultKey]bool, key resultKey, what string, v source.Verdict) bool {
+func (r *Reconciler) report(now map[resultKey]bool, key resultKey, what string, v source.Result) bool {
 	now[key] = true
 	if r.reported[key] {
 		return false
@@ -55,7 +55,7 @@ func (r *Reconciler) report(now map[resultKey]bool, key resultKey, what string, 
 // rememberFiles notes the file of each pod, and wakes the pods whose file was renamed. A pod's
 // record names the pod's file: if the file is bad when the agent starts again, the file's pods are
 // kept.
-func (r *Reconciler) rememberFiles(results []source.Verdict) {
+func (r *Reconciler) rememberFiles(results []source.Result) {
 	files := map[types.UID]string{}
 	for _, v := range results {
 		if v.Accepted && v.UID != "" {

@@ -121,14 +121,14 @@ func (r *Reconciler) apply(u source.Update) {
 	if r.deps.State.set(u) {
 		defer r.wakeAll() // after the removal of unwanted pods
 	}
-	r.reportResults(u.Verdicts)
-	r.rememberFiles(u.Verdicts)
+	r.reportResults(u.Results)
+	r.rememberFiles(u.Results)
 	if state == drain.Draining {
 		return // the wanted pods count again after the drain
 	}
 	known = r.deps.Workers.List()
 	for uid, e := range known {
-		if _, wanted := u.Pods[uid]; !wanted && (!e.Forget || e.Again) && r.deps.State.Ready(pods.Source(e.Pod)) {
+		if _, wanted := u.Pods[uid]; !wanted && (!e.Unwanted || e.Again) && r.deps.State.Ready(pods.Source(e.Pod)) {
 			r.log.Info("pod is not wanted any more", "pod", pods.FullName(e.Pod), "uid", uid)
 			r.deps.Workers.Remove(uid)
 		}
@@ -157,7 +157,7 @@ func (r *Reconciler) wakeAll() {
 // calls disown, because a pod that becomes wanted meanwhile must not be removed.
 func (r *Reconciler) disown() {
 	for uid, e := range r.deps.Workers.List() {
-		if pods.RuntimeOnly(e.Pod) && !e.Forget && !r.deps.State.Wants(uid) && r.deps.State.Ready(pods.Source(e.Pod)) {
+		if pods.RuntimeOnly(e.Pod) && !e.Unwanted && !r.deps.State.Wants(uid) && r.deps.State.Ready(pods.Source(e.Pod)) {
 			r.deps.Workers.Remove(uid)
 		}
 	}

@@ -85,9 +85,9 @@ func (s *State) setFiles(files map[types.UID]string) (before map[types.UID]strin
 	return before
 }
 
-// Verdicts returns the validation result of each document of each manifest.
-func (s *State) Verdicts() []source.Verdict {
+// Validated returns the validation result of each document of each manifest.
+func (s *State) Validated() []source.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last.Verdicts
+	return s.last.Results
 }

@@ -18,7 +18,7 @@ import (
 // wantStatic gives the worker of a static pod the version of the pod that its manifest has now. A
 // pod that changed under its own UID is replaced, unless the pod can be resized.
 func (r *Reconciler) wantStatic(pod *v1.Pod, e worker.Entry, known bool) {
-	stays := known && !e.Forget
+	stays := known && !e.Unwanted
 	if stays && r.compare(e.Pod, pod, same) {
 		return
 	}
@@ -49,7 +49,7 @@ func seenFirst(pod, known *v1.Pod) *v1.Pod {
 // resizes reports whether a wanted pod is a running pod with other resources. Such a pod is resized
 // instead of replaced.
 func (r *Reconciler) resizes(known worker.Entry, pod *v1.Pod) bool {
-	return r.cfg.ResizeStatic && known.Phase == worker.Running && !known.Forget && !known.Waiting &&
+	return r.cfg.ResizeStatic && known.Phase == worker.Running && !known.Unwanted && !known.Waiting &&
 		!pods.RuntimeOnly(known.Pod) &&
 		r.deps.Admitted(known.Pod.UID) && !equality.Semantic.DeepEqual(known.Pod.Spec, pod.Spec) &&
 		source.Resizable(known.Pod, pod) == nil
@@ -62,7 +62,7 @@ func (r *Reconciler) resizes(known worker.Entry, pod *v1.Pod) bool {
 func (r *Reconciler) continued(u source.Update) source.Update {
 	running := map[string]worker.Entry{}
 	for uid, e := range r.deps.Workers.List() {
-		stays := (e.Phase == worker.Running || drain.Finished(e)) && !e.Forget && !e.Waiting && !pods.RuntimeOnly(e.Pod)
+		stays := (e.Phase == worker.Running || drain.Finished(e)) && !e.Unwanted && !e.Waiting && !pods.RuntimeOnly(e.Pod)
 		if _, wanted := u.Pods[uid]; !wanted && stays {
 			running[pods.FullName(e.Pod)] = e
 		}
@@ -82,10 +82,10 @@ func (r *Reconciler) continued(u source.Update) source.Update {
 	if len(renamed) == 0 {
 		return u
 	}
-	u.Pods, u.Verdicts = out, slices.Clone(u.Verdicts)
-	for i := range u.Verdicts {
-		if uid, ok := renamed[u.Verdicts[i].UID]; ok {
-			u.Verdicts[i].UID = uid
+	u.Pods, u.Results = out, slices.Clone(u.Results)
+	for i := range u.Results {
+		if uid, ok := renamed[u.Results[i].UID]; ok {
+			u.Results[i].UID = uid
 		}
 	}
 	return u

@@ -249,7 +249,7 @@ func (e *Engine) forget(uid types.UID, last *checkpoint.Record, next *v1.Pod) er
 		return e.deps.Checkpoint.Remove(uid)
 	}
 	rec := e.states.of(uid).record
-	rec.Pod, rec.Status = next, status.Again(last.Status)
+	rec.Pod, rec.Status = next, status.Successor(last.Status)
 	return e.save(rec)
 }
 

@@ -39,14 +39,14 @@ func (e *Engine) Pods() []*v1.Pod {
 			pod.Status = v1.PodStatus{Phase: v1.PodPending}
 		}
 		if entry.Recorded && pod.DeletionTimestamp == nil {
-			at := metav1.NewTime(entry.Leaving.Truncate(time.Second))
+			at := metav1.NewTime(entry.UnwantedSince.Truncate(time.Second))
 			pod.DeletionTimestamp = &at
 		}
 		out = append(out, &pod)
 	}
 	slices.SortFunc(out, func(x, y *v1.Pod) int {
 		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name),
-			cmp.Compare(leaving(x), leaving(y)), strings.Compare(string(x.UID), string(y.UID)))
+			cmp.Compare(terminating(x), terminating(y)), strings.Compare(string(x.UID), string(y.UID)))
 	})
 	return out
 }
@@ -58,7 +58,7 @@ func (e *Engine) ended(uid types.UID) bool {
 	return !ok || entry.Phase == worker.Terminated
 }
 
-func leaving(pod *v1.Pod) int {
+func terminating(pod *v1.Pod) int {
 	if pod.DeletionTimestamp != nil {
 		return 1
 	}
@@ -145,7 +145,7 @@ func Occupants(workers *worker.Pool, statuses *status.Store) []room.Occupant {
 		if s, ok := statuses.Get(uid); ok && pods.Terminal(s.Status.Phase) {
 			continue
 		}
-		out = append(out, room.Occupant{Pod: entry.Pod, Leaving: entry.Phase != worker.Running})
+		out = append(out, room.Occupant{Pod: entry.Pod, Terminating: entry.Phase != worker.Running})
 	}
 	return out
 }

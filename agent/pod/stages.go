@@ -58,14 +58,14 @@ func (e *Engine) collectTasks(_ context.Context, s *podSync) (steps.Outcome, err
 // error of this stage.
 func (e *Engine) noteEnd(_ context.Context, s *podSync) (steps.Outcome, error) {
 	rec, work := s.Record, s.work
-	if rec.Stop == work.Stop && rec.Leaving.Equal(work.Leaving) && work.Recorded == work.Forget {
+	if rec.Stop == work.Stop && rec.UnwantedSince.Equal(work.UnwantedSince) && work.Recorded == work.Unwanted {
 		return steps.Outcome{}, nil
 	}
 	if rec.Pod == nil {
 		rec.Pod = s.Pod // known only from the runtime
 	}
-	rec.Stop, rec.Leaving = work.Stop, work.Leaving
-	if err := s.Save(); err == nil && work.Forget {
+	rec.Stop, rec.UnwantedSince = work.Stop, work.UnwantedSince
+	if err := s.Save(); err == nil && work.Unwanted {
 		e.deps.Workers.Recorded(work.UID)
 	}
 	return steps.Outcome{}, nil
@@ -203,12 +203,12 @@ func (e *Engine) lookAgain(ctx context.Context, s *podSync) (steps.Outcome, erro
 // count, because the pod would run again after a restart. A pod that is to be forgotten may go on,
 // because this frees space on a full disk.
 func (e *Engine) report(_ context.Context, s *podSync) (steps.Outcome, error) {
-	if s.Forget {
+	if s.Terminated {
 		_ = s.Save() // the record is going to be removed anyway
 		return steps.Outcome{}, nil
 	}
 	if err := e.reporter.derive(s); err != nil {
-		s.res.Done = s.res.Done && s.work.Forget
+		s.res.Done = s.res.Done && s.work.Unwanted
 		return steps.Outcome{}, err
 	}
 	if s.Record.Ended {

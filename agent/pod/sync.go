@@ -38,7 +38,7 @@ type podSync struct {
 // Sync makes one sync of a pod: it carries out the pipeline. Sync runs on the pod's worker.
 func (e *Engine) Sync(ctx context.Context, work worker.Work) worker.Result {
 	name, updateType := spanOf(work.Phase)
-	ctx, end := e.deps.Tracing.Pass(ctx, name, updateType, work.Pod)
+	ctx, end := e.deps.Tracing.Sync(ctx, name, updateType, work.Pod)
 	s := e.newSync(work)
 	defer func() { end(s.res.Err) }()
 	defer e.deps.Timeline.End(work.UID)
@@ -62,7 +62,7 @@ func (e *Engine) Sync(ctx context.Context, work worker.Work) worker.Result {
 		_, err := e.runStage(ctx, st, s)
 		s.res.Err = errors.Join(s.res.Err, err)
 	}
-	e.deps.Metrics.Pass(operation(work.Phase), time.Since(s.began))
+	e.deps.Metrics.Synced(operation(work.Phase), time.Since(s.began))
 	return s.res
 }
 
@@ -71,7 +71,7 @@ func (e *Engine) newSync(work worker.Work) *podSync {
 	s := &podSync{work: work, state: st, began: time.Now(), release: func() {}, Sync: &steps.Sync{
 		Given: steps.Given{
 			Pod: e.ephemerals.with(work.Pod), Record: st.record, Unmounted: &st.unmounted, Tasks: st.tasks,
-			Stop: work.Stop, Forget: work.Phase == worker.Terminated,
+			Stop: work.Stop, Terminated: work.Phase == worker.Terminated,
 			Log: e.log.With("pod", pods.FullName(work.Pod), "uid", work.UID),
 		},
 		Found: steps.Found{Waiting: map[string]status.Reason{}},

@@ -48,7 +48,7 @@ type fixture struct {
 	timelines map[types.UID]timeline.Timeline
 	kept      []v1.Event
 	events    chan v1.Event
-	verdicts  []source.Verdict
+	results   []source.Result
 	pulls     []api.Pull
 	sick      error
 
@@ -134,7 +134,7 @@ func (f *fixture) WatchEvents() (kept []v1.Event, following <-chan v1.Event, sto
 	return f.kept, f.events, func() {}
 }
 
-func (f *fixture) Verdicts() []source.Verdict       { return f.verdicts }
+func (f *fixture) Validated() []source.Result       { return f.results }
 func (f *fixture) Pulls(context.Context) []api.Pull { return f.pulls }
 func (f *fixture) Healthy(time.Duration) error      { return f.sick }
 
@@ -171,7 +171,7 @@ func (f *fixture) ListContainers(ctx context.Context, _ *runtimeapi.ContainerFil
 			Labels:      cri.ContainerLabels(pod, "main"),
 			Annotations: cri.ContainerAnnotations(pod, &pod.Spec.Containers[0], 0),
 		},
-		{Id: "foreign", Labels: map[string]string{"a": "b"}},
+		{Id: "unmanaged", Labels: map[string]string{"a": "b"}},
 	}, f.wait(ctx)
 }
 

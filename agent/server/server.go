@@ -106,8 +106,8 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 type Backend interface {
 	PodBackend
 	EventBackend
-	// Verdicts returns the validation result of each document of each manifest.
-	Verdicts() []source.Verdict
+	// Validated returns the validation result of each document of each manifest.
+	Validated() []source.Result
 	// Pulls returns the progress of image pulls, and the pulls that have failed.
 	Pulls(ctx context.Context) []api.Pull
 	// Healthy returns an error if the agent's main loop was silent for longer than limit.

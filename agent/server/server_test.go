@@ -27,9 +27,9 @@ import (
 
 func TestEndpoints(t *testing.T) {
 	r := start(t, &fixture{
-		kept:     []v1.Event{{Reason: "Started", Message: "m"}},
-		verdicts: []source.Verdict{{File: "/m/bad.yaml", Kind: "Pod", Name: "bad", Message: "no good"}},
-		pulls:    []api.Pull{{Image: "c:1", State: "Pulling"}},
+		kept:    []v1.Event{{Reason: "Started", Message: "m"}},
+		results: []source.Result{{File: "/m/bad.yaml", Kind: "Pod", Name: "bad", Message: "no good"}},
+		pulls:   []api.Pull{{Image: "c:1", State: "Pulling"}},
 		timelines: map[types.UID]timeline.Timeline{"u1": lineOf("Running",
 			timeline.Entry{Step: "admit", Outcome: timeline.Done})},
 	})

@@ -108,7 +108,7 @@ func unready(pod *v1.Pod) string {
 		}
 	}
 	if pod.Status.Phase == v1.PodPending && len(pod.Status.ContainerStatuses) == 0 {
-		return "its first pass"
+		return "its first sync"
 	}
 	return ""
 }

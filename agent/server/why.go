@@ -41,15 +41,15 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if out.WaitsFor != "" {
-		out.WaitsFor += refusedObjects(s.backend.Verdicts(), pod)
+		out.WaitsFor += refusedObjects(s.backend.Validated(), pod)
 	}
-	out.Manifest = newerRefused(s.backend.Verdicts(), pod) // the last valid version runs
+	out.Manifest = newerRefused(s.backend.Validated(), pod) // the last valid version runs
 	answer(w, out)
 }
 
 // refused returns the validation result of a pod's manifest, if the manifest was refused.
 func (s *Server) refused(namespace, name string) *api.Manifest {
-	for _, v := range s.backend.Verdicts() {
+	for _, v := range s.backend.Validated() {
 		if !v.Accepted && v.Kind == "Pod" && meant(&v, namespace, name, s.cfg.Node) {
 			m := ManifestOf(v)
 			return &m
@@ -60,7 +60,7 @@ func (s *Server) refused(namespace, name string) *api.Manifest {
 
 // meant reports whether a validation result is about the pod of this name. A manifest that was
 // refused early has no namespace yet, or no node's name in the pod's name.
-func meant(v *source.Verdict, namespace, name, node string) bool {
+func meant(v *source.Result, namespace, name, node string) bool {
 	if v.Name == "" || v.Namespace != "" && v.Namespace != namespace {
 		return false
 	}
@@ -70,15 +70,15 @@ func meant(v *source.Verdict, namespace, name, node string) bool {
 // refusedObjects says which of the pod's local objects are in manifests that were refused, and why.
 // The pod's own status says only that the objects are not found. The result is empty if there are
 // none; otherwise it begins with a semicolon.
-func refusedObjects(verdicts []source.Verdict, pod *v1.Pod) string {
+func refusedObjects(results []source.Result, pod *v1.Pod) string {
 	if pods.FromAPI(pod) {
 		return ""
 	}
 	var out strings.Builder
-	told := map[string]bool{}
+	said := map[string]bool{}
 	for ref := range source.References(&pod.Spec) {
-		for i := range verdicts {
-			v := &verdicts[i]
+		for i := range results {
+			v := &results[i]
 			if v.Accepted || v.Kind != ref.Kind || v.Name != ref.Name || v.Name == "" ||
 				objects.Namespaced(v.Kind) && cmp.Or(v.Namespace, v1.NamespaceDefault) != pod.Namespace {
 				continue
@@ -87,8 +87,8 @@ func refusedObjects(verdicts []source.Verdict, pod *v1.Pod) string {
 			if v.Line > 0 {
 				text += fmt.Sprintf("line %d: ", v.Line)
 			}
-			if text += v.Text(maxVerdict); !told[text] {
-				told[text] = true
+			if text += v.Text(maxResult); !said[text] {
+				said[text] = true
 				out.WriteString(text)
 			}
 		}
@@ -96,23 +96,23 @@ func refusedObjects(verdicts []source.Verdict, pod *v1.Pod) string {
 	return out.String()
 }
 
-// maxVerdict bounds the text about one manifest's faults, in bytes.
-const maxVerdict = 1024
+// maxResult bounds the text about one manifest's faults, in bytes.
+const maxResult = 1024
 
 // newerRefused returns the validation result of the newer version of a pod's manifest, if that
 // version was refused and the pod runs the last valid version; otherwise nil. Among several results
 // for the file, it prefers the one about this pod. It takes the first one if the newer version has
 // too many faults to name a pod.
-func newerRefused(verdicts []source.Verdict, pod *v1.Pod) *api.Manifest {
+func newerRefused(results []source.Result, pod *v1.Pod) *api.Manifest {
 	file := ""
-	for _, v := range verdicts {
+	for _, v := range results {
 		if v.Accepted && v.Document == 0 && v.UID == pod.UID && v.UID != "" {
 			file = v.File // the result for a version that is kept says so
 		}
 	}
 	var found *api.Manifest
-	for i := range verdicts {
-		v := &verdicts[i]
+	for i := range results {
+		v := &results[i]
 		if v.Accepted || file == "" || v.File != file {
 			continue
 		}

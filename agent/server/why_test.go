@@ -83,14 +83,14 @@ func TestExplain(t *testing.T) {
 			step:   "sandbox",
 			error:  "no network",
 		},
-		"an earlier pass came further": {
+		"an earlier sync came further": {
 			status: v1.PodStatus{Phase: v1.PodPending},
 			line:   lineOf("Running", wait("images", "c: pulling"), done("admit"), failed("sandbox", "gone")),
 			want:   "sandbox to succeed: gone",
 			step:   "sandbox",
 			error:  "gone",
 		},
-		"an earlier wait that this pass did not come to": {
+		"an earlier wait that this sync did not come to": {
 			status: ready, line: lineOf("Running", wait("images", "c: pulling"), done("admit"), done("sandbox")),
 		},
 		"overcome": {
@@ -118,10 +118,10 @@ func TestExplain(t *testing.T) {
 			line:   lineOf("Running", done("admit")),
 			want:   "container c: CrashLoopBackOff: back-off 10s",
 		},
-		"never had a pass": {
+		"never had a sync": {
 			status: v1.PodStatus{Phase: v1.PodPending},
 			line:   timeline.Timeline{Phase: "Running"},
-			want:   "its first pass",
+			want:   "its first sync",
 		},
 		"successor": {
 			status: v1.PodStatus{Phase: v1.PodPending},
@@ -211,31 +211,31 @@ func TestNewerVersionRefused(t *testing.T) {
 		Spec:       v1.PodSpec{NodeName: "Node"},
 	}
 	const file = "/m/web.yaml"
-	kept := source.Verdict{File: file, Kind: "Pod", Namespace: "default", Name: "web-node", UID: "u", Accepted: true}
+	kept := source.Result{File: file, Kind: "Pod", Namespace: "default", Name: "web-node", UID: "u", Accepted: true}
 	current := kept
 	current.Document = 1
-	bad := func(file, kind, name, message string) source.Verdict {
-		return source.Verdict{File: file, Document: 1, Kind: kind, Name: name, Message: message}
+	bad := func(file, kind, name, message string) source.Result {
+		return source.Result{File: file, Document: 1, Kind: kind, Name: name, Message: message}
 	}
 	for name, tc := range map[string]struct {
-		verdicts []source.Verdict
-		want     string
+		results []source.Result
+		want    string
 	}{
-		"nothing is refused":  {[]source.Verdict{current}, ""},
-		"another document is": {[]source.Verdict{current, bad(file, "", "", "syntax")}, ""},
-		"another file is":     {[]source.Verdict{kept, bad("/m/b.yaml", "Pod", "web-node", "image")}, ""},
-		"validation":          {[]source.Verdict{bad(file, "Pod", "web-node", "image"), kept}, "image"},
-		"a wrong type":        {[]source.Verdict{bad(file, "Pod", "web", "port"), kept}, "port"},
-		"syntax":              {[]source.Verdict{bad(file, "", "", "syntax"), kept}, "syntax"},
+		"nothing is refused":  {[]source.Result{current}, ""},
+		"another document is": {[]source.Result{current, bad(file, "", "", "syntax")}, ""},
+		"another file is":     {[]source.Result{kept, bad("/m/b.yaml", "Pod", "web-node", "image")}, ""},
+		"validation":          {[]source.Result{bad(file, "Pod", "web-node", "image"), kept}, "image"},
+		"a wrong type":        {[]source.Result{bad(file, "Pod", "web", "port"), kept}, "port"},
+		"syntax":              {[]source.Result{bad(file, "", "", "syntax"), kept}, "syntax"},
 		"the pod's own before others'": {
-			[]source.Verdict{bad(file, "", "", "syntax"), bad(file, "Pod", "web", "port"), kept}, "port",
+			[]source.Result{bad(file, "", "", "syntax"), bad(file, "Pod", "web", "port"), kept}, "port",
 		},
 		"a pod of no manifest, no UID": {
-			[]source.Verdict{{File: file, Accepted: true}, bad(file, "", "", "syntax")}, "",
+			[]source.Result{{File: file, Accepted: true}, bad(file, "", "", "syntax")}, "",
 		},
-		"a kept pod whose name changed": {[]source.Verdict{bad(file, "Pod", "other-node", "image"), kept}, "image"},
+		"a kept pod whose name changed": {[]source.Result{bad(file, "Pod", "other-node", "image"), kept}, "image"},
 	} {
-		got := newerRefused(tc.verdicts, pod)
+		got := newerRefused(tc.results, pod)
 		if got == nil && tc.want != "" || got != nil && got.Message != tc.want {
 			t.Errorf("%s: %+v, want %q", name, got, tc.want)
 		}
@@ -261,8 +261,8 @@ func TestRefusedObjects(t *testing.T) {
 		},
 		{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "conf"}}},
 	}
-	refused := func(kind, namespace, name string) source.Verdict {
-		return source.Verdict{
+	refused := func(kind, namespace, name string) source.Result {
+		return source.Result{
 			File:      "/m/c.yaml",
 			Line:      4,
 			Kind:      kind,
@@ -275,8 +275,8 @@ func TestRefusedObjects(t *testing.T) {
 	good.Accepted = true
 	const told = "; ConfigMap conf is in /m/c.yaml, which is refused: line 4: data[a]: must be a string"
 	for name, tc := range map[string]struct {
-		verdict source.Verdict
-		want    string
+		result source.Result
+		want   string
 	}{
 		"its ConfigMap":        {refused("ConfigMap", "", "conf"), told},
 		"by its namespace":     {refused("ConfigMap", "default", "conf"), told},
@@ -290,7 +290,7 @@ func TestRefusedObjects(t *testing.T) {
 		"a good one":            {good, ""},
 		"one that says nothing": {refused("", "", ""), ""},
 	} {
-		if got := refusedObjects([]source.Verdict{tc.verdict}, pod); got != tc.want {
+		if got := refusedObjects([]source.Result{tc.result}, pod); got != tc.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

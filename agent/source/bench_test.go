@@ -16,8 +16,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if items := (Decoder{NodeName: "n"}).Decode("/d/f.yaml", data); !items[0].Verdict.Accepted {
-			b.Fatal(items[0].Verdict)
+		if items := (Decoder{NodeName: "n"}).Decode("/d/f.yaml", data); !items[0].Result.Accepted {
+			b.Fatal(items[0].Result)
 		}
 	}
 }

@@ -18,17 +18,17 @@ const (
 
 // decodeCSIDriver decodes a local CSIDriver from a manifest. It warns of fields that only a cluster
 // acts on.
-func decodeCSIDriver(v Verdict, e element) Item {
+func decodeCSIDriver(v Result, e element) Item {
 	var in storagev1.CSIDriver
 	item := decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
 		return &in, validateCSIDriver(&in), nil
 	})
-	if item.Verdict.Accepted && in.Spec.AttachRequired != nil && *in.Spec.AttachRequired {
-		item.Verdict.Warnings = append(item.Verdict.Warnings,
+	if item.Result.Accepted && in.Spec.AttachRequired != nil && *in.Spec.AttachRequired {
+		item.Result.Warnings = append(item.Result.Warnings,
 			e.warning("spec.attachRequired", "has no effect: volumes are attached by a cluster's controllers only"))
 	}
-	if item.Verdict.Accepted && len(in.Spec.TokenRequests) > 0 {
-		item.Verdict.Warnings = append(item.Verdict.Warnings,
+	if item.Result.Accepted && len(in.Spec.TokenRequests) > 0 {
+		item.Result.Warnings = append(item.Result.Warnings,
 			e.warning("spec.tokenRequests", "pods of manifests have no tokens: their volumes of this driver fail"))
 	}
 	return item

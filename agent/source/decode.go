@@ -17,15 +17,15 @@ import (
 	"github.com/berthd/berth/agent/source/objects"
 )
 
-// Item is one object of a manifest. Pod or Object is set if, and only if, the Verdict accepts the
+// Item is one object of a manifest. Pod or Object is set if, and only if, the Result accepts the
 // object.
 type Item struct {
-	Verdict Verdict
-	Pod     *v1.Pod
-	Object  objects.Object
+	Result Result
+	Pod    *v1.Pod
+	Object objects.Object
 	// Refused is the validation result of an accepted pod that no agent will admit. It is for
 	// programs that only check manifests, and nil for every other item.
-	Refused *Verdict
+	Refused *Result
 	// Lines are the lines of some fields: those that cannot change once a ConfigMap or Secret is
 	// immutable, and a pod's host ports. Lines is nil for other kinds.
 	Lines map[string]int
@@ -53,17 +53,17 @@ type Decoder struct {
 // accepted, because an empty manifest is usually a half-written one.
 func (d Decoder) Decode(file string, data []byte) []Item {
 	if p := checkBytes(data); p != nil {
-		return []Item{rejected(Verdict{File: file}, *p)}
+		return []Item{rejected(Result{File: file}, *p)}
 	}
 	docs := split(data)
 	if len(docs) == 0 {
-		return []Item{rejected(Verdict{File: file}, problem{message: "the manifest is empty"})}
+		return []Item{rejected(Result{File: file}, problem{message: "the manifest is empty"})}
 	}
 	var items []Item
 	for _, doc := range docs {
 		raw, p := doc.toJSON()
 		if p != nil {
-			items = append(items, rejected(Verdict{File: file, Document: doc.index}, *p))
+			items = append(items, rejected(Result{File: file, Document: doc.index}, *p))
 			continue
 		}
 		items = append(items, d.decodeObject(file, element{doc: doc, json: raw})...)
@@ -85,7 +85,7 @@ func (e element) line(path string) int {
 }
 
 // rejected returns an item that was not accepted.
-func rejected(v Verdict, p problem) Item {
+func rejected(v Result, p problem) Item {
 	v.Accepted, v.Field, v.Message = false, p.field, p.message
 	if len(p.all) > 1 {
 		v.Faults = p.all
@@ -93,13 +93,13 @@ func rejected(v Verdict, p problem) Item {
 	if p.line > 0 {
 		v.Line = p.line
 	}
-	return Item{Verdict: v}
+	return Item{Result: v}
 }
 
 // decodeObject decodes one object, or the objects of a list. If a bug makes upstream's code panic,
 // decodeObject rejects that manifest.
 func (d Decoder) decodeObject(file string, e element) (items []Item) {
-	v := Verdict{File: file, Document: e.doc.index, Line: e.doc.line}
+	v := Result{File: file, Document: e.doc.index, Line: e.doc.line}
 	defer func() {
 		if r := recover(); r != nil {
 			items = []Item{rejected(v, problem{message: fmt.Sprintf("checking the object failed: %v", r)})}
@@ -201,7 +201,7 @@ func unsupported(e element, t metav1.TypeMeta) problem {
 }
 
 // decodeList decodes the items of a list. An item of a typed list may omit its kind.
-func (d Decoder) decodeList(v Verdict, e element, list metav1.TypeMeta, raw []json.RawMessage) []Item {
+func (d Decoder) decodeList(v Result, e element, list metav1.TypeMeta, raw []json.RawMessage) []Item {
 	if e.prefix != "" {
 		return []Item{rejected(v, problem{field: "items", message: "a list inside of a list is not supported"})}
 	}
@@ -283,7 +283,7 @@ func (e element) typeProblem(t reflect.Type, err error) (p problem, warnings []s
 // untyped returns the validation result of an object whose head cannot be decoded; head is the type
 // of the fields that every object has. If the kind is known, the result names everything that is
 // wrong.
-func (e element) untyped(v Verdict, head reflect.Type, err error) Item {
+func (e element) untyped(v Result, head reflect.Type, err error) Item {
 	var plain struct {
 		Kind     any `json:"kind"`
 		Metadata any `json:"metadata"`

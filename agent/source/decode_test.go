@@ -24,8 +24,8 @@ spec:
     image: i
 `
 
-// summary is a verdict in one line: line document kind namespace/name ok|field: message | warnings.
-func summary(v Verdict) string {
+// summary is a result in one line: line document kind namespace/name ok|field: message | warnings.
+func summary(v Result) string {
 	out := fmt.Sprintf("%d/%d %s %s/%s ", v.Line, v.Document, v.Kind, v.Namespace, v.Name)
 	if v.Accepted {
 		out += "ok"
@@ -538,9 +538,9 @@ func TestDecode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
 			for _, item := range (Decoder{NodeName: "n"}).Decode("/d/f.yaml", []byte(tt.data)) {
-				got = append(got, summary(item.Verdict))
-				if item.Verdict.Accepted != (item.Pod != nil || item.Object != nil) {
-					t.Errorf("accepted %v with pod %v and object %v", item.Verdict.Accepted, item.Pod != nil,
+				got = append(got, summary(item.Result))
+				if item.Result.Accepted != (item.Pod != nil || item.Object != nil) {
+					t.Errorf("accepted %v with pod %v and object %v", item.Result.Accepted, item.Pod != nil,
 						item.Object != nil)
 				}
 			}
@@ -591,18 +591,18 @@ func TestYAMLBombs(t *testing.T) {
 		"very deep mapping":  strings.Repeat("{a: ", 20000),
 	} {
 		items := Decoder{NodeName: "n"}.Decode("f.yaml", []byte(data))
-		if len(items) != 1 || items[0].Verdict.Accepted || items[0].Verdict.Message == "" {
+		if len(items) != 1 || items[0].Result.Accepted || items[0].Result.Message == "" {
 			t.Errorf("%s: %+v", name, items)
 			continue
 		}
-		if m := items[0].Verdict.Message; strings.Contains(m, "Required value") || len(m) > 500 {
+		if m := items[0].Result.Message; strings.Contains(m, "Required value") || len(m) > 500 {
 			t.Errorf("%s was expanded: %.300s", name, m)
 		}
 	}
 	// Honest aliases work.
 	honest := "apiVersion: v1\nkind: ConfigMap\nmetadata: &m {name: x, labels: &l {a: b}}\ndata: *l\n"
-	if items := (Decoder{NodeName: "n"}).Decode("f.yaml", []byte(honest)); !items[0].Verdict.Accepted {
-		t.Errorf("%+v", items[0].Verdict)
+	if items := (Decoder{NodeName: "n"}).Decode("f.yaml", []byte(honest)); !items[0].Result.Accepted {
+		t.Errorf("%+v", items[0].Result)
 	}
 }
 
@@ -739,16 +739,16 @@ func TestValidateOddNames(t *testing.T) {
 	} {
 		path := filepath.Join(dir, name)
 		put(t, path, goodPod)
-		verdicts := Validate(Decoder{NodeName: "n"}, nil, path)
-		told := len(verdicts) == 2 && strings.HasPrefix(verdicts[1].Warnings[0], "the agent would not read it") &&
-			verdicts[1].File == path
-		if !verdicts[0].Accepted || told == read {
-			t.Errorf("%s: %+v", name, verdicts)
+		results := Validate(Decoder{NodeName: "n"}, nil, path)
+		told := len(results) == 2 && strings.HasPrefix(results[1].Warnings[0], "the agent would not read it") &&
+			results[1].File == path
+		if !results[0].Accepted || told == read {
+			t.Errorf("%s: %+v", name, results)
 		}
 	}
-	if verdicts := Validate(Decoder{NodeName: "n"}, nil, filepath.Join(dir, "none.txt")); len(verdicts) != 1 ||
-		verdicts[0].Message != "it does not exist" {
-		t.Errorf("%+v", verdicts)
+	if results := Validate(Decoder{NodeName: "n"}, nil, filepath.Join(dir, "none.txt")); len(results) != 1 ||
+		results[0].Message != "it does not exist" {
+		t.Errorf("%+v", results)
 	}
 }
 
@@ -774,7 +774,7 @@ func TestReadManifest(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the bytes, every manifest gets a verdict, decoding is deterministic, and
+// FuzzDecode: whatever the bytes, every manifest gets a result, decoding is deterministic, and
 // what is accepted is complete.
 func FuzzDecode(f *testing.F) {
 	files, err := filepath.Glob("testdata/golden/*.[yj]*")
@@ -803,10 +803,10 @@ func FuzzDecode(f *testing.F) {
 		d := Decoder{NodeName: "n"}
 		items := d.Decode("/d/f.yaml", data)
 		if len(items) == 0 {
-			t.Fatal("no verdict")
+			t.Fatal("no result")
 		}
 		for i, item := range items {
-			v := item.Verdict
+			v := item.Result
 			switch {
 			case v.Accepted && item.Pod != nil:
 				if item.Pod.UID == "" || item.Pod.Name == "" || item.Pod.Namespace == "" || item.Pod.UID != v.UID ||

@@ -4,7 +4,7 @@
 // Purpose: a source gives [Snapshot]s. A source is a manifest directory or file ([File]), a
 // manifest URL ([HTTP]), or a cluster's API server ([API]). [Mux] merges the snapshots of all
 // sources into one desired set, an [Update]. [Decoder] turns the bytes of one manifest into pods
-// and objects, each with a [Verdict]; a Verdict is the validation result. [Validate] checks files
+// and objects, each with a [Result]; a Result is the validation result. [Validate] checks files
 // in the same way without an agent.
 //
 // A pod from a manifest gets what a kubelet gives to a static pod: the same defaults, name suffix,

@@ -96,7 +96,7 @@ func plain(t reflect.Type) bool {
 
 // Text returns everything that is wrong in one text of about limit bytes. It has the first fault's
 // message, and then as many of the others, with their lines, as fit.
-func (v *Verdict) Text(limit int) string {
+func (v *Result) Text(limit int) string {
 	var out strings.Builder
 	out.WriteString(v.Message)
 	for i := 1; i < len(v.Faults); i++ {

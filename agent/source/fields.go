@@ -9,7 +9,7 @@ import (
 // tell adds a warning to the result of a pod for each field that does not work here. refused is the
 // result of a pod with a field that is refused: an agent finds that field when it admits the pod,
 // and ends the pod.
-func (e element) tell(v Verdict, found []fields.Finding) (told Verdict, refused *Verdict) {
+func (e element) tell(v Result, found []fields.Finding) (told Result, refused *Result) {
 	told = v
 	for _, f := range found {
 		text := "no effect: " + f.Reason
@@ -21,7 +21,7 @@ func (e element) tell(v Verdict, found []fields.Finding) (told Verdict, refused 
 		told.Warnings = append(told.Warnings, e.warning(f.Path, text))
 	}
 	if p := several(e.refused(found, nil)); p != nil {
-		r := rejected(v, *p).Verdict
+		r := rejected(v, *p).Result
 		refused = &r
 	}
 	return told, refused

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFieldsThatDoNotWork: the verdict names each field that has no effect or will be refused, with
+// TestFieldsThatDoNotWork: the result names each field that has no effect or will be refused, with
 // its line. To an agent such a pod is a pod, which it ends at its admission; to "berth validate" it
 // is an error.
 func TestFieldsThatDoNotWork(t *testing.T) {
@@ -36,7 +36,7 @@ spec:
 		"line 8: spec.schedulerName: no effect: ",
 	}
 	items := Decoder{NodeName: "n"}.Decode("f", []byte(manifest))
-	if len(items) != 1 || !items[0].Verdict.Accepted || items[0].Pod == nil {
+	if len(items) != 1 || !items[0].Result.Accepted || items[0].Pod == nil {
 		t.Fatalf("%+v", items)
 	}
 	check := func(got, want []string) {
@@ -50,21 +50,21 @@ spec:
 			}
 		}
 	}
-	check(items[0].Verdict.Warnings, want)
+	check(items[0].Result.Warnings, want)
 
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	put(t, file, manifest)
-	verdicts := Validate(Decoder{NodeName: "n"}, nil, file)
-	if len(verdicts) != 1 || verdicts[0].Accepted || verdicts[0].Field != "spec.volumes[0].cinder" ||
-		verdicts[0].Line != 17 ||
-		!strings.HasPrefix(verdicts[0].Message, "spec.volumes[0].cinder is not supported: ") {
-		t.Fatalf("%+v", verdicts)
+	results := Validate(Decoder{NodeName: "n"}, nil, file)
+	if len(results) != 1 || results[0].Accepted || results[0].Field != "spec.volumes[0].cinder" ||
+		results[0].Line != 17 ||
+		!strings.HasPrefix(results[0].Message, "spec.volumes[0].cinder is not supported: ") {
+		t.Fatalf("%+v", results)
 	}
 	// what is an error is not a warning, too
-	check(verdicts[0].Warnings, slices.Delete(slices.Clone(want), 1, 2))
+	check(results[0].Warnings, slices.Delete(slices.Clone(want), 1, 2))
 	// What the API gives to every pod is nothing that its author asked for.
 	if items := (Decoder{NodeName: "n"}).Decode("f", []byte(goodPod)); len(items) != 1 ||
-		len(items[0].Verdict.Warnings) != 0 {
+		len(items[0].Result.Warnings) != 0 {
 		t.Errorf("%+v", items)
 	}
 }

@@ -338,9 +338,9 @@ func (f *File) publish() {
 	s.Ready = f.ready
 	switch {
 	case f.trouble != "":
-		s.Verdicts = append([]Verdict{{File: f.path, Message: f.trouble}}, s.Verdicts...)
+		s.Results = append([]Result{{File: f.path, Message: f.trouble}}, s.Results...)
 	case len(f.dirWarn) > 0:
-		s.Verdicts = append([]Verdict{{File: f.dir(), Accepted: true, Warnings: f.dirWarn}}, s.Verdicts...)
+		s.Results = append([]Result{{File: f.dir(), Accepted: true, Warnings: f.dirWarn}}, s.Results...)
 	}
 	f.known.date(&s)
 	if f.last != nil && sameSnapshot(f.last, &s) {

@@ -103,11 +103,11 @@ func (r *rig) pods(want ...string) Snapshot {
 	return r.until("pods "+strings.Join(want, " "), func(s Snapshot) bool { return slices.Equal(podsOf(s), want) })
 }
 
-// refused waits for a verdict that refuses a file, with a message that has text in it.
+// refused waits for a result that refuses a file, with a message that has text in it.
 func (r *rig) refused(file, text string) Snapshot {
 	r.t.Helper()
 	return r.until(file+" refused: "+text, func(s Snapshot) bool {
-		for _, v := range s.Verdicts {
+		for _, v := range s.Results {
 			if filepath.Base(v.File) == file && !v.Accepted && strings.Contains(v.Message, text) {
 				return true
 			}
@@ -127,7 +127,7 @@ func podsOf(s Snapshot) []string {
 
 func describe(s Snapshot) string {
 	out := fmt.Sprintf("ready=%v pods=%v", s.Ready, podsOf(s))
-	for _, v := range s.Verdicts {
+	for _, v := range s.Results {
 		out += "\n  " + filepath.Base(v.File) + " " + summary(v)
 	}
 	return out
@@ -205,7 +205,7 @@ func TestFileIgnoresEditors(t *testing.T) {
 		r.write(name, podManifest("x", "i:1"))
 	}
 	r.write("a.yaml", podManifest("a", "i:1"))
-	if s := r.pods("a=i:1"); len(s.Verdicts) != 1 {
+	if s := r.pods("a=i:1"); len(s.Results) != 1 {
 		t.Errorf("%s", describe(s))
 	}
 }
@@ -220,13 +220,13 @@ func TestFileIgnoresSubdirectories(t *testing.T) {
 	must(t, os.Mkdir(sub("late.yaml"), 0o755))
 	must(t, os.Symlink("early.yaml", sub("link.yaml")))
 	r.write("a.yaml", podManifest("a", "i:1"))
-	if s := r.pods("a=i:1"); len(s.Verdicts) != 1 {
+	if s := r.pods("a=i:1"); len(s.Results) != 1 {
 		t.Errorf("%s", describe(s))
 	}
 	// A manifest that makes way for a directory is deleted.
 	must(t, os.Rename(sub("a.yaml"), sub("late.yaml/a.yaml")))
 	must(t, os.Rename(sub("late.yaml"), sub("a.yaml")))
-	r.until("nothing", func(s Snapshot) bool { return len(s.Pods) == 0 && len(s.Verdicts) == 0 })
+	r.until("nothing", func(s Snapshot) bool { return len(s.Pods) == 0 && len(s.Results) == 0 })
 }
 
 // Half of a manifest may be a valid manifest of something else. A file is not read before its
@@ -296,7 +296,7 @@ func TestFileNamedWhenWritten(t *testing.T) {
 	empty := nameless()
 	name(empty, "c.yaml")
 	r.write("d.yaml", podManifest("d", "i:1"))
-	for _, v := range r.pods("a=i:1", "d=i:1").Verdicts {
+	for _, v := range r.pods("a=i:1", "d=i:1").Results {
 		if !v.Accepted && v.Message != errBusy.Error() {
 			t.Errorf("%s", summary(v))
 		}
@@ -337,7 +337,7 @@ func TestFileLastGoodVersionStays(t *testing.T) {
 			}
 			r.write("a.yaml", podManifest("a", "i:2"))
 			s = r.pods("a=i:2", "b=i:1")
-			if len(s.Verdicts) != 2 || !s.Verdicts[0].Accepted {
+			if len(s.Results) != 2 || !s.Results[0].Accepted {
 				t.Errorf("%s", describe(s))
 			}
 			r.write("a.yaml", bad.data)
@@ -363,7 +363,7 @@ func TestFileLastGoodDocuments(t *testing.T) {
 		t.Errorf("%s", describe(s))
 	}
 	var kept []string
-	for _, v := range s.Verdicts {
+	for _, v := range s.Results {
 		if v.Accepted && v.Document == 0 {
 			kept = append(kept, v.Kind+" "+v.Name)
 		}
@@ -420,7 +420,7 @@ func TestFileDuplicates(t *testing.T) {
 	// not even when that file turns bad, whose last good version stays.
 	r.write("b.yaml", "kind: [")
 	s = r.until("the bad file", func(s Snapshot) bool {
-		return slices.ContainsFunc(s.Verdicts, func(v Verdict) bool {
+		return slices.ContainsFunc(s.Results, func(v Result) bool {
 			return !v.Accepted && filepath.Base(v.File) == "b.yaml"
 		})
 	})
@@ -608,7 +608,7 @@ func TestFileDirectoryOfOthers(t *testing.T) {
 	r := start(t, dir)
 	s := r.pods("a=i:1")
 	warned := map[string]string{}
-	for _, v := range s.Verdicts {
+	for _, v := range s.Results {
 		if len(v.Warnings) > 0 {
 			warned[filepath.Base(v.File)] = v.Warnings[0]
 		}
@@ -625,7 +625,7 @@ func TestFileDirectoryOfOthers(t *testing.T) {
 	must(t, os.Chmod(dir, 0o755))
 	r.write("b.yaml", podManifest("b", "i:1"))
 	r.until("no warning about the file", func(s Snapshot) bool {
-		return !slices.ContainsFunc(s.Verdicts, func(v Verdict) bool {
+		return !slices.ContainsFunc(s.Results, func(v Result) bool {
 			return filepath.Base(v.File) == "a.yaml" && len(v.Warnings) > 0
 		})
 	})
@@ -640,8 +640,8 @@ func TestFileSpecialFiles(t *testing.T) {
 	r.pods("a=i:1")
 }
 
-// Since says when a verdict began, and does not move while it stays.
-func TestVerdictSince(t *testing.T) {
+// Since says when a result began, and does not move while it stays.
+func TestResultSince(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := &manifests{
 		decoder: Decoder{NodeName: "n"},
@@ -659,7 +659,7 @@ func TestVerdictSince(t *testing.T) {
 		s := m.snapshot(dir)
 		m.date(&s)
 		out := map[string]time.Time{}
-		for _, v := range s.Verdicts {
+		for _, v := range s.Results {
 			out[v.Name] = v.Since
 		}
 		return out

@@ -42,7 +42,7 @@ func TestSamePodsAsKubelet(t *testing.T) {
 			t.Fatal(err)
 		}
 		items := Decoder{NodeName: node}.Decode(filepath.Join(dir, filepath.Base(file)), data)
-		if len(items) != 1 || !items[0].Verdict.Accepted {
+		if len(items) != 1 || !items[0].Result.Accepted {
 			t.Fatalf("%s: %+v", file, items)
 		}
 		read = append(read, items[0].Pod)

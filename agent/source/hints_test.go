@@ -48,17 +48,17 @@ func TestHints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			items := Decoder{NodeName: "n", Capacity: machine}.Decode("f",
 				[]byte(strings.Replace(goodPod, c.old, c.new, 1)))
-			if len(items) != 1 || !items[0].Verdict.Accepted {
+			if len(items) != 1 || !items[0].Result.Accepted {
 				t.Fatalf("%+v", items)
 			}
-			if got := strings.Join(items[0].Verdict.Warnings, "; "); !strings.HasPrefix(got, c.want) ||
+			if got := strings.Join(items[0].Result.Warnings, "; "); !strings.HasPrefix(got, c.want) ||
 				(got == "") != (c.want == "") {
 				t.Errorf("got %q", got)
 			}
 		})
 	}
 	big := strings.Replace(goodPod, "image: i", "image: i\n    resources: {requests: {cpu: 9k}}", 1)
-	if items := (Decoder{NodeName: "n"}).Decode("f", []byte(big)); len(items[0].Verdict.Warnings) != 0 {
-		t.Errorf("of a machine that is not known: %q", items[0].Verdict.Warnings)
+	if items := (Decoder{NodeName: "n"}).Decode("f", []byte(big)); len(items[0].Result.Warnings) != 0 {
+		t.Errorf("of a machine that is not known: %q", items[0].Result.Warnings)
 	}
 }

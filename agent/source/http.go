@@ -129,7 +129,7 @@ func (h *HTTP) read(ctx context.Context) {
 	before := append(accepted(h.items), h.kept...)
 	if h.last == nil && h.deps.LastGood != nil {
 		for _, pod := range h.deps.LastGood(h.name) {
-			before = append(before, Item{Pod: pod, Verdict: Verdict{
+			before = append(before, Item{Pod: pod, Result: Result{
 				File: h.name, Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Accepted: true,
 			}})
 		}
@@ -139,7 +139,7 @@ func (h *HTTP) read(ctx context.Context) {
 		refuseChange(&h.items[i], before)
 		reuse(&h.items[i], before)
 	}
-	if slices.ContainsFunc(h.items, func(i Item) bool { return !i.Verdict.Accepted }) {
+	if slices.ContainsFunc(h.items, func(i Item) bool { return !i.Result.Accepted }) {
 		h.kept = without(before, accepted(h.items))
 	}
 }
@@ -186,11 +186,11 @@ func (h *HTTP) fetch(ctx context.Context) ([]byte, error) {
 func (h *HTTP) snapshot() Snapshot {
 	s := Snapshot{Source: pods.SourceHTTP, Ready: h.ready}
 	if h.failed != "" {
-		s.Verdicts = append(s.Verdicts, Verdict{File: h.name, Message: h.failed})
+		s.Results = append(s.Results, Result{File: h.name, Message: h.failed})
 	}
 	owners := &claims{keys: map[key]string{}, uids: map[string]string{}}
 	for i, item := range slices.Concat(h.items, h.kept) {
-		v := item.Verdict
+		v := item.Result
 		if v.Accepted {
 			if conflict := owners.claim(item, fmt.Sprint(i)); conflict == "" {
 				s.add(item)
@@ -202,7 +202,7 @@ func (h *HTTP) snapshot() Snapshot {
 		if i >= len(h.items) {
 			v.Kept, v.Warnings = v.Accepted, []string{keptWarning}
 		}
-		s.Verdicts = append(s.Verdicts, v)
+		s.Results = append(s.Results, v)
 	}
 	h.known.date(&s)
 	return s

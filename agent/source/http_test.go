@@ -37,13 +37,13 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 
 const urlPod = `{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: i}]}}`
 
-// names are the snapshot's pods, and its bad verdicts.
+// names are the snapshot's pods, and its bad results.
 func names(s *Snapshot) string {
 	var out []string
 	for _, p := range s.Pods {
 		out = append(out, p.Name)
 	}
-	for _, v := range s.Verdicts {
+	for _, v := range s.Results {
 		if !v.Accepted {
 			out = append(out, "refused")
 		}
@@ -70,7 +70,7 @@ func TestURLPasswordIsNotTold(t *testing.T) {
 			h.read(t.Context())
 			h.last = nil
 			s := h.snapshot()
-			if told := fmt.Sprintf("%+v %+v %s", s.Verdicts, s.Pods, log.String()); strings.Contains(told, "hunter2") {
+			if told := fmt.Sprintf("%+v %+v %s", s.Results, s.Pods, log.String()); strings.Contains(told, "hunter2") {
 				t.Errorf("answer %d: %s", code, told)
 			}
 		}

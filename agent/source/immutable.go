@@ -30,7 +30,7 @@ func (e element) fixedLines(o objects.Object) map[string]int {
 // refuseChange refuses an item that changes an immutable object of before, as the API server does.
 // The user must delete the object first to change it.
 func refuseChange(item *Item, before []Item) {
-	if !item.Verdict.Accepted || item.Object == nil {
+	if !item.Result.Accepted || item.Object == nil {
 		return
 	}
 	for _, old := range before {
@@ -42,7 +42,7 @@ func refuseChange(item *Item, before []Item) {
 			for _, err := range errs {
 				faults = append(faults, Fault{Line: item.Lines[err.Field], Field: err.Field, Message: err.Error()})
 			}
-			*item = rejected(item.Verdict, *several(faults))
+			*item = rejected(item.Result, *several(faults))
 			return
 		}
 	}

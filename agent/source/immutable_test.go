@@ -44,7 +44,7 @@ func TestFileImmutable(t *testing.T) {
 			if value(s) != "one" {
 				t.Errorf("%s: the object became %q", kind, value(s))
 			}
-			for _, v := range s.Verdicts {
+			for _, v := range s.Results {
 				if !v.Accepted && (v.Field != step.field || v.Line == 0 || v.Line == 1) {
 					t.Errorf("%s: field %q line %d", kind, v.Field, v.Line)
 				}

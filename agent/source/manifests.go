@@ -56,7 +56,7 @@ type key struct {
 }
 
 func (i Item) key() key {
-	return key{i.Verdict.Kind, i.Verdict.Namespace, i.Verdict.Name}
+	return key{i.Result.Kind, i.Result.Namespace, i.Result.Name}
 }
 
 // update reads one file again, if it changed. complete means that the file's writer has closed it.
@@ -113,7 +113,7 @@ func (m *manifests) decode(dir *directory, name string, known *manifest, v *vers
 	for i := range known.items {
 		item := &known.items[i]
 		refuseChange(item, had)
-		bad = bad || !item.Verdict.Accepted
+		bad = bad || !item.Result.Accepted
 		reuse(item, before)
 	}
 	if bad {
@@ -135,7 +135,7 @@ func (m *manifests) keepLastGood(dir *directory, name string, known *manifest) {
 	}
 	file := filepath.Join(dir.path, name)
 	for _, pod := range m.lastGood(file) {
-		known.kept = append(known.kept, Item{Pod: pod, Verdict: Verdict{
+		known.kept = append(known.kept, Item{Pod: pod, Result: Result{
 			File: file, Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Accepted: true,
 		}})
 	}
@@ -145,7 +145,7 @@ func (m *manifests) keepLastGood(dir *directory, name string, known *manifest) {
 func accepted(items []Item) []Item {
 	var out []Item
 	for _, item := range items {
-		if item.Verdict.Accepted {
+		if item.Result.Accepted {
 			out = append(out, item)
 		}
 	}
@@ -222,7 +222,7 @@ type claims struct {
 // claim gives an item's object to its file. If another file already has the object, claim returns
 // the conflict.
 func (c *claims) claim(item Item, file string) (conflict string) {
-	v := &item.Verdict
+	v := &item.Result
 	uid := string(v.UID)
 	if owner, taken := c.before[item.key()]; taken && owner != file {
 		return fmt.Sprintf("duplicate: %s %s is already in %s", v.Kind, fullName(v.Namespace, v.Name), owner)
@@ -251,9 +251,9 @@ func (m *manifests) snapshot(dir string) Snapshot {
 	for _, name := range names {
 		f := m.files[name]
 		file := filepath.Join(dir, name)
-		s.Verdicts = append(s.Verdicts, m.fileVerdicts(file, f)...)
+		s.Results = append(s.Results, m.fileResults(file, f)...)
 		for _, item := range f.items {
-			v := item.Verdict
+			v := item.Result
 			if v.Accepted {
 				if conflict := owners.claim(item, file); conflict == "" {
 					s.add(item)
@@ -261,7 +261,7 @@ func (m *manifests) snapshot(dir string) Snapshot {
 					v.Accepted, v.UID, v.Message = false, "", conflict
 				}
 			}
-			s.Verdicts = append(s.Verdicts, v)
+			s.Results = append(s.Results, v)
 		}
 	}
 	for _, name := range names {
@@ -271,12 +271,12 @@ func (m *manifests) snapshot(dir string) Snapshot {
 				continue
 			}
 			s.add(item)
-			s.Verdicts = append(s.Verdicts, Verdict{
+			s.Results = append(s.Results, Result{
 				File:      file,
-				Kind:      item.Verdict.Kind,
-				Namespace: item.Verdict.Namespace,
-				Name:      item.Verdict.Name,
-				UID:       item.Verdict.UID,
+				Kind:      item.Result.Kind,
+				Namespace: item.Result.Namespace,
+				Name:      item.Result.Name,
+				UID:       item.Result.UID,
 				Accepted:  true,
 				Kept:      true,
 				Warnings:  []string{keptWarning},
@@ -296,26 +296,26 @@ func (s *Snapshot) add(item Item) {
 	}
 }
 
-// fileVerdicts returns the results of a file as a whole.
-func (m *manifests) fileVerdicts(file string, f *manifest) []Verdict {
-	var out []Verdict
+// fileResults returns the results of a file as a whole.
+func (m *manifests) fileResults(file string, f *manifest) []Result {
+	var out []Result
 	if len(f.warnings) > 0 {
-		out = append(out, Verdict{File: file, Accepted: true, Warnings: f.warnings})
+		out = append(out, Result{File: file, Accepted: true, Warnings: f.warnings})
 	}
 	if f.problem != "" {
-		out = append(out, Verdict{File: file, Message: f.problem})
+		out = append(out, Result{File: file, Message: f.problem})
 	}
 	if !f.busy.IsZero() && m.now().Sub(f.busy) >= busyShown {
-		out = append(out, Verdict{File: file, Message: errBusy.Error()})
+		out = append(out, Result{File: file, Message: errBusy.Error()})
 	}
 	return out
 }
 
 // date sets the time since when each result of a snapshot is the same.
 func (m *manifests) date(s *Snapshot) {
-	next := make(map[string]time.Time, len(s.Verdicts))
-	for i := range s.Verdicts {
-		v := &s.Verdicts[i]
+	next := make(map[string]time.Time, len(s.Results))
+	for i := range s.Results {
+		v := &s.Results[i]
 		v.Since = time.Time{}
 		text := fmt.Sprintf("%+v", *v)
 		since, ok := m.since[text]
@@ -332,5 +332,5 @@ func (m *manifests) date(s *Snapshot) {
 func sameSnapshot(a, b *Snapshot) bool {
 	return a.Ready == b.Ready && slices.Equal(a.Pods, b.Pods) &&
 		slices.EqualFunc(a.Objects, b.Objects, func(x, y objects.Object) bool { return x == y }) &&
-		slices.EqualFunc(a.Verdicts, b.Verdicts, func(x, y Verdict) bool { return reflect.DeepEqual(x, y) })
+		slices.EqualFunc(a.Results, b.Results, func(x, y Result) bool { return reflect.DeepEqual(x, y) })
 }

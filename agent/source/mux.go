@@ -144,7 +144,7 @@ func (m *Mux) merge() Update {
 			next[pod.UID] = m.annotate(pod, source)
 			u.Pods[pod.UID] = next[pod.UID].pod
 		}
-		u.Verdicts = append(u.Verdicts, refuse(s.Verdicts, refused)...)
+		u.Results = append(u.Results, refuse(s.Results, refused)...)
 	}
 	m.merged = next
 	return u
@@ -174,12 +174,12 @@ func (m *Mux) annotate(pod *v1.Pod, source string) merged {
 }
 
 // refuse turns the results of pods that an earlier source has into refusals.
-func refuse(verdicts []Verdict, refused map[types.UID]string) []Verdict {
+func refuse(results []Result, refused map[types.UID]string) []Result {
 	if len(refused) == 0 {
-		return verdicts
+		return results
 	}
-	out := make([]Verdict, 0, len(verdicts))
-	for _, v := range verdicts {
+	out := make([]Result, 0, len(results))
+	for _, v := range results {
 		if source, ok := refused[v.UID]; ok && v.UID != "" {
 			v.Accepted, v.UID = false, ""
 			v.Message = fmt.Sprintf("duplicate: Pod %s is already in source %s", fullName(v.Namespace, v.Name), source)

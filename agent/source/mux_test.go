@@ -87,8 +87,8 @@ func muxPod(name, uid, image string) *v1.Pod {
 	}
 }
 
-func verdictOf(p *v1.Pod) Verdict {
-	return Verdict{
+func resultOf(p *v1.Pod) Result {
+	return Result{
 		File:      p.Name + ".yaml",
 		Kind:      "Pod",
 		Namespace: p.Namespace,
@@ -158,18 +158,18 @@ func TestMuxConflicts(t *testing.T) {
 	sameUID, mirror := muxPod("other", "u1", "i:http"), muxPod("same", "u3", "i:api")
 	m := NewMux(named(pods.SourceFile, pods.SourceHTTP, pods.SourceAPI), MuxDeps{})
 	m.Set(Snapshot{
-		Source:   pods.SourceHTTP,
-		Pods:     []*v1.Pod{b, sameUID},
-		Verdicts: []Verdict{verdictOf(b), verdictOf(sameUID)},
+		Source:  pods.SourceHTTP,
+		Pods:    []*v1.Pod{b, sameUID},
+		Results: []Result{resultOf(b), resultOf(sameUID)},
 	})
-	if u := m.Current(); u.Pods["u2"] == nil || u.Pods["u1"] == nil || !u.Verdicts[0].Accepted {
-		t.Errorf("alone: %+v", u.Verdicts)
+	if u := m.Current(); u.Pods["u2"] == nil || u.Pods["u1"] == nil || !u.Results[0].Accepted {
+		t.Errorf("alone: %+v", u.Results)
 	}
-	m.Set(Snapshot{Source: pods.SourceFile, Pods: []*v1.Pod{a}, Verdicts: []Verdict{verdictOf(a)}})
+	m.Set(Snapshot{Source: pods.SourceFile, Pods: []*v1.Pod{a}, Results: []Result{resultOf(a)}})
 	m.Set(Snapshot{Source: pods.SourceAPI, Pods: []*v1.Pod{mirror}})
 	u := m.Current()
 	var got []string
-	for _, v := range u.Verdicts {
+	for _, v := range u.Results {
 		got = append(got, fmt.Sprint(v.Accepted, " ", v.Message))
 	}
 	want := []string{

@@ -16,7 +16,7 @@ import (
 
 // decodeConfigMap decodes a local ConfigMap from a manifest. It sets the defaults and validates as
 // the API server does.
-func decodeConfigMap(v Verdict, e element) Item {
+func decodeConfigMap(v Result, e element) Item {
 	var in v1.ConfigMap
 	var internal core.ConfigMap
 	return decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
@@ -29,7 +29,7 @@ func decodeConfigMap(v Verdict, e element) Item {
 }
 
 // decodeSecret decodes a local Secret in the same way. stringData becomes part of data.
-func decodeSecret(v Verdict, e element) Item {
+func decodeSecret(v Result, e element) Item {
 	var in v1.Secret
 	return decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
 		corev1.SetObjectDefaults_Secret(&in)
@@ -47,7 +47,7 @@ func decodeSecret(v Verdict, e element) Item {
 
 // decodeVolume decodes a local PersistentVolume in the same way. It warns of requests that no node
 // fulfils by itself.
-func decodeVolume(v Verdict, e element) Item {
+func decodeVolume(v Result, e element) Item {
 	var in v1.PersistentVolume
 	var internal core.PersistentVolume
 	item := decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
@@ -58,8 +58,8 @@ func decodeVolume(v Verdict, e element) Item {
 		return &in, validation.ValidatePersistentVolume(&internal,
 			validation.PersistentVolumeSpecValidationOptions{EnableVolumeAttributesClass: true}), nil
 	})
-	if item.Verdict.Accepted {
-		item.Verdict.Warnings = append(item.Verdict.Warnings, volumeWarnings(&in, e)...)
+	if item.Result.Accepted {
+		item.Result.Warnings = append(item.Result.Warnings, volumeWarnings(&in, e)...)
 	}
 	return item
 }
@@ -79,7 +79,7 @@ func volumeWarnings(pv *v1.PersistentVolume, e element) []string {
 }
 
 // decodeClaim decodes a local PersistentVolumeClaim in the same way.
-func decodeClaim(v Verdict, e element) Item {
+func decodeClaim(v Result, e element) Item {
 	var in v1.PersistentVolumeClaim
 	var internal core.PersistentVolumeClaim
 	item := decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
@@ -93,8 +93,8 @@ func decodeClaim(v Verdict, e element) Item {
 				EnableRecoverFromExpansionFailure: true, EnableVolumeAttributesClass: true,
 			}), nil
 	})
-	if item.Verdict.Accepted && (in.Spec.DataSource != nil || in.Spec.DataSourceRef != nil) {
-		item.Verdict.Warnings = append(item.Verdict.Warnings,
+	if item.Result.Accepted && (in.Spec.DataSource != nil || in.Spec.DataSourceRef != nil) {
+		item.Result.Warnings = append(item.Result.Warnings,
 			e.warning("spec.dataSource", "has no effect: no volume is made here, only bound"))
 	}
 	return item
@@ -110,7 +110,7 @@ func (e element) warning(field, text string) string {
 
 // decodeLocal decodes into in, and sets the namespace if the kind has one. Then it calls finish,
 // which sets defaults and validates.
-func decodeLocal(v Verdict, e element, in objects.Object, finish func() (objects.Object, field.ErrorList, error)) Item {
+func decodeLocal(v Result, e element, in objects.Object, finish func() (objects.Object, field.ErrorList, error)) Item {
 	warnings, p := e.unmarshal(in)
 	v.Warnings = warnings
 	if p != nil {
@@ -128,5 +128,5 @@ func decodeLocal(v Verdict, e element, in objects.Object, finish func() (objects
 		return rejected(v, *p)
 	}
 	v.Accepted = true
-	return Item{Verdict: v, Object: object, Lines: e.fixedLines(object)}
+	return Item{Result: v, Object: object, Lines: e.fixedLines(object)}
 }

@@ -26,7 +26,7 @@ import (
 // decodePod decodes a static pod from a manifest. It works in the kubelet's order: API defaults,
 // UID over the result, static pod defaults, validation, references. The order matters, because the
 // UIDs must be the same as the kubelet's.
-func (d Decoder) decodePod(v Verdict, e element) Item {
+func (d Decoder) decodePod(v Result, e element) Item {
 	var in v1.Pod
 	warnings, p := e.unmarshal(&in)
 	v.Warnings = warnings
@@ -68,7 +68,7 @@ func (d Decoder) decodePod(v Verdict, e element) Item {
 	v.UID, v.Accepted = out.UID, true
 	v, refused := e.tell(v, found)
 	v.Warnings = append(v.Warnings, hints...)
-	return Item{Verdict: v, Pod: out, Refused: refused, Lines: e.portLines(out)}
+	return Item{Result: v, Pod: out, Refused: refused, Lines: e.portLines(out)}
 }
 
 // staticDefaults sets what the static pods of files get.

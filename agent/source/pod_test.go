@@ -20,7 +20,7 @@ func TestNameTooLong(t *testing.T) {
 		"only the node's name is": {strings.Repeat("n", 240), "default", "is too long by"},
 	} {
 		text := strings.NewReplacer("name: a", "name: "+c.name+"\n  namespace: "+c.namespace).Replace(goodPod)
-		v := Decoder{NodeName: "node"}.Decode("f", []byte(text))[0].Verdict
+		v := Decoder{NodeName: "node"}.Decode("f", []byte(text))[0].Result
 		switch {
 		case v.Accepted != (c.want == ""):
 			t.Errorf("%s: accepted %v: %s", name, v.Accepted, v.Message)
@@ -35,7 +35,7 @@ func TestNameTooLong(t *testing.T) {
 func TestSchedulingGates(t *testing.T) {
 	text := strings.Replace(goodPod, "spec:",
 		"spec:\n  schedulingGates: [{name: example.com/a}, {name: example.com/b}]", 1)
-	v := Decoder{NodeName: "node"}.Decode("f", []byte(text))[0].Verdict
+	v := Decoder{NodeName: "node"}.Decode("f", []byte(text))[0].Result
 	const want = "spec.schedulingGates[0]: Forbidden: a pod from a manifest is on its node already: no scheduler " +
 		"would clear the gate; take schedulingGates out of it"
 	if v.Accepted || v.Message != want || v.Field != "spec.schedulingGates[0]" ||

@@ -22,7 +22,7 @@ const (
 
 // decodeRuntimeClass decodes a local RuntimeClass from a manifest. It validates as the API server
 // does.
-func decodeRuntimeClass(v Verdict, e element) Item {
+func decodeRuntimeClass(v Result, e element) Item {
 	var in nodev1.RuntimeClass
 	return decodeLocal(v, e, &in, func() (objects.Object, field.ErrorList, error) {
 		errs, err := validateRuntimeClass(&in)

@@ -64,7 +64,7 @@ func TestDecodeRuntimeClass(t *testing.T) {
 			if len(items) != 1 {
 				t.Fatalf("%d items", len(items))
 			}
-			v := items[0].Verdict
+			v := items[0].Result
 			if v.Accepted != (c.want == "") || !strings.Contains(v.Message, c.want) {
 				t.Errorf("accepted %v: %q, want %q", v.Accepted, v.Message, c.want)
 			}
@@ -87,7 +87,7 @@ func TestRuntimeClassLeavesTheUID(t *testing.T) {
 		"{podFixed: {cpu: 1}}\n"
 	alone := Decoder{NodeName: "n"}.Decode("/m/x.yaml", []byte(pod))
 	both := Decoder{NodeName: "n"}.Decode("/m/x.yaml", []byte(pod+"---\n"+class))
-	if len(both) != 2 || !both[0].Verdict.Accepted {
+	if len(both) != 2 || !both[0].Result.Accepted {
 		t.Fatalf("%+v", both)
 	}
 	if diff := cmp.Diff(alone[0].Pod.UID, both[0].Pod.UID); diff != "" {

@@ -32,13 +32,13 @@ type Snapshot struct {
 	Pods []*v1.Pod
 	// Objects are the local objects other than pods.
 	Objects []objects.Object
-	// Verdicts has an entry for each document of each manifest, and for everything that could not
+	// Results has an entry for each document of each manifest, and for everything that could not
 	// be read.
-	Verdicts []Verdict
+	Results []Result
 }
 
-// Verdict is the validation result of one document of a manifest, of a file or of a directory.
-type Verdict struct {
+// Result is the validation result of one document of a manifest, of a file or of a directory.
+type Result struct {
 	// File is the manifest's path.
 	File string
 	// Document counts the documents of the file from 1. It is 0 for the file as a whole.
@@ -84,6 +84,6 @@ type Update struct {
 	Ready map[string]bool
 	// AllReady means that every source is ready.
 	AllReady bool
-	// Verdicts are the results of all sources.
-	Verdicts []Verdict
+	// Results are the results of all sources.
+	Results []Result
 }

@@ -29,7 +29,7 @@ func TestManifestUID(t *testing.T) {
 		if len(items) != 1 {
 			t.Fatalf("uid %q: %d items", uid, len(items))
 		}
-		v := items[0].Verdict
+		v := items[0].Result
 		if v.Accepted != accepted || !accepted && v.Field != "metadata.uid" {
 			t.Errorf("uid %q: %+v", uid, v)
 		}

@@ -30,9 +30,9 @@ const (
 //   - A symbolic link is followed as an agent follows it: only within its own directory.
 //   - A directory without manifests gives a warning.
 //   - The owner of a directory gives no result, because the files may be meant for another place.
-func Validate(decoder Decoder, stdin io.Reader, paths ...string) []Verdict {
+func Validate(decoder Decoder, stdin io.Reader, paths ...string) []Result {
 	c := newChecker(decoder)
-	var out []Verdict
+	var out []Result
 	for _, path := range paths {
 		out = append(out, c.path(path, stdin)...)
 	}
@@ -41,7 +41,7 @@ func Validate(decoder Decoder, stdin io.Reader, paths ...string) []Verdict {
 
 // ValidateData returns the results of one manifest that was read already. file is the manifest's
 // path.
-func ValidateData(nodeName, file string, data []byte) []Verdict {
+func ValidateData(nodeName, file string, data []byte) []Result {
 	return newChecker(Decoder{NodeName: nodeName}).data(file, data)
 }
 
@@ -107,7 +107,7 @@ func newChecker(decoder Decoder) *checker {
 }
 
 // path returns the results of a file, a directory or a stream.
-func (c *checker) path(path string, stdin io.Reader) []Verdict {
+func (c *checker) path(path string, stdin io.Reader) []Result {
 	info, err := os.Stat(path)
 	switch {
 	case path == Stdin:
@@ -119,65 +119,65 @@ func (c *checker) path(path string, stdin io.Reader) []Verdict {
 	}
 	dir, err := openDirectory(filepath.Dir(path))
 	if err != nil {
-		return []Verdict{unreadable(path, bare(err))}
+		return []Result{unreadable(path, bare(err))}
 	}
 	defer dir.close()
 	out := c.file(dir, filepath.Base(path), path)
 	if hint := NameHint(path); hint != "" && info != nil && info.Mode().IsRegular() {
-		out = append(out, Verdict{File: path, Accepted: true, Warnings: []string{hint}})
+		out = append(out, Result{File: path, Accepted: true, Warnings: []string{hint}})
 	}
 	return out
 }
 
 // stream returns the results of a path that can be read only once.
-func (c *checker) stream(file, path string, stdin io.Reader) []Verdict {
+func (c *checker) stream(file, path string, stdin io.Reader) []Result {
 	data, err := ReadManifest(path, stdin)
 	if err != nil {
-		return []Verdict{unreadable(file, err)}
+		return []Result{unreadable(file, err)}
 	}
 	return c.data(file, data)
 }
 
 // directory returns the results of the files that an agent reads in a directory.
-func (c *checker) directory(path string) []Verdict {
+func (c *checker) directory(path string) []Result {
 	dir, err := openDirectory(path)
 	if err != nil {
-		return []Verdict{unreadable(path, bare(err))}
+		return []Result{unreadable(path, bare(err))}
 	}
 	defer dir.close()
 	names, err := dir.names()
 	if err != nil {
-		return []Verdict{unreadable(path, bare(err))}
+		return []Result{unreadable(path, bare(err))}
 	}
 	slices.Sort(names)
-	var out []Verdict
+	var out []Result
 	for _, name := range names {
 		out = append(out, c.file(dir, name, filepath.Join(path, name))...)
 	}
 	if len(out) == 0 {
-		out = []Verdict{{File: path, Accepted: true, Warnings: []string{"no manifests in " + path}}}
+		out = []Result{{File: path, Accepted: true, Warnings: []string{"no manifests in " + path}}}
 	}
 	return out
 }
 
 // file returns the results of one file of a directory. It returns none if the name belongs to a
 // directory.
-func (c *checker) file(dir *directory, name, path string) []Verdict {
+func (c *checker) file(dir *directory, name, path string) []Result {
 	v, err := dir.read(name, fileID{}, true)
 	switch {
 	case errors.Is(err, errDirectory):
 		return nil
 	case err != nil:
-		return []Verdict{unreadable(path, err)}
+		return []Result{unreadable(path, err)}
 	}
 	return c.data(path, v.data)
 }
 
 // data returns the results of one manifest.
-func (c *checker) data(file string, data []byte) []Verdict {
-	var out []Verdict
+func (c *checker) data(file string, data []byte) []Result {
+	var out []Result
 	for _, item := range c.decoder.Decode(file, data) {
-		v := item.Verdict
+		v := item.Result
 		if v.Accepted {
 			if conflict := c.owners.claim(item, file); conflict != "" {
 				v.Accepted, v.UID, v.Message = false, "", conflict
@@ -194,18 +194,18 @@ func (c *checker) data(file string, data []byte) []Verdict {
 
 // beside returns the result of a pod that is accepted by itself, after a comparison with the pods
 // before it.
-func (c *checker) beside(item Item) Verdict {
+func (c *checker) beside(item Item) Result {
 	if fault := portFault(&item, c.pods); fault != nil {
-		return rejected(item.Verdict, *several([]Fault{*fault})).Verdict
+		return rejected(item.Result, *several([]Fault{*fault})).Result
 	}
 	c.pods = append(c.pods, item.Pod)
-	return item.Verdict
+	return item.Result
 }
 
 // unreadable returns the result of a path that could not be read.
-func unreadable(file string, err error) Verdict {
+func unreadable(file string, err error) Result {
 	if errors.Is(err, fs.ErrNotExist) {
-		return Verdict{File: file, Message: "it does not exist"}
+		return Result{File: file, Message: "it does not exist"}
 	}
-	return Verdict{File: file, Message: err.Error()}
+	return Result{File: file, Message: err.Error()}
 }

@@ -120,9 +120,9 @@ func Manifests(list []api.Manifest, wide bool, now time.Time) *Table {
 // lineOfWarning matches the start of a warning about a place in its file.
 var lineOfWarning = regexp.MustCompile(`^line (\d+): `)
 
-// Verdicts writes validation results in the form of a compiler's messages, FILE:LINE: MESSAGE, so
+// Validated writes validation results in the form of a compiler's messages, FILE:LINE: MESSAGE, so
 // that editors find the place.
-func Verdicts(w io.Writer, list []api.Manifest) {
+func Validated(w io.Writer, list []api.Manifest) {
 	for _, m := range list {
 		place, subject := m.File, m.Kind
 		if m.Line > 0 {

@@ -101,9 +101,9 @@ func TestSplitTag(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestValidated(t *testing.T) {
 	var out bytes.Buffer
-	Verdicts(&out, []api.Manifest{
+	Validated(&out, []api.Manifest{
 		{
 			File:      "a",
 			Line:      3,

@@ -55,7 +55,7 @@ type differ struct {
 	decoder   source.Decoder
 	settings  client.Settings
 	pods      []v1.Pod
-	verdicts  []api.Manifest
+	results   []api.Manifest
 	// seen has the pods of the manifests, by namespace and name. refused counts the objects that
 	// the agent would refuse.
 	seen    map[string]bool
@@ -101,7 +101,7 @@ func newDiffer(ctx context.Context, c *client.Client) (*differ, error) {
 	if d.pods, err = c.Pods(ctx); err != nil {
 		return nil, err
 	}
-	if d.verdicts, err = c.Manifests(ctx); err != nil {
+	if d.results, err = c.Manifests(ctx); err != nil {
 		return nil, err
 	}
 	d.settings, err = c.Settings(ctx)
@@ -138,7 +138,7 @@ func (d *differ) path(path string, stdin io.Reader) error {
 
 // item compares one object.
 func (d *differ) item(item source.Item) {
-	switch v := item.Verdict; {
+	switch v := item.Result; {
 	case !v.Accepted:
 		d.refuse(server.ManifestOf(v))
 	case item.Pod != nil:
@@ -154,7 +154,7 @@ func (d *differ) item(item source.Item) {
 
 func (d *differ) refuse(m api.Manifest) {
 	d.refused++
-	show.Verdicts(d.w, []api.Manifest{m})
+	show.Validated(d.w, []api.Manifest{m})
 }
 
 // gone prints the pods that no manifest of the agent's directory has any more.
@@ -166,7 +166,7 @@ func (d *differ) gone() {
 			continue
 		}
 		d.seen[name] = true // a pod and its predecessor have the same name
-		if slices.ContainsFunc(d.verdicts, func(m api.Manifest) bool {
+		if slices.ContainsFunc(d.results, func(m api.Manifest) bool {
 			return m.Kept && m.Kind == "Pod" && m.Namespace+"/"+m.Name == name
 		}) {
 			fmt.Fprintf(d.w, "pod %s: stays as it is, since its manifest is refused\n", name)

@@ -16,7 +16,7 @@ import (
 // object prints what happens to a ConfigMap, a Secret or another local object, and which pods read
 // it.
 func (d *differ) object(item source.Item) {
-	v := item.Verdict
+	v := item.Result
 	name := strings.TrimPrefix(v.Namespace+"/"+v.Name, "/")
 	old, unknown := d.inForce(v)
 	if unknown != "" {
@@ -49,7 +49,7 @@ func (d *differ) object(item source.Item) {
 }
 
 // readers returns the pods that refer to an object.
-func (d *differ) readers(v source.Verdict) []string {
+func (d *differ) readers(v source.Result) []string {
 	var readers []string
 	for i := range d.pods {
 		p := &d.pods[i]
@@ -68,19 +68,19 @@ func (d *differ) readers(v source.Verdict) []string {
 
 // inForce returns the object that the agent uses, read from its manifest. It returns nil if the
 // agent has none, or if the object cannot be known; unknown is the reason then.
-func (d *differ) inForce(v source.Verdict) (object objects.Object, unknown string) {
+func (d *differ) inForce(v source.Result) (object objects.Object, unknown string) {
 	same := func(m api.Manifest) bool { return m.Kind == v.Kind && m.Namespace == v.Namespace && m.Name == v.Name }
-	i := slices.IndexFunc(d.verdicts, func(m api.Manifest) bool { return m.Accepted && same(m) })
+	i := slices.IndexFunc(d.results, func(m api.Manifest) bool { return m.Accepted && same(m) })
 	if i < 0 {
 		return nil, ""
 	}
-	file := d.verdicts[i].File
-	if d.verdicts[i].Kept {
+	file := d.results[i].File
+	if d.results[i].Kept {
 		unknown = "an earlier version is in force, since the one in " + file + " is refused"
-		if r := slices.IndexFunc(d.verdicts, func(m api.Manifest) bool {
+		if r := slices.IndexFunc(d.results, func(m api.Manifest) bool {
 			return !m.Accepted && m.Message != "" && same(m)
 		}); r >= 0 {
-			unknown += ": " + show.Problem(d.verdicts[r])
+			unknown += ": " + show.Problem(d.results[r])
 		}
 		return nil, unknown
 	}
@@ -89,7 +89,7 @@ func (d *differ) inForce(v source.Verdict) (object objects.Object, unknown strin
 		return nil, "cannot be compared with what the agent has: " + err.Error()
 	}
 	for _, item := range d.decoder.Decode(file, data) {
-		if w := item.Verdict; item.Object != nil && w.Kind == v.Kind && w.Namespace == v.Namespace && w.Name == v.Name {
+		if w := item.Result; item.Object != nil && w.Kind == v.Kind && w.Namespace == v.Namespace && w.Name == v.Name {
 			return item.Object, ""
 		}
 	}

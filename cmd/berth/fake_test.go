@@ -279,14 +279,14 @@ func (f *fakeAgent) WatchEvents() ([]v1.Event, <-chan v1.Event, func()) {
 	return f.Events(), ended, func() {}
 }
 
-// Verdicts returns fixed results, and those of the manifests that a test has put into the agent's
+// Results returns fixed results, and those of the manifests that a test has put into the agent's
 // directory.
-func (f *fakeAgent) Verdicts() []source.Verdict {
-	var own []source.Verdict
+func (f *fakeAgent) Validated() []source.Result {
+	var own []source.Result
 	if files, _ := source.List(f.manifests()); len(files) > 0 {
 		own = source.Validate(source.Decoder{NodeName: "node"}, nil, f.manifests())
 	}
-	return append(own, []source.Verdict{
+	return append(own, []source.Result{
 		{
 			File:      "/m/web.yaml",
 			Document:  1,

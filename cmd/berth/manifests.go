@@ -93,7 +93,7 @@ The exit code is 1 if an object is refused.`,
 			if out != "" {
 				err = out.write(cmd.OutOrStdout(), list)
 			} else {
-				show.Verdicts(cmd.OutOrStdout(), list.Items)
+				show.Validated(cmd.OutOrStdout(), list.Items)
 			}
 			if err == nil && refused > 0 {
 				err = &exitError{code: 1}

@@ -108,7 +108,7 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
-func TestVerdictOnPods(t *testing.T) {
+func TestResultOnPods(t *testing.T) {
 	end := func(code int32, after time.Duration) v1.ContainerStatus {
 		return v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			ExitCode: code, FinishedAt: metav1.NewTime(time.Unix(0, 0).Add(after)),

@@ -124,7 +124,7 @@ func (r *runner) read(file string, stdin io.Reader) (pod podName, manifest []byt
 	found := 0
 	for _, v := range source.ValidateData(node, file, data) {
 		if !v.Accepted {
-			show.Verdicts(r.errOut, []api.Manifest{server.ManifestOf(v)})
+			show.Validated(r.errOut, []api.Manifest{server.ManifestOf(v)})
 			err = fmt.Errorf("%s is not a valid manifest", file)
 		}
 		if v.Kind == "Pod" {

@@ -54,7 +54,7 @@ func TestBadInput(t *testing.T) {
 func refused(t *testing.T, a *env.Agent, file string, check func(api.Manifest) error) api.Manifest {
 	t.Helper()
 	var found api.Manifest
-	env.Eventually(t, "a verdict against "+file, func() error {
+	env.Eventually(t, "a result against "+file, func() error {
 		list := answers[api.ManifestList](t, a, "manifests").Items
 		i := slices.IndexFunc(list, func(m api.Manifest) bool { return m.File == file && !m.Accepted })
 		if i < 0 {
@@ -128,7 +128,7 @@ func badManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 			m := refused(t, a, filepath.Join(a.Manifests, c.file), c.check)
 			waitEvent(t, a, "FailedValidation", c.file)
 			if m.Message == "" {
-				t.Error("the verdict has no message")
+				t.Error("the result has no message")
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func badManifests(t *testing.T, _ *env.Env, a *env.Agent) {
 		a.RemoveManifest(t, file)
 	}
 	a.WaitGone(t, "good")
-	env.Eventually(t, "no verdict against anything", func() error {
+	env.Eventually(t, "no result against anything", func() error {
 		if got := metric(t, a, "berth_manifests_rejected"); got != "0" {
 			return fmt.Errorf("%s are refused", got)
 		}

@@ -26,8 +26,8 @@ func newManifests() *manifests {
 // put writes a manifest. It fails if the decoder accepts nothing of the manifest.
 func (m *manifests) put(name string, data []byte) error {
 	for _, i := range (source.Decoder{NodeName: nodeName}).Decode(name, data) {
-		if !i.Verdict.Accepted {
-			return fmt.Errorf("manifest %s: %s", name, i.Verdict.Message)
+		if !i.Result.Accepted {
+			return fmt.Errorf("manifest %s: %s", name, i.Result.Message)
 		}
 	}
 	m.change(func() { m.files[name] = data })
@@ -57,7 +57,7 @@ func (m *manifests) snapshot() (source.Snapshot, bool) {
 	s := source.Snapshot{Source: pods.SourceFile, Ready: true}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, i := range (source.Decoder{NodeName: nodeName}).Decode(name, m.files[name]) {
-			s.Verdicts = append(s.Verdicts, i.Verdict)
+			s.Results = append(s.Results, i.Result)
 			if i.Pod != nil {
 				s.Pods = append(s.Pods, i.Pod)
 			}

@@ -41,7 +41,7 @@ func run(t *testing.T, cfg Config, test func(*bench)) {
 		}
 		b.writer = New(cfg, Deps{Core: core})
 		b.Pod(pod("before"), "", v1.EventTypeNormal, "Early", "before anybody listened")
-		b.Tell(b.writer.Take)
+		b.Listen(b.writer.Take)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- b.writer.Run(ctx) }()

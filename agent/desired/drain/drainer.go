@@ -98,7 +98,7 @@ func (d *Drainer) Undrain() error {
 	}
 	d.gate.undo(func() {
 		for uid, e := range d.deps.Pods.List() {
-			if !e.Forget && e.Stop.ComesBack(e.Pod) {
+			if !e.Unwanted && e.Stop.ComesBack(e.Pod) {
 				d.deps.Pods.Remove(uid)
 			}
 		}
@@ -140,7 +140,7 @@ func (d *Drainer) left(hold bool) []string {
 // Finished reports whether a pod has come to its own end, or is about to, and somebody still wants
 // to know of the pod. Such a pod must never run again.
 func Finished(e worker.Entry) bool {
-	return !e.Waiting && !e.Forget && e.Phase != worker.Running && !e.Stop.ComesBack(e.Pod)
+	return !e.Waiting && !e.Unwanted && e.Phase != worker.Running && !e.Stop.ComesBack(e.Pod)
 }
 
 // Run does the drains that are asked for until ctx ends.

@@ -292,7 +292,7 @@ func TestFindings(t *testing.T) {
 			func(m *machine) { m.runtime.shims = []int{7, 8} }, "leftovers", Warning, "processes 7 8",
 		},
 		"runtime does not list": {
-			func(m *machine) { m.runtime.err = errdefs.ErrUnavailable }, "leftovers", Hint, "cannot be told",
+			func(m *machine) { m.runtime.err = errdefs.ErrUnavailable }, "leftovers", Hint, "cannot be said",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ func leftovers(ctx context.Context, h *Host) []Finding {
 	sandboxes, err := h.Runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
 		return []Finding{hint("see the runtime check",
-			"what is left over cannot be told: the runtime does not list its pods")}
+			"what is left over cannot be said: the runtime does not list its pods")}
 	}
 	known := map[string]bool{}
 	for _, s := range sandboxes {

@@ -148,7 +148,7 @@ func (m *Manager) report(uid types.UID, r report) {
 func (m *Manager) Run(ctx context.Context) error {
 	w, err := m.deps.watch()
 	if err != nil {
-		m.log.Warn("Writes to logs are not told by the kernel: logs are looked at by the clock",
+		m.log.Warn("The kernel gives no notice of writes to logs: logs are looked at by the clock",
 			"interval", m.cfg.Interval, "err", err)
 		w = noWatcher{}
 	}

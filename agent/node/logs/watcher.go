@@ -115,7 +115,7 @@ func (w *inotify) close() {
 // noWatcher takes the watcher's place if the kernel cannot report writes.
 type noWatcher struct{}
 
-var errNoWatcher = errors.New("writes are not told of")
+var errNoWatcher = errors.New("the kernel gives no notice of writes")
 
 func (noWatcher) add(*os.File) (int32, error) { return noWatch, errNoWatcher }
 func (noWatcher) remove(int32)                {}

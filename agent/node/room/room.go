@@ -27,8 +27,8 @@ import (
 // Occupant is a pod that has, or may have, room on the node.
 type Occupant struct {
 	Pod *v1.Pod
-	// Leaving says that the pod is being ended: its room will be free.
-	Leaving bool
+	// Terminating says that the pod is being ended: its room will be free.
+	Terminating bool
 }
 
 // Deps are the functions that a room calls.
@@ -86,7 +86,7 @@ func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
 	r.setWaiting(pod.UID, true) // set before the look, so that no end is missed
-	stay, leaving := r.others(pod.UID)
+	stay, terminating := r.others(pod.UID)
 	in := admit.Input{
 		Pod:         pod,
 		FromAPI:     pods.FromAPI(pod),
@@ -103,7 +103,7 @@ func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (
 			return Decision{Waits: refused}, nil
 		}
 	} else {
-		in.Others = slices.Concat(stay, leaving)
+		in.Others = slices.Concat(stay, terminating)
 		if waits := admit.Check(in); waits != nil {
 			return Decision{Waits: waits}, nil
 		}
@@ -138,8 +138,8 @@ func (r *Room) CheckAdded(pod *v1.Pod) *admit.Rejection {
 func (r *Room) Resize(wanted, current *v1.Pod, record func() error) (*resize.Pending, error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
-	stay, leaving := r.others(wanted.UID)
-	pending := resize.Fit(wanted, current, slices.Concat(stay, leaving), r.deps.Allocatable())
+	stay, terminating := r.others(wanted.UID)
+	pending := resize.Fit(wanted, current, slices.Concat(stay, terminating), r.deps.Allocatable())
 	if pending != nil {
 		r.setWaiting(wanted.UID, pending.Reason == v1.PodReasonDeferred)
 		return pending, nil
@@ -230,16 +230,16 @@ func (r *Room) setWaiting(uid types.UID, waits bool) {
 
 // others returns all admitted pods but one, with their allocated resources: the pods that stay, and
 // the pods that are being ended.
-func (r *Room) others(uid types.UID) (stay, leaving []*v1.Pod) {
+func (r *Room) others(uid types.UID) (stay, terminating []*v1.Pod) {
 	for _, o := range r.deps.Occupants() {
 		if o.Pod.UID == uid || !r.Admitted(o.Pod.UID) {
 			continue
 		}
-		if allocated := r.Allocated(o.Pod); o.Leaving {
-			leaving = append(leaving, allocated)
+		if allocated := r.Allocated(o.Pod); o.Terminating {
+			terminating = append(terminating, allocated)
 		} else {
 			stay = append(stay, allocated)
 		}
 	}
-	return stay, leaving
+	return stay, terminating
 }

@@ -80,7 +80,7 @@ func TestRoomIsReadLive(t *testing.T) {
 func TestPodWaitsForPodsThatAreLeaving(t *testing.T) {
 	n := newNode(nil)
 	n.admit(t, podOf("old", "600m"))
-	n.occupants[0].Leaving = true
+	n.occupants[0].Terminating = true
 	fresh := podOf("new", "600m")
 	if got := n.admit(t, fresh); got != "waits" {
 		t.Errorf("the pod %s", got)
@@ -116,7 +116,7 @@ func TestPodsLeaveForAnother(t *testing.T) {
 	if n.Admitted("critical") {
 		t.Error("a pod that waits counts as admitted")
 	}
-	n.occupants[0].Leaving = true
+	n.occupants[0].Terminating = true
 	if got := n.admit(t, critical); got != "waits" || len(n.asked) != 1 {
 		t.Errorf("while the other leaves, the pod %s, and %v are asked to leave", got, n.asked)
 	}

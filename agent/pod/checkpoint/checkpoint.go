@@ -36,10 +36,10 @@ type Record struct {
 	// Admitted and Rejected are the result of admission. Neither is set before admission.
 	Admitted bool      `json:"admitted,omitempty"`
 	Rejected *Rejected `json:"rejected,omitempty"`
-	// Stop is why the pod ends, from the moment that it begins to end. Leaving is since when nobody
+	// Stop is why the pod ends, from the moment that it begins to end. UnwantedSince is since when nobody
 	// wants the pod; it is zero while somebody does.
-	Stop    *worker.Stop `json:"stop,omitempty"`
-	Leaving time.Time    `json:"leaving,omitzero"`
+	Stop          *worker.Stop `json:"stop,omitempty"`
+	UnwantedSince time.Time    `json:"leaving,omitzero"`
 	// Ended is set once everything that the pod held has been given back. The pod must never run
 	// again under this UID.
 	Ended  bool          `json:"ended,omitempty"`
@@ -111,7 +111,7 @@ func (r *Record) Resume(now time.Time) worker.State {
 	for id, stop := range r.Stops {
 		r.Stops[id] = stop.Resumed(now)
 	}
-	s := worker.State{Stop: r.Stop, Leaving: r.Leaving}
+	s := worker.State{Stop: r.Stop, UnwantedSince: r.UnwantedSince}
 	switch {
 	case r.Ended:
 		s.Phase = worker.Terminated

@@ -49,7 +49,7 @@ func record(uid string) *Record {
 			Grace:   ptr.To(int64(5)),
 			Since:   time.Unix(1700000001, 7).UTC(),
 		},
-		Leaving: time.Unix(1700000002, 8).UTC(),
+		UnwantedSince: time.Unix(1700000002, 8).UTC(),
 		Stops: map[string]plan.ContainerStop{"id": {
 			Since:  time.Unix(1700000003, 9).UTC(),
 			Grace:  time.Second,
@@ -84,7 +84,7 @@ func TestResume(t *testing.T) {
 		r := record("u")
 		r.Stops["signaled"] = plan.ContainerStop{Since: r.Stops["id"].Since, Grace: 30 * time.Second, Signaled: true}
 		tc.change(r)
-		if got := r.Resume(now); got.Phase != tc.want || got.Stop != r.Stop || got.Leaving != r.Leaving {
+		if got := r.Resume(now); got.Phase != tc.want || got.Stop != r.Stop || got.UnwantedSince != r.UnwantedSince {
 			t.Errorf("%s: %+v", tc.name, got)
 		}
 		if got := r.Stops["id"]; got.Since != now || !got.Hooked {

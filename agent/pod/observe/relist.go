@@ -85,7 +85,7 @@ func (all *listing) container(c *runtimeapi.Container) {
 	}
 	l.containers = append(l.containers, c)
 	// Other annotations may be malformed: those that could be read are used.
-	if id, err := cri.ParseContainer(c.Labels, c.Annotations); !errors.Is(err, cri.ErrForeign) &&
+	if id, err := cri.ParseContainer(c.Labels, c.Annotations); !errors.Is(err, cri.ErrUnmanaged) &&
 		id.GracePeriod != nil {
 		l.GraceSeconds = *id.GracePeriod
 	}

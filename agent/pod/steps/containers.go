@@ -34,7 +34,7 @@ func (c Containers) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
 }
 
 // Remove stops the containers that run, each within its grace. It holds back the rest of the
-// take-down until all have ended. With p.Forget it removes the containers' records.
+// take-down until all have ended. With p.Terminated it removes the containers' records.
 func (c Containers) Remove(ctx context.Context, p *Sync) (Outcome, error) {
 	c.shorten(ctx, p)
 	again := c.stopAll(ctx, p)
@@ -44,7 +44,7 @@ func (c Containers) Remove(ctx context.Context, p *Sync) (Outcome, error) {
 	if slices.ContainsFunc(p.Tasks.Active(), ofContainer) {
 		return Outcome{Halt: true, Waiting: "operations on ended containers to finish"}, nil
 	}
-	if !p.Forget {
+	if !p.Terminated {
 		return Outcome{}, nil
 	}
 	var errs []error

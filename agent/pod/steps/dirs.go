@@ -38,7 +38,7 @@ func (d Dirs) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
 // Remove deletes the pod's logs once nobody wants the pod any more. The pod's directory was removed
 // with its volumes.
 func (d Dirs) Remove(ctx context.Context, p *Sync) (Outcome, error) {
-	if !p.Forget {
+	if !p.Terminated {
 		return Outcome{}, nil
 	}
 	// A name too long for a directory (ENAMETOOLONG) never had one: there is nothing to remove.

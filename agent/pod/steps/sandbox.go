@@ -217,9 +217,9 @@ func (s Sandbox) failed(p *Sync, err error) {
 	s.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
 }
 
-// Remove stops the pod's sandboxes once no container runs. With p.Forget it removes them.
+// Remove stops the pod's sandboxes once no container runs. With p.Terminated it removes them.
 func (s Sandbox) Remove(ctx context.Context, p *Sync) (Outcome, error) {
-	if !p.Forget {
+	if !p.Terminated {
 		err := s.clear(ctx, p)
 		return Outcome{Halt: err != nil}, err
 	}

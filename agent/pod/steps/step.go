@@ -36,7 +36,7 @@ type Step interface {
 	// Ensure brings the step's part up. After an error the sync ends, and another one tries again;
 	// a [Rejection] ends the pod.
 	Ensure(ctx context.Context, p *Sync) (Outcome, error)
-	// Remove gives the step's part back. It works even if Ensure never ran. With p.Forget it
+	// Remove gives the step's part back. It works even if Ensure never ran. With p.Terminated it
 	// removes records, too.
 	Remove(ctx context.Context, p *Sync) (Outcome, error)
 }
@@ -102,9 +102,9 @@ type Given struct {
 	Record *checkpoint.Record
 	Tasks  *tasks.Group
 	Log    *slog.Logger
-	// Stop is why the pod ends, nil while it runs. Forget says that its records must be removed.
-	Stop   *worker.Stop
-	Forget bool
+	// Stop is why the pod ends, nil while it runs. Terminated says that it has ended, and its records must be removed.
+	Stop       *worker.Stop
+	Terminated bool
 	// Unmounted is since when the pod has waited for volumes, or when that was last reported. It is
 	// zero if no volume is missing. It outlives the sync.
 	Unmounted *time.Time

@@ -172,7 +172,7 @@ func specOf(k plan.Kill) *v1.Container {
 		return k.Spec
 	}
 	spec := &v1.Container{Name: k.Container.Name()}
-	if id, err := cri.ParseContainer(k.Container.Labels, k.Container.Annotations); !errors.Is(err, cri.ErrForeign) {
+	if id, err := cri.ParseContainer(k.Container.Labels, k.Container.Annotations); !errors.Is(err, cri.ErrUnmanaged) {
 		spec.Ports, spec.Lifecycle = id.Ports, &v1.Lifecycle{PreStop: id.PreStop}
 	}
 	return spec

@@ -90,7 +90,7 @@ func (p *Pool) Set(pod *v1.Pod) {
 	if w != nil && w.name != name {
 		w.stop(Stop{}, true)
 	}
-	if w != nil && !w.leaving() {
+	if w != nil && !w.isUnwanted() {
 		delete(p.queued, name)
 		w.setPod(pod)
 		return
@@ -200,11 +200,11 @@ type Entry struct {
 	Phase Phase
 	// Stop is why and how the pod ends. It is nil in Running, and is never changed once handed out.
 	Stop *Stop
-	// Forget is true for a pod that nobody wants any more; Leaving is since when. Recorded says
+	// Unwanted is true for a pod that nobody wants any more, UnwantedSince is since when. Recorded says
 	// that this is on record, and may be reported.
-	Forget   bool
-	Leaving  time.Time
-	Recorded bool
+	Unwanted      bool
+	UnwantedSince time.Time
+	Recorded      bool
 	// Waiting is true for a successor that waits until its predecessor is gone.
 	Waiting bool
 	// Again is true for a pod that is being removed and is wanted again, under the same UID, once

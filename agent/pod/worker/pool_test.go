@@ -59,14 +59,14 @@ func TestStopKeepsRecordsUntilRemoved(t *testing.T) {
 		s.take()
 		s.Stop("a", Stop{Reason: "Evicted", Message: "too big"})
 		s.want("a Terminating")
-		if w := s.last(); w.Stop == nil || w.Stop.Reason != "Evicted" || w.Forget || w.Stop.Since.IsZero() {
-			t.Errorf("stop %+v, forget %v", w.Stop, w.Forget)
+		if w := s.last(); w.Stop == nil || w.Stop.Reason != "Evicted" || w.Unwanted || w.Stop.Since.IsZero() {
+			t.Errorf("stop %+v, unwanted %v", w.Stop, w.Unwanted)
 		}
 		s.Wake("a")
 		// a finished pod does not run again because its source sets it once more
 		s.Set(pod("a", "x"))
 		s.want()
-		if e, ok := s.Get("a"); !ok || e.Phase != Terminated || e.Forget {
+		if e, ok := s.Get("a"); !ok || e.Phase != Terminated || e.Unwanted {
 			t.Errorf("entry %+v, %v", e, ok)
 		}
 		s.Remove("a")
@@ -127,26 +127,26 @@ func TestAdoptGoesOnEnding(t *testing.T) {
 		s.as(func(context.Context, Work) Result { <-free; return Result{Done: true} })
 		s.Adopt(pod("a", "x"), State{Phase: Terminating, Stop: stop})
 		s.want("a Terminating")
-		if w := s.last(); *w.Stop != *stop || w.Forget {
+		if w := s.last(); *w.Stop != *stop || w.Unwanted {
 			t.Errorf("work %+v", w)
 		}
 		s.Remove("a")
 		e, _ := s.Get("a")
-		if !e.Forget || !e.Leaving.Equal(time.Now()) {
+		if !e.Unwanted || !e.UnwantedSince.Equal(time.Now()) {
 			t.Errorf("removed: %+v", e)
 		}
 		time.Sleep(time.Minute)
 		s.Remove("a")
-		if again, _ := s.Get("a"); again.Leaving != e.Leaving {
-			t.Errorf("leaving since %s, and now since %s", e.Leaving, again.Leaving)
+		if again, _ := s.Get("a"); again.UnwantedSince != e.UnwantedSince {
+			t.Errorf("leaving since %s, and now since %s", e.UnwantedSince, again.UnwantedSince)
 		}
 		close(free)
 		s.want("a Terminated", "a gone")
-		if w := s.last(); w.Forget {
+		if w := s.last(); w.Unwanted {
 			t.Errorf("work %+v", w)
 		}
 
-		s.Adopt(pod("b", "y"), State{Phase: Terminated, Stop: stop, Leaving: since})
+		s.Adopt(pod("b", "y"), State{Phase: Terminated, Stop: stop, UnwantedSince: since})
 		s.want("b Terminated", "b gone")
 	})
 }
@@ -334,7 +334,7 @@ func TestSameUIDLeavesAndComesAgain(t *testing.T) {
 		s.Remove("a")
 		s.Set(again)
 		s.want("a Terminating")
-		if e := s.List()["a"]; !e.Forget || !e.Again || e.Waiting {
+		if e := s.List()["a"]; !e.Unwanted || !e.Again || e.Waiting {
 			t.Errorf("entry %+v", e)
 		}
 		if e, ok := s.Get("a"); !ok || !e.Again {
@@ -342,7 +342,7 @@ func TestSameUIDLeavesAndComesAgain(t *testing.T) {
 		}
 		close(down)
 		s.want("a Terminated", "a comes back", "a Running")
-		if w := s.last(); w.Pod != again || w.Stop != nil || w.Forget {
+		if w := s.last(); w.Pod != again || w.Stop != nil || w.Unwanted {
 			t.Errorf("work %+v", w)
 		}
 	})

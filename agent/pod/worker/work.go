@@ -90,8 +90,8 @@ type State struct {
 	Phase Phase
 	// Stop is why the pod ends, if that is known. It is set from Terminating on.
 	Stop *Stop
-	// Leaving is since when nobody wants the pod any more. It is zero while somebody does.
-	Leaving time.Time
+	// UnwantedSince is since when nobody wants the pod any more. It is zero while somebody does.
+	UnwantedSince time.Time
 }
 
 // Work is what a sync is about.
@@ -101,11 +101,11 @@ type Work struct {
 	Phase Phase
 	// Stop is set from Terminating on. It is never changed once handed out.
 	Stop *Stop
-	// Forget says that nobody wants the pod any more: in Terminated its records have to be removed,
-	// too. Leaving is since when, and Recorded says that this is on record.
-	Forget   bool
-	Leaving  time.Time
-	Recorded bool
+	// Unwanted says that nobody wants the pod any more: in Terminated its records have to be removed,
+	// too. UnwantedSince is since when, and Recorded says that this is on record.
+	Unwanted      bool
+	UnwantedSince time.Time
+	Recorded      bool
 }
 
 // Result is how a sync ended.

@@ -41,7 +41,7 @@ var errOvertaken = errors.New("overtaken by a stop")
 func newWorker(p *Pool, pod *v1.Pod, state State) *worker {
 	w := &worker{
 		pool: p, uid: pod.UID, name: pods.FullName(pod), syncSoon: notify.New(), syncNow: notify.New(), pod: pod,
-		phase: state.Phase, stopBy: state.Stop, unwanted: state.Leaving, recorded: !state.Leaving.IsZero(),
+		phase: state.Phase, stopBy: state.Stop, unwanted: state.UnwantedSince, recorded: !state.UnwantedSince.IsZero(),
 	}
 	if w.phase != Running && w.stopBy == nil {
 		w.stopBy = &Stop{Since: time.Now()}
@@ -65,7 +65,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 	w.wakeNow()
 }
 
-func (w *worker) leaving() bool {
+func (w *worker) isUnwanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.unwanted.IsZero()
@@ -75,13 +75,13 @@ func (w *worker) entry() Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Entry{
-		Pod:      w.pod,
-		Phase:    w.phase,
-		Stop:     w.stopBy,
-		Forget:   !w.unwanted.IsZero(),
-		Leaving:  w.unwanted,
-		Recorded: w.recorded,
-		RetryAt:  w.retryAt,
+		Pod:           w.pod,
+		Phase:         w.phase,
+		Stop:          w.stopBy,
+		Unwanted:      !w.unwanted.IsZero(),
+		UnwantedSince: w.unwanted,
+		Recorded:      w.recorded,
+		RetryAt:       w.retryAt,
 	}
 }
 
@@ -186,15 +186,15 @@ func (w *worker) sync() (Work, Result) {
 	default:
 	}
 	work := Work{
-		UID:      w.uid,
-		Pod:      w.pod,
-		Phase:    w.phase,
-		Stop:     w.stopBy,
-		Forget:   !w.unwanted.IsZero(),
-		Leaving:  w.unwanted,
-		Recorded: w.recorded,
+		UID:           w.uid,
+		Pod:           w.pod,
+		Phase:         w.phase,
+		Stop:          w.stopBy,
+		Unwanted:      !w.unwanted.IsZero(),
+		UnwantedSince: w.unwanted,
+		Recorded:      w.recorded,
 	}
-	if ctx.Err() != nil || work.Phase == Terminated && !work.Forget {
+	if ctx.Err() != nil || work.Phase == Terminated && !work.Unwanted {
 		w.mu.Unlock()
 		return work, Result{}
 	}
@@ -223,7 +223,7 @@ func (w *worker) advance(work Work, res Result) (gone bool) {
 	case work.Phase == Terminating && res.Done:
 		w.phase = Terminated
 		w.wakeNow()
-	case work.Phase == Terminated && work.Forget && res.Done:
+	case work.Phase == Terminated && work.Unwanted && res.Done:
 		return true
 	}
 	return false

@@ -212,10 +212,10 @@ func (r *Recorder) Subscribe() (kept []v1.Event, following <-chan v1.Event, canc
 	}
 }
 
-// Tell calls listener with every kept event and then with each later one, also when a repeated
+// Listen calls listener with every kept event and then with each later one, also when a repeated
 // event is counted. The calls are in the events' order, and none is lost. listener must not block,
 // and it must not use the recorder.
-func (r *Recorder) Tell(listener func(v1.Event)) {
+func (r *Recorder) Listen(listener func(v1.Event)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.ring {

@@ -76,9 +76,9 @@ func New(node, version string) *Set {
 	s := &Set{Registry: prometheus.NewRegistry(), Probes: prometheus.NewRegistry()}
 	s.pods = podMetrics{
 		syncs: s.histograms("kubelet_pod_worker_duration_seconds",
-			"Duration in seconds of one pass over a pod, by kind of pass.", "operation_type"),
+			"Duration in seconds of one sync of a pod, by kind of sync.", "operation_type"),
 		steps: s.histograms("berth_step_duration_seconds",
-			"Duration in seconds of one step of a pass, by step and outcome.", "step", "outcome"),
+			"Duration in seconds of one step of a sync, by step and outcome.", "step", "outcome"),
 		rejections: s.counters("kubelet_admission_rejections_total", "Pods refused by admission, by reason.",
 			"reason"),
 		start: s.histogram("kubelet_pod_start_duration_seconds",
@@ -170,8 +170,8 @@ func countersIn(registry *prometheus.Registry, name, help string, labels ...stri
 	return v
 }
 
-// Pass counts a sync of a pod. kind is sync, terminating or terminated.
-func (s *Set) Pass(kind string, d time.Duration) {
+// Synced counts a sync of a pod. kind is sync, terminating or terminated.
+func (s *Set) Synced(kind string, d time.Duration) {
 	s.pods.syncs.WithLabelValues(kind).Observe(d.Seconds())
 }
 

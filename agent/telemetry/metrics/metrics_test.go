@@ -42,7 +42,7 @@ func gather(t *testing.T, s *Set) []string {
 
 func TestEveryMethodIsGathered(t *testing.T) {
 	s := New("node1", "v1.2.3")
-	s.Pass("sync", time.Second)
+	s.Synced("sync", time.Second)
 	s.Step("sandbox", "done", time.Second)
 	s.Rejected("NodePorts")
 	s.Operation("run_podsandbox", time.Second, nil)

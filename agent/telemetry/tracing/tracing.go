@@ -126,9 +126,9 @@ func (t *Tracing) Handler(route func(*http.Request) string, next http.Handler) h
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return names.Replace(route(r)) }))
 }
 
-// Pass begins the span of a sync of a pod; name is the kubelet's name of the sync. end ends the
+// Sync begins the span of a sync of a pod; name is the kubelet's name of the sync. end ends the
 // span with the sync's error.
-func (t *Tracing) Pass(
+func (t *Tracing) Sync(
 	ctx context.Context, name, updateType string, pod *v1.Pod,
 ) (inside context.Context, end func(error)) {
 	if t == nil {

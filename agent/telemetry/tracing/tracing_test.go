@@ -125,7 +125,7 @@ func TestSpans(t *testing.T) {
 	}
 	defer conn.Close()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "u"}}
-	ctx, endPass := tr.Pass(t.Context(), "syncPod", "sync", pod)
+	ctx, endSync := tr.Sync(t.Context(), "syncPod", "sync", pod)
 	inside, endStep := tr.Step(ctx, "sandbox")
 	if _, err := runtimeapi.NewRuntimeServiceClient(conn).Version(inside, &runtimeapi.VersionRequest{}); err != nil {
 		t.Fatal(err)
@@ -135,19 +135,19 @@ func TestSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	endStep(errors.New("no network"))
-	endPass(nil)
+	endSync(nil)
 	if err := tr.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
-	pass, step, call := s.find(t, "syncPod"), s.find(t, "sandbox"), s.find(t, "runtime.v1.RuntimeService/Version")
-	if string(step.GetParentSpanId()) != string(pass.GetSpanId()) ||
-		string(call.GetParentSpanId()) != string(step.GetSpanId()) || len(pass.GetParentSpanId()) > 0 {
-		t.Errorf("they are not within each other: %v %v %v", pass, step, call)
+	sync, step, call := s.find(t, "syncPod"), s.find(t, "sandbox"), s.find(t, "runtime.v1.RuntimeService/Version")
+	if string(step.GetParentSpanId()) != string(sync.GetSpanId()) ||
+		string(call.GetParentSpanId()) != string(step.GetSpanId()) || len(sync.GetParentSpanId()) > 0 {
+		t.Errorf("they are not within each other: %v %v %v", sync, step, call)
 	}
 	if step.GetStatus().GetCode() != spans.Status_STATUS_CODE_ERROR || step.GetStatus().GetMessage() != "no network" ||
-		pass.GetStatus().GetCode() == spans.Status_STATUS_CODE_ERROR {
-		t.Errorf("their ends are %v and %v", step.GetStatus(), pass.GetStatus())
+		sync.GetStatus().GetCode() == spans.Status_STATUS_CODE_ERROR {
+		t.Errorf("their ends are %v and %v", step.GetStatus(), sync.GetStatus())
 	}
 	if failed := s.find(t,
 		"runtime.v1.RuntimeService/ListContainers"); failed.GetStatus().GetCode() != spans.Status_STATUS_CODE_ERROR ||
@@ -155,7 +155,7 @@ func TestSpans(t *testing.T) {
 		t.Errorf("a call that failed: %v", failed)
 	}
 	var attributes []string
-	for _, a := range pass.GetAttributes() {
+	for _, a := range sync.GetAttributes() {
 		attributes = append(attributes, a.GetKey()+"="+a.GetValue().GetStringValue())
 	}
 	slices.Sort(attributes)
@@ -187,7 +187,7 @@ func TestSpansOfRequests(t *testing.T) {
 	defer server.Close()
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
-	ctx, end := tr.Pass(t.Context(), "syncPod", "sync", &v1.Pod{})
+	ctx, end := tr.Sync(t.Context(), "syncPod", "sync", &v1.Pod{})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/exec/ns/p/c?command=hunter2", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -203,10 +203,10 @@ func TestSpansOfRequests(t *testing.T) {
 	if err := tr.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pass, asked, served := s.find(t, "syncPod"), s.find(t, "HTTP POST"),
+	sync, asked, served := s.find(t, "syncPod"), s.find(t, "HTTP POST"),
 		s.find(t, "/exec/{podNamespace}/{podID}/{containerName}")
-	if string(asked.GetParentSpanId()) != string(pass.GetSpanId()) {
-		t.Errorf("the request is not within the pass: %v", asked)
+	if string(asked.GetParentSpanId()) != string(sync.GetSpanId()) {
+		t.Errorf("the request is not within the sync: %v", asked)
 	}
 	if string(served.GetTraceId()) == string(asked.GetTraceId()) || len(served.GetParentSpanId()) > 0 ||
 		len(served.GetLinks()) != 1 ||
@@ -233,7 +233,7 @@ func TestOff(t *testing.T) {
 		t.Fatalf("no config: %v %v", off, err)
 	}
 	for _, tr := range []*Tracing{unsampled, off} {
-		ctx, end := tr.Pass(t.Context(), "syncPod", "sync", &v1.Pod{})
+		ctx, end := tr.Sync(t.Context(), "syncPod", "sync", &v1.Pod{})
 		_, endStep := tr.Step(ctx, "sandbox")
 		endStep(errors.New("no network"))
 		end(nil)
@@ -248,12 +248,12 @@ func TestOff(t *testing.T) {
 		t.Error("a client that nobody traces has a wrapped transport")
 	}
 	if allocs := testing.AllocsPerRun(100, func() {
-		ctx, end := off.Pass(context.Background(), "syncPod", "sync", nil)
+		ctx, end := off.Sync(context.Background(), "syncPod", "sync", nil)
 		_, endStep := off.Step(ctx, "sandbox")
 		endStep(nil)
 		end(nil)
 	}); allocs > 0 {
-		t.Errorf("a pass that nobody traces allocates %v times", allocs)
+		t.Errorf("a sync that nobody traces allocates %v times", allocs)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestCollectorAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, end := tr.Pass(t.Context(), "syncPod", "sync", &v1.Pod{})
+	_, end := tr.Sync(t.Context(), "syncPod", "sync", &v1.Pod{})
 	end(nil)
 	_ = tr.Close(t.Context())
 	c := &sendErrors{log: logger}

@@ -126,9 +126,9 @@ func (e *Expander) of(pv *v1.PersistentVolume) *volume {
 
 // asked says what this node has to do for a use of the volume.
 func (v *volume) asked(u Use, claim *v1.PersistentVolumeClaim) (todo, bool) {
-	grown, told := sizeOf(u.Volume), claim.Status.Capacity[v1.ResourceStorage]
-	before := told
-	if had := sizeOf(u.Had); u.Had != nil && had.Cmp(told) < 0 {
+	grown, known := sizeOf(u.Volume), claim.Status.Capacity[v1.ResourceStorage]
+	before := known
+	if had := sizeOf(u.Had); u.Had != nil && had.Cmp(known) < 0 {
 		before = had
 	}
 	if grown.Cmp(before) <= 0 {

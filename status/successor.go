@@ -2,10 +2,10 @@ package status
 
 import v1 "k8s.io/api/core/v1"
 
-// Again returns the first status of a pod whose UID was another pod's before; last is the last
+// Successor returns the first status of a pod whose UID was another pod's before; last is the last
 // status of that pod. All containers wait. Only the restart counts and the ends of the containers
 // are kept, and nothing of ephemeral containers.
-func Again(last *v1.PodStatus) *v1.PodStatus {
+func Successor(last *v1.PodStatus) *v1.PodStatus {
 	return &v1.PodStatus{
 		Phase:                 v1.PodPending,
 		InitContainerStatuses: waiting(last.InitContainerStatuses),
