@@ -174,3 +174,35 @@ func TestMirrorThatWasTakenForGone(t *testing.T) {
 		}
 	})
 }
+
+// A pod that claims to be the mirror of another pod of the node takes nothing over: not the
+// status, neither while it is there nor after it was deleted.
+func TestForgedMirrorShowsNothing(t *testing.T) {
+	join(t, staticWeb, func(t *testing.T, j *joined) {
+		job := j.bind("a", func(p *v1.Pod) {
+			p.Spec.RestartPolicy, p.Spec.Containers[0].Name = v1.RestartPolicyNever, "work"
+		})
+		time.Sleep(5 * time.Second)
+		for name, uid := range map[string]string{
+			"of-job":    string(job.UID),
+			"of-static": j.mirror().Annotations[v1.MirrorPodAnnotationKey],
+		} {
+			j.bind(name, func(p *v1.Pod) { p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: uid} })
+		}
+		j.sent()
+		time.Sleep(5 * time.Second)
+		if _, what := j.sent(); strings.Contains(what, "PATCH") {
+			t.Errorf("the forged mirrors got a status: %s", what)
+		}
+		if err := j.rt.Exit("work", 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if got := j.api.Pod("ns", "a").Status.Phase; got != v1.PodSucceeded {
+			t.Errorf("the API server has phase %s of the pod that ended", got)
+		}
+		if m := j.mirror(); !readyIn(m) {
+			t.Errorf("the mirror of the static pod has %+v", m.Status)
+		}
+	})
+}

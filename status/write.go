@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/internal/retry"
@@ -25,8 +24,8 @@ type job struct {
 }
 
 // job returns the work for a pod, or false if there is none. The caller holds w.mu.
-func (w *Writer) job(uid types.UID, e *written) (job, bool) {
-	entry, ok := w.store.Get(uid)
+func (w *Writer) job(e *written) (job, bool) {
+	entry, ok := w.store.Get(w.localUID(e.api))
 	if !ok || entry.Stale { // another agent may have written something newer
 		return job{}, false
 	}
@@ -66,10 +65,10 @@ func own(pod *v1.Pod) []byte {
 }
 
 // write does the work for a pod: its status, then the confirmation of its deletion.
-func (w *Writer) write(ctx context.Context, uid types.UID, e *written) {
+func (w *Writer) write(ctx context.Context, e *written) {
 	w.mu.Lock()
 	e.stale = false
-	j, ok := w.job(uid, e)
+	j, ok := w.job(e)
 	w.mu.Unlock()
 	var err error
 	var after *v1.Pod

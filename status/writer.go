@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/internal/notify"
+	"github.com/berthd/berth/internal/pods"
 )
 
 const (
@@ -37,8 +38,10 @@ type API interface {
 // WriterDeps are what a writer needs from others.
 type WriterDeps struct {
 	API API
-	// LocalUID returns the UID on this node of the static pod that a mirror pod shows. If it is
-	// nil, the UID is the one that the mirror pod names.
+	// LocalUID returns the UID on this node of the static pod that a mirror pod shows; empty if
+	// this node has no such pod. Anybody who may create pods can name any UID in a mirror pod, so
+	// the answer must depend on the pod's namespace and name, too. If LocalUID is nil, no mirror
+	// pod is written.
 	LocalUID func(mirror *v1.Pod) types.UID
 	Logger   *slog.Logger
 }
@@ -54,7 +57,9 @@ type Writer struct {
 	deps    WriterDeps
 	changes notify.Signal
 
-	mu   sync.Mutex
+	mu sync.Mutex
+	// pods has the API server's pods by the UID that the API server gave them. Which pod of this
+	// node a mirror pod shows can change: localUID finds that out for each write.
 	pods map[types.UID]*written
 }
 
@@ -90,17 +95,16 @@ func NewWriter(store *Store, deps WriterDeps) *Writer {
 }
 
 // Replace sets all pods of this node that the API server has.
-func (w *Writer) Replace(pods []*v1.Pod) {
+func (w *Writer) Replace(all []*v1.Pod) {
 	w.mu.Lock()
 	old := w.pods
-	w.pods = make(map[types.UID]*written, len(pods))
-	for _, pod := range pods {
-		uid := w.localUID(pod)
-		e := old[uid]
-		if e == nil || e.api.UID != pod.UID {
+	w.pods = make(map[types.UID]*written, len(all))
+	for _, pod := range all {
+		e := old[pod.UID]
+		if e == nil {
 			e = &written{}
 		}
-		w.pods[uid] = e
+		w.pods[pod.UID] = e
 		e.failures, e.notBefore = 0, time.Time{} // the API server answers again
 		e.take(pod)
 	}
@@ -111,12 +115,11 @@ func (w *Writer) Replace(pods []*v1.Pod) {
 // Set reports a pod as the API server has it. Set ignores a pod whose resourceVersion is older than
 // the one the last patch returned.
 func (w *Writer) Set(pod *v1.Pod) {
-	uid := w.localUID(pod)
 	w.mu.Lock()
-	e := w.pods[uid]
-	if e == nil || e.api.UID != pod.UID {
+	e := w.pods[pod.UID]
+	if e == nil {
 		e = &written{}
-		w.pods[uid] = e
+		w.pods[pod.UID] = e
 	}
 	if e.api == nil || !older(pod, e.api) {
 		e.take(pod)
@@ -129,11 +132,7 @@ func (w *Writer) Set(pod *v1.Pod) {
 func (w *Writer) Remove(pod *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for uid, e := range w.pods {
-		if e.api.UID == pod.UID {
-			delete(w.pods, uid)
-		}
-	}
+	delete(w.pods, pod.UID)
 }
 
 // take records the API server's pod.
@@ -152,16 +151,16 @@ func (e *written) stain(now time.Time) {
 	}
 }
 
-// localUID is the UID on this node of a pod of the API server.
+// localUID is the UID on this node of a pod of the API server; empty for a mirror pod that shows no
+// pod of this node.
 func (w *Writer) localUID(pod *v1.Pod) types.UID {
-	uid, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	switch {
-	case !mirror:
+	case !pods.Mirror(pod):
 		return pod.UID
 	case w.deps.LocalUID != nil:
 		return w.deps.LocalUID(pod)
 	default:
-		return types.UID(uid)
+		return ""
 	}
 }
 
@@ -191,9 +190,9 @@ func (w *Writer) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		due, next := w.due(time.Now())
-		for uid, e := range due {
+		for _, e := range due {
 			writes.Go(func() {
-				w.write(ctx, uid, e)
+				w.write(ctx, e)
 				w.changes.Notify()
 			})
 		}
@@ -208,8 +207,8 @@ func (w *Writer) Run(ctx context.Context) error {
 func (w *Writer) UpToDate() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for uid, e := range w.pods {
-		if _, todo := w.job(uid, e); e.busy || todo {
+	for _, e := range w.pods {
+		if _, todo := w.job(e); e.busy || todo {
 			return false
 		}
 	}
@@ -220,21 +219,21 @@ func (w *Writer) UpToDate() bool {
 // after Run has returned: the next write comes only from another agent.
 func (w *Writer) Flush(ctx context.Context) {
 	w.mu.Lock()
-	todo := map[types.UID]*written{}
-	for uid, e := range w.pods {
-		if _, ok := w.job(uid, e); ok {
-			todo[uid] = e
+	var todo []*written
+	for _, e := range w.pods {
+		if _, ok := w.job(e); ok {
+			todo = append(todo, e)
 			e.busy = true
 		}
 	}
 	w.mu.Unlock()
 	slots := make(chan struct{}, parallelWrites)
 	var writes sync.WaitGroup
-	for uid, e := range todo {
+	for _, e := range todo {
 		slots <- struct{}{}
 		writes.Go(func() {
 			defer func() { <-slots }()
-			w.write(ctx, uid, e)
+			w.write(ctx, e)
 		})
 	}
 	writes.Wait()
@@ -245,30 +244,37 @@ func (w *Writer) changed(uids []types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
+	static := false
 	for _, uid := range uids {
 		if e := w.pods[uid]; e != nil {
 			e.stain(now)
+		} else {
+			static = true
+		}
+	}
+	for _, e := range w.pods {
+		if static && pods.Mirror(e.api) {
+			e.stain(now) // it may show one of these pods
 		}
 	}
 }
 
 // due returns the pods to write now, and when the next pod is due. The returned pods count as being
 // written from now on.
-func (w *Writer) due(now time.Time) (due map[types.UID]*written, next time.Time) {
+func (w *Writer) due(now time.Time) (due []*written, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	due = map[types.UID]*written{}
 	busy := 0
 	for _, e := range w.pods {
 		if e.busy {
 			busy++
 		}
 	}
-	for uid, e := range w.pods {
+	for _, e := range w.pods {
 		if !e.stale || e.busy {
 			continue
 		}
-		job, ok := w.job(uid, e)
+		job, ok := w.job(e)
 		if !ok {
 			e.stale = false
 			continue
@@ -285,7 +291,7 @@ func (w *Writer) due(now time.Time) (due map[types.UID]*written, next time.Time)
 		case busy < parallelWrites:
 			busy++
 			e.busy = true
-			due[uid] = e
+			due = append(due, e)
 		}
 	}
 	return due, next

@@ -125,7 +125,12 @@ func writing(t *testing.T, fn func(t *testing.T, s *Store, a *apiServer)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewStore()
 		a := &apiServer{t: t, pods: map[string]*v1.Pod{}, inFlight: map[string]int{}}
-		a.w = NewWriter(s, WriterDeps{API: a, Logger: slog.New(slog.DiscardHandler)})
+		a.w = NewWriter(s, WriterDeps{API: a, LocalUID: func(mirror *v1.Pod) types.UID {
+			if mirror.Name == "web" {
+				return "static-uid"
+			}
+			return ""
+		}, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- a.w.Run(ctx) }()
@@ -322,6 +327,20 @@ func TestWriterWritesStaticPodsToTheirMirrors(t *testing.T) {
 		s.End(static.UID)
 		a.change(func() { a.put(gone) })
 		a.want("mirrors are not the writer's to delete", time.Minute, "")
+	})
+}
+
+// A mirror pod that shows no pod of this node gets no status, whatever UID it names.
+func TestWriterWritesNothingToForgedMirrors(t *testing.T) {
+	writing(t, func(_ *testing.T, s *Store, a *apiServer) {
+		victim, forged := podNamed("a"), podNamed("forged")
+		forged.Annotations = map[string]string{v1.MirrorPodAnnotationKey: string(victim.UID)}
+		a.change(func() { a.put(victim); a.put(forged) })
+		s.Set(victim, runs)
+		a.want("running", time.Minute, "patch a")
+		a.change(func() { a.w.Remove(forged) })
+		s.Set(victim, v1.PodStatus{Phase: v1.PodSucceeded})
+		a.want("after the forgery", time.Minute, "patch a")
 	})
 }
 

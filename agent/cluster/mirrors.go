@@ -24,17 +24,24 @@ func (m *Member) staticPods() (static map[string]*v1.Pod, known bool) {
 	return static, m.deps.Desired.StaticReady()
 }
 
-// shownBy returns the UID of the static pod that a mirror pod shows. A static pod that was resized
-// has a hash that differs from its UID.
-func (m *Member) shownBy(mirror *v1.Pod) types.UID {
-	hash := mirror.Annotations[v1.MirrorPodAnnotationKey]
-	for uid, e := range m.deps.Workers.List() {
-		if pods.Static(e.Pod) && e.Pod.Namespace == mirror.Namespace && e.Pod.Name == mirror.Name &&
-			e.Pod.Annotations[pods.AnnotationHash] == hash {
+// shownBy returns the UID of the static pod that a mirror pod shows; empty if this node has no such
+// pod. Whoever may create pods in any namespace can write any UID into the annotation of a mirror
+// pod: the namespace and the name must be those of the static pod, too.
+func (m *Member) shownBy(shown *v1.Pod) types.UID {
+	hash := shown.Annotations[v1.MirrorPodAnnotationKey]
+	shows := func(pod *v1.Pod) bool {
+		return pods.Static(pod) && pod.Namespace == shown.Namespace && pod.Name == shown.Name &&
+			pod.Annotations[pods.AnnotationHash] == hash
+	}
+	if e, ok := m.deps.Workers.Get(types.UID(hash)); ok && shows(e.Pod) {
+		return e.Pod.UID
+	}
+	for uid, e := range m.deps.Workers.List() { // a pod that was resized has another UID than its hash
+		if shows(e.Pod) {
 			return uid
 		}
 	}
-	return types.UID(hash)
+	return ""
 }
 
 // Mirrored returns the status that the API server has of a static pod; nil if the API server has
