@@ -172,7 +172,7 @@ func TestVerbosity(t *testing.T) {
 		{"PUT", "2\n", 200, "successfully set klog.logging.verbosity to 2"},
 		{"PUT", "-1", 400, "must be a number"},
 		{"PUT", "", 400, "must be a number"},
-		{"PUT", strings.Repeat("1", 1<<20), 400, "must be a number"},
+		{"PUT", strings.Repeat("1", 1<<20), 413, "more than 65536 bytes"},
 		{"GET", "", 406, "unsupported http method"},
 	} {
 		if w := send(h, tc.method, "/debug/flags/v", tc.body); w.Code != tc.code ||

@@ -9,21 +9,18 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// maxDrainRequest bounds the body of a request to drain, in bytes.
-const maxDrainRequest = 4 << 10
-
 // addDrain adds the routes by which the node is drained; only the socket has them.
 func (s *Server) addDrain(mux *mux) {
-	mux.Handle("GET "+api.PathDrain, s.short("berth", s.drained))
-	mux.Handle("POST "+api.PathDrain, s.short("berth", s.drain))
-	mux.Handle("DELETE "+api.PathDrain, s.short("berth", s.undrain))
+	mux.Handle("GET "+api.PathDrain, s.quick("berth", s.drained))
+	mux.Handle("POST "+api.PathDrain, s.quick("berth", s.drain))
+	mux.Handle("DELETE "+api.PathDrain, s.quick("berth", s.undrain))
 }
 
 func (s *Server) drained(w http.ResponseWriter, _ *http.Request) { answer(w, s.deps.Drainer.Drained()) }
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	var req api.DrainRequest
-	err := json.NewDecoder(io.LimitReader(r.Body, maxDrainRequest)).Decode(&req)
+	err := json.NewDecoder(r.Body).Decode(&req)
 	if err != nil && !errors.Is(err, io.EOF) {
 		failWith(w, failure(http.StatusBadRequest, "reading the request to drain: %v", err))
 		return

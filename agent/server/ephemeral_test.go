@@ -29,7 +29,7 @@ func TestEphemeral(t *testing.T) {
 		{"POST", path, `{"name": "x", "nonsense": 1}`, 400, "nonsense"},
 		{"POST", path, `{`, 400, "reading the ephemeral container"},
 		{"POST", path, ``, 400, "reading the ephemeral container"},
-		{"POST", path, `{"name": "` + strings.Repeat("x", 1<<20) + `"}`, 400, "too large"},
+		{"POST", path, `{"name": "` + strings.Repeat("x", 1<<20) + `"}`, 413, "more than 65536 bytes"},
 		{"POST", "/berth/v1/pods/default/nope/ephemeralcontainers", `{"name": "x"}`, 404, "does not exist"},
 		{"GET", path, ``, 405, "use POST"},
 	} {

@@ -1,64 +1,205 @@
 package server
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxBody bounds the body of a request in bytes: no endpoint takes more than a form.
-const maxBody = 64 << 10
+// maxBody bounds the body of a request in bytes: no endpoint takes more than a form. bodyTimeout
+// bounds the time in which it must arrive.
+const (
+	maxBody     = 64 << 10
+	bodyTimeout = 10 * time.Second
+)
 
-// plainTimeout bounds the writing of a short response.
+// plainTimeout bounds the writing of a response that does not last.
 const plainTimeout = 30 * time.Second
 
-// short returns the handler of requests that are answered at once.
-func (s *Server) short(path string, next http.HandlerFunc) http.Handler {
-	return s.bounded(s.plain, path, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(plainTimeout))
-		next(w, r)
-	}))
+// Limits of the requests that one listener answers at the same time, by their cost, and of those of
+// them that follow the logs of one pod.
+const (
+	maxQuick     = 64
+	maxSlow      = 32
+	maxLasting   = 256
+	maxFollowers = 32
+)
+
+// cost says how long a request may take.
+type cost int
+
+const (
+	// quick requests are answered from what the agent knows.
+	quick cost = iota
+	// slow requests ask the runtime or the file systems, which may hang.
+	slow
+	// lasting requests are followed logs, watches and streams.
+	lasting
+)
+
+// endpoint is a handler with what it costs. [mux.Handle] binds it to the budget of a listener.
+type endpoint struct {
+	server *Server
+	// path is the name of the endpoint in metrics.
+	path string
+	cost func(*http.Request) cost
+	// follows returns the pod whose logs a request follows, as namespace/name; empty for none.
+	follows func(*http.Request) string
+	// hijacks says that the handler takes over the connection of a request with an Upgrade header:
+	// what follows such a request is no body.
+	hijacks bool
+	serve   http.HandlerFunc
 }
 
-// long returns the handler of requests that may last.
-func (s *Server) long(path string, next http.HandlerFunc) http.Handler {
-	return s.bounded(s.streams, path, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// An earlier request on the connection may have set a deadline.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		next(w, r)
-	}))
+// quick, slow and lasting return endpoints whose requests have that cost. stream returns a lasting
+// endpoint that takes over its connections.
+func (s *Server) quick(path string, h http.HandlerFunc) endpoint { return s.endpoint(path, quick, h) }
+func (s *Server) slow(path string, h http.HandlerFunc) endpoint  { return s.endpoint(path, slow, h) }
+func (s *Server) lasting(path string, h http.HandlerFunc) endpoint {
+	return s.endpoint(path, lasting, h)
 }
 
-// bounded refuses requests above the limit, bounds their bodies, and counts them.
-func (s *Server) bounded(slots chan struct{}, path string, lasts bool, next http.Handler) http.Handler {
+func (s *Server) stream(path string, h http.HandlerFunc) endpoint {
+	e := s.endpoint(path, lasting, h)
+	e.hijacks = true
+	return e
+}
+
+func (s *Server) endpoint(path string, c cost, h http.HandlerFunc) endpoint {
+	return endpoint{server: s, path: path, cost: func(*http.Request) cost { return c }, serve: h}
+}
+
+// watch returns an endpoint that lasts if a request asks for a watch, and is quick otherwise.
+func (s *Server) watch(path string, h http.HandlerFunc) endpoint {
+	e := s.quick(path, h)
+	e.cost = func(r *http.Request) cost {
+		if asked(r, "watch") {
+			return lasting
+		}
+		return quick
+	}
+	return e
+}
+
+// followed returns the pod whose logs a request for a container's log follows; empty for none.
+func followed(r *http.Request) string {
+	if !asked(r, "follow") {
+		return ""
+	}
+	return r.PathValue("namespace") + "/" + r.PathValue("pod")
+}
+
+// budget is what one listener works on at the same time. Each listener has its own, so that callers
+// without authentication take nothing from root's socket, whatever they do.
+type budget struct {
+	slots map[cost]chan struct{}
+
+	mu        sync.Mutex
+	followers map[string]int
+}
+
+func newBudget() *budget {
+	return &budget{
+		slots: map[cost]chan struct{}{
+			quick:   make(chan struct{}, maxQuick),
+			slow:    make(chan struct{}, maxSlow),
+			lasting: make(chan struct{}, maxLasting),
+		},
+		followers: map[string]int{},
+	}
+}
+
+// enter takes a place for a request of that cost. The error says what there are too many of.
+func (b *budget) enter(c cost, follows string) (leave func(), err error) {
+	slots := b.slots[c]
+	select {
+	case slots <- struct{}{}:
+	default:
+		return nil, failure(http.StatusTooManyRequests,
+			"the agent answers %d such requests already: try again later", cap(slots))
+	}
+	if follows == "" {
+		return func() { <-slots }, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.followers[follows] >= maxFollowers {
+		<-slots
+		return nil, failure(http.StatusTooManyRequests, "%d requests follow the logs of pod %s already: try again later",
+			maxFollowers, follows)
+	}
+	b.followers[follows]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.followers[follows]--; b.followers[follows] == 0 {
+			delete(b.followers, follows)
+		}
+		<-slots
+	}, nil
+}
+
+// bounded returns the handler of an endpoint. It reads the body before it takes a place, because a
+// caller may send the body slowly; it refuses requests above the budget, and counts the others.
+func (e endpoint) bounded(b *budget) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		default:
+		if !e.hijacks || r.Header.Get("Upgrade") == "" {
+			if err := readBody(w, r, e.server.bodyTimeout); err != nil {
+				w.Header().Set("Connection", "close")
+				failWith(w, err)
+				return
+			}
+		}
+		cost, follows := e.cost(r), ""
+		if e.follows != nil {
+			follows = e.follows(r)
+		}
+		leave, err := b.enter(cost, follows)
+		if err != nil {
 			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusTooManyRequests, "the agent answers %d such requests already: try again later",
-				cap(slots))
+			failWith(w, err)
 			return
 		}
-		labels := []string{r.Method, path, "readwrite", strconv.FormatBool(lasts)}
-		began := time.Now()
-		inFlight := s.counts.inFlight.WithLabelValues(labels...)
-		inFlight.Inc()
-		defer func() {
-			inFlight.Dec()
-			s.counts.total.WithLabelValues(labels...).Inc()
-			s.counts.seconds.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
-		}()
-		if r.Header.Get("Upgrade") == "" {
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		defer leave()
+		defer e.server.counts.begin(r.Method, e.path, cost == lasting)()
+		// An earlier request on the connection may have set a deadline.
+		var deadline time.Time
+		if cost != lasting {
+			deadline = time.Now().Add(plainTimeout)
 		}
-		next.ServeHTTP(w, r)
+		_ = http.NewResponseController(w).SetWriteDeadline(deadline)
+		e.serve(w, r)
 	})
+}
+
+// readBody reads a request's body of at most maxBody bytes into memory, within that time.
+func readBody(w http.ResponseWriter, r *http.Request, within time.Duration) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(within))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return failure(http.StatusRequestEntityTooLarge, "the request's body has more than %d bytes", maxBody)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return failure(http.StatusRequestTimeout, "the request's body did not arrive within %s", within)
+	case err != nil:
+		return failure(http.StatusBadRequest, "reading the request's body: %v", err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return nil
 }
 
 // counts are the kubelet's metrics of its HTTP server.
@@ -84,6 +225,19 @@ func newCounts(registry *prometheus.Registry) (counts, error) {
 		}, labels),
 	}
 	return c, errors.Join(registry.Register(c.total), registry.Register(c.seconds), registry.Register(c.inFlight))
+}
+
+// begin counts a request, and returns the function that counts its end.
+func (c *counts) begin(method, path string, lasts bool) (end func()) {
+	labels := []string{method, path, "readwrite", strconv.FormatBool(lasts)}
+	began := time.Now()
+	inFlight := c.inFlight.WithLabelValues(labels...)
+	inFlight.Inc()
+	return func() {
+		inFlight.Dec()
+		c.total.WithLabelValues(labels...).Inc()
+		c.seconds.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
+	}
 }
 
 // routes answers requests that no pattern matches with a Status, too.

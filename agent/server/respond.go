@@ -90,11 +90,13 @@ func reason(code int) metav1.StatusReason {
 		return metav1.StatusReasonMethodNotAllowed
 	case http.StatusUnprocessableEntity:
 		return metav1.StatusReasonInvalid
+	case http.StatusRequestEntityTooLarge:
+		return metav1.StatusReasonRequestEntityTooLarge
 	case http.StatusTooManyRequests:
 		return metav1.StatusReasonTooManyRequests
 	case http.StatusServiceUnavailable:
 		return metav1.StatusReasonServiceUnavailable
-	case http.StatusGatewayTimeout:
+	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
 		return metav1.StatusReasonTimeout
 	}
 	return metav1.StatusReasonInternalError

@@ -50,17 +50,17 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 		s.addDisabled(mux, "profiling endpoint is disabled.", "debug/pprof")
 	}
 	if h.SystemLogs {
-		mux.Handle("GET /logs/", s.long("logs", s.hostLogs.ServeHTTP))
+		mux.Handle("GET /logs/", s.lasting("logs", s.hostLogs.ServeHTTP))
 	} else {
 		s.addDisabled(mux, "logs endpoint is disabled.", "logs")
 	}
 	if h.DebugFlags && s.deps.SetVerbosity != nil {
-		mux.Handle("/debug/flags/v", s.short("debug", s.verbosity))
+		mux.Handle("/debug/flags/v", s.quick("debug", s.verbosity))
 	} else {
 		mux.Handle("/debug/flags/v", s.disabled("flags endpoint is disabled."))
 	}
 	if h.Checkpoint {
-		mux.Handle("POST /checkpoint/{namespace}/{pod}/{container}", s.long("checkpoint", s.checkpoint))
+		mux.Handle("POST /checkpoint/{namespace}/{pod}/{container}", s.lasting("checkpoint", s.checkpoint))
 	}
 	if h.Flagz {
 		mux.Handle("GET /flagz", s.flagz())
@@ -68,9 +68,11 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 	if h.Statusz {
 		mux.Handle("GET /statusz", s.statusz(mux.paths))
 	}
-	mux.Handle("GET /runningpods/", s.short("runningpods", s.runningPods))
-	mux.Handle("GET /configz", s.short("configz", s.configz))
-	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", s.long("containerLogs", s.containerLogs))
+	mux.Handle("GET /runningpods/", s.slow("runningpods", s.runningPods))
+	mux.Handle("GET /configz", s.quick("configz", s.configz))
+	logs := s.lasting("containerLogs", s.containerLogs)
+	logs.follows = followed
+	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", logs)
 
 	for _, stream := range []struct {
 		name   string
@@ -90,18 +92,18 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 		},
 	} {
 		for _, path := range stream.paths {
-			mux.Handle("GET "+path, s.long(stream.name, stream.handle))
-			mux.Handle("POST "+path, s.long(stream.name, stream.handle))
+			mux.Handle("GET "+path, s.stream(stream.name, stream.handle))
+			mux.Handle("POST "+path, s.stream(stream.name, stream.handle))
 		}
 	}
 	for _, path := range []string{"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}"} {
-		mux.Handle("POST "+path, s.long("run", s.run))
+		mux.Handle("POST "+path, s.lasting("run", s.run))
 	}
 }
 
 // disabled answers that something is disabled.
-func (s *Server) disabled(why string) http.Handler {
-	return s.short("disabled", func(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) disabled(why string) endpoint {
+	return s.quick("disabled", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, "%s", why)
 	})
 }
@@ -115,13 +117,13 @@ func (s *Server) addDisabled(mux *mux, why string, paths ...string) {
 
 // addOwn adds berth's own API.
 func (s *Server) addOwn(mux *mux) {
-	mux.Handle("GET "+api.PathPods, s.long("berth", s.summaries))
-	mux.Handle("POST "+api.PathPods+"/{namespace}/{pod}/"+api.EphemeralContainers, s.short("berth", s.ephemeral))
-	mux.Handle("GET "+api.PathWhy+"{namespace}/{pod}", s.short("berth", s.why))
-	mux.Handle("GET "+api.PathManifests, s.short("berth", s.manifests))
-	mux.Handle("GET "+api.PathEvents, s.long("berth", s.events))
-	mux.Handle("GET "+api.PathImages, s.short("berth", s.images))
-	mux.Handle("GET "+api.PathVersion, s.short("berth", s.version))
+	mux.Handle("GET "+api.PathPods, s.watch("berth", s.summaries))
+	mux.Handle("POST "+api.PathPods+"/{namespace}/{pod}/"+api.EphemeralContainers, s.quick("berth", s.ephemeral))
+	mux.Handle("GET "+api.PathWhy+"{namespace}/{pod}", s.quick("berth", s.why))
+	mux.Handle("GET "+api.PathManifests, s.quick("berth", s.manifests))
+	mux.Handle("GET "+api.PathEvents, s.watch("berth", s.events))
+	mux.Handle("GET "+api.PathImages, s.slow("berth", s.images))
+	mux.Handle("GET "+api.PathVersion, s.slow("berth", s.version))
 	if s.deps.Drainer != nil {
 		s.addDrain(mux)
 	}
@@ -129,11 +131,11 @@ func (s *Server) addOwn(mux *mux) {
 
 // addProfiles adds Go's profiles (enableProfilingHandler).
 func (s *Server) addProfiles(mux *mux) {
-	mux.Handle("GET /debug/pprof/", s.long("debug", pprof.Index))
-	mux.Handle("GET /debug/pprof/cmdline", s.short("debug", pprof.Cmdline))
-	mux.Handle("GET /debug/pprof/profile", s.long("debug", pprof.Profile))
-	mux.Handle("GET /debug/pprof/symbol", s.short("debug", pprof.Symbol))
-	mux.Handle("GET /debug/pprof/trace", s.long("debug", pprof.Trace))
+	mux.Handle("GET /debug/pprof/", s.lasting("debug", pprof.Index))
+	mux.Handle("GET /debug/pprof/cmdline", s.quick("debug", pprof.Cmdline))
+	mux.Handle("GET /debug/pprof/profile", s.lasting("debug", pprof.Profile))
+	mux.Handle("GET /debug/pprof/symbol", s.quick("debug", pprof.Symbol))
+	mux.Handle("GET /debug/pprof/trace", s.lasting("debug", pprof.Trace))
 }
 
 // readOnlyRoutes returns the routes of the kubelet's read-only port.
@@ -159,7 +161,7 @@ func (s *Server) addHealthz(mux *mux) {
 }
 
 func (s *Server) addReadOnly(mux *mux) {
-	mux.Handle("GET /pods", s.short("pods", s.pods))
-	mux.Handle("GET /pods/", s.short("pods", s.pods))
+	mux.Handle("GET /pods", s.quick("pods", s.pods))
+	mux.Handle("GET /pods/", s.quick("pods", s.pods))
 	s.addStats(mux)
 }

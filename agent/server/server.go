@@ -210,8 +210,8 @@ type Server struct {
 	counts  counts
 	checked checked
 	began   time.Time
-	plain   chan struct{}
-	streams chan struct{}
+	// bodyTimeout bounds the time in which the body of a request must arrive.
+	bodyTimeout time.Duration
 	// checkpointing is held while a checkpoint is made.
 	checkpointing chan struct{}
 	hostLogs      *hostlogs.Handler
@@ -219,13 +219,6 @@ type Server struct {
 	listening chan struct{}
 	listens   sync.Once
 }
-
-// Limits of requests at the same time: short requests, and requests that last (followed logs,
-// watches, exec).
-const (
-	maxPlain   = 64
-	maxStreams = 256
-)
 
 // New returns a server that does not listen yet.
 func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
@@ -237,10 +230,9 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		backend:       backend,
 		deps:          deps,
 		log:           deps.Logger,
-		plain:         make(chan struct{}, maxPlain),
-		streams:       make(chan struct{}, maxStreams),
 		listening:     make(chan struct{}),
 		began:         time.Now(),
+		bodyTimeout:   bodyTimeout,
 		checkpointing: make(chan struct{}, 1),
 		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
@@ -311,6 +303,8 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
+	// maxConns bounds the connections of one listener. More callers wait until it accepts them.
+	maxConns = 512
 	// closeTimeout is how long requests may continue after the context has ended, before their
 	// connections are closed.
 	closeTimeout = time.Second
@@ -320,7 +314,7 @@ const (
 func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler, secure *tls.Config) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	tracked := track(l)
+	tracked := track(l, maxConns)
 	var requests inFlight
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,8 +11,8 @@ import (
 
 // addStats adds the routes of usage and metrics.
 func (s *Server) addStats(mux *mux) {
-	mux.Handle("GET /stats/summary", s.short("stats", s.summary))
-	mux.Handle("POST /stats/summary", s.short("stats", s.summary)) // the method of old clients
+	mux.Handle("GET /stats/summary", s.slow("stats", s.summary))
+	mux.Handle("POST /stats/summary", s.slow("stats", s.summary)) // the method of old clients
 	mux.Handle("GET /metrics", s.scrape(func() prometheus.Gatherer { return s.deps.Metrics.Registry }))
 	mux.Handle("GET /metrics/probes", s.scrape(func() prometheus.Gatherer { return s.deps.Metrics.Probes }))
 	mux.Handle("GET /metrics/resource", s.scrape(s.deps.Stats.Resource))
@@ -21,8 +21,8 @@ func (s *Server) addStats(mux *mux) {
 }
 
 // scrape answers with metrics that are gathered at the request.
-func (s *Server) scrape(gather func() prometheus.Gatherer) http.Handler {
-	return s.short("metrics", func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) scrape(gather func() prometheus.Gatherer) endpoint {
+	return s.slow("metrics", func(w http.ResponseWriter, r *http.Request) {
 		promhttp.HandlerFor(gather(), promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
@@ -30,7 +30,7 @@ func (s *Server) scrape(gather func() prometheus.Gatherer) http.Handler {
 // summary answers with what the node and its pods use. ?only_cpu_and_memory=true leaves out what is
 // expensive to measure.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
-	only, _ := strconv.ParseBool(r.FormValue("only_cpu_and_memory"))
+	only, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
 	answer(w, s.deps.Stats.Summary(r.Context(), only))
 }
 

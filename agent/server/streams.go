@@ -23,7 +23,7 @@ import (
 // exec opens a command's streams in a container: ?command=…&input=1&output=1&error=1&tty=1, by SPDY
 // or WebSocket.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(ctx context.Context, _ *v1.Pod, id string, want wanted) (string, error) {
+	s.openStream(w, r, func(ctx context.Context, _ *v1.Pod, id string, want wanted) (string, error) {
 		cmd := r.URL.Query()["command"]
 		if len(cmd) == 0 {
 			return "", failure(http.StatusBadRequest, "you must specify at least one command")
@@ -38,7 +38,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 // terminal, not the caller: if a runtime is asked for the standard error of a terminal, it waits
 // for ever for the end of that stream.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error) {
+	s.openStream(w, r, func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error) {
 		name := r.PathValue("container")
 		tty := api.HasTerminal(pod, name)
 		if tty && want.stderr {
@@ -70,8 +70,8 @@ func wantedOf(query url.Values) (wanted, error) {
 	return w, nil
 }
 
-// stream finds the container, asks the runtime for a stream's URL, and connects the caller with it.
-func (s *Server) stream(
+// openStream finds the container, asks the runtime for a stream's URL, and connects the caller with it.
+func (s *Server) openStream(
 	w http.ResponseWriter, r *http.Request,
 	open func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error),
 ) {

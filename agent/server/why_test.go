@@ -53,26 +53,26 @@ func TestExplain(t *testing.T) {
 		},
 		"a step takes long": {
 			status: v1.PodStatus{Phase: v1.PodPending},
-			line:   slow(lineOf("Running", failed("sandbox", "gone")), "sandbox", 7*time.Second),
+			line:   hanging(lineOf("Running", failed("sandbox", "gone")), "sandbox", 7*time.Second),
 			want:   "step sandbox to end, which has taken 7s",
 			step:   "sandbox",
 			error:  "gone",
 		},
 		"a step has just begun": {
 			status: v1.PodStatus{Phase: v1.PodPending},
-			line:   slow(lineOf("Running", wait("images", "c: pulling")), "sandbox", 70*time.Millisecond),
+			line:   hanging(lineOf("Running", wait("images", "c: pulling")), "sandbox", 70*time.Millisecond),
 			want:   "c: pulling",
 			step:   "images",
 		},
 		"a silent runtime": {
 			status: v1.PodStatus{Phase: v1.PodPending},
-			line:   slow(lineOf("Running"), timeline.StepObserve, 12*time.Second),
+			line:   hanging(lineOf("Running"), timeline.StepObserve, 12*time.Second),
 			want:   "the runtime to answer, which has been silent for 12s",
 			step:   timeline.StepObserve,
 		},
 		"others start first": {
 			status: v1.PodStatus{Phase: v1.PodPending},
-			line:   slow(lineOf("Running"), timeline.StepSlot, 2*time.Second),
+			line:   hanging(lineOf("Running"), timeline.StepSlot, 2*time.Second),
 			want:   "other pods to start first, for 2s",
 			step:   timeline.StepSlot,
 		},
@@ -147,7 +147,7 @@ func TestExplain(t *testing.T) {
 		"a removal takes long": {
 			status:  ready,
 			deleted: &deleted,
-			line:    slow(lineOf("Terminating", done("admit")), "remove sandbox", 3*time.Second),
+			line:    hanging(lineOf("Terminating", done("admit")), "remove sandbox", 3*time.Second),
 			want:    "the removal of its sandbox to end, which has taken 3s",
 			step:    "remove sandbox",
 		},
@@ -347,8 +347,8 @@ func withCondition(
 	return s
 }
 
-// slow puts a step into the line that is under way for so long.
-func slow(s timeline.Timeline, step string, since time.Duration) timeline.Timeline {
+// hanging puts a step into the line that is under way for so long.
+func hanging(s timeline.Timeline, step string, since time.Duration) timeline.Timeline {
 	s.UnderWay, s.UnderWayFor = step, since
 	return s
 }

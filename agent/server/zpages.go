@@ -36,8 +36,8 @@ type zpage struct {
 // zpageGroup is the API group of the pages' objects, in the versions of kubelet 1.36.
 const zpageGroup = "config.k8s.io"
 
-func (s *Server) zpage(p zpage) http.Handler {
-	return s.short(p.name, func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) zpage(p zpage) endpoint {
+	return s.quick(p.name, func(w http.ResponseWriter, r *http.Request) {
 		form, version := accepted(r.Header.Values("Accept"), p.kind)
 		switch form {
 		case "text/plain":
@@ -104,7 +104,7 @@ func accepted(headers []string, kind string) (form, version string) {
 }
 
 // flagz shows the flags that the agent was started with.
-func (s *Server) flagz() http.Handler {
+func (s *Server) flagz() endpoint {
 	return s.zpage(zpage{name: "flagz", kind: "Flagz", text: func(w io.Writer) {
 		for _, name := range slices.Sorted(maps.Keys(s.cfg.Flags)) {
 			fmt.Fprintf(w, "%s=%s\n", name, s.cfg.Flags[name])
@@ -113,7 +113,7 @@ func (s *Server) flagz() http.Handler {
 }
 
 // statusz shows when the agent was started, its version, and its paths on this port.
-func (s *Server) statusz(paths func() []string) http.Handler {
+func (s *Server) statusz(paths func() []string) endpoint {
 	return s.zpage(zpage{name: "statusz", kind: "Statusz", text: func(w io.Writer) {
 		up := int64(time.Since(s.began).Seconds())
 		fmt.Fprintf(w,
