@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,7 +52,7 @@ func (m *claimMetrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. If pods share a claim, the stats of the first pod count.
 func (m *claimMetrics) Collect(ch chan<- prometheus.Metric) {
 	seen := map[statsapi.PVCReference]bool{}
-	for _, v := range m.collector.claimStats(context.Background()) {
+	for _, v := range m.collector.claimStats() {
 		if seen[*v.PVCRef] {
 			continue
 		}
@@ -68,18 +67,17 @@ func (m *claimMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // claimStats returns the stats of the claims of all pods.
-func (c *Collector) claimStats(ctx context.Context) []statsapi.VolumeStats {
+func (c *Collector) claimStats() []statsapi.VolumeStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.driversUntil = time.Now().Add(driversTimeout)
+	c.begin(time.Now())
 	pods := map[types.UID]bool{}
 	var out []statsapi.VolumeStats
 	for _, pod := range c.deps.Pods() {
 		pods[pod.UID] = true
-		volumes, _ := c.volumes(ctx, pod, time.Now(), true)
+		volumes, _ := c.volumes(pod, time.Now(), true)
 		out = append(out, volumes...)
 	}
-	c.sizes.keep(pods)
-	c.answers.keep(pods)
+	c.keep(pods)
 	return out
 }

@@ -67,14 +67,17 @@ type Collector struct {
 
 	mu    sync.Mutex
 	rates rates
-	sizes sizes
+	// until is when the request under way stops to wait for measurements, driversUntil when it
+	// stops to wait for drivers.
+	until, driversUntil time.Time
+	// sizes are the sizes of directories, spaces the file systems of volumes, and answers the stats
+	// that drivers returned.
+	sizes   measurer[dirKey, size]
+	spaces  measurer[dirKey, space]
+	answers measurer[driverKey, *statsapi.FsStats]
 	// known are the containers' layers that the runtime reported at layersAt; see layersOf.
 	known    map[string]layer
 	layersAt time.Time
-	// answers are the stats that drivers returned. driversUntil is when the collector stops to wait
-	// for drivers.
-	answers      driverAnswers
-	driversUntil time.Time
 }
 
 // New returns a collector that has read nothing yet.
@@ -82,7 +85,7 @@ func New(cfg Config, deps Deps) *Collector {
 	if cfg.Proc == "" {
 		cfg.Proc = "/proc"
 	}
-	return &Collector{cfg: cfg, deps: deps, rates: rates{}, sizes: sizes{}, answers: driverAnswers{}}
+	return &Collector{cfg: cfg, deps: deps, rates: rates{}, sizes: measurer[dirKey, size]{effort: countEffort}}
 }
 
 // cgroups returns the reader of cgroups.
@@ -234,8 +237,19 @@ func (c *Collector) finish(r *reading) {
 	for i := range r.pods {
 		pods[r.pods[i].pod.UID] = true
 	}
-	c.sizes.keep(pods)
-	c.answers.keep(pods)
+	c.keep(pods)
+}
+
+// begin begins a request, which has that long for what it measures.
+func (c *Collector) begin(now time.Time) {
+	c.until, c.driversUntil = now.Add(patience), now.Add(driversTimeout)
+}
+
+// keep forgets the measurements of all pods but these.
+func (c *Collector) keep(pods map[types.UID]bool) {
+	c.sizes.keep(func(k dirKey) bool { return pods[k.pod] })
+	c.spaces.keep(func(k dirKey) bool { return pods[k.pod] })
+	c.answers.keep(func(k driverKey) bool { return pods[k.pod] })
 }
 
 // keysOf returns the keys of all rates of a reading.

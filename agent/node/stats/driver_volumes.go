@@ -2,7 +2,6 @@ package stats
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,8 +16,12 @@ const (
 	kindLocal = "kubernetes.io~local-volume"
 )
 
-// driversTimeout bounds how long a request waits for all drivers together.
-const driversTimeout = 3 * time.Second
+// driversTimeout bounds how long a request waits for all drivers together, and driverTimeout the
+// call of one driver.
+const (
+	driversTimeout = 3 * time.Second
+	driverTimeout  = 30 * time.Second
+)
 
 // driverKey names a volume of a driver, by its directory.
 type driverKey struct {
@@ -27,38 +30,22 @@ type driverKey struct {
 	block bool
 }
 
-// driverStats are the stats that a driver returned; nil if the driver has none.
-type driverStats struct {
-	at    time.Time
-	stats *statsapi.FsStats
-}
-
-// driverAnswers remembers the stats that drivers returned.
-type driverAnswers map[driverKey]driverStats
-
-// keep drops the stats of all pods that are not in pods.
-func (a driverAnswers) keep(pods map[types.UID]bool) {
-	maps.DeleteFunc(a, func(key driverKey, _ driverStats) bool { return !pods[key.pod] })
-}
-
-// driverStatsOf returns a volume's stats from its driver. It asks a driver at most once in
-// [sizePeriod], also after a failure. When the time for drivers is over, it returns the last stats.
-func (c *Collector) driverStatsOf(ctx context.Context, key driverKey) *statsapi.FsStats {
-	last := c.answers[key]
-	if c.deps.Driver == nil || !last.at.IsZero() && time.Since(last.at) < sizePeriod ||
-		!time.Now().Before(c.driversUntil) {
-		return last.stats
-	}
-	ctx, cancel := context.WithDeadline(ctx, c.driversUntil)
-	defer cancel()
-	stats, err := c.deps.Driver(ctx, key.pod, key.name, key.block)
-	if err != nil {
-		c.deps.Logger.Debug("the driver does not tell how full a volume is", "volume", key.name, "uid", key.pod,
-			"err", err)
-		stats = last.stats
-	}
-	c.answers[key] = driverStats{at: time.Now(), stats: stats}
-	return stats
+// driverStatsOf wants a volume's stats from its driver. A driver is asked at most once in
+// [sizePeriod], also after a failure.
+func (c *Collector) driverStatsOf(key driverKey) wanted[driverKey, *statsapi.FsStats] {
+	return c.answers.want(key, sizePeriod, func(ctx context.Context) (*statsapi.FsStats, error) {
+		if c.deps.Driver == nil {
+			return nil, nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, driverTimeout)
+		defer cancel()
+		stats, err := c.deps.Driver(ctx, key.pod, key.name, key.block)
+		if err != nil {
+			c.deps.Logger.Debug("the driver does not report how full a volume is", "volume", key.name, "uid", key.pod,
+				"err", err)
+		}
+		return stats, err
+	})
 }
 
 // names are the names of a pod's volumes.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +20,39 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
+// driver answers all questions in the same way, and remembers them.
+type driver struct {
+	mu     sync.Mutex
+	asked  []string
+	answer func(context.Context) (*statsapi.FsStats, error)
+}
+
+func (d *driver) stats(ctx context.Context, pod types.UID, volume string, block bool) (*statsapi.FsStats, error) {
+	d.mu.Lock()
+	d.asked = append(d.asked, fmt.Sprint(pod, " ", volume, " ", block))
+	answer := d.answer
+	d.mu.Unlock()
+	return answer(ctx)
+}
+
+// questions waits until nobody is asked any more, and returns the questions so far, sorted.
+func (d *driver) questions() []string {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(slices.Values(d.asked))
+}
+
+// answers forgets the questions, and sets the answer to the next.
+func (d *driver) answers(answer func(context.Context) (*statsapi.FsStats, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked, d.answer = nil, answer
+}
+
 // driven is a pod with volumes of CSI drivers: a claim, one that is a block device, and its own;
 // and with an emptyDir.
-func driven(t *testing.T) (c *Collector, asked *[]string, answer *func(context.Context) (*statsapi.FsStats, error)) {
+func driven(t *testing.T) (*Collector, *driver) {
 	t.Helper()
 	root := t.TempDir()
 	base := filepath.Join(root, "pods", "uid")
@@ -47,33 +78,28 @@ func driven(t *testing.T) (c *Collector, asked *[]string, answer *func(context.C
 		{Name: "own", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}},
 		{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 	}
-	asked = &[]string{}
-	answer = new(func(context.Context) (*statsapi.FsStats, error))
-	*answer = func(context.Context) (*statsapi.FsStats, error) {
+	d := &driver{answer: func(context.Context) (*statsapi.FsStats, error) {
 		return &statsapi.FsStats{CapacityBytes: new(uint64(1000)), UsedBytes: new(uint64(300))}, nil
-	}
+	}}
 	other := pod.DeepCopy() // shares the claim, and has nothing up
 	other.UID = "other"
 	return New(Config{RootDir: root}, Deps{
 		Pods:    func() []*v1.Pod { return []*v1.Pod{pod, other} },
 		Claimed: func(*v1.Pod) map[string]string { return map[string]string{"pv-1": "one", "pv-2": "two"} },
-		Driver: func(ctx context.Context, pod types.UID, volume string, block bool) (*statsapi.FsStats, error) {
-			*asked = append(*asked, fmt.Sprint(pod, " ", volume, " ", block))
-			return (*answer)(ctx)
-		},
-		Logger: slog.New(slog.DiscardHandler),
-	}), asked, answer
+		Driver:  d.stats,
+		Logger:  slog.New(slog.DiscardHandler),
+	}), d
 }
 
 // Volumes have the pod's names and their claims, and drivers are asked once a minute, and only for
 // what somebody asks.
 func TestVolumesOfDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, asked, _ := driven(t)
+		c, d := driven(t)
 		look := func(claims bool) []string {
 			var out []string
-			c.driversUntil = time.Now().Add(driversTimeout)
-			stats, _ := c.volumes(t.Context(), c.deps.Pods()[0], time.Now(), claims)
+			c.begin(time.Now())
+			stats, _ := c.volumes(c.deps.Pods()[0], time.Now(), claims)
 			for _, v := range stats {
 				text := v.Name
 				if v.PVCRef != nil {
@@ -91,8 +117,8 @@ func TestVolumesOfDrivers(t *testing.T) {
 		if got := look(true); !slices.Equal(got, claims) {
 			t.Errorf("claims are %q", got)
 		}
-		if want := []string{"uid pv-1 false", "uid pv-2 true"}; !slices.Equal(*asked, want) {
-			t.Errorf("asked for %q", *asked)
+		if want := []string{"uid pv-1 false", "uid pv-2 true"}; !slices.Equal(d.questions(), want) {
+			t.Errorf("asked for %q", d.questions())
 		}
 		all := []string{claims[0], "own 300/1000", "tmp", claims[1]}
 		slices.Sort(all)
@@ -101,13 +127,13 @@ func TestVolumesOfDrivers(t *testing.T) {
 				t.Errorf("volumes are %q, want %q", got, all)
 			}
 		}
-		if len(*asked) != 3 {
-			t.Errorf("asked for %q", *asked)
+		if len(d.questions()) != 3 {
+			t.Errorf("asked for %q", d.questions())
 		}
 		time.Sleep(sizePeriod)
 		look(true)
-		if len(*asked) != 5 {
-			t.Errorf("a minute later asked for %q", *asked)
+		if len(d.questions()) != 5 {
+			t.Errorf("a minute later asked for %q", d.questions())
 		}
 	})
 }
@@ -115,8 +141,8 @@ func TestVolumesOfDrivers(t *testing.T) {
 // A driver that fails or hangs holds nobody up for long: what it said last stays.
 func TestVolumesOfBadDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, asked, answer := driven(t)
-		if got := c.claimStats(t.Context()); len(got) != 2 {
+		c, d := driven(t)
+		if got := c.claimStats(); len(got) != 2 {
 			t.Errorf("got %+v", got)
 		}
 		for _, bad := range []func(context.Context) (*statsapi.FsStats, error){
@@ -124,21 +150,23 @@ func TestVolumesOfBadDrivers(t *testing.T) {
 			func(ctx context.Context) (*statsapi.FsStats, error) { <-ctx.Done(); return nil, ctx.Err() },
 		} {
 			time.Sleep(sizePeriod)
-			*asked, *answer = nil, bad
+			d.answers(bad)
 			began := time.Now()
 			for range 2 {
-				if got := c.claimStats(t.Context()); len(got) != 2 || *got[0].UsedBytes != 300 {
+				if got := c.claimStats(); len(got) != 2 || *got[0].UsedBytes != 300 {
 					t.Errorf("got %+v", got)
 				}
 			}
-			if time.Since(began) > 2*driversTimeout || len(*asked) > 2 {
-				t.Errorf("it took %v, and asked for %q", time.Since(began), *asked)
+			took := time.Since(began)
+			time.Sleep(driverTimeout)
+			if took > 2*driversTimeout || len(d.questions()) > 2 {
+				t.Errorf("it took %v, and asked for %q", took, d.questions())
 			}
 		}
 		time.Sleep(sizePeriod)
 		// it does not tell any more
-		*answer = func(context.Context) (*statsapi.FsStats, error) { return nil, nil }
-		if got := c.claimStats(t.Context()); len(got) != 0 {
+		d.answers(func(context.Context) (*statsapi.FsStats, error) { return nil, nil })
+		if got := c.claimStats(); len(got) != 0 {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -146,7 +174,7 @@ func TestVolumesOfBadDrivers(t *testing.T) {
 
 // The metrics are of claims, each once.
 func TestClaimMetrics(t *testing.T) {
-	c, _, _ := driven(t)
+	c, _ := driven(t)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c.Claims())
 	families, err := registry.Gather()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,36 +21,42 @@ import (
 // volumeStatsAggPeriod.
 const sizePeriod = time.Minute
 
-// sizes remembers the measured sizes of directories.
-type sizes map[sizeKey]size
-
-type sizeKey struct {
+// dirKey is a directory of a pod.
+type dirKey struct {
 	pod  types.UID
 	path string
 }
 
+// size is what a directory takes.
 type size struct {
-	at            time.Time
 	bytes, inodes uint64
 }
 
-// keep drops the sizes of all pods that are not in pods.
-func (s sizes) keep(pods map[types.UID]bool) {
-	maps.DeleteFunc(s, func(key sizeKey, _ size) bool { return !pods[key.pod] })
+// sizeOf wants the size of a directory of a pod, which is measured at most once in [sizePeriod].
+func (c *Collector) sizeOf(pod types.UID, dir string) wanted[dirKey, size] {
+	return c.sizes.want(dirKey{pod, dir}, sizePeriod, func(ctx context.Context) (size, error) {
+		bytes, inodes, err := count(ctx, dir)
+		return size{bytes: bytes, inodes: inodes}, err
+	})
 }
 
-// of returns the size of a directory of a pod. It measures the size at most once in [sizePeriod].
-func (s sizes) of(ctx context.Context, pod types.UID, dir string) size {
-	key := sizeKey{pod, dir}
-	if known, ok := s[key]; ok && time.Since(known.at) < sizePeriod {
-		return known
-	}
-	bytes, inodes, err := count(ctx, dir)
-	if err != nil {
-		return s[key]
-	}
-	s[key] = size{at: time.Now(), bytes: bytes, inodes: inodes}
-	return s[key]
+// space is the file system of a volume's directory; host is nil if the directory holds no volume.
+type space struct {
+	host *statsapi.FsStats
+	// mounted says that the volume is a file system of its own.
+	mounted bool
+}
+
+// spaceOf wants the space of a volume's directory, as it is now. The volume may be a network file
+// system whose server does not answer.
+func (c *Collector) spaceOf(pod types.UID, dir string) wanted[dirKey, space] {
+	return c.spaces.want(dirKey{pod, dir}, 0, func(context.Context) (space, error) {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() {
+			return space{}, nil //nolint:nilerr // there is no volume any more
+		}
+		return space{host: fileSystem(dir, time.Now()), mounted: mounted(dir)}, nil
+	})
 }
 
 // count adds up the disk blocks and inodes of a directory and everything below it on the same file
@@ -133,43 +138,48 @@ func within(host *statsapi.FsStats, used size) *statsapi.FsStats {
 }
 
 // volumes returns the stats of a pod's volumes, and how much its local volumes use of the node's
-// disk. claims leaves out all volumes but claims.
-func (c *Collector) volumes(
-	ctx context.Context, pod *v1.Pod, at time.Time, claims bool,
-) (out []statsapi.VolumeStats, local size) {
+// disk. claims leaves out all volumes but claims. Volumes that do not answer have their last stats,
+// with the time of those.
+func (c *Collector) volumes(pod *v1.Pod, at time.Time, claims bool) (out []statsapi.VolumeStats, local size) {
 	names := c.names(pod)
 	if claims && len(names.claims) == 0 {
 		return nil, size{}
 	}
 	base := filepath.Join(c.cfg.RootDir, "pods", string(pod.UID))
+	type directory struct {
+		path  string
+		space wanted[dirKey, space]
+	}
+	var dirs []directory
+	var driven []wanted[driverKey, *statsapi.FsStats]
+	var drivenNames []string
+	ask := func(path string, block bool) {
+		name := filepath.Base(path)
+		driven = append(driven, c.driverStatsOf(driverKey{pod.UID, name, block}))
+		drivenNames = append(drivenNames, name)
+	}
+	// everything is begun before anything is waited for
 	for _, dir := range glob(filepath.Join(base, "volumes", "*", "*")) {
-		name, kind := filepath.Base(dir), filepath.Base(filepath.Dir(dir))
-		if claims && names.claim(name) == nil {
-			continue
+		switch kind := filepath.Base(filepath.Dir(dir)); {
+		case claims && names.claim(filepath.Base(dir)) == nil:
+		case kind == kindCSI:
+			ask(dir, false)
+		default:
+			dirs = append(dirs, directory{dir, c.spaceOf(pod.UID, dir)})
 		}
-		if kind == kindCSI {
-			if s := c.driverStatsOf(ctx, driverKey{pod.UID, name, false}); s != nil {
-				out = append(out, names.stats(name, s))
-			}
-			continue
-		}
-		info, err := os.Lstat(dir)
-		host := fileSystem(dir, at)
-		if err != nil || host == nil || !info.IsDir() {
-			continue
-		}
-		if !mounted(dir) {
-			used := c.sizes.of(ctx, pod.UID, dir)
-			host = within(host, used)
-			if strings.HasSuffix(kind, "~empty-dir") {
-				local.bytes, local.inodes = local.bytes+used.bytes, local.inodes+used.inodes
-			}
-		}
-		out = append(out, names.stats(name, host))
 	}
 	for _, link := range glob(filepath.Join(base, "volumeDevices", kindCSI, "*")) {
-		if s := c.driverStatsOf(ctx, driverKey{pod.UID, filepath.Base(link), true}); s != nil {
-			out = append(out, names.stats(filepath.Base(link), s))
+		ask(link, true)
+	}
+	for _, d := range dirs {
+		if stats, used := c.directoryStats(pod.UID, d.path, d.space); stats != nil {
+			out = append(out, names.stats(filepath.Base(d.path), stats))
+			local.bytes, local.inodes = local.bytes+used.bytes, local.inodes+used.inodes
+		}
+	}
+	for i, d := range driven {
+		if s, _ := d.value(c.driversUntil); s != nil {
+			out = append(out, names.stats(drivenNames[i], s))
 		}
 	}
 	for _, link := range glob(filepath.Join(base, "volumeDevices", kindLocal, "*")) {
@@ -178,6 +188,22 @@ func (c *Collector) volumes(
 		}
 	}
 	return out, local
+}
+
+// directoryStats returns the stats of a volume in a directory, nil if they are not known, and what
+// an emptyDir uses of the node's disk.
+func (c *Collector) directoryStats(
+	pod types.UID, dir string, of wanted[dirKey, space],
+) (stats *statsapi.FsStats, local size) {
+	found, _ := of.value(c.until)
+	if found.host == nil || found.mounted {
+		return found.host, size{}
+	}
+	used, _ := c.sizeOf(pod, dir).value(c.until)
+	if strings.HasSuffix(filepath.Base(filepath.Dir(dir)), "~empty-dir") {
+		local = used
+	}
+	return within(found.host, used), local
 }
 
 // device returns the size of the block device behind a link; nil if the device cannot be opened.
@@ -223,10 +249,11 @@ func mounted(dir string) bool {
 }
 
 // logs returns the size of the logs of a pod, or of one of its containers.
-func (c *Collector) logs(ctx context.Context, pod *v1.Pod, container string) size {
+func (c *Collector) logs(pod *v1.Pod, container string) size {
 	dir := filepath.Join(c.cfg.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return size{}
 	}
-	return c.sizes.of(ctx, pod.UID, dir)
+	used, _ := c.sizeOf(pod.UID, dir).value(c.until)
+	return used
 }

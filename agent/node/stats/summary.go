@@ -23,7 +23,7 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsap
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.read(ctx)
-	c.driversUntil = time.Now().Add(driversTimeout)
+	c.begin(time.Now())
 	out := &statsapi.Summary{Node: c.nodeStats(&r.node, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
 	var layers map[string]*runtimeapi.ContainerStats
 	if !onlyCPUAndMemory {
@@ -32,7 +32,7 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsap
 	for i := range r.pods {
 		stats := podStats(&r.pods[i])
 		if !onlyCPUAndMemory {
-			c.addDisks(ctx, &r.pods[i], &stats, &out.Node, layers)
+			c.addDisks(&r.pods[i], &stats, &out.Node, layers)
 			stats.Network = network(r.pods[i].network, r.pods[i].at)
 			stats.ProcessStats = &statsapi.ProcessStats{ProcessCount: new(r.pods[i].usage.Processes)}
 		}
@@ -176,14 +176,14 @@ func memoryLimit(pod *v1.Pod, name string) (uint64, bool) {
 
 // addDisks adds how much of the node's disks the pod uses.
 func (c *Collector) addDisks(
-	ctx context.Context, p *podReading, out *statsapi.PodStats, node *statsapi.NodeStats,
+	p *podReading, out *statsapi.PodStats, node *statsapi.NodeStats,
 	layers map[string]*runtimeapi.ContainerStats,
 ) {
 	var total size
-	out.VolumeStats, total = c.volumes(ctx, p.pod, p.at, false)
+	out.VolumeStats, total = c.volumes(p.pod, p.at, false)
 	logsFs := fileSystem(c.cfg.PodLogsDir, p.at)
 	for i, k := range p.containers {
-		logs := c.logs(ctx, p.pod, k.name)
+		logs := c.logs(p.pod, k.name)
 		out.Containers[i].Logs = within(logsFs, logs)
 		total.bytes, total.inodes = total.bytes+logs.bytes, total.inodes+logs.inodes
 		layer := layers[k.id].GetWritableLayer()

@@ -1,0 +1,112 @@
+package stats
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// measureTimeout bounds one measurement. A measurement of a file system that does not answer cannot
+// be ended: nothing waits for it, and no second one begins.
+const measureTimeout = 2 * time.Minute
+
+// patience is how long a request waits for everything that it wants to have measured.
+const patience = time.Second
+
+// countEffort is the effort of counting directories: a tenant's directory takes at most a twentieth
+// of a core, however many files it has.
+const countEffort = 20
+
+// measurer takes measurements beside the requests that want them, one at a time of each thing, and
+// remembers the last result. It is safe for concurrent use.
+type measurer[K comparable, V any] struct {
+	// effort is the least ratio of the time between two measurements of a thing to the time that
+	// the first of them took; 0 for none.
+	effort int
+
+	mu    sync.Mutex
+	known map[K]*measurement[V]
+}
+
+// measurement is what is known of one thing. The measurer's lock guards it.
+type measurement[V any] struct {
+	value    V
+	measured bool
+	// next is when the value is too old.
+	next time.Time
+	// done is closed when the measurement that was begun last has ended; busy is true until then.
+	done chan struct{}
+	busy bool
+}
+
+// wanted is a measurement that a request wants.
+type wanted[K comparable, V any] struct {
+	from *measurer[K, V]
+	of   *measurement[V]
+	// done is nil if there is nothing to wait for.
+	done <-chan struct{}
+}
+
+// want begins to measure a thing, unless its value is younger than valid or an earlier measurement
+// has not ended. measure returns the value; an error leaves the last value as it was.
+func (m *measurer[K, V]) want(
+	key K, valid time.Duration, measure func(context.Context) (V, error),
+) wanted[K, V] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil {
+		m.known = map[K]*measurement[V]{}
+	}
+	of := m.known[key]
+	if of == nil {
+		of = &measurement[V]{}
+		m.known[key] = of
+	}
+	w := wanted[K, V]{from: m, of: of}
+	if of.busy || time.Now().Before(of.next) {
+		return w
+	}
+	done := make(chan struct{})
+	of.busy, of.done, w.done = true, done, done
+	go m.run(of, valid, measure)
+	return w
+}
+
+func (m *measurer[K, V]) run(of *measurement[V], valid time.Duration, measure func(context.Context) (V, error)) {
+	ctx, cancel := context.WithTimeout(context.Background(), measureTimeout)
+	defer cancel()
+	began := time.Now()
+	value, err := measure(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		of.value, of.measured = value, true
+	}
+	of.next = began.Add(max(valid, time.Duration(m.effort)*time.Since(began)))
+	of.busy = false
+	close(of.done)
+}
+
+// value returns the last value, and whether there is one. It waits until then for a measurement that
+// this request has begun.
+func (w wanted[K, V]) value(until time.Time) (V, bool) {
+	if w.done != nil {
+		timer := time.NewTimer(time.Until(until))
+		select {
+		case <-w.done:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	w.from.mu.Lock()
+	defer w.from.mu.Unlock()
+	return w.of.value, w.of.measured
+}
+
+// keep drops what is known of all things but these.
+func (m *measurer[K, V]) keep(stays func(K) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.known, func(key K, _ *measurement[V]) bool { return !stays(key) })
+}

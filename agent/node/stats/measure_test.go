@@ -1,0 +1,86 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A measurement that hangs is waited for once, and not begun again. The last value stays, and what
+// else is measured is not held up.
+func TestMeasurementsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m measurer[string, int]
+		var begun atomic.Int32
+		hang := make(chan struct{})
+		get := func(key string, measure func(context.Context) (int, error)) (value int, ok bool, took time.Duration) {
+			began := time.Now()
+			value, ok = m.want(key, 0, measure).value(began.Add(patience))
+			return value, ok, time.Since(began)
+		}
+		fast := func(context.Context) (int, error) { return int(begun.Add(1)), nil }
+		hanging := func(context.Context) (int, error) { begun.Add(1); <-hang; return -1, nil }
+		if v, ok, took := get("nfs", fast); v != 1 || !ok || took != 0 {
+			t.Errorf("at first: %d %v after %s", v, ok, took)
+		}
+		if v, ok, took := get("nfs", hanging); v != 1 || !ok || took != patience {
+			t.Errorf("while it hangs: %d %v after %s", v, ok, took)
+		}
+		for range 100 {
+			if v, ok, took := get("nfs", fast); v != 1 || !ok || took != 0 {
+				t.Errorf("again: %d %v after %s", v, ok, took)
+			}
+		}
+		if v, ok, took := get("disk", fast); v != 3 || !ok || took != 0 {
+			t.Errorf("beside it: %d %v after %s", v, ok, took)
+		}
+		if _, ok, took := get("never", hanging); ok || took != patience {
+			t.Errorf("never measured: %v after %s", ok, took)
+		}
+		close(hang)
+		synctest.Wait()
+		if v, ok, _ := get("nfs", fast); v != 5 || !ok {
+			t.Errorf("afterwards: %d %v", v, ok)
+		}
+		m.keep(func(key string) bool { return key == "disk" })
+		if len(m.known) != 1 {
+			t.Errorf("kept: %v", m.known)
+		}
+	})
+}
+
+// What takes long to measure is measured seldom, and a failure leaves the last value.
+func TestMeasurementsThatTakeLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := measurer[string, int]{effort: 20}
+		begun := 0
+		get := func(takes time.Duration, err error) (int, bool) {
+			return m.want("dir", sizePeriod, func(context.Context) (int, error) {
+				begun++
+				time.Sleep(takes)
+				return begun, err
+			}).value(time.Now().Add(time.Hour))
+		}
+		if v, ok := get(time.Minute, nil); v != 1 || !ok {
+			t.Errorf("at first: %d %v", v, ok)
+		}
+		time.Sleep(18 * time.Minute)
+		if v, _ := get(0, nil); v != 1 {
+			t.Errorf("measured again too soon: %d", v)
+		}
+		time.Sleep(time.Minute)
+		if v, ok := get(0, errors.New("it fails")); v != 1 || !ok || begun != 2 {
+			t.Errorf("after a failure: %d %v, begun %d times", v, ok, begun)
+		}
+		if get(0, nil); begun != 2 {
+			t.Errorf("after a failure it was begun again at once")
+		}
+		time.Sleep(sizePeriod)
+		if v, ok := get(0, nil); v != 3 || !ok {
+			t.Errorf("later: %d %v", v, ok)
+		}
+	})
+}
