@@ -27,13 +27,22 @@ import (
 	"github.com/berthd/berth/internal/pods"
 )
 
-// noCgroups is a machine without cgroups. removed, if it is set, is called with the pod of each
-// cgroup to remove.
-type noCgroups struct{ removed func(types.UID) }
+// noCgroups is a machine without cgroups. made and removed, if they are set, are called with the
+// pod of each cgroup to make and to remove.
+type noCgroups struct {
+	made    func(*v1.Pod)
+	removed func(types.UID)
+}
 
-func (noCgroups) Setup(context.Context) error                        { return nil }
-func (noCgroups) EnsurePod(context.Context, *v1.Pod) (string, error) { return "", nil }
-func (noCgroups) UpdateQoS(context.Context, []*v1.Pod) error         { return nil }
+func (noCgroups) Setup(context.Context) error                { return nil }
+func (noCgroups) UpdateQoS(context.Context, []*v1.Pod) error { return nil }
+func (c noCgroups) EnsurePod(_ context.Context, pod *v1.Pod) (string, error) {
+	if c.made != nil {
+		c.made(pod)
+	}
+	return "", nil
+}
+
 func (c noCgroups) RemovePod(_ context.Context, uid types.UID) error {
 	if c.removed != nil {
 		c.removed(uid)

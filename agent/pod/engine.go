@@ -159,14 +159,14 @@ type Engine struct {
 func New(ctx context.Context, cfg Config, deps Deps) *Engine {
 	e := &Engine{
 		cfg: cfg, deps: deps, log: deps.Log,
-		states: newStates(func(uid types.UID) *tasks.Group {
-			return tasks.New(ctx, func() { deps.Workers.Wake(uid) })
-		}),
 		ephemerals: &ephemerals{},
 		stopper: &steps.Stopper{
 			Runtime: deps.Runtime, Hooks: deps.Hooks, Events: deps.Events, HostIPs: deps.Node.HostIPs,
 		},
 	}
+	e.states = newStates(func(uid types.UID) *tasks.Group {
+		return tasks.New(ctx, func() { deps.Workers.Wake(uid) }, func(what any) error { return e.caught(uid, what) })
+	})
 	e.starter = &steps.Starter{
 		Runtime: deps.Runtime, Volumes: deps.Volumes, Hooks: deps.Hooks, Events: deps.Events, Node: nodeView{&e.deps},
 		Limits: e.limits, PodLogsDir: cfg.PodLogsDir, LinksDir: cfg.LinksDir,

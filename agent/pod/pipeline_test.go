@@ -23,7 +23,7 @@ func TestDecideRemembersEndsWithoutRecords(t *testing.T) {
 		Name: "app", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3}},
 	}}}
 	in := e.planInput(&podSync{Sync: &steps.Sync{Given: steps.Given{
-		Pod: pod, Record: &checkpoint.Record{Status: ended}, Tasks: tasks.New(t.Context(), func() {}),
+		Pod: pod, Record: &checkpoint.Record{Status: ended}, Tasks: tasks.New(t.Context(), func() {}, nil),
 	}}})
 	if code, ok := in.Ended["app"]; !ok || code != 3 {
 		t.Errorf("Ended = %v, want app with 3", in.Ended)

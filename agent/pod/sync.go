@@ -35,8 +35,18 @@ type podSync struct {
 	release func()
 }
 
-// Sync makes one sync of a pod: it carries out the pipeline. Sync runs on the pod's worker.
-func (e *Engine) Sync(ctx context.Context, work worker.Work) worker.Result {
+// Sync makes one sync of a pod: it carries out the pipeline. Sync runs on the pod's worker. A panic
+// fails only this sync.
+func (e *Engine) Sync(ctx context.Context, work worker.Work) (res worker.Result) {
+	defer func() {
+		if what := recover(); what != nil {
+			res = worker.Result{Err: e.caught(work.UID, what)}
+		}
+	}()
+	return e.sync(ctx, work)
+}
+
+func (e *Engine) sync(ctx context.Context, work worker.Work) worker.Result {
 	name, updateType := spanOf(work.Phase)
 	ctx, end := e.deps.Tracing.Sync(ctx, name, updateType, work.Pod)
 	s := e.newSync(work)

@@ -53,7 +53,7 @@ type stage struct {
 
 // newStage makes a stage whose containers have a preStop hook and 30 s of grace.
 func newStage(t *testing.T, containers ...string) *stage {
-	s := &stage{t: t, record: &checkpoint.Record{}, tasks: tasks.New(t.Context(), func() {}), begin: time.Now()}
+	s := &stage{t: t, record: &checkpoint.Record{}, tasks: tasks.New(t.Context(), func() {}, nil), begin: time.Now()}
 	s.pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Namespace: "ns", Name: "p"}}
 	for _, name := range containers {
 		s.pod.Spec.Containers = append(s.pod.Spec.Containers, v1.Container{

@@ -47,7 +47,7 @@ func (noObjects) Resolve(*v1.Pod, string) (*v1.PersistentVolume, error) {
 // syncOf returns a sync of a pod with these volumes.
 func syncOf(t *testing.T, list ...v1.Volume) *Sync {
 	t.Helper()
-	group := tasks.New(t.Context(), func() {})
+	group := tasks.New(t.Context(), func() {}, nil)
 	t.Cleanup(group.Wait)
 	main := v1.Container{Name: "main"}
 	for i := range list {
@@ -183,7 +183,7 @@ func TestVolumesMissingForLong(t *testing.T) {
 						},
 					}})
 				ctx, cancel := context.WithCancel(t.Context())
-				group := tasks.New(ctx, func() {})
+				group := tasks.New(ctx, func() {}, nil)
 				defer func() { cancel(); group.Wait() }()
 				p := syncOf(t, test.volumes...)
 				p.Tasks = group

@@ -20,9 +20,10 @@ import (
 
 // Group has the tasks of one pod.
 type Group struct {
-	ctx  context.Context //nolint:containedctx // the agent's life: tasks outlive the sync that starts them.
-	wake func()
-	wg   sync.WaitGroup
+	ctx    context.Context //nolint:containedctx // the agent's life: tasks outlive the sync that starts them.
+	wake   func()
+	caught func(what any) error
+	wg     sync.WaitGroup
 
 	mu     sync.Mutex
 	active map[string]*task
@@ -35,9 +36,10 @@ type task struct {
 }
 
 // New returns a group whose tasks live at most as long as ctx. wake is called after each task has
-// ended.
-func New(ctx context.Context, wake func()) *Group {
-	return &Group{ctx: ctx, wake: wake, active: map[string]*task{}, ended: map[string]error{}}
+// ended. caught is called with what a task panicked with, on the task's stack, and returns the error
+// that the task ends with; if caught is nil, a panic ends the program.
+func New(ctx context.Context, wake func(), caught func(what any) error) *Group {
+	return &Group{ctx: ctx, wake: wake, caught: caught, active: map[string]*task{}, ended: map[string]error{}}
 }
 
 // Start runs fn under key, unless a task of that key is active. It reports whether it started fn.
@@ -53,7 +55,7 @@ func (g *Group) Start(key string, fn func(context.Context) error) bool {
 	delete(g.ended, key)
 	g.wg.Go(func() {
 		defer cancel()
-		err := fn(ctx)
+		err := g.run(ctx, fn)
 		g.mu.Lock()
 		delete(g.active, key)
 		g.ended[key] = err
@@ -62,6 +64,18 @@ func (g *Group) Start(key string, fn func(context.Context) error) bool {
 		g.wake()
 	})
 	return true
+}
+
+// run calls fn, and turns a panic into an error.
+func (g *Group) run(ctx context.Context, fn func(context.Context) error) (err error) {
+	if g.caught != nil {
+		defer func() {
+			if what := recover(); what != nil {
+				err = g.caught(what)
+			}
+		}()
+	}
+	return fn(ctx)
 }
 
 // Active returns the keys of the active tasks, sorted.

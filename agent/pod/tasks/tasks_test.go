@@ -21,7 +21,7 @@ func bubble(t *testing.T, fn func(t *testing.T, g *Group, wakes *atomic.Int32)) 
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wakes atomic.Int32
-		g := New(ctx, func() { wakes.Add(1) })
+		g := New(ctx, func() { wakes.Add(1) }, nil)
 		defer g.Wait()
 		defer cancel()
 		fn(t, g, &wakes)
@@ -72,7 +72,7 @@ func TestWakeFindsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g *Group
 		seen := make(chan string, 1)
-		g = New(t.Context(), func() { seen <- fmt.Sprint(collect(g), len(g.Active())) })
+		g = New(t.Context(), func() { seen <- fmt.Sprint(collect(g), len(g.Active())) }, nil)
 		g.Start("k", func(context.Context) error { return nil })
 		if got := <-seen; got != "map[k:<nil>] 0" {
 			t.Errorf("when woken: %s", got)
@@ -136,7 +136,7 @@ func TestCancelGivesUpWithItsContext(t *testing.T) {
 func TestContextEndsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		g := New(ctx, func() {})
+		g := New(ctx, func() {}, nil)
 		for i := range 5 {
 			g.Start(fmt.Sprint(i), forever)
 		}
@@ -149,4 +149,16 @@ func TestContextEndsAll(t *testing.T) {
 			t.Error("a task starts after the end")
 		}
 	})
+}
+
+// A task that panics ends with the error that caught makes of it.
+func TestPanicEndsTheTask(t *testing.T) {
+	woken := make(chan struct{}, 1)
+	g := New(t.Context(), func() { woken <- struct{}{} }, func(what any) error { return fmt.Errorf("caught %v", what) })
+	g.Start("stop", func(context.Context) error { panic("it") })
+	<-woken
+	if active, ended := g.Look(); len(active) > 0 || ended["stop"] == nil || ended["stop"].Error() != "caught it" {
+		t.Errorf("active %v, ended %v", active, ended)
+	}
+	g.Wait()
 }

@@ -44,6 +44,7 @@ type podMetrics struct {
 	startErrors *prometheus.CounterVec
 	exitSeen    prometheus.Histogram
 	manifests   prometheus.Gauge
+	panics      prometheus.Counter
 }
 
 // runtimeMetrics are about calls to the runtime.
@@ -94,6 +95,10 @@ func New(node, version string) *Set {
 		manifests: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "berth_manifests_rejected", Help: "Manifest documents that are refused now.",
 		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "berth_pod_sync_panics_total",
+			Help: "Panics of the agent's own code in syncs of pods: each is a defect of the agent.",
+		}),
 	}
 	s.runtime = runtimeMetrics{
 		operations: s.counters("kubelet_runtime_operations_total", "Runtime operations, by type.", "operation_type"),
@@ -129,7 +134,7 @@ func New(node, version string) *Set {
 	s.csi = s.csiHistogram()
 	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",
 		"code", "method", "host")
-	s.Registry.MustRegister(s.pods.manifests, s.runtime.pods, s.runtime.podErrors, s.runtime.private,
+	s.Registry.MustRegister(s.pods.manifests, s.pods.panics, s.runtime.pods, s.runtime.podErrors, s.runtime.private,
 		s.runtime.privateErrors,
 		constant("kubelet_node_name", "The node's name; always 1.", "node", node),
 		constant("berth_build_info", "berth's version; always 1.", "version", version),
@@ -169,6 +174,9 @@ func countersIn(registry *prometheus.Registry, name, help string, labels ...stri
 	registry.MustRegister(v)
 	return v
 }
+
+// Panicked counts a panic in a sync of a pod.
+func (s *Set) Panicked() { s.pods.panics.Inc() }
 
 // Synced counts a sync of a pod. kind is sync, terminating or terminated.
 func (s *Set) Synced(kind string, d time.Duration) {
