@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/berthd/berth/test/images"
@@ -26,16 +27,27 @@ type source struct {
 	fset *token.FileSet
 }
 
-// sources parses every Go file of the module.
+// sources returns every Go file of the module, which is parsed once for all tests.
 func sources(t *testing.T) []source {
 	t.Helper()
-	return parse(t, checkout(t))
+	all, err := ofThisModule()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
+
+var ofThisModule = sync.OnceValues(func() ([]source, error) {
+	root, err := images.Root()
+	if err != nil {
+		return nil, err
+	}
+	return parse(root)
+})
 
 // parse parses every Go file of the module in a folder. It does so by itself, without the go
 // command, so that the test cache sees what it reads.
-func parse(t *testing.T, root string) []source {
-	t.Helper()
+func parse(root string) ([]source, error) {
 	fset := token.NewFileSet()
 	var all []source
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -72,10 +84,7 @@ func parse(t *testing.T, root string) []source {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return all, err
 }
 
 func checkout(t *testing.T) string {

@@ -185,7 +185,11 @@ func TestWrongImportsAreCaught(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, wrong := range wrongImports(t, parse(t, root)) {
+	made, err := parse(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range wrongImports(t, made) {
 		got = append(got, strings.TrimPrefix(wrong.String(), root+"/"))
 	}
 	want := []string{

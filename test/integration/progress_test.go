@@ -68,17 +68,14 @@ func TestPullProgress(t *testing.T) {
 			if err := <-ended; err == nil {
 				t.Error("the cancelled pull succeeded")
 			}
-			// Debian's containerd may still collect the remains of the cancelled pull, and so
-			// disturb the next pull.
+			// containerd may collect the remains of the cancelled pull when it likes: the layers
+			// that had come may come again, and Debian's may disturb the next pull.
 			env.Eventually(t, "the image to be pulled after all", func() error {
 				_, err := runtime.PullImage(t.Context(), spec, nil, nil)
 				return err
 			})
 			if p := progress(); p.Total != img.size() || p.Done != p.Total {
 				t.Errorf("progress at the end is %+v", p)
-			}
-			if n := front.count(img.layers(t)[1]); n != 1 && version == env.Containerd24 {
-				t.Errorf("a layer that had come was fetched %d times", n)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -66,14 +71,45 @@ func sourceFolders() ([]string, error) {
 // The race detector makes TestCrashes play a sample of its crashes: all of them are played without
 // it.
 func unit(ctx context.Context, s *total) error {
-	args := []string{"-timeout", "30m"}
-	if os.Getenv("RACE") == "off" {
-		return goTest(ctx, s, append(args, "./...")...)
-	}
-	if err := goTest(ctx, s, append(args, "-race", "./...")...); err != nil {
+	env, remove, err := inMemory()
+	if err != nil {
 		return err
 	}
-	return goTest(ctx, s, append(args, "-run", "^TestCrashes$", "./test/scenario")...)
+	defer remove()
+	// Many tests wait, for a probe or for a process: more packages than cores run side by side.
+	args := []string{"-timeout", "30m", "-p", strconv.Itoa(2 * runtime.NumCPU())}
+	if os.Getenv("RACE") == "off" {
+		return goTest(ctx, s, env, append(args, "./...")...)
+	}
+	if err := goTest(ctx, s, env, append(args, "-race", "./...")...); err != nil {
+		return err
+	}
+	return goTest(ctx, s, env, append(args, "-run", "^TestCrashes$", "./test/scenario")...)
+}
+
+// sharedMemory is a file system in memory that every Linux has, and roomForTests is the least space
+// that it must have, in bytes: a container's has often less.
+const (
+	sharedMemory = "/dev/shm"
+	roomForTests = 4 << 30
+)
+
+// inMemory returns the environment of tests whose temporary files are in memory, and a function
+// that removes the files. Tests write files durably, again and again, and wait most of their time
+// for the disk otherwise. What the compiler makes stays where it was. Where there is no such memory,
+// the environment is as it is.
+func inMemory() (env []string, remove func(), err error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(sharedMemory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC ||
+		fs.Flags&unix.ST_NOEXEC != 0 || fs.Bavail*uint64(fs.Bsize) < roomForTests {
+		return nil, func() {}, nil //nolint:nilerr // there is none
+	}
+	dir, err := os.MkdirTemp(sharedMemory, "berth-tests-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a folder for temporary files: %w", err)
+	}
+	env = []string{"TMPDIR=" + dir, "GOTMPDIR=" + cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir())}
+	return env, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // integration runs the tests that need root and a container runtime.
@@ -100,7 +136,7 @@ func tagged(ctx context.Context, s *total, tag string) error {
 	args := []string{
 		"-tags", tag, "-count", "1", "-p", "1", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
 	}
-	return goTest(ctx, s, append(args, slices.Compact(folders)...)...)
+	return goTest(ctx, s, nil, append(args, slices.Compact(folders)...)...)
 }
 
 // functions returns the names of a test file's functions that begin with prefix.
@@ -183,8 +219,9 @@ func eachTestFile(visit func(path string, text []byte)) error {
 // stopGrace is how long gotestsum may take to end after a signal, with the tests that it runs.
 const stopGrace = time.Minute
 
-// goTest has gotestsum run "go test" with the arguments, and counts what it reports.
-func goTest(ctx context.Context, s *total, args ...string) error {
+// goTest has gotestsum run "go test" with the arguments, in this environment and env, and counts what
+// it reports.
+func goTest(ctx context.Context, s *total, env []string, args ...string) error {
 	dir, err := os.MkdirTemp("", "berth-runner-")
 	if err != nil {
 		return fmt.Errorf("make a folder for the report: %w", err)
@@ -196,6 +233,7 @@ func goTest(ctx context.Context, s *total, args ...string) error {
 		"output",
 		"--junitfile", report, "--",
 	}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
 	// which gotestsum hands on to "go test"
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace
