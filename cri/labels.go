@@ -152,9 +152,9 @@ func ParseSandbox(labels, _ map[string]string) (id PodID, ok bool) {
 }
 
 // ParseContainer reads what [ContainerLabels] and [ContainerAnnotations] wrote. Without a usable
-// identity it returns [ErrUnmanaged] and a zero ContainerID. A malformed annotation leaves its field
-// empty, and the error names it. The rest of the ContainerID is good then: callers log the error
-// and continue.
+// identity it returns [ErrUnmanaged] and a zero ContainerID. A malformed annotation leaves its
+// field empty, and the error names it. The rest of the ContainerID is good then: callers log the
+// error and continue.
 func ParseContainer(labels, annotations map[string]string) (ContainerID, error) {
 	pod, ok := ParseSandbox(labels, nil)
 	name := labels[LabelContainerName]

@@ -62,7 +62,9 @@ type endpoint struct {
 // quick, slow and lasting return endpoints whose requests have that cost. stream returns a lasting
 // endpoint that takes over its connections.
 func (s *Server) quick(path string, h http.HandlerFunc) endpoint { return s.endpoint(path, quick, h) }
-func (s *Server) slow(path string, h http.HandlerFunc) endpoint  { return s.endpoint(path, slow, h) }
+
+func (s *Server) slow(path string, h http.HandlerFunc) endpoint { return s.endpoint(path, slow, h) }
+
 func (s *Server) lasting(path string, h http.HandlerFunc) endpoint {
 	return s.endpoint(path, lasting, h)
 }

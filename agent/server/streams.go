@@ -70,7 +70,8 @@ func wantedOf(query url.Values) (wanted, error) {
 	return w, nil
 }
 
-// openStream finds the container, asks the runtime for a stream's URL, and connects the caller with it.
+// openStream finds the container, asks the runtime for a stream's URL, and connects the caller with
+// it.
 func (s *Server) openStream(
 	w http.ResponseWriter, r *http.Request,
 	open func(ctx context.Context, pod *v1.Pod, id string, want wanted) (string, error),

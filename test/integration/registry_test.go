@@ -279,13 +279,6 @@ func (p *proxy) set(change func(*proxy)) {
 	change(p)
 }
 
-// count returns how often a blob was fetched.
-func (p *proxy) count(d digest.Digest) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.fetched[d]
-}
-
 // slowWriter passes a blob on at the proxy's rate, and stops at the place of a stall.
 type slowWriter struct {
 	http.ResponseWriter

@@ -96,8 +96,8 @@ const (
 
 // inMemory returns the environment of tests whose temporary files are in memory, and a function
 // that removes the files. Tests write files durably, again and again, and wait most of their time
-// for the disk otherwise. What the compiler makes stays where it was. Where there is no such memory,
-// the environment is as it is.
+// for the disk otherwise. What the compiler makes stays where it was. Where there is no such
+// memory, the environment is as it is.
 func inMemory() (env []string, remove func(), err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(sharedMemory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC ||
@@ -112,15 +112,18 @@ func inMemory() (env []string, remove func(), err error) {
 	return env, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// integration runs the tests that need root and a container runtime.
-func integration(ctx context.Context, s *total) error { return tagged(ctx, s, integrationTag) }
+// integration runs the tests that need root and a container runtime. They wait for containers most of
+// their time, so that more of them than cores run side by side.
+func integration(ctx context.Context, s *total) error {
+	return tagged(ctx, s, integrationTag, "-parallel", strconv.Itoa(2*runtime.NumCPU()))
+}
 
 // cluster runs the tests that need a control plane.
 func cluster(ctx context.Context, s *total) error { return tagged(ctx, s, clusterTag) }
 
 // tagged runs the tests in files with a build tag, package by package: each package wants the
 // machine for itself. The other tests of these packages are the phase unit's.
-func tagged(ctx context.Context, s *total, tag string) error {
+func tagged(ctx context.Context, s *total, tag string, flags ...string) error {
 	var folders, names []string
 	err := eachTestFile(func(path string, text []byte) {
 		if !bytes.HasPrefix(text, []byte("//go:build "+tag+"\n")) {
@@ -133,9 +136,9 @@ func tagged(ctx context.Context, s *total, tag string) error {
 		return err
 	}
 	slices.Sort(folders)
-	args := []string{
+	args := append([]string{
 		"-tags", tag, "-count", "1", "-p", "1", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
-	}
+	}, flags...)
 	return goTest(ctx, s, nil, append(args, slices.Compact(folders)...)...)
 }
 
@@ -219,8 +222,8 @@ func eachTestFile(visit func(path string, text []byte)) error {
 // stopGrace is how long gotestsum may take to end after a signal, with the tests that it runs.
 const stopGrace = time.Minute
 
-// goTest has gotestsum run "go test" with the arguments, in this environment and env, and counts what
-// it reports.
+// goTest has gotestsum run "go test" with the arguments, in this environment and env, and counts
+// what it reports.
 func goTest(ctx context.Context, s *total, env []string, args ...string) error {
 	dir, err := os.MkdirTemp("", "berth-runner-")
 	if err != nil {

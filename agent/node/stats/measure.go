@@ -88,8 +88,8 @@ func (m *measurer[K, V]) run(of *measurement[V], valid time.Duration, measure fu
 	close(of.done)
 }
 
-// value returns the last value, and whether there is one. It waits until then for a measurement that
-// this request has begun.
+// value returns the last value, and whether there is one. It waits until then for a measurement
+// that this request has begun.
 func (w wanted[K, V]) value(until time.Time) (V, bool) {
 	if w.done != nil {
 		timer := time.NewTimer(time.Until(until))

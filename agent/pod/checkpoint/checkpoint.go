@@ -36,8 +36,8 @@ type Record struct {
 	// Admitted and Rejected are the result of admission. Neither is set before admission.
 	Admitted bool      `json:"admitted,omitempty"`
 	Rejected *Rejected `json:"rejected,omitempty"`
-	// Stop is why the pod ends, from the moment that it begins to end. UnwantedSince is since when nobody
-	// wants the pod; it is zero while somebody does.
+	// Stop is why the pod ends, from the moment that it begins to end. UnwantedSince is since when
+	// nobody wants the pod; it is zero while somebody does.
 	Stop          *worker.Stop `json:"stop,omitempty"`
 	UnwantedSince time.Time    `json:"leaving,omitzero"`
 	// Ended is set once everything that the pod held has been given back. The pod must never run

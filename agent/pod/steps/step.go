@@ -102,7 +102,8 @@ type Given struct {
 	Record *checkpoint.Record
 	Tasks  *tasks.Group
 	Log    *slog.Logger
-	// Stop is why the pod ends, nil while it runs. Terminated says that it has ended, and its records must be removed.
+	// Stop is why the pod ends, nil while it runs. Terminated says that it has ended, and its
+	// records must be removed.
 	Stop       *worker.Stop
 	Terminated bool
 	// Unmounted is since when the pod has waited for volumes, or when that was last reported. It is

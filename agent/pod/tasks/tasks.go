@@ -36,8 +36,8 @@ type task struct {
 }
 
 // New returns a group whose tasks live at most as long as ctx. wake is called after each task has
-// ended. caught is called with what a task panicked with, on the task's stack, and returns the error
-// that the task ends with; if caught is nil, a panic ends the program.
+// ended. caught is called with what a task panicked with, on the task's stack, and returns the
+// error that the task ends with; if caught is nil, a panic ends the program.
 func New(ctx context.Context, wake func(), caught func(what any) error) *Group {
 	return &Group{ctx: ctx, wake: wake, caught: caught, active: map[string]*task{}, ended: map[string]error{}}
 }

@@ -200,8 +200,8 @@ type Entry struct {
 	Phase Phase
 	// Stop is why and how the pod ends. It is nil in Running, and is never changed once handed out.
 	Stop *Stop
-	// Unwanted is true for a pod that nobody wants any more, UnwantedSince is since when. Recorded says
-	// that this is on record, and may be reported.
+	// Unwanted is true for a pod that nobody wants any more, UnwantedSince is since when. Recorded
+	// says that this is on record, and may be reported.
 	Unwanted      bool
 	UnwantedSince time.Time
 	Recorded      bool

@@ -101,8 +101,8 @@ type Work struct {
 	Phase Phase
 	// Stop is set from Terminating on. It is never changed once handed out.
 	Stop *Stop
-	// Unwanted says that nobody wants the pod any more: in Terminated its records have to be removed,
-	// too. UnwantedSince is since when, and Recorded says that this is on record.
+	// Unwanted says that nobody wants the pod any more: in Terminated its records have to be
+	// removed, too. UnwantedSince is since when, and Recorded says that this is on record.
 	Unwanted      bool
 	UnwantedSince time.Time
 	Recorded      bool
