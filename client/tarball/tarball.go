@@ -127,21 +127,16 @@ func Unpack(r io.Reader, dir string, o Options) (entries int, err error) {
 		if !ok {
 			return entries, fmt.Errorf("the container sent %q, which is not below %q", h.Name, o.Base)
 		}
-		var from io.Reader = in
 		switch first, _ := o.rename(h.Linkname); {
 		case h.Typeflag == tar.TypeDir, h.Typeflag == tar.TypeReg:
+			err = unpack(root, in, h, name, o)
 		case h.Typeflag == tar.TypeLink && files[first] && first != name:
-			same, err := root.Open(first)
-			if err != nil {
-				return entries, fmt.Errorf("read %s: %w", filepath.Join(dir, first), err)
-			}
-			defer func() { _ = same.Close() }()
-			from = same
+			err = copyFile(root, first, h, name, o)
 		default:
 			o.Skipped(h.Name, whatIs(h))
 			continue
 		}
-		if err := unpack(root, from, h, name, o); err != nil {
+		if err != nil {
 			return entries, fmt.Errorf("write %s: %w", filepath.Join(dir, name), err)
 		}
 		files[name] = h.Typeflag != tar.TypeDir
@@ -171,6 +166,16 @@ func (o Options) rename(entry string) (string, bool) {
 	}
 	name := path.Join(o.As, rest)
 	return name, ok && filepath.IsLocal(name)
+}
+
+// copyFile unpacks a hard link as a copy of the file that was unpacked first.
+func copyFile(root *os.Root, first string, h *tar.Header, name string, o Options) error {
+	from, err := root.Open(first)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	return unpack(root, from, h, name, o)
 }
 
 func unpack(root *os.Root, in io.Reader, h *tar.Header, name string, o Options) error {

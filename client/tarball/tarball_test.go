@@ -3,6 +3,7 @@ package tarball
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"errors"
 	"os"
 	"path/filepath"
@@ -40,6 +41,34 @@ func TestThereAndBack(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(to, name)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
+	}
+}
+
+// Thousands of hard links keep no more files open than one.
+func TestHardLinksAreClosed(t *testing.T) {
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	headers := []tar.Header{{Name: "src/a", Typeflag: tar.TypeReg}}
+	for i := range 100 {
+		headers = append(headers, tar.Header{Name: fmt.Sprint("src/", i), Linkname: "src/a", Typeflag: tar.TypeLink})
+	}
+	for _, h := range append(headers, tar.Header{Name: "src/z", Linkname: "a", Typeflag: tar.TypeSymlink}) {
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Close()
+	before, during := open(), 0
+	n, err := Unpack(&archive, t.TempDir(), Options{Base: "src", As: "dst", Skipped: func(string, string) { during = open() }})
+	if n != 101 || err != nil || during > before+10 {
+		t.Errorf("%d entries, %v; %d files open before, %d after the links", n, err, before, during)
 	}
 }
 

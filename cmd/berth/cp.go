@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,21 +115,48 @@ func (o *cpOptions) download(ctx context.Context, r inside, from, to string, ski
 	} else if strings.HasSuffix(to, "/") {
 		return fmt.Errorf("%s is no directory", to)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	read, write := io.Pipe()
 	ran := make(chan error, 1)
 	go func() {
 		err := r.run(ctx, nil, write, "tar", "cf", "-", "-C", path.Dir(path.Clean(from)), "--", base)
+		ran <- err // before the archive breaks off because of it
 		write.CloseWithError(err)
-		ran <- err
 	}()
 	n, err := tarball.Unpack(read, dir, tarball.Options{Base: base, As: as, NoPreserve: o.noPreserve, Skipped: skipped})
-	_, _ = io.Copy(io.Discard, read) // the end of the archive
-	read.CloseWithError(err)
+	if err == nil {
+		err = readEnd(read)
+	}
+	if err != nil { // the container may go on sending for ever
+		select {
+		case result := <-ran:
+			return cmp.Or(result, err)
+		default:
+		}
+		stop()
+		read.CloseWithError(err)
+		<-ran
+		return err
+	}
 	if result := <-ran; result != nil {
 		return result
 	}
-	if err == nil && n == 0 {
+	if n == 0 {
 		err = fmt.Errorf("nothing was copied of %s", from)
+	}
+	return err
+}
+
+// maxPadding is how much may follow the last block of an archive, in bytes. GNU tar fills up the
+// last record, which has 10 KiB unless somebody asks for more.
+const maxPadding = 1 << 20
+
+// readEnd reads what follows the last block of an archive.
+func readEnd(in io.Reader) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(in, maxPadding+1))
+	if err == nil && n > maxPadding {
+		err = errors.New("the container sends more after the end of the archive: it was broken off")
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -415,7 +416,11 @@ func (fakeStreams) Exec(
 		}
 		fmt.Fprintln(errOut, "on stderr")
 		return utilexec.CodeExitError{Err: fmt.Errorf("exit %d", code), Code: code}
-	case "tar", "test": // from this machine, with its paths as the container's paths
+	case "tar", "test":
+		if name := cmd[len(cmd)-1]; name == "endless" || name == "outside" {
+			return endless(out, name)
+		}
+		// from this machine, with its paths as the container's paths
 		tool := exec.Command(cmd[0], cmd[1:]...)
 		tool.Stdin, tool.Stdout, tool.Stderr = in, out, errOut
 		var exit *exec.ExitError
@@ -428,6 +433,20 @@ func (fakeStreams) Exec(
 		return fmt.Errorf("no such program: %s", cmd[0])
 	}
 	return nil
+}
+
+// endless sends an archive whose end it does not find, until nobody reads it any more. Its file is
+// "endless", or outside of what was asked for.
+func endless(out io.Writer, name string) error {
+	archive := tar.NewWriter(out)
+	if name == "outside" {
+		name = "outside/../../x"
+	}
+	err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Typeflag: tar.TypeReg})
+	for err == nil {
+		_, err = out.Write(make([]byte, 32<<10))
+	}
+	return err
 }
 
 func (fakeStreams) Attach(

@@ -18,11 +18,11 @@ import (
 // If the runtime is not containerd, or is in another mount namespace, there are none.
 func (r *Runtime) RemoveForgottenPaths(ctx context.Context) (int, error) {
 	found, err := r.lookForForgotten(ctx)
-	if err != nil || found.life.IsZero() {
+	if found.life.IsZero() {
 		return 0, err
 	}
 	var removed int
-	var errs []error
+	errs := []error{err} // what was found is removed all the same
 	for _, kind := range []struct {
 		name   string
 		paths  []string
@@ -38,12 +38,13 @@ func (r *Runtime) RemoveForgottenPaths(ctx context.Context) (int, error) {
 			removed++
 		}
 	}
-	if len(errs) == 0 && !found.undecided {
+	failed := errors.Join(errs...)
+	if failed == nil && !found.undecided {
 		r.mu.Lock()
 		r.repairedIn = found.life
 		r.mu.Unlock()
 	}
-	return removed, errors.Join(errs...)
+	return removed, failed
 }
 
 // ForgottenPaths returns the paths of what [Runtime.RemoveForgottenPaths] would remove.
@@ -62,6 +63,8 @@ type leftovers struct {
 	undecided      bool
 }
 
+// lookForForgotten returns what it has found, also with an error: where one kind cannot be found,
+// the other may be.
 func (r *Runtime) lookForForgotten(ctx context.Context) (leftovers, error) {
 	containerd, ok := mountNamespaceOf(ctx, r.socket)
 	own, err := os.Readlink("/proc/self/ns/mnt")
@@ -90,13 +93,7 @@ func (r *Runtime) lookForForgotten(ctx context.Context) (leftovers, error) {
 		return leftovers{}, err
 	}
 	look := leftovers{life: info.ModTime()}
-	if err := r.findNetns(ctx, &look, config); err != nil {
-		return leftovers{}, err
-	}
-	if err := r.findBundles(ctx, &look, config); err != nil {
-		return leftovers{}, err
-	}
-	return look, nil
+	return look, errors.Join(r.findNetns(ctx, &look, config), r.findBundles(ctx, &look, config))
 }
 
 // criConfig is the part of the CRI plugin's configuration that matters here. It is empty for

@@ -129,11 +129,14 @@ func forgottenShims(ctx context.Context, socket string) ([]orphan, error) {
 		if err != nil || !strings.HasSuffix(cwd, deletedSuffix) {
 			continue
 		}
-		s := shimAt(pid, socket)
-		if ns, err := os.Readlink(proc(pid, "ns/mnt")); s == (shim{}) || err != nil || ns != namespace {
+		// The namespace comes first: in a container, anybody can call a process like a shim, and give
+		// it a path in its arguments that hangs whoever follows it.
+		if ns, err := os.Readlink(proc(pid, "ns/mnt")); err != nil || ns != namespace {
 			continue
 		}
-		found = append(found, orphan{shim: s})
+		if s := shimAt(pid, socket); s != (shim{}) {
+			found = append(found, orphan{shim: s})
+		}
 	}
 	for i := range found {
 		found[i].parent = parents[found[i].pid]

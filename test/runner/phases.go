@@ -99,14 +99,18 @@ const (
 // for the disk otherwise. What the compiler makes stays where it was. Where there is no such
 // memory, the environment is as it is.
 func inMemory() (env []string, remove func(), err error) {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(sharedMemory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC ||
-		fs.Flags&unix.ST_NOEXEC != 0 || fs.Bavail*uint64(fs.Bsize) < roomForTests {
+	var memory unix.Statfs_t
+	if err := unix.Statfs(sharedMemory, &memory); err != nil || memory.Type != unix.TMPFS_MAGIC ||
+		memory.Flags&unix.ST_NOEXEC != 0 || memory.Bavail*uint64(memory.Bsize) < roomForTests {
 		return nil, func() {}, nil //nolint:nilerr // there is none
 	}
 	dir, err := os.MkdirTemp(sharedMemory, "berth-tests-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a folder for temporary files: %w", err)
+	}
+	// As in /tmp, other users come through: some tests become one.
+	if err := os.Chmod(dir, 0o777|fs.ModeSticky); err != nil {
+		return nil, nil, fmt.Errorf("open the folder for temporary files: %w", err)
 	}
 	env = []string{"TMPDIR=" + dir, "GOTMPDIR=" + cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir())}
 	return env, func() { _ = os.RemoveAll(dir) }, nil

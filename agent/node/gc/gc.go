@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/agent/pod/observe"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/loglimit"
 	"github.com/berthd/berth/internal/notify"
 	"github.com/berthd/berth/internal/retry"
 )
@@ -78,6 +79,8 @@ type Deps struct {
 type Collector struct {
 	deps Deps
 	log  *slog.Logger
+	// shims and paths limit the log lines about what cannot be cleared; only Run uses them.
+	shims, paths loglimit.Limiter
 }
 
 // New returns a collector; it does nothing before [Collector.Run].
@@ -129,11 +132,20 @@ func (c *Collector) clearForgotten(ctx context.Context) {
 	if repairer == nil {
 		return
 	}
-	if _, err := repairer.EndForgottenShims(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("processes that the runtime has lost track of not ended; it is tried again in a minute", "err", err)
-	}
-	if _, err := repairer.RemoveForgottenPaths(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("files that the runtime has lost track of not removed; it is tried again in a minute", "err", err)
+	_, err := repairer.EndForgottenShims(ctx)
+	c.warn(ctx, &c.shims, "processes that the runtime has lost track of not ended; it is tried again each minute", err)
+	_, err = repairer.RemoveForgottenPaths(ctx)
+	c.warn(ctx, &c.paths, "files that the runtime has lost track of not removed; it is tried again each minute", err)
+}
+
+// warn logs a failure that may last, unless limiter has logged it already.
+func (c *Collector) warn(ctx context.Context, limiter *loglimit.Limiter, text string, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err == nil:
+		limiter.Recovered()
+	case limiter.Allow(err, time.Now()):
+		c.log.Warn(text, "err", err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/berthd/berth/internal/retry"
 )
@@ -24,12 +25,17 @@ const (
 	// again. maxTries is the number of attempts.
 	retryFirst = 500 * time.Millisecond
 	maxTries   = 5
-	// maxReviews bounds the reviews at the same time, so that callers without rights cannot keep
-	// the agent and the API server busy.
+	// maxReviews bounds the reviews of each kind at the same time, so that callers without rights
+	// cannot keep the agent and the API server busy. Anybody can make reviews of tokens necessary:
+	// they must not be in the way of the reviews of what known users may do.
 	maxReviews = 64
+	// tokenRate and tokenBurst bound the reviews of tokens in a second, and those at once. The
+	// results are remembered, so that the callers of a node need a few in a minute.
+	tokenRate  = 20
+	tokenBurst = 2 * maxReviews
 )
 
-// errBusy is the error of a review above this limit.
+// errBusy is the error of a review above these limits.
 var errBusy = errors.New("too many reviews are under way")
 
 // Groups gives clients of API groups; kube.Conn is one.
@@ -40,12 +46,18 @@ type Groups interface {
 // Reviews are the API server's answers about users. Make it with [NewReviews].
 type Reviews struct {
 	authentication, authorization rest.Interface
-	limit                         chan struct{}
+	// tokens and accesses have an element for each review under way.
+	tokens, accesses chan struct{}
+	rate             flowcontrol.PassiveRateLimiter
 }
 
 // NewReviews returns the reviews of an API server, which need not be reachable yet.
 func NewReviews(groups Groups) (*Reviews, error) {
-	r := &Reviews{limit: make(chan struct{}, maxReviews)}
+	r := &Reviews{
+		tokens:   make(chan struct{}, maxReviews),
+		accesses: make(chan struct{}, maxReviews),
+		rate:     flowcontrol.NewTokenBucketPassiveRateLimiter(tokenRate, tokenBurst),
+	}
 	var err error
 	if r.authentication, err = groups.Group(authenticationv1.SchemeGroupVersion); err != nil {
 		return nil, err
@@ -58,8 +70,11 @@ func NewReviews(groups Groups) (*Reviews, error) {
 
 // token asks which user a token belongs to.
 func (r *Reviews) token(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
+	if !r.rate.TryAccept() {
+		return authenticationv1.TokenReviewStatus{}, errBusy
+	}
 	var out authenticationv1.TokenReview
-	err := r.post(ctx, r.authentication, "tokenreviews",
+	err := r.post(ctx, r.tokens, r.authentication, "tokenreviews",
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, &out)
 	return out.Status, err
 }
@@ -69,15 +84,19 @@ func (r *Reviews) access(
 	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
 ) (authorizationv1.SubjectAccessReviewStatus, error) {
 	var out authorizationv1.SubjectAccessReview
-	err := r.post(ctx, r.authorization, "subjectaccessreviews", &authorizationv1.SubjectAccessReview{Spec: spec}, &out)
+	err := r.post(ctx, r.accesses, r.authorization, "subjectaccessreviews",
+		&authorizationv1.SubjectAccessReview{Spec: spec}, &out)
 	return out.Status, err
 }
 
-// post sends a review. It tries again if the API server could not answer at that moment.
-func (r *Reviews) post(ctx context.Context, client rest.Interface, resource string, in, out runtime.Object) error {
+// post sends a review, if there is a slot for it. It tries again if the API server could not answer
+// at that moment.
+func (r *Reviews) post(
+	ctx context.Context, slots chan struct{}, client rest.Interface, resource string, in, out runtime.Object,
+) error {
 	select {
-	case r.limit <- struct{}{}:
-		defer func() { <-r.limit }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	default:
 		return errBusy
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -133,7 +134,40 @@ func TestReviewsAreBounded(t *testing.T) {
 		if _, err := r.token(ctx, "t"); !errors.Is(err, errBusy) {
 			t.Errorf("one more: %v", err)
 		}
+		wg.Go(func() {
+			// what a known user may do is asked all the same
+			if _, err := r.access(ctx, authorizationv1.SubjectAccessReviewSpec{}); errors.Is(err, errBusy) {
+				t.Errorf("beside tokens: %v", err)
+			}
+		})
+		synctest.Wait()
 		cancel()
 		wg.Wait()
+	})
+}
+
+// TestTokensAreNotAskedWithoutEnd shows tokens of nobody, one after the other.
+func TestTokensAreNotAskedWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		r := newReviews(t, func(*http.Request, []byte) (int, any, error) {
+			asked++
+			return 201, authenticationv1.TokenReview{}, nil
+		})
+		show := func(n int) (refused int) {
+			for i := range n {
+				if _, err := r.token(t.Context(), fmt.Sprint(i)); errors.Is(err, errBusy) {
+					refused++
+				}
+			}
+			return refused
+		}
+		if refused := show(1000); asked != tokenBurst || refused != 1000-tokenBurst {
+			t.Errorf("asked for %d, refused %d", asked, refused)
+		}
+		time.Sleep(time.Second)
+		if refused := show(1000); refused != 1000-tokenRate {
+			t.Errorf("a second later %d were refused", refused)
+		}
 	})
 }
