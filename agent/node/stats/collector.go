@@ -67,9 +67,8 @@ type Collector struct {
 
 	mu    sync.Mutex
 	rates rates
-	// until is when the request under way stops to wait for measurements, driversUntil when it
-	// stops to wait for drivers.
-	until, driversUntil time.Time
+	// until is when the request under way stops to wait for measurements.
+	until time.Time
 	// sizes are the sizes of directories, spaces the file systems of volumes, and answers the stats
 	// that drivers returned.
 	sizes   measurer[dirKey, size]
@@ -240,10 +239,8 @@ func (c *Collector) finish(r *reading) {
 	c.keep(pods)
 }
 
-// begin begins a request, which has that long for what it measures.
-func (c *Collector) begin(now time.Time) {
-	c.until, c.driversUntil = now.Add(patience), now.Add(driversTimeout)
-}
+// begin begins a request, which has some time for what it measures.
+func (c *Collector) begin(now time.Time) { c.until = now.Add(patience) }
 
 // keep forgets the measurements of all pods but these.
 func (c *Collector) keep(pods map[types.UID]bool) {

@@ -16,12 +16,8 @@ const (
 	kindLocal = "kubernetes.io~local-volume"
 )
 
-// driversTimeout bounds how long a request waits for all drivers together, and driverTimeout the
-// call of one driver.
-const (
-	driversTimeout = 3 * time.Second
-	driverTimeout  = 30 * time.Second
-)
+// driverTimeout bounds the call of a driver.
+const driverTimeout = 30 * time.Second
 
 // driverKey names a volume of a driver, by its directory.
 type driverKey struct {

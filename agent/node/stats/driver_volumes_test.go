@@ -159,7 +159,7 @@ func TestVolumesOfBadDrivers(t *testing.T) {
 			}
 			took := time.Since(began)
 			time.Sleep(driverTimeout)
-			if took > 2*driversTimeout || len(d.questions()) > 2 {
+			if took > 2*patience || len(d.questions()) > 2 {
 				t.Errorf("it took %v, and asked for %q", took, d.questions())
 			}
 		}

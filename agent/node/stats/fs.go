@@ -178,7 +178,7 @@ func (c *Collector) volumes(pod *v1.Pod, at time.Time, claims bool) (out []stats
 		}
 	}
 	for i, d := range driven {
-		if s, _ := d.value(c.driversUntil); s != nil {
+		if s, _ := d.value(c.until); s != nil {
 			out = append(out, names.stats(drivenNames[i], s))
 		}
 	}

@@ -12,7 +12,7 @@ import (
 const measureTimeout = 2 * time.Minute
 
 // patience is how long a request waits for everything that it wants to have measured.
-const patience = time.Second
+const patience = 3 * time.Second
 
 // countEffort is the effort of counting directories: a tenant's directory takes at most a twentieth
 // of a core, however many files it has.
