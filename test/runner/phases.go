@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,8 +95,7 @@ const (
 
 // inMemory returns the environment of tests whose temporary files are in memory, and a function
 // that removes the files. Tests write files durably, again and again, and wait most of their time
-// for the disk otherwise. What the compiler makes stays where it was. Where there is no such
-// memory, the environment is as it is.
+// for the disk otherwise. Where there is no such memory, the environment is as it is.
 func inMemory() (env []string, remove func(), err error) {
 	var memory unix.Statfs_t
 	if err := unix.Statfs(sharedMemory, &memory); err != nil || memory.Type != unix.TMPFS_MAGIC ||
@@ -112,7 +110,8 @@ func inMemory() (env []string, remove func(), err error) {
 	if err := os.Chmod(dir, 0o777|fs.ModeSticky); err != nil {
 		return nil, nil, fmt.Errorf("open the folder for temporary files: %w", err)
 	}
-	env = []string{"TMPDIR=" + dir, "GOTMPDIR=" + cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir())}
+	// testing.T takes the second one, if it is set.
+	env = []string{"TMPDIR=" + dir, "GOTMPDIR=" + dir}
 	return env, func() { _ = os.RemoveAll(dir) }, nil
 }
 
