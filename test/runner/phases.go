@@ -102,7 +102,7 @@ func inMemory() (env []string, remove func(), err error) {
 		memory.Flags&unix.ST_NOEXEC != 0 || memory.Bavail*uint64(memory.Bsize) < roomForTests {
 		return nil, func() {}, nil //nolint:nilerr // there is none
 	}
-	dir, err := os.MkdirTemp(sharedMemory, "berth-tests-")
+	dir, err := shortFolder(sharedMemory)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a folder for temporary files: %w", err)
 	}
@@ -113,6 +113,17 @@ func inMemory() (env []string, remove func(), err error) {
 	// testing.T takes the second one, if it is set.
 	env = []string{"TMPDIR=" + dir, "GOTMPDIR=" + dir}
 	return env, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// shortFolder makes a new folder. Its path is short, because tests make sockets beneath it, whose
+// paths have at most 107 bytes (unix(7)).
+func shortFolder(beneath string) (string, error) {
+	for n := 0; ; n++ {
+		dir := filepath.Join(beneath, "t"+strconv.Itoa(n))
+		if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, fs.ErrExist) {
+			return dir, err
+		}
+	}
 }
 
 // integration runs the tests that need root and a container runtime. They wait for containers most of
