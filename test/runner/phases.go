@@ -126,18 +126,15 @@ func shortFolder(beneath string) (string, error) {
 	}
 }
 
-// integration runs the tests that need root and a container runtime. They wait for containers most of
-// their time, so that more of them than cores run side by side.
-func integration(ctx context.Context, s *total) error {
-	return tagged(ctx, s, integrationTag, "-parallel", strconv.Itoa(2*runtime.NumCPU()))
-}
+// integration runs the tests that need root and a container runtime.
+func integration(ctx context.Context, s *total) error { return tagged(ctx, s, integrationTag) }
 
 // cluster runs the tests that need a control plane.
 func cluster(ctx context.Context, s *total) error { return tagged(ctx, s, clusterTag) }
 
 // tagged runs the tests in files with a build tag, package by package: each package wants the
 // machine for itself. The other tests of these packages are the phase unit's.
-func tagged(ctx context.Context, s *total, tag string, flags ...string) error {
+func tagged(ctx context.Context, s *total, tag string) error {
 	var folders, names []string
 	err := eachTestFile(func(path string, text []byte) {
 		if !bytes.HasPrefix(text, []byte("//go:build "+tag+"\n")) {
@@ -150,9 +147,9 @@ func tagged(ctx context.Context, s *total, tag string, flags ...string) error {
 		return err
 	}
 	slices.Sort(folders)
-	args := append([]string{
+	args := []string{
 		"-tags", tag, "-count", "1", "-p", "1", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
-	}, flags...)
+	}
 	return goTest(ctx, s, nil, append(args, slices.Compact(folders)...)...)
 }
 
