@@ -3,8 +3,8 @@ package tarball
 import (
 	"archive/tar"
 	"bytes"
-	"fmt"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,7 +66,10 @@ func TestHardLinksAreClosed(t *testing.T) {
 	}
 	w.Close()
 	before, during := open(), 0
-	n, err := Unpack(&archive, t.TempDir(), Options{Base: "src", As: "dst", Skipped: func(string, string) { during = open() }})
+	n, err := Unpack(&archive, t.TempDir(), Options{
+		Base: "src", As: "dst",
+		Skipped: func(string, string) { during = open() },
+	})
 	if n != 101 || err != nil || during > before+10 {
 		t.Errorf("%d entries, %v; %d files open before, %d after the links", n, err, before, during)
 	}

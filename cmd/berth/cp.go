@@ -136,7 +136,7 @@ func (o *cpOptions) download(ctx context.Context, r inside, from, to string, ski
 		}
 		stop()
 		read.CloseWithError(err)
-		<-ran
+		<-ran //nolint:errcheck // it was broken off
 		return err
 	}
 	if result := <-ran; result != nil {
