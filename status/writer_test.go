@@ -200,7 +200,7 @@ func TestWriterTriesAgainUntilItIsWritten(t *testing.T) {
 		}
 		s.Set(pod, v1.PodStatus{Phase: v1.PodSucceeded})
 		a.change(func() { a.err = nil })
-		if got := a.requests(writeRetry.Most); got != "patch a" || a.pods["a"].Status.Phase != v1.PodSucceeded {
+		if got := a.requests(2 * writeRetry.Most); got != "patch a" || a.pods["a"].Status.Phase != v1.PodSucceeded {
 			t.Errorf("asked %q, phase %s", got, a.pods["a"].Status.Phase)
 		}
 	})
