@@ -6,12 +6,8 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // maxBody bounds the body of a request in bytes: no endpoint takes more than a form. bodyTimeout
@@ -202,63 +198,4 @@ func readBody(w http.ResponseWriter, r *http.Request, within time.Duration) erro
 	_ = conn.SetReadDeadline(time.Time{})
 	r.Body = io.NopCloser(bytes.NewReader(data))
 	return nil
-}
-
-// counts are the kubelet's metrics of its HTTP server.
-type counts struct {
-	total    *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	inFlight *prometheus.GaugeVec
-}
-
-func newCounts(registry *prometheus.Registry) (counts, error) {
-	labels := []string{"method", "path", "server_type", "long_running"}
-	c := counts{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_http_requests_total", Help: "HTTP requests answered.",
-		}, labels),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "kubelet_http_requests_duration_seconds",
-			Help:    "Duration in seconds of HTTP requests.",
-			Buckets: []float64{.005, .05, .5, 5, 60},
-		}, labels),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_http_inflight_requests", Help: "HTTP requests being answered.",
-		}, labels),
-	}
-	return c, errors.Join(registry.Register(c.total), registry.Register(c.seconds), registry.Register(c.inFlight))
-}
-
-// begin counts a request, and returns the function that counts its end.
-func (c *counts) begin(method, path string, lasts bool) (end func()) {
-	labels := []string{method, path, "readwrite", strconv.FormatBool(lasts)}
-	began := time.Now()
-	inFlight := c.inFlight.WithLabelValues(labels...)
-	inFlight.Inc()
-	return func() {
-		inFlight.Dec()
-		c.total.WithLabelValues(labels...).Inc()
-		c.seconds.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
-	}
-}
-
-// routes answers requests that no pattern matches with a Status, too.
-type routes struct {
-	mux *http.ServeMux
-}
-
-// ServeHTTP finds the handler and calls it.
-func (t routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, pattern := t.mux.Handler(r); pattern != "" {
-		t.mux.ServeHTTP(w, r)
-		return
-	}
-	refused := &refusal{ResponseWriter: w, code: http.StatusNotFound}
-	t.mux.ServeHTTP(refused, r)
-	if refused.code == http.StatusMethodNotAllowed {
-		fail(w, refused.code, "%s %s: use %s", r.Method, r.URL.Path,
-			strings.ReplaceAll(w.Header().Get("Allow"), ", ", " or "))
-		return
-	}
-	fail(w, refused.code, "there is no %s", r.URL.Path)
 }

@@ -32,3 +32,24 @@ func (m *mux) add(pattern string, h http.Handler) {
 
 // paths returns the first segments of its paths, sorted.
 func (m *mux) paths() []string { return slices.Sorted(maps.Keys(m.roots)) }
+
+// routes answers requests that no pattern matches with a Status, too.
+type routes struct {
+	mux *http.ServeMux
+}
+
+// ServeHTTP finds the handler and calls it.
+func (t routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := t.mux.Handler(r); pattern != "" {
+		t.mux.ServeHTTP(w, r)
+		return
+	}
+	refused := &refusal{ResponseWriter: w, code: http.StatusNotFound}
+	t.mux.ServeHTTP(refused, r)
+	if refused.code == http.StatusMethodNotAllowed {
+		fail(w, refused.code, "%s %s: use %s", r.Method, r.URL.Path,
+			strings.ReplaceAll(w.Header().Get("Allow"), ", ", " or "))
+		return
+	}
+	fail(w, refused.code, "there is no %s", r.URL.Path)
+}

@@ -35,8 +35,7 @@ type measurement[V any] struct {
 	measured bool
 	// next is when the value is too old.
 	next time.Time
-	// done is closed when the measurement that was begun last has ended; busy is true until then.
-	done chan struct{}
+	// busy is true while a measurement is under way.
 	busy bool
 }
 
@@ -44,7 +43,7 @@ type measurement[V any] struct {
 type wanted[K comparable, V any] struct {
 	from *measurer[K, V]
 	of   *measurement[V]
-	// done is nil if there is nothing to wait for.
+	// done is closed when the measurement that this request has begun ends; nil if it began none.
 	done <-chan struct{}
 }
 
@@ -68,8 +67,11 @@ func (m *measurer[K, V]) want(
 		return w
 	}
 	done := make(chan struct{})
-	of.busy, of.done, w.done = true, done, done
-	go m.run(of, valid, measure)
+	of.busy, w.done = true, done
+	go func() {
+		defer close(done)
+		m.run(of, valid, measure)
+	}()
 	return w
 }
 
@@ -85,7 +87,6 @@ func (m *measurer[K, V]) run(of *measurement[V], valid time.Duration, measure fu
 	}
 	of.next = began.Add(max(valid, time.Duration(m.effort)*time.Since(began)))
 	of.busy = false
-	close(of.done)
 }
 
 // value returns the last value, and whether there is one. It waits until then for a measurement

@@ -1,0 +1,197 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/client/api"
+)
+
+// TestHugeRequests sends more than anybody may, also disguised as what has no body.
+func TestHugeRequests(t *testing.T) {
+	r := start(t, &fixture{})
+	t.Setenv("TMPDIR", t.TempDir()) // net/http would put the parts of a form there
+	form := "--b\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\n"
+	for _, to := range []struct{ method, path string }{
+		{"POST", "/run/default/web-node/main?cmd=ls"},
+		{"POST", "/stats/summary"},
+		{"PUT", "/debug/flags/v"},
+		{"POST", api.PathPods + "/default/web-node/" + api.EphemeralContainers},
+	} {
+		for _, header := range []string{"", "Upgrade: x", "Connection: upgrade\r\nUpgrade: websocket"} {
+			conn, err := net.Dial("unix", r.socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n"+
+					"Content-Type: multipart/form-data; boundary=b\r\n%s\r\n", to.method, to.path, 64<<20,
+					strings.ReplaceAll(header+"\r\n", "\r\n\r\n", "\r\n"))
+				_, _ = io.WriteString(conn, form)
+				_, _ = io.Copy(conn, io.LimitReader(zeros{}, 64<<20))
+			}()
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s %s with %q: %v %v", to.method, to.path, header, resp, err)
+			}
+			conn.Close()
+		}
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("on disk: %v %v", left, err)
+	}
+	conn, err := net.Dial("unix", r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: x\r\nA: %s\r\n\r\n", strings.Repeat("a", 1<<20))
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("huge header: %v %v", resp, err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestSlowBodies has more callers than there are places, which send no byte of their bodies: they
+// take no place from others, and they are not waited for.
+func TestSlowBodies(t *testing.T) {
+	r := start(t, &fixture{})
+	r.server.bodyTimeout = time.Second
+	conns := make([]net.Conn, maxQuick+maxSlow)
+	for i := range conns {
+		conn, err := net.Dial("unix", r.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns[i] = conn
+		fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+	}
+	for range 3 {
+		if code, text := r.ask(t, "GET", "/pods", nil); code != 200 {
+			t.Errorf("beside slow bodies: %d %q", code, text)
+		}
+	}
+	for _, conn := range conns {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusRequestTimeout {
+			t.Errorf("a slow body: %v %v", resp, err)
+		}
+	}
+}
+
+// TestConnections has more callers than a listener has connections: the others get theirs when one
+// ends, and the end of the listener waits for nobody.
+func TestConnections(t *testing.T) {
+	var config net.ListenConfig
+	inner, err := config.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := track(inner, 2)
+	var served []net.Conn
+	for i := range 3 {
+		conn, err := net.Dial("unix", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i == 2 { // both places are taken
+			served[0].Close()
+			served[0].Close() // twice
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served = append(served, c)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		ended <- err
+	}()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the end: %v", err)
+	}
+	l.closeAll()
+	if len(l.slots) != 0 {
+		t.Errorf("%d places are taken", len(l.slots))
+	}
+}
+
+// TestBudget has a place for each cost, and for the followers of each pod.
+func TestBudget(t *testing.T) {
+	b := newBudget()
+	var leaves []func()
+	for i := range maxFollowers + 1 {
+		leave, err := b.enter(lasting, "ns/a")
+		if (err != nil) != (i == maxFollowers) {
+			t.Fatalf("follower %d: %v", i, err)
+		}
+		if err == nil {
+			leaves = append(leaves, leave)
+		} else if codeOf(err) != http.StatusTooManyRequests {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := b.enter(lasting, "ns/b"); err != nil {
+		t.Errorf("of another pod: %v", err)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if _, err := b.enter(lasting, "ns/a"); err != nil || len(b.followers) != 2 || len(b.slots[lasting]) != 2 {
+		t.Errorf("after they left: %v, %v, %d", err, b.followers, len(b.slots[lasting]))
+	}
+}
+
+// TestBusy fills all places for slow requests with requests that hang on the runtime: more of them
+// are refused, and whatever needs no runtime is still answered.
+func TestBusy(t *testing.T) {
+	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxSlow)}
+	r := start(t, f)
+	var wg sync.WaitGroup
+	for range maxSlow {
+		wg.Go(func() {
+			if code, text := r.ask(t, "GET", "/berth/v1/images", nil); code != 200 {
+				t.Errorf("images: %d %q", code, text)
+			}
+		})
+	}
+	for range maxSlow {
+		<-f.entered
+	}
+	if code, text := r.ask(t, "GET", "/runningpods/", nil); code != http.StatusTooManyRequests {
+		t.Errorf("one too many: %d %q", code, text)
+	}
+	for _, path := range []string{"/healthz", "/pods", api.PathPods, api.PathManifests, api.PathEvents} {
+		if code, _ := r.ask(t, "GET", path, nil); code != 200 {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+	close(f.block)
+	wg.Wait()
+	if code, _ := r.ask(t, "GET", "/runningpods/", nil); code != 200 {
+		t.Errorf("afterwards: %d", code)
+	}
+}
