@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,44 @@ func TestPruneMeetsThePodThatComesBack(t *testing.T) {
 		}
 		if _, err := os.Stat(leftover); !os.IsNotExist(err) {
 			t.Errorf("what was left is still there: %v", err)
+		}
+	})
+}
+
+// A leftover whose removal takes long, as that of a volume whose driver does not answer, holds up
+// neither the other leftovers nor the QoS cgroups.
+func TestPruneThatTakesLongHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		for _, uid := range []string{"stuck", "other"} {
+			if err := os.MkdirAll(filepath.Join(dir, "root", "pods", uid), 0o750); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var updates atomic.Int32
+		answer := make(chan struct{})
+		cgroups := noCgroups{
+			updated: func() { updates.Add(1) },
+			removed: func(uid types.UID) {
+				if uid == "stuck" {
+					<-answer
+				}
+			},
+		}
+		_, end := liveWith(t, dir, fake.New(fake.Config{}), manifest(""), Deps{Cgroups: cgroups}, nil)
+		defer end()
+		defer close(answer)
+		time.Sleep(time.Minute)
+		before := updates.Load()
+		time.Sleep(10 * time.Minute)
+		if n := updates.Load() - before; n < 10 {
+			t.Errorf("the QoS cgroups were brought up to date %d times in ten minutes", n)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "root", "pods", "other")); !os.IsNotExist(err) {
+			t.Errorf("the other leftover is still there: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "root", "pods", "stuck")); err != nil {
+			t.Errorf("the leftover whose cgroup is still there has lost its directory: %v", err)
 		}
 	})
 }

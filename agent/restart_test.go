@@ -32,10 +32,17 @@ import (
 type noCgroups struct {
 	made    func(*v1.Pod)
 	removed func(types.UID)
+	updated func() // called for each update of the QoS cgroups, if it is set
 }
 
-func (noCgroups) Setup(context.Context) error                { return nil }
-func (noCgroups) UpdateQoS(context.Context, []*v1.Pod) error { return nil }
+func (noCgroups) Setup(context.Context) error { return nil }
+func (c noCgroups) UpdateQoS(context.Context, []*v1.Pod) error {
+	if c.updated != nil {
+		c.updated()
+	}
+	return nil
+}
+
 func (c noCgroups) EnsurePod(_ context.Context, pod *v1.Pod) (string, error) {
 	if c.made != nil {
 		c.made(pod)

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -490,6 +491,89 @@ func TestCSIPruneStaged(t *testing.T) {
 	must(t, m.CSI().PruneStaged(t.Context()))
 	r.called("NodeUnstageVolume")
 	r.nothingStaged()
+}
+
+// Whether a volume is still in use is known without reading the directories of all pods: with
+// hundreds of volumes that took seconds, after each change of a pod.
+func TestCSIPruneStagedLooksAtHoldersOnly(t *testing.T) {
+	r := newCSIRig(t, stages)
+	m, pod := r.manager(), podNamed("pod", claimVolume("v", "c"))
+	_, err := r.ensure(m, pod)
+	must(t, err)
+	r.calls()
+	bystander := m.PodDir("bystander") + "/volumes"
+	must(t, os.MkdirAll(bystander, 0o750))
+	write(t, bystander+"/kubernetes.io~csi", "whoever reads this directory fails")
+	must(t, m.CSI().PruneStaged(t.Context()))
+	r.called()
+	must(t, m.Remove(t.Context(), pod.UID))
+	r.called("NodeUnpublishVolume", "NodeUnstageVolume")
+	r.nothingStaged()
+}
+
+// Nothing is unstaged before all pods could be looked at once.
+func TestCSIPruneStagedWaitsUntilAllPodsAreRead(t *testing.T) {
+	r := newCSIRig(t, stages)
+	m, pod := r.manager(), podNamed("pod", claimVolume("v", "c"))
+	_, err := r.ensure(m, pod)
+	must(t, err)
+	r.calls()
+	have, hidden := m.PodDir("pod")+"/volumes/kubernetes.io~csi", m.PodDir("pod")+"/hidden"
+	must(t, os.Rename(have, hidden))
+	write(t, have, "whoever reads this directory fails")
+	m = r.manager()
+	if err := m.CSI().PruneStaged(t.Context()); err == nil {
+		t.Error("no error, though a pod's volumes could not be read")
+	}
+	r.called()
+	must(t, os.Remove(have))
+	must(t, os.Rename(hidden, have))
+	must(t, m.CSI().PruneStaged(t.Context()))
+	r.called()
+	r.gone(m, pod)
+	r.called("NodeUnpublishVolume", "NodeUnstageVolume")
+	r.nothingStaged()
+}
+
+// BenchmarkCSIPruneStaged is one look at 500 staged volumes, each of which a pod has.
+func BenchmarkCSIPruneStaged(b *testing.B) {
+	root := b.TempDir()
+	drivers := csi.NewDrivers(func() {}, nil, nil)
+	driver := &csidriver.Driver{
+		Dir: b.TempDir(), Name: testDriver, Can: []csiapi.NodeServiceCapability_RPC_Type{stages},
+	}
+	driver.Registry = driver.Dir + "/registry"
+	if err := driver.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer driver.Stop()
+	err := drivers.Register(b.Context(), plugins.Plugin{
+		Name: testDriver, Endpoint: driver.Dir + "/csi.sock", Versions: []string{"1.0.0"}, Socket: "reg",
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 500 {
+		handle := fmt.Sprintf("h%d", i)
+		record := fmt.Sprintf(`{"volumeHandle":%q,"driverName":%q}`, handle, testDriver)
+		for _, dir := range []string{
+			fmt.Sprintf("%s/pods/pod%d/volumes/kubernetes.io~csi/pv%d", root, i, i),
+			fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x", root, testDriver, sha256.Sum256([]byte(handle))),
+		} {
+			if err := os.MkdirAll(dir, 0o750); err != nil {
+				b.Fatal(err)
+			}
+			if err := os.WriteFile(dir+"/vol_data.json", []byte(record), 0o600); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	n := csi.NewNode(csi.Config{RootDir: root, NodeName: "node"}, csi.Deps{Drivers: drivers})
+	for b.Loop() {
+		if err := n.PruneStaged(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // A volume waits until it is attached, and is in use from then on until it is down: a controller

@@ -6,7 +6,9 @@
 // Truth owned: the pods whose leftovers are being removed ([Marks]). Such a pod must not be made
 // meanwhile.
 //
-// Concurrency: a [Collector] is safe for concurrent use. Only [Collector.Run] makes rounds.
+// Concurrency: a [Collector] is safe for concurrent use. [Collector.Run] has three loops, so that a
+// removal that waits for a driver holds up nothing else: one makes the rounds, one removes what is
+// left of pods, and one unstages volumes.
 package gc
 
 import (
@@ -16,6 +18,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -37,6 +40,8 @@ const (
 	// leftoverDelay is the delay of a round after a start, a failed start of a sandbox, or the
 	// runtime's return. By then, an operation that was cut off in the middle has come to rest.
 	leftoverDelay = 10 * time.Second
+	// atOnce is how many pods' leftovers are removed at once.
+	atOnce = 8
 	// imageTidyPeriod is the time between two searches for records of pulls whose images are gone.
 	imageTidyPeriod = time.Hour
 )
@@ -79,17 +84,41 @@ type Deps struct {
 type Collector struct {
 	deps Deps
 	log  *slog.Logger
-	// shims and paths limit the log lines about what cannot be cleared; only Run uses them.
+	// leftovers asks for a look for leftovers of pods, staged for one for staged volumes.
+	leftovers, staged notify.Signal
+	// shims and paths limit the log lines about what cannot be cleared; only rounds uses them.
 	shims, paths loglimit.Limiter
 }
 
 // New returns a collector; it does nothing before [Collector.Run].
 func New(deps Deps) *Collector {
-	return &Collector{deps: deps, log: deps.Logger}
+	return &Collector{deps: deps, log: deps.Logger, leftovers: notify.New(), staged: notify.New()}
 }
 
-// Run prunes things that nobody wants, on each change of the pods and every minute, until ctx ends.
+// Run removes things that nobody wants, on each change of the pods and every minute, until ctx
+// ends.
 func (c *Collector) Run(ctx context.Context) error {
+	var loops errgroup.Group
+	loops.Go(func() error { return c.rounds(ctx) })
+	loops.Go(func() error { return onEach(ctx, c.leftovers, c.prune) })
+	loops.Go(func() error { return onEach(ctx, c.staged, c.unstage) })
+	return loops.Wait()
+}
+
+// onEach calls do after each notification, until ctx ends.
+func onEach(ctx context.Context, asked notify.Signal, do func(context.Context)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-asked:
+			do(ctx)
+		}
+	}
+}
+
+// rounds keeps the QoS cgroups up to date, and says when to look for what nobody wants.
+func (c *Collector) rounds(ctx context.Context) error {
 	due, tidied, last := time.Now().Add(leftoverDelay), time.Now(), time.Time{}
 	tick := time.NewTimer(leftoverDelay)
 	defer tick.Stop()
@@ -121,7 +150,7 @@ func (c *Collector) Run(ctx context.Context) error {
 			c.log.Warn("QoS cgroups not brought up to date", "err", err)
 		}
 		if c.deps.Ready() {
-			c.prune(ctx)
+			c.leftovers.Notify()
 		}
 	}
 }
@@ -165,12 +194,20 @@ func (c *Collector) prune(ctx context.Context) {
 		return
 	}
 	known := c.deps.Workers.Known()
+	var removals errgroup.Group
+	removals.SetLimit(atOnce)
 	for _, uid := range dirs {
 		if _, inRuntime := listed[uid]; inRuntime || known[uid] || c.deps.Workers.Has(uid) {
 			continue
 		}
-		c.prunePod(ctx, uid)
+		removals.Go(func() error { c.prunePod(ctx, uid); return nil })
 	}
+	_ = removals.Wait() // each has logged its own failure
+	c.staged.Notify()
+}
+
+// unstage unstages the volumes that no pod has.
+func (c *Collector) unstage(ctx context.Context) {
 	if err := c.deps.Volumes.CSI().PruneStaged(ctx); err != nil && ctx.Err() == nil {
 		c.log.Warn("volumes that no pod has not unstaged; it is tried again in a minute", "err", err)
 	}

@@ -179,3 +179,8 @@ func checkName(name string) error {
 func isGone(err error) bool {
 	return status.Code(errors.Unwrap(err)) == codes.NotFound || status.Code(err) == codes.NotFound
 }
+
+// isSilence reports whether a driver has not answered in time.
+func isSilence(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
+}

@@ -86,6 +86,8 @@ type Node struct {
 	boot string
 	// turns let one caller at a time use a driver for a volume.
 	turns tasks.Turns[v1.UniqueVolumeName]
+	// holders are the pods that have volumes.
+	holders holders
 
 	mu sync.Mutex
 	// inUse are the volumes that need attaching and that pods want or have.

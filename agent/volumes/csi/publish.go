@@ -46,7 +46,7 @@ func (n *Node) Up(ctx context.Context, v *Volume) (own bool, err error) {
 	}
 	// From here on the driver may have made something. The record makes sure that the driver is
 	// asked to undo it.
-	if err := writeRecord(n.recordDir(v.Pod.UID, v.key()), n.recordOf(v)); err != nil {
+	if err := n.keep(v.Pod.UID, v.key(), n.recordOf(v)); err != nil {
 		return false, fmt.Errorf("kubernetes.io/csi: save volume info: %w", err)
 	}
 	up, _, err := n.IsUp(v)

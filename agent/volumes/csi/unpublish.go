@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -60,7 +62,6 @@ func (n *Node) takeDown(ctx context.Context, uid types.UID, k key, r *record) er
 func (n *Node) downUnknown(uid types.UID, k key) error {
 	n.deps.Logger.Warn("the record of a CSI driver's volume is damaged: it is unmounted without its driver", "uid", uid,
 		"volume", k.name)
-	dir := n.recordDir(uid, k)
 	if k.block {
 		if err := n.unmapDevice(uid, k.name); err != nil {
 			return err
@@ -69,8 +70,7 @@ func (n *Node) downUnknown(uid types.UID, k key) error {
 	if err := n.removeMountPoint(n.target(uid, k)); err != nil {
 		return err
 	}
-	n.forgetPublished(n.readyPath(uid, k))
-	return removeAll(n.readyPath(uid, k), filepath.Join(dir, dataFile), dir)
+	return n.erase(uid, k)
 }
 
 // down takes down one volume of a pod.
@@ -90,10 +90,10 @@ func (n *Node) down(ctx context.Context, uid types.UID, k key, r *record) error 
 		return err
 	}
 	defer unlock()
-	dir, target := n.recordDir(uid, k), n.target(uid, k)
+	target := n.target(uid, k)
 	if k.block {
 		// a kubelet's only record is the link, which is removed next
-		if err := writeRecord(dir, *r); err != nil {
+		if err := n.keep(uid, k, *r); err != nil {
 			return err
 		}
 		if err := n.unmapDevice(uid, k.name); err != nil {
@@ -121,8 +121,7 @@ func (n *Node) down(ctx context.Context, uid types.UID, k key, r *record) error 
 			}
 		}
 	}
-	n.forgetPublished(n.readyPath(uid, k))
-	return removeAll(n.readyPath(uid, k), filepath.Join(dir, dataFile), dir)
+	return n.erase(uid, k)
 }
 
 // removeAll removes files and empty directories, one after the other.
@@ -194,31 +193,59 @@ func (n *Node) removeMountPoint(path string) error {
 }
 
 // PruneStaged unstages volumes that no pod of the node has: an agent or a kubelet that was cut off
-// has left them. It leaves volumes alone whose drivers are not registered.
+// has left them. It leaves volumes alone whose drivers are not registered. A driver that does not
+// answer holds up only its own volumes, and its first silence ends its turn.
 func (n *Node) PruneStaged(ctx context.Context) error {
-	dirs, err := filepath.Glob(filepath.Join(n.cfg.RootDir, "plugins/kubernetes.io/csi/*/*"))
+	staged, err := n.stagedRecords()
 	if err != nil {
 		return err
+	}
+	var mu sync.Mutex
+	var errs []error
+	var turns errgroup.Group
+	for _, records := range staged {
+		turns.Go(func() error {
+			for _, r := range records {
+				err := n.pruneStaged(ctx, r)
+				if err == nil {
+					continue
+				}
+				mu.Lock()
+				errs = append(errs, fmt.Errorf("volume %s of CSI driver %s: %w", r.Handle, r.Driver, err))
+				mu.Unlock()
+				if isSilence(err) {
+					break
+				}
+			}
+			return nil
+		})
+	}
+	_ = turns.Wait() // errs has them all
+	return errors.Join(errs...)
+}
+
+// stagedRecords returns the records of all volumes that are staged, by their drivers.
+func (n *Node) stagedRecords() (map[string][]*record, error) {
+	dirs, err := filepath.Glob(filepath.Join(n.cfg.RootDir, "plugins/kubernetes.io/csi/*/*"))
+	if err != nil {
+		return nil, err
 	}
 	devices, err := filepath.Glob(filepath.Join(n.blockDir(), "*", "data"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var errs []error
+	out := map[string][]*record{}
 	for _, dir := range append(dirs, devices...) {
 		r, err := readRecord(dir)
 		if err != nil || r == nil {
 			continue
 		}
 		r.Block = filepath.Base(dir) == "data" && filepath.Dir(filepath.Dir(dir)) == n.blockDir()
-		if n.stageRecordDir(r) != dir {
-			continue
-		}
-		if err := n.pruneStaged(ctx, r); err != nil {
-			errs = append(errs, fmt.Errorf("volume %s of CSI driver %s: %w", r.Handle, r.Driver, err))
+		if n.stageRecordDir(r) == dir {
+			out[r.Driver] = append(out[r.Driver], r)
 		}
 	}
-	return errors.Join(errs...)
+	return out, nil
 }
 
 func (n *Node) pruneStaged(ctx context.Context, r *record) error {
