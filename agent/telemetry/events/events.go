@@ -98,7 +98,7 @@ func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
 	if r.repeat(ref, kind, reason, message, now) {
 		return
 	}
-	if !r.limits.allow(object{ref.UID, ref.Namespace, ref.Name, kind}, now.Time) {
+	if !r.limits.allow(objectOf(ref, kind), now.Time, 0) {
 		return
 	}
 	r.next++
@@ -122,7 +122,7 @@ func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
 		r.ring = slices.Delete(r.ring, 0, 1)
 	}
 	r.ring = append(r.ring, e)
-	r.publish(e)
+	r.publish(e, true)
 }
 
 // repeat counts an event if the same event, or a combined event of its kind, is there already, and
@@ -158,19 +158,23 @@ func sameObject(x, y v1.ObjectReference) bool {
 	return x == y
 }
 
-// count counts a repeat of the event at index i and makes it the latest. r.mu is held.
+// count counts a repeat of the event at index i and makes it the latest. The listeners hear of a
+// repeat only as often as the limits allow; the next one they hear of has the whole count. r.mu is
+// held.
 func (r *Recorder) count(i int, message string, now metav1.Time) {
 	e := r.ring[i]
 	e.Message, e.LastTimestamp = message, now
 	e.Count++
 	r.ring = append(slices.Delete(r.ring, i, i+1), e)
-	r.publish(e)
+	r.publish(e, r.limits.allow(objectOf(e.InvolvedObject, e.Type), now.Time, spamReserve))
 }
 
-// publish sends the event to the subscribers. r.mu is held.
-func (r *Recorder) publish(e *v1.Event) {
+// publish sends the event to the subscribers and, if heard is set, to the listeners. r.mu is held.
+func (r *Recorder) publish(e *v1.Event, heard bool) {
 	for _, listener := range r.listeners {
-		listener(*e)
+		if heard {
+			listener(*e)
+		}
 	}
 	for ch := range r.subs {
 		select {
@@ -213,8 +217,8 @@ func (r *Recorder) Subscribe() (kept []v1.Event, following <-chan v1.Event, canc
 }
 
 // Listen calls listener with every kept event and then with each later one, also when a repeated
-// event is counted. The calls are in the events' order, and none is lost. listener must not block,
-// and it must not use the recorder.
+// event is counted, unless its object has too many events. The calls are in the events' order, and
+// no new event is lost. listener must not block, and it must not use the recorder.
 func (r *Recorder) Listen(listener func(v1.Event)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

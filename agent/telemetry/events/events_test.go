@@ -153,22 +153,50 @@ func TestOneObjectCannotFillTheRing(t *testing.T) {
 	})
 }
 
+// A probe that fails each second makes no more requests to the API server than client-go's limits
+// allow, and does not hide what else happens to its pod.
+func TestRepeatsAreHeardWithinLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New("n")
+		var heard []v1.Event
+		r.Listen(func(e v1.Event) { heard = append(heard, e) })
+		for range 3600 {
+			r.Pod(pod("p"), "a", v1.EventTypeWarning, "Unhealthy", "connection refused")
+			time.Sleep(time.Second)
+		}
+		if n := len(heard); n < 20 || n > 37 {
+			t.Errorf("%d of 3600 repeats were heard of, want what client-go allows", n)
+		}
+		if last := heard[len(heard)-1]; last.Count < 3000 {
+			t.Errorf("the last one heard of has the count %d", last.Count)
+		}
+		expect(t, r.List(), "p Unhealthy connection refused x3600")
+		heard = nil
+		for i := range spamReserve {
+			r.Pod(pod("p"), "a", v1.EventTypeWarning, fmt.Sprint("New", i), "m")
+		}
+		if len(heard) != spamReserve {
+			t.Errorf("%d of %d new events were heard of", len(heard), spamReserve)
+		}
+	})
+}
+
 func TestLimiterForgetsQuietObjects(t *testing.T) {
 	now := time.Now()
 	l := limiter{}
 	for i := range maxBuckets {
-		l.allow(object{name: fmt.Sprint(i)}, now)
+		l.allow(object{name: fmt.Sprint(i)}, now, 0)
 	}
-	if l.allow(object{name: "one more"}, now); len(l) != 1 {
+	if l.allow(object{name: "one more"}, now, 0); len(l) != 1 {
 		t.Errorf("%d buckets are kept", len(l))
 	}
 	for i := range maxBuckets - 2 {
-		l.allow(object{name: fmt.Sprint(i)}, now)
+		l.allow(object{name: fmt.Sprint(i)}, now, 0)
 	}
 	for range 5 {
-		l.allow(object{name: "busy"}, now)
+		l.allow(object{name: "busy"}, now, 0)
 	}
-	l.allow(object{name: "new"}, now.Add(spamRefill))
+	l.allow(object{name: "new"}, now.Add(spamRefill), 0)
 	if len(l) != 2 {
 		t.Errorf("%d buckets are kept, want the busy one and the new one", len(l))
 	}

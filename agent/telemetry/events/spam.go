@@ -3,15 +3,19 @@ package events
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The limits on new events about one object are those of client-go's event correlator
+// The limits on events about one object are those of client-go's event correlator
 // (tools/record/events_cache.go): 25 at once and one more every 5 minutes, separately for normal
-// events and warnings. Repeats are counted without a limit.
+// events and warnings. Repeats are counted without a limit, and listeners hear of them within it.
+// Repeats leave spamReserve to new events, so that a probe that fails each second does not hide
+// what else happens to its pod.
 const (
-	spamBurst  = 25
-	spamRefill = 5 * time.Minute
+	spamBurst   = 25
+	spamRefill  = 5 * time.Minute
+	spamReserve = 5
 )
 
 // maxBuckets is how many objects have a bucket before the buckets of quiet objects are dropped.
@@ -23,6 +27,10 @@ type object struct {
 	namespace string
 	name      string
 	kind      string // v1.EventTypeNormal or v1.EventTypeWarning
+}
+
+func objectOf(ref v1.ObjectReference, kind string) object {
+	return object{ref.UID, ref.Namespace, ref.Name, kind}
 }
 
 // bucket is a token bucket: left tokens at the time at.
@@ -39,14 +47,14 @@ func (b bucket) level(now time.Time) float64 {
 // limiter has the buckets of all objects.
 type limiter map[object]bucket
 
-// allow takes one of the object's tokens and reports whether there was one.
-func (l limiter) allow(o object, now time.Time) bool {
+// allow takes one of the object's tokens if reserve others are left, and reports whether it did.
+func (l limiter) allow(o object, now time.Time, reserve float64) bool {
 	b, ok := l[o]
 	if !ok {
 		b = bucket{left: spamBurst, at: now}
 	}
 	left := b.level(now)
-	if left < 1 {
+	if left < 1+reserve {
 		return false
 	}
 	if len(l) >= maxBuckets {
