@@ -188,7 +188,7 @@ func (b *base) newLogs() (logKeeper, error) {
 }
 
 func (b *base) newProbes() *probes.Manager {
-	return probes.New(probes.Config{}, probes.Deps{
+	return probes.New(probes.Config{DenyLinkLocal: b.cfg.Berth.DenyLinkLocal}, probes.Deps{
 		Exec: pod.Exec(b.deps.Runtime), Alive: b.runtime.Answers, OnChange: b.workers.Wake, Events: b.deps.Events.Pod,
 		Observe: b.deps.Metrics.Probe, Logger: b.deps.Logger,
 	})
@@ -219,7 +219,7 @@ func (b *base) newEngine(
 		Images:  p.images,
 		Probes:  p.probes,
 		Starts:  starts,
-		Hooks: hooks.New(hooks.Config{}, hooks.Deps{
+		Hooks: hooks.New(hooks.Config{DenyLinkLocal: b.cfg.Berth.DenyLinkLocal}, hooks.Deps{
 			Exec: pod.Exec(d.Runtime), Events: d.Events.Pod, Logger: d.Logger,
 			Observe: func(o hooks.Observation) { d.Metrics.Hook(o.HTTPFallback, o.SleepTerminated) },
 		}),

@@ -61,6 +61,19 @@ type BerthConfiguration struct {
 	// PodSecurity is the Pod Security Standard that pods must meet at their admission. Default
 	// privileged, which allows all.
 	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
+	// InsecureManifests takes manifests that everybody may write to, and those in a directory that
+	// everybody may write to: every user of the machine is root then. Default false: they are
+	// refused.
+	InsecureManifests bool `json:"insecureManifests,omitempty"`
+	// RuntimeAnnotations are the annotations of pods that the runtime gets, as patterns of their
+	// keys in which * and ? stand for anything but a slash. Runtimes take annotations as orders.
+	// Default those of Kubernetes itself, Kata Containers, gVisor and NRI plugins. A kubelet passes
+	// on all of them: ["*", "*/*"].
+	RuntimeAnnotations []string `json:"runtimeAnnotations,omitempty"`
+	// DenyLinkLocal refuses HTTP, TCP and gRPC probes and HTTP hooks of pods to link-local
+	// addresses, such as the metadata service of a cloud. Default false, because addresses of local
+	// DNS caches are link-local, too.
+	DenyLinkLocal bool `json:"denyLinkLocal,omitempty"`
 	// RelistPeriod is how often the runtime is listed in full, in case events were lost. Default
 	// 30s.
 	RelistPeriod metav1.Duration `json:"relistPeriod,omitempty"`
@@ -166,6 +179,12 @@ func (b *BerthConfiguration) setDefaults() {
 		b.CNI.BinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 	}
 	orValue(&b.PodSecurity, PodSecurityPrivileged)
+	if b.RuntimeAnnotations == nil {
+		b.RuntimeAnnotations = []string{
+			"kubernetes.io/*", "io.katacontainers.*", "dev.gvisor.*", "*.nri.io/*",
+			"rdt.resources.beta.kubernetes.io/*", "blockio.resources.beta.kubernetes.io/*",
+		}
+	}
 	orValue(&b.RelistPeriod.Duration, 30*time.Second)
 }
 

@@ -3,6 +3,7 @@ package configs
 import (
 	"fmt"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -265,6 +266,10 @@ func validateBerth(b *BerthConfiguration, r *report) {
 	c.logBounds(b.Logs)
 	c.crashLoopBackOff(b.CrashLoopBackOff)
 	c.absolute("cni.confDir", b.CNI.ConfDir)
+	for i, pattern := range b.RuntimeAnnotations {
+		_, err := path.Match(pattern, "")
+		c.that(err == nil, fmt.Sprintf("runtimeAnnotations[%d]", i), "%q: %v", pattern, err)
+	}
 	for i, dir := range b.CNI.BinDirs {
 		c.absolute(fmt.Sprintf("cni.binDirs[%d]", i), dir)
 	}

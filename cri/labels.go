@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,9 +100,21 @@ func SandboxLabels(pod *v1.Pod) map[string]string {
 	return labels
 }
 
-// SandboxAnnotations returns the annotations of pod's sandbox: a copy of the pod's own.
-func SandboxAnnotations(pod *v1.Pod) map[string]string {
-	return maps.Clone(pod.Annotations)
+// SandboxAnnotations returns the annotations of pod's sandbox: those of the pod's own whose keys
+// match one of the patterns, in which * and ? match anything but a slash. A pattern that cannot be
+// parsed matches nothing. Runtimes, and what they start, take annotations as orders
+// (CVE-2026-53492), and whoever may make pods chooses the pods' annotations.
+func SandboxAnnotations(pod *v1.Pod, patterns []string) map[string]string {
+	out := map[string]string{}
+	for key, value := range pod.Annotations {
+		if slices.ContainsFunc(patterns, func(pattern string) bool {
+			ok, err := path.Match(pattern, key)
+			return ok && err == nil
+		}) {
+			out[key] = value
+		}
+	}
+	return out
 }
 
 // ContainerLabels returns the labels of the container called name of pod. The pod's own labels are

@@ -46,6 +46,7 @@ func testContainer() *v1.Container {
 // The texts are what a kubelet 1.36 writes for the same pod. Each must stay the same to the byte.
 func TestLabelsAreTheKubelets(t *testing.T) {
 	pod, container := testPod(), testContainer()
+	all := []string{"*/*"}
 	identity := map[string]string{
 		"io.kubernetes.pod.name":      "web-0",
 		"io.kubernetes.pod.namespace": "shop",
@@ -57,7 +58,7 @@ func TestLabelsAreTheKubelets(t *testing.T) {
 	named["io.kubernetes.container.name"] = "test_container"
 	for name, c := range map[string]struct{ got, want map[string]string }{
 		"sandbox labels":      {cri.SandboxLabels(pod), sandbox},
-		"sandbox annotations": {cri.SandboxAnnotations(pod), map[string]string{"kubernetes.io/config.source": "file"}},
+		"sandbox annotations": {cri.SandboxAnnotations(pod, all), map[string]string{"kubernetes.io/config.source": "file"}},
 		"container labels":    {cri.ContainerLabels(pod, container.Name), named},
 		"container annotations": {cri.ContainerAnnotations(pod, container, 3), map[string]string{
 			"io.kubernetes.container.ports": `[{"name":"http","containerPort":8080,"protocol":"TCP"}]`,
@@ -81,9 +82,33 @@ func TestLabelsAreTheKubelets(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	cri.SandboxAnnotations(pod)["x"] = "y"
+	cri.SandboxAnnotations(pod, all)["x"] = "y"
 	if len(pod.Annotations) != 1 {
 		t.Error("SandboxAnnotations gave out the pod's own map")
+	}
+}
+
+// Only chosen annotations reach the runtime.
+func TestSandboxAnnotationsAreChosen(t *testing.T) {
+	pod := &v1.Pod{}
+	pod.Annotations = map[string]string{
+		"kubernetes.io/ingress-bandwidth": "1M", "io.katacontainers.config.hypervisor.default_vcpus": "2",
+		"cdi.k8s.io/vendor": "vendor.com/device=all", "io.kubernetes.cri.untrusted-workload": "true", "note": "x",
+		"kubectl.kubernetes.io/last-applied-configuration": "{}",
+	}
+	for _, c := range []struct {
+		patterns []string
+		want     map[string]string
+	}{
+		{nil, map[string]string{}},
+		{[]string{"kubernetes.io/*", "io.katacontainers.*", "["}, map[string]string{
+			"kubernetes.io/ingress-bandwidth": "1M", "io.katacontainers.config.hypervisor.default_vcpus": "2",
+		}},
+		{[]string{"*", "*/*"}, pod.Annotations},
+	} {
+		if diff := cmp.Diff(c.want, cri.SandboxAnnotations(pod, c.patterns)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", c.patterns, diff)
+		}
 	}
 }
 
@@ -102,7 +127,7 @@ func TestParseContainerReadsWhatWasWritten(t *testing.T) {
 	if diff := cmp.Diff(want, id); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got, ok := cri.ParseSandbox(cri.SandboxLabels(pod), cri.SandboxAnnotations(pod)); !ok || got != cri.IDOf(pod) {
+	if got, ok := cri.ParseSandbox(cri.SandboxLabels(pod), nil); !ok || got != cri.IDOf(pod) {
 		t.Errorf("ParseSandbox = %v, %v", got, ok)
 	}
 }

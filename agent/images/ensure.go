@@ -112,7 +112,7 @@ func specOf(req Request, ref string) *runtimeapi.ImageSpec {
 	return &runtimeapi.ImageSpec{
 		Image:              withTag(req.Image),
 		UserSpecifiedImage: req.Image,
-		Annotations:        req.Pod.Annotations,
+		Annotations:        req.Sandbox.GetAnnotations(),
 	}
 }
 

@@ -180,10 +180,11 @@ func (n *Node) Generate(handler string) generate.Node {
 			Resolv:        n.resolv,
 			NodeIPs:       n.ips,
 		},
-		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
-		SeccompRoot:    n.cfg.SeccompRoot(),
-		MaskedPaths:    n.masked,
-		Features:       features,
+		SeccompDefault:     k.SeccompDefault != nil && *k.SeccompDefault,
+		SeccompRoot:        n.cfg.SeccompRoot(),
+		RuntimeAnnotations: n.cfg.Berth.RuntimeAnnotations,
+		MaskedPaths:        n.masked,
+		Features:           features,
 	}
 }
 

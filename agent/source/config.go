@@ -23,7 +23,10 @@ func FromConfig(cfg *configs.Config, deps ConfigDeps) []Source {
 	k := &cfg.Kubelet
 	if k.StaticPodPath != "" {
 		out = append(out, NewFile(
-			FileConfig{Path: k.StaticPodPath, NodeName: deps.NodeName, Rescan: k.FileCheckFrequency.Duration},
+			FileConfig{
+				Path: k.StaticPodPath, NodeName: deps.NodeName, Rescan: k.FileCheckFrequency.Duration,
+				Insecure: cfg.Berth.InsecureManifests,
+			},
 			FileDeps{Logger: deps.Logger, LastGood: deps.LastGood},
 		))
 	}

@@ -37,6 +37,8 @@ type FileConfig struct {
 	// Rescan is how often the source looks through the directory as a safety net. 0 means
 	// DefaultRescan.
 	Rescan time.Duration
+	// Insecure takes files that everybody may write to, too.
+	Insecure bool
 }
 
 // FileDeps are the dependencies of a [File].
@@ -52,9 +54,10 @@ type FileDeps struct {
 
 // File is the source of a manifest directory. It is a [Source].
 type File struct {
-	path   string
-	rescan time.Duration
-	log    *slog.Logger
+	path     string
+	rescan   time.Duration
+	insecure bool
+	log      *slog.Logger
 
 	// Run owns all fields below.
 	out     func(Snapshot)
@@ -72,9 +75,10 @@ type File struct {
 // NewFile returns a source for a manifest directory or file. The source does nothing until Run.
 func NewFile(cfg FileConfig, deps FileDeps) *File {
 	f := &File{
-		path:   filepath.Clean(cfg.Path),
-		rescan: cfg.Rescan,
-		log:    deps.Logger,
+		path:     filepath.Clean(cfg.Path),
+		rescan:   cfg.Rescan,
+		insecure: cfg.Insecure,
+		log:      deps.Logger,
 	}
 	if f.rescan <= 0 {
 		f.rescan = DefaultRescan
@@ -162,7 +166,7 @@ func (f *File) handle(batch []notice) {
 		f.lookThrough()
 		return
 	}
-	dir, err := openDirectory(f.dir())
+	dir, err := f.open()
 	if err != nil {
 		f.lookThrough()
 		return
@@ -259,6 +263,10 @@ func (f *File) lookThrough() {
 	}
 	f.watch(identify(info))
 	f.dirWarn = ownerWarnings(info)
+	if err := f.checkWriters(info); err != nil {
+		f.troubled(err)
+		return
+	}
 	if err := f.readAll(); err != nil {
 		f.troubled(err)
 		return
@@ -268,7 +276,7 @@ func (f *File) lookThrough() {
 
 // readAll updates the state of every file.
 func (f *File) readAll() error {
-	dir, err := openDirectory(f.dir())
+	dir, err := f.open()
 	if err != nil {
 		return bare(err)
 	}
@@ -288,6 +296,25 @@ func (f *File) readAll() error {
 		if !present[name] {
 			delete(f.known.files, name)
 		}
+	}
+	return nil
+}
+
+// open opens the directory that is read. The caller closes it.
+func (f *File) open() (*directory, error) {
+	dir, err := openDirectory(f.dir())
+	if err == nil {
+		dir.check = f.checkWriters
+	}
+	return dir, err
+}
+
+// checkWriters returns an error if everybody may write to a file or directory, unless the config
+// allows that.
+func (f *File) checkWriters(info fs.FileInfo) error {
+	if mode := info.Mode().Perm(); mode&0o002 != 0 && !f.insecure {
+		return fmt.Errorf("its mode %04o lets everybody write to it, who can so run any pod on this node as root: "+
+			"take that away (chmod o-w), or set insecureManifests: true", mode)
 	}
 	return nil
 }

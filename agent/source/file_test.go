@@ -600,11 +600,58 @@ func TestFileLostNotices(t *testing.T) {
 	}
 }
 
-func TestFileDirectoryOfOthers(t *testing.T) {
+// A manifest that everybody may write to is refused, and its pod stays as it was before.
+func TestFileThatEverybodyMayWrite(t *testing.T) {
+	dir := privateDir(t)
+	r := start(t, dir)
+	r.write("a.yaml", podManifest("a", "i:1"))
+	r.pods("a=i:1")
+	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o666))
+	r.refused("a.yaml", "its mode 0666 lets everybody write to it")
+	r.write("a.yaml", podManifest("a", "i:2"))
+	r.write("b.yaml", podManifest("b", "i:1"))
+	r.pods("a=i:1", "b=i:1")
+	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o644))
+	r.pods("a=i:2", "b=i:1")
+}
+
+// Nothing is taken from a directory to which everybody may write, and what it held before stays.
+func TestFileDirectoryThatEverybodyMayWrite(t *testing.T) {
+	dir := privateDir(t)
+	must(t, os.Chmod(dir, 0o1777))
+	r := start(t, dir)
+	r.write("a.yaml", podManifest("a", "i:1"))
+	if s := r.refused(filepath.Base(dir), "lets everybody write to it"); s.Ready || len(s.Pods) > 0 {
+		t.Errorf("taken from a directory that everybody may write to: %s", describe(s))
+	}
+	must(t, os.Chmod(dir, 0o755))
+	r.pods("a=i:1")
+	must(t, os.Chmod(dir, 0o777))
+	r.refused(filepath.Base(dir), "lets everybody write to it")
+	r.write("b.yaml", podManifest("b", "i:1"))
+	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	r.pods("a=i:1")
+	must(t, os.Chmod(dir, 0o755))
+	r.pods("b=i:1")
+}
+
+// With insecureManifests everything is taken, with a warning.
+func TestFileInsecureManifests(t *testing.T) {
 	dir := privateDir(t)
 	must(t, os.Chmod(dir, 0o777))
 	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
 	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o666))
+	s := start(t, dir, func(c *FileConfig, _ *FileDeps) { c.Insecure = true }).pods("a=i:1")
+	if len(s.Results) != 3 || !strings.Contains(fmt.Sprint(s.Results[0].Warnings, s.Results[1].Warnings), "mode 0666") {
+		t.Errorf("%s", describe(s))
+	}
+}
+
+func TestFileDirectoryOfOthers(t *testing.T) {
+	dir := privateDir(t)
+	must(t, os.Chmod(dir, 0o775))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
+	must(t, os.Chmod(filepath.Join(dir, "a.yaml"), 0o664))
 	r := start(t, dir)
 	s := r.pods("a=i:1")
 	warned := map[string]string{}

@@ -41,6 +41,8 @@ var errDirectory = errors.New("it is a directory")
 type directory struct {
 	path string
 	root *os.Root
+	// check, if set, refuses files by their modes.
+	check func(fs.FileInfo) error
 }
 
 // openDirectory opens a manifest directory. The caller closes it.
@@ -147,6 +149,11 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 	}
 	if err := checkKind(info.Mode()); err != nil {
 		return nil, err
+	}
+	if d.check != nil {
+		if err := d.check(info); err != nil {
+			return nil, err
+		}
 	}
 	if !complete && writers(f) == bySomebody {
 		return nil, errBusy

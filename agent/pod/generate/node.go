@@ -12,6 +12,8 @@ type Node struct {
 	SeccompDefault bool
 	// SeccompRoot is the absolute directory beneath which Localhost profiles are.
 	SeccompRoot string
+	// RuntimeAnnotations are patterns of the pods' annotations that the runtime gets.
+	RuntimeAnnotations []string
 	// MaskedPaths are paths to hide from containers beside the usual ones: the thermal_throttle
 	// directories of the node's CPUs.
 	MaskedPaths []string

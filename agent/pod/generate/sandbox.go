@@ -48,7 +48,7 @@ func sandbox(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: in.Attempt,
 		},
 		Labels:       cri.SandboxLabels(pod),
-		Annotations:  cri.SandboxAnnotations(pod),
+		Annotations:  cri.SandboxAnnotations(pod, in.Node.RuntimeAnnotations),
 		LogDirectory: cri.PodLogDir(in.Node.PodLogsDir, cri.IDOf(pod)),
 		DnsConfig:    dns,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{

@@ -12,7 +12,7 @@ import (
 
 func testNode() Node {
 	return Node{
-		PodLogsDir: "/logs", SeccompRoot: "/root/seccomp",
+		PodLogsDir: "/logs", SeccompRoot: "/root/seccomp", RuntimeAnnotations: []string{"example.com/*", "note"},
 		DNS:      NodeDNS{Resolv: &ResolvConf{Nameservers: []string{"192.0.2.53"}}, ClusterDomain: "c"},
 		Features: Features{AppArmor: true, SELinux: true, SupplementalGroupsPolicy: true, RecursiveReadOnly: true},
 	}

@@ -87,7 +87,7 @@ func (p *Sync) mountImage(volume *v1.Volume, res images.Result) {
 		p.Volumes = volumes.Mounts{}
 	}
 	p.Volumes[volume.Name] = volumes.Mount{ReadOnly: true, Image: &runtimeapi.ImageSpec{
-		Image: res.Image.Ref, UserSpecifiedImage: volume.Image.Reference, Annotations: p.Pod.Annotations,
+		Image: res.Image.Ref, UserSpecifiedImage: volume.Image.Reference, Annotations: p.SandboxConfig.GetAnnotations(),
 	}}
 }
 

@@ -128,9 +128,6 @@ func (s Sandbox) config(p *Sync, attempt uint32) error {
 	if err != nil {
 		return err
 	}
-	if config.Annotations == nil {
-		config.Annotations = map[string]string{}
-	}
 	config.Annotations[AnnotationRootDir] = s.RootDir
 	p.SandboxConfig = config
 	return nil
