@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/berthd/berth/agent/cluster"
@@ -41,8 +43,11 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkSwap(cfg, "/proc/swaps"); err != nil {
+	if err := checkSwap(cfg, "/proc/swaps", log); err != nil {
 		return nil, nil, err
+	}
+	if cfg.Kubelet.EnableContentionProfiling {
+		runtime.SetBlockProfileRate(1) // for /debug/pprof/block: every event, as a kubelet does
 	}
 	held, err := lock.Take(cfg)
 	if err != nil {
@@ -115,19 +120,28 @@ func (u *undos) all() {
 
 // checkSwap refuses a host with swap if the config itself sets failSwapOn. Upstream's default sets
 // it for every node. But berth's pods get no swap in any case, and a machine without a cluster
-// usually has swap.
-func checkSwap(cfg *configs.Config, swaps string) error {
-	if fail := cfg.Kubelet.FailSwapOn; fail == nil || !*fail || !cfg.IsSet("failSwapOn") {
+// usually has swap: there the default is only a warning.
+func checkSwap(cfg *configs.Config, swaps string, log *slog.Logger) error {
+	if fail := cfg.Kubelet.FailSwapOn; fail == nil || !*fail {
 		return nil
 	}
 	data, err := os.ReadFile(swaps)
+	if errors.Is(err, fs.ErrNotExist) { // a kernel without swap
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("failSwapOn: looking for swap: %w", err)
 	}
 	// the first line is the heading
-	if lines := strings.Split(strings.TrimSpace(string(data)), "\n"); len(lines) > 1 {
-		return fmt.Errorf("failSwapOn: this host swaps to %s: switch it off with swapoff -a, or set failSwapOn: false",
-			strings.Fields(lines[1])[0])
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	if len(lines) < 2 {
+		return nil
 	}
-	return nil
+	to := strings.Fields(lines[1])[0]
+	if !cfg.IsSet("failSwapOn") {
+		log.Warn("this host swaps; a kubelet would not start by default. Pods get no swap. "+
+			"Set failSwapOn to refuse such a host (true) or to expect it (false)", "swap", to)
+		return nil
+	}
+	return fmt.Errorf("failSwapOn: this host swaps to %s: switch it off with swapoff -a, or set failSwapOn: false", to)
 }

@@ -43,16 +43,22 @@ func warnWithoutRuntime(c *Config, r *report) {
 	var standard BerthConfiguration
 	standard.setDefaults()
 	have, want := asJSON(c.Berth), asJSON(standard)
-	for path, reason := range map[string]string{
-		"sandbox.pause": "the CRI runtime decides how it makes sandboxes",
-		"cni.confDir":   "the CRI runtime attaches networks by its own configuration",
-		"cni.binDirs":   "the CRI runtime attaches networks by its own configuration",
-	} {
+	for path, reason := range nativeFields() {
 		value, _ := lookup(have, path)
 		def, _ := lookup(want, path)
 		if c.IsSet(berthPrefix+path) && !reflect.DeepEqual(value, def) {
 			r.warn(berthDoc, path, "no effect: %s", reason)
 		}
+	}
+}
+
+// nativeFields returns berth's own fields that only the native runtime uses, each with what happens
+// instead.
+func nativeFields() map[string]string {
+	return map[string]string{
+		"sandbox.pause": "the CRI runtime decides how it makes sandboxes",
+		"cni.confDir":   "the CRI runtime attaches networks by its own configuration",
+		"cni.binDirs":   "the CRI runtime attaches networks by its own configuration",
 	}
 }
 
@@ -149,7 +155,13 @@ func clusterFields() map[string]string {
 
 // plainFlagsWithoutEffect returns the flags without a field that are ignored.
 func plainFlagsWithoutEffect(f Flags) map[string]string {
-	flags := map[string]string{"runtime-cgroups": "the runtime's cgroup is not measured"}
+	const dead = "the last dead instance of each container is kept, and no other"
+	flags := map[string]string{
+		"runtime-cgroups":                       "the runtime's cgroup is not measured",
+		"minimum-container-ttl-duration":        dead,
+		"maximum-dead-containers-per-container": dead,
+		"maximum-dead-containers":               dead,
+	}
 	if f.Kubeconfig == "" {
 		flags["cloud-provider"] = "there is no node object without a cluster"
 	}

@@ -36,8 +36,18 @@ func parseGates(text string) map[string]gate {
 	return gates
 }
 
+// ownGates returns the gates that berth itself looks at.
+func ownGates() []string {
+	return []string{
+		"ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint", "CustomCPUCFSQuotaPeriod",
+		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+		"KubeletEnsureSecretPulledImages", "NodeDeclaredFeatures", "NodeLogQuery",
+		"ReduceDefaultCrashLoopBackOffDecay", "RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate",
+	}
+}
+
 // checkGates refuses gates that Kubernetes does not have, and values that it does not allow, as the
-// kubelet does.
+// kubelet does. It warns of gates that change nothing here.
 func checkGates(set map[string]bool, r *report) {
 	known := parseGates(knownGates)
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -52,6 +62,8 @@ func checkGates(set map[string]bool, r *report) {
 		case g.locked && set[name] != g.byDefault:
 			r.fail(kubeletDoc, path, "the gate is locked to %s since the feature is %s",
 				strconv.FormatBool(g.byDefault), g.stage)
+		case set[name] != g.byDefault && !slices.Contains(ownGates(), name):
+			r.warn(kubeletDoc, path, "no effect: nothing on this node depends on the gate")
 		}
 	}
 }

@@ -120,7 +120,7 @@ func TestLaterSourcesWin(t *testing.T) {
 			"sub/30-more.conf": header + "podPidsLimit: -7\n",
 		},
 		args: []string{
-			"--healthz-port=24", "--feature_gates=NodeLogQuery=true", "--feature-gates", "SELinuxMount=true",
+			"--healthz-port=24", "--feature_gates=NodeLogQuery=true", "--feature-gates", "ContainerCheckpoint=true",
 			"--fail-swap-on=false", "--seccomp-default",
 		},
 	}.load(t)
@@ -154,7 +154,7 @@ func TestLaterSourcesWin(t *testing.T) {
 		"gates": map[string]bool{
 			"NodeLogQuery":              true,
 			"DynamicResourceAllocation": true,
-			"SELinuxMount":              true,
+			"ContainerCheckpoint":       true,
 		},
 		"swap":                   false,
 		"seccomp":                true,
@@ -287,8 +287,8 @@ func TestBadInput(t *testing.T) {
 			`config.yaml:3: syncFrequency: invalid value 10: must be a duration such as "1m30s"`,
 		},
 		"a wrong map value": {
-			node{file: header + "featureGates:\n  SELinuxMount: maybe\n"},
-			"config.yaml:4: featureGates[SELinuxMount]: invalid value",
+			node{file: header + "featureGates:\n  ContainerCheckpoint: maybe\n"},
+			"config.yaml:4: featureGates[ContainerCheckpoint]: invalid value",
 		},
 		"a drop-in with a fault": {
 			node{dropIns: map[string]string{"a.conf": header + "port: -1\n"}},
@@ -556,5 +556,16 @@ func TestGateEnabled(t *testing.T) {
 		if got := c.GateEnabled(name); got != want {
 			t.Errorf("gate %s is %t, want %t", name, got, want)
 		}
+	}
+}
+
+// A gate that changes nothing here is warned of, if it is set to another value than its default.
+func TestGatesWithoutEffect(t *testing.T) {
+	_, warnings, err := node{
+		file: header + "featureGates: {SELinuxMount: true, MemoryQoS: false, NodeLogQuery: true}\n",
+	}.load(t)
+	want := []string{"config.yaml:3: featureGates[SELinuxMount]: no effect: nothing on this node depends on the gate"}
+	if err != "" || !slices.Equal(warnings, want) {
+		t.Errorf("error %q, warnings %q, want %q", err, warnings, want)
 	}
 }
