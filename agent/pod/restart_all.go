@@ -46,11 +46,12 @@ func (e *Engine) newRestartAll(p *steps.Sync) *checkpoint.RestartAll {
 	}
 	if by := p.Actions.RestartedBy; by != nil {
 		limits := e.limits(p.Pod)
-		before, finished := p.Record.Backoff[by.Name()], time.Unix(0, by.FinishedAt)
-		if until := before.Until(finished, limits); !until.IsZero() {
+		spec, _ := plan.FindContainer(p.Pod, by.Name())
+		before := p.Record.Backoff[by.Name()].For(plan.BackoffKey(spec))
+		if until := before.Until(p.Record.EndOf(by), limits); !until.IsZero() {
 			r.Hold = &plan.Hold{Until: until, Delay: before.Delay, By: by.Name()}
 		}
-		p.Record.RaiseBackoff(by.Name(), finished, limits)
+		p.Record.RaiseBackoff(spec, by, limits)
 	}
 	return r
 }

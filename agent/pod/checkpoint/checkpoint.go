@@ -70,12 +70,17 @@ type Record struct {
 	Probes probes.Snapshot `json:"probes,omitempty"`
 }
 
-// RaiseBackoff counts a restart of a container that ended at finished.
-func (r *Record) RaiseBackoff(container string, finished time.Time, limits plan.BackoffLimits) {
+// RaiseBackoff counts a restart of a container after the end of its previous attempt.
+func (r *Record) RaiseBackoff(c *v1.Container, previous *plan.Container, limits plan.BackoffLimits) {
 	if r.Backoff == nil {
 		r.Backoff = map[string]plan.Backoff{}
 	}
-	r.Backoff[container] = r.Backoff[container].Next(finished, limits)
+	r.Backoff[c.Name] = r.Backoff[c.Name].Next(r.EndOf(previous), plan.BackoffKey(c), limits)
+}
+
+// EndOf returns how an ended container ended, for its back-off.
+func (r *Record) EndOf(c *plan.Container) plan.End {
+	return plan.End{Finished: time.Unix(0, c.FinishedAt), Killed: r.KilledToRestart[c.Id]}
 }
 
 // MarkKilledToRestart records that a container is killed to start again.

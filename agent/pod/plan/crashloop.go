@@ -1,6 +1,13 @@
 package plan
 
-import "time"
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // Backoff is the delay of CrashLoopBackOff of one container: how long its next restart has to wait
 // after its end.
@@ -9,6 +16,19 @@ type Backoff struct {
 	Delay time.Duration `json:"delay"`
 	// Set is when the restart that last raised Delay was due.
 	Set time.Time `json:"set"`
+	// Ended is the end after which that restart was made.
+	Ended time.Time `json:"ended,omitzero"`
+	// Of is the [BackoffKey] of the container at that restart. What starts with another image or
+	// with other resources is not what crashed, and has no back-off. It is empty if nobody noted
+	// it.
+	Of string `json:"of,omitempty"`
+}
+
+// End is the end of a container that may start again.
+type End struct {
+	Finished time.Time
+	// Killed says that the container was killed to start again, for instance by a liveness probe.
+	Killed bool
 }
 
 // BackoffLimits are a pod's first and longest delay (upstream's defaults are 10 s and 300 s), and
@@ -34,23 +54,54 @@ func DefaultBackoffLimits() BackoffLimits {
 // Free reports whether an end with that exit code is no crash.
 func (l BackoffLimits) Free(exitCode int32) bool { return l.CleanExitsFree && exitCode == 0 }
 
-// Until returns when a container that ended at finished may start again. The zero time means at
-// once.
-func (b Backoff) Until(finished time.Time, l BackoffLimits) time.Time {
-	if b.Delay == 0 || b.expired(finished, l) {
-		return time.Time{}
-	}
-	return finished.Add(min(b.Delay, l.Max))
+// BackoffKey identifies what a back-off is of: a container's image and resources, as in the
+// kubelet's GetBackoffKey.
+func BackoffKey(c *v1.Container) string {
+	hash := fnv.New64a()
+	_, _ = fmt.Fprintf(hash, "%s/%s", c.Image, c.Resources.String()) // it never fails
+	return strconv.FormatUint(hash.Sum64(), 16)
 }
 
-// Next returns the back-off after a restart of a container that ended at finished. The first
-// restart is at once and sets the initial delay. Each further restart doubles it. A container that
-// ran for long enough starts afresh.
-func (b Backoff) Next(finished time.Time, l BackoffLimits) Backoff {
-	if due := b.Until(finished, l); !due.IsZero() {
-		return Backoff{Delay: min(2*b.Delay, l.Max), Set: due}
+// For returns the back-off of a container with that [BackoffKey].
+func (b Backoff) For(key string) Backoff {
+	if b.Of != "" && b.Of != key {
+		return Backoff{}
 	}
-	return Backoff{Delay: min(l.Initial, l.Max), Set: finished}
+	return b
+}
+
+// Until returns when a container that ended may start again. The zero time means at once. For a
+// container that was killed to start again, the delay is first counted from the end before that:
+// what ran for longer than its delay starts again at once. (A kubelet kills and starts such a
+// container in one sync, in which it knows only that earlier end. For the same reason its first
+// kill sets no delay.)
+func (b Backoff) Until(end End, l BackoffLimits) time.Time {
+	delay := min(b.Delay, l.Max)
+	switch {
+	case delay == 0 || b.expired(end.Finished, l):
+		return time.Time{}
+	case end.Killed && !b.Ended.IsZero() && !end.Finished.Before(b.Ended.Add(delay)):
+		return time.Time{}
+	}
+	return end.Finished.Add(delay)
+}
+
+// Next returns the back-off after a restart of a container that ended, and that has that
+// [BackoffKey] now. The first restart is at once and sets the initial delay. Each further restart doubles it. A
+// container that ran for long enough starts afresh.
+func (b Backoff) Next(end End, key string, l BackoffLimits) Backoff {
+	b = b.For(key)
+	next := Backoff{Delay: min(l.Initial, l.Max), Set: end.Finished, Ended: end.Finished, Of: key}
+	switch {
+	case b.Delay > 0 && !b.expired(end.Finished, l):
+		next.Delay = min(2*b.Delay, l.Max)
+		if due := b.Until(end, l); !due.IsZero() {
+			next.Set = due
+		}
+	case end.Killed && b.Ended.IsZero():
+		next.Delay = 0
+	}
+	return next
 }
 
 // expired reports whether the container ran long enough since its last restart for the back-off to

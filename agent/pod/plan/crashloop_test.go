@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestBackoffDoublesUpToTheLimit(t *testing.T) {
@@ -14,11 +15,11 @@ func TestBackoffDoublesUpToTheLimit(t *testing.T) {
 	finished := now
 	for i, seconds := range []int{0, 10, 20, 40, 80, 160, 300, 300} {
 		want := time.Duration(seconds) * time.Second
-		due := b.Until(finished, l)
+		due := b.Until(End{Finished: finished}, l)
 		if want == 0 && !due.IsZero() || want > 0 && due.Sub(finished) != want {
 			t.Fatalf("restart %d is due %s after the end, want %s", i, due.Sub(finished), want)
 		}
-		b = b.Next(finished, l)
+		b = b.Next(End{Finished: finished}, "", l)
 		finished = finished.Add(want + time.Second) // it runs for a second
 	}
 }
@@ -32,10 +33,10 @@ func TestBackoffReset(t *testing.T) {
 		601 * time.Second: true,
 	} {
 		finished := now.Add(ran)
-		if got := b.Until(finished, l).IsZero(); got != fresh {
+		if got := b.Until(End{Finished: finished}, l).IsZero(); got != fresh {
 			t.Errorf("after %s: starts at once %v", ran, got)
 		}
-		next := b.Next(finished, l)
+		next := b.Next(End{Finished: finished}, "", l)
 		if fresh && (next.Delay != 10*time.Second || next.Set != finished) {
 			t.Errorf("after %s: next %+v", ran, next)
 		}
@@ -45,19 +46,19 @@ func TestBackoffReset(t *testing.T) {
 	}
 	// The time that it waited does not count as run time.
 	b = Backoff{Delay: 300 * time.Second, Set: now}
-	b = b.Next(now.Add(time.Second), l)
-	if finished := now.Add(302*time.Second + 599*time.Second); b.Until(finished, l).IsZero() {
+	b = b.Next(End{Finished: now.Add(time.Second)}, "", l)
+	if finished := now.Add(302*time.Second + 599*time.Second); b.Until(End{Finished: finished}, l).IsZero() {
 		t.Error("the wait before the restart counts as life")
 	}
 }
 
 func TestBackoffLimits(t *testing.T) {
 	l := BackoffLimits{Initial: 10 * time.Second, Max: time.Second}
-	b := Backoff{}.Next(now, l)
+	b := Backoff{}.Next(End{Finished: now}, "", l)
 	if b.Delay != time.Second {
 		t.Errorf("first delay %s", b.Delay)
 	}
-	if b = b.Next(now.Add(time.Second), l); b.Delay != time.Second {
+	if b = b.Next(End{Finished: now.Add(time.Second)}, "", l); b.Delay != time.Second {
 		t.Errorf("second delay %s", b.Delay)
 	}
 }
@@ -86,5 +87,50 @@ func TestRestartFloorsAndEnded(t *testing.T) {
 	}
 	if len(RestartFloors(nil)) != 0 || len(Ended(nil)) != 0 {
 		t.Error("something of nothing")
+	}
+}
+
+// A container that was killed to start again waits only if it ran for less than its delay, counted
+// from the end before. Each kill raises the delay nevertheless.
+func TestBackoffOfKilledContainers(t *testing.T) {
+	l := DefaultBackoffLimits()
+	var b Backoff
+	finished := now
+	// A liveness probe kills it after 15 s of life each time: what a kubelet does then was read off one.
+	for i, seconds := range []int{0, 0, 0, 20, 40} {
+		end := End{Finished: finished, Killed: true}
+		want := time.Duration(seconds) * time.Second
+		due := b.Until(end, l)
+		if want == 0 && !due.IsZero() || want > 0 && due.Sub(finished) != want {
+			t.Fatalf("restart %d is due %s after the kill, want %s", i, due.Sub(finished), want)
+		}
+		b = b.Next(end, "", l)
+		finished = finished.Add(want + 15*time.Second)
+	}
+}
+
+// A back-off is that of an image with its resources: another one starts at once, and afresh.
+func TestBackoffOfAnotherImage(t *testing.T) {
+	l := DefaultBackoffLimits()
+	c := &v1.Container{Name: "a", Image: "one"}
+	changed, resized := c.DeepCopy(), c.DeepCopy()
+	changed.Image = "two"
+	resized.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+	b := Backoff{Delay: 80 * time.Second, Set: now, Of: BackoffKey(c)}
+	end := End{Finished: now.Add(time.Minute)}
+	if b.For(BackoffKey(c.DeepCopy())).Until(end, l).IsZero() {
+		t.Error("the same container has no back-off")
+	}
+	for _, other := range []*v1.Container{changed, resized} {
+		if due := b.For(BackoffKey(other)).Until(end, l); !due.IsZero() {
+			t.Errorf("%s, %v: due %s", other.Image, other.Resources, due)
+		}
+		if next := b.Next(end, BackoffKey(other), l); next.Delay != 10*time.Second {
+			t.Errorf("%s, %v: next %+v", other.Image, other.Resources, next)
+		}
+	}
+	old := Backoff{Delay: 80 * time.Second, Set: now} // of an agent that did not note what it is of
+	if old.For(BackoffKey(c)).Until(end, l).IsZero() {
+		t.Error("a back-off of an earlier version is forgotten")
 	}
 }

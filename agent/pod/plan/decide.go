@@ -67,7 +67,8 @@ func (d *decision) start(c *v1.Container, kind Kind) {
 	}
 	if s.Previous != nil {
 		finished := time.Unix(0, s.Previous.FinishedAt)
-		until, delay := d.Backoff[c.Name].Until(finished, d.Limits), min(d.Backoff[c.Name].Delay, d.Limits.Max)
+		backoff := d.Backoff[c.Name].For(BackoffKey(c))
+		until, delay := backoff.Until(d.endOf(s.Previous), d.Limits), min(backoff.Delay, d.Limits.Max)
 		if d.Limits.Free(s.Previous.ExitCode) {
 			until, delay = time.Unix(0, s.Previous.StartedAt).Add(cleanExitSpacing), cleanExitSpacing
 		}
@@ -78,6 +79,11 @@ func (d *decision) start(c *v1.Container, kind Kind) {
 		}
 	}
 	d.Start = append(d.Start, s)
+}
+
+// endOf returns how an ended container ended, for its back-off.
+func (d *decision) endOf(c *Container) End {
+	return End{Finished: time.Unix(0, c.FinishedAt), Killed: d.KilledToRestart[c.Id]}
 }
 
 // held reports whether a container is held back because the restart of all containers has to wait.

@@ -331,7 +331,8 @@ func (w *world) start(a Actions, s Start) bool {
 			}
 		}
 		if s.Previous != nil && s.Previous.Exited() {
-			w.backoff[name] = w.backoff[name].Next(time.Unix(0, s.Previous.FinishedAt), DefaultBackoffLimits())
+			end := End{Finished: time.Unix(0, s.Previous.FinishedAt)}
+			w.backoff[name] = w.backoff[name].Next(end, BackoffKey(s.Container), DefaultBackoffLimits())
 		}
 		w.seq++
 		c = parseContainer(w.t, name, s.Attempt, a.SandboxID,

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
@@ -18,7 +18,11 @@ import (
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/status"
 )
+
+// runError is the reason of a container that the runtime could not start.
+const runError = "RunContainerError"
 
 // postStartTask begins the key of a postStart hook under way. The container's id follows.
 const postStartTask = "postStart/"
@@ -123,7 +127,7 @@ func (s *Starter) start(ctx context.Context, p *Sync, start plan.Start) (hooking
 	if err != nil {
 		// The record of the hook stays: a start whose answer was lost may have taken place. If
 		// there is no process, the next sync drops the record.
-		return false, s.failed(ctx, p, name, "RunContainerError", err)
+		return false, s.failed(ctx, p, name, runError, err)
 	}
 	s.Events.Pod(p.Pod, name, v1.EventTypeNormal, "Started", "Container started")
 	s.checkSignal(ctx, p, start.Container, id, config.GetStopSignal())
@@ -168,7 +172,7 @@ func (s *Starter) count(p *Sync, start plan.Start, id string, err error) {
 	}
 	limits := s.Limits(p.Pod)
 	if start.Previous != nil && start.Previous.Exited() && !limits.Free(start.Previous.ExitCode) {
-		p.Record.RaiseBackoff(start.Container.Name, time.Unix(0, start.Previous.FinishedAt), limits)
+		p.Record.RaiseBackoff(start.Container, start.Previous, limits)
 	}
 }
 
@@ -323,13 +327,34 @@ func (s *Starter) waits(p *Sync, out *Outcome) {
 	for _, w := range p.Actions.Wait {
 		message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", w.Delay, w.Name, p.Pod.Name,
 			p.Pod.Namespace, p.Pod.UID)
-		p.wait(w.Name, "CrashLoopBackOff", message)
+		reason := status.Reason{Reason: "CrashLoopBackOff", Message: message}
+		if failed := p.startFailed(w.Name); failed != nil {
+			reason = *failed
+		}
+		p.wait(w.Name, reason.Reason, reason.Message)
 		s.Events.Pod(p.Pod, w.Name, v1.EventTypeWarning, "BackOff",
 			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", w.Name, p.Pod.Name, p.Pod.Namespace,
 				p.Pod.UID))
 		out.RetryAt = Earlier(out.RetryAt, w.Until)
 		out.Waiting = message
 	}
+}
+
+// startFailed returns why a container's last attempt could not start; nil if it ran. A kubelet shows
+// that reason until the next attempt, because nothing has crashed.
+func (p *Sync) startFailed(name string) *status.Reason {
+	last := p.Observed.Latest(name)
+	if last == nil || !p.Record.StartFailed[last.Id] {
+		return nil
+	}
+	if p.Record.Status != nil {
+		for _, s := range slices.Concat(p.Record.Status.InitContainerStatuses, p.Record.Status.ContainerStatuses) {
+			if w := s.State.Waiting; s.Name == name && w != nil && w.Reason == runError {
+				return &status.Reason{Reason: runError, Message: w.Message}
+			}
+		}
+	}
+	return &status.Reason{Reason: runError, Message: last.Message}
 }
 
 // removeLogs removes a log and its rotated parts.
