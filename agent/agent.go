@@ -126,6 +126,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	close(a.ready)
 	// the kubelet's own words: alerts look for these words
 	a.deps.Events.Node(v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	for _, w := range a.deps.Node.Warnings() {
+		a.deps.Events.Node(v1.EventTypeWarning, w.Reason, w.Message)
+	}
 	if err := a.prepare(ctx); err != nil {
 		return err
 	}

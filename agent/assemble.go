@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"runtime"
-	"strings"
 
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/node"
@@ -43,7 +40,7 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkSwap(cfg, "/proc/swaps", log); err != nil {
+	if err := checkSwap(cfg, node.Swap(), log); err != nil {
 		return nil, nil, err
 	}
 	if cfg.Kubelet.EnableContentionProfiling {
@@ -120,24 +117,15 @@ func (u *undos) all() {
 
 // checkSwap refuses a host with swap if the config itself sets failSwapOn. Upstream's default sets
 // it for every node. But berth's pods get no swap in any case, and a machine without a cluster
-// usually has swap: there the default is only a warning.
-func checkSwap(cfg *configs.Config, swaps string, log *slog.Logger) error {
+// usually has swap: there the default is only a warning. to is where the host swaps to; empty if it
+// does not.
+func checkSwap(cfg *configs.Config, to string, log *slog.Logger) error {
 	if fail := cfg.Kubelet.FailSwapOn; fail == nil || !*fail {
 		return nil
 	}
-	data, err := os.ReadFile(swaps)
-	if errors.Is(err, fs.ErrNotExist) { // a kernel without swap
+	if to == "" {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("failSwapOn: looking for swap: %w", err)
-	}
-	// the first line is the heading
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	if len(lines) < 2 {
-		return nil
-	}
-	to := strings.Fields(lines[1])[0]
 	if !cfg.IsSet("failSwapOn") {
 		log.Warn("this host swaps; a kubelet would not start by default. Pods get no swap. "+
 			"Set failSwapOn to refuse such a host (true) or to expect it (false)", "swap", to)

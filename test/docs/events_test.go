@@ -30,6 +30,9 @@ var recording = map[string]struct{ kind, reason int }{
 // refused with is the event's reason, too, and not listed; a function that only passes a reason on
 // adds none.
 var computed = map[string]map[string]string{
+	"agent/agent.go": {
+		"CheckLimitsForResolvConf": v1.EventTypeWarning, "PossibleMemoryBackedVolumesOnDisk": v1.EventTypeWarning,
+	},
 	"agent/pod/resize.go": {
 		"Resize" + v1.PodReasonDeferred: v1.EventTypeWarning, "Resize" + v1.PodReasonInfeasible: v1.EventTypeWarning,
 	},

@@ -58,6 +58,30 @@ func DNS(pod *v1.Pod, node NodeDNS) (*runtimeapi.DNSConfig, []Warning) {
 	return &runtimeapi.DNSConfig{Servers: servers, Searches: searches, Options: conf.Options}, warnings
 }
 
+// CheckSearches returns what is wrong with the search domains of the node's resolver
+// configuration, in the kubelet's words. Pods lose what exceeds the limits. The search domains of a
+// cluster take three places.
+func CheckSearches(path string, searches []string, clusterDomain string) []Warning {
+	most := maxSearches
+	if clusterDomain != "" {
+		most -= 3
+	}
+	var message string
+	switch {
+	case len(searches) > most:
+		message = fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", path, most)
+	case slices.ContainsFunc(searches, func(s string) bool { return len(s) > validation.DNS1123SubdomainMaxLength }):
+		message = fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!",
+			path, validation.DNS1123SubdomainMaxLength)
+	case len(strings.Join(searches, " ")) > maxSearchChars:
+		message = fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!",
+			path, maxSearchChars)
+	default:
+		return nil
+	}
+	return []Warning{{Reason: "CheckLimitsForResolvConf", Message: message}}
+}
+
 // baseDNS applies dnsPolicy alone. An unknown policy counts as ClusterFirst. For a host-network pod
 // ClusterFirst means Default.
 func baseDNS(pod *v1.Pod, node NodeDNS) (ResolvConf, []Warning) {

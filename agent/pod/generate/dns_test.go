@@ -2,6 +2,7 @@ package generate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -231,5 +232,38 @@ options ndots:3 timeout:2`))
 	}
 	if got, err := ParseResolvConf(nil); err != nil || !cmp.Equal(got, ResolvConf{}) {
 		t.Errorf("empty file: %v, %v", got, err)
+	}
+}
+
+func TestCheckSearches(t *testing.T) {
+	many := make([]string, 30)
+	for i := range many {
+		many[i] = fmt.Sprintf("d%d.test", i)
+	}
+	long := strings.Repeat("a.", 127) // 254 characters
+	for name, c := range map[string]struct {
+		searches []string
+		cluster  string
+		want     string
+	}{
+		"fine": {many, "", ""},
+		"too many for a cluster": {
+			many, "cluster.local", "Resolv.conf file '/r' contains search line consisting of more than 29 domains!",
+		},
+		"one is too long": {
+			[]string{long}, "", `Resolv.conf file "/r" contains a search path which length is more than allowed 253 chars!`,
+		},
+		"too long together": {
+			slices.Repeat([]string{long[:250]}, 9), "",
+			"Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!",
+		},
+	} {
+		got := ""
+		for _, w := range CheckSearches("/r", c.searches, c.cluster) {
+			got += w.Message
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

@@ -87,8 +87,8 @@ func (b Backoff) Until(end End, l BackoffLimits) time.Time {
 }
 
 // Next returns the back-off after a restart of a container that ended, and that has that
-// [BackoffKey] now. The first restart is at once and sets the initial delay. Each further restart doubles it. A
-// container that ran for long enough starts afresh.
+// [BackoffKey] now. The first restart is at once and sets the initial delay. Each further restart
+// doubles it. A container that ran for long enough starts afresh.
 func (b Backoff) Next(end End, key string, l BackoffLimits) Backoff {
 	b = b.For(key)
 	next := Backoff{Delay: min(l.Initial, l.Max), Set: end.Finished, Ended: end.Finished, Of: key}

@@ -96,7 +96,7 @@ func TestBackoffOfKilledContainers(t *testing.T) {
 	l := DefaultBackoffLimits()
 	var b Backoff
 	finished := now
-	// A liveness probe kills it after 15 s of life each time: what a kubelet does then was read off one.
+	// A liveness probe kills it after 15 s of life each time. These are the times of a kubelet.
 	for i, seconds := range []int{0, 0, 0, 20, 40} {
 		end := End{Finished: finished, Killed: true}
 		want := time.Duration(seconds) * time.Second

@@ -132,7 +132,8 @@ func (n *Node) held(uid types.UID) (map[key]*record, error) {
 	return out, nil
 }
 
-// heldRecord reads the record of a pod's volume. It returns nil if the pod does not have the volume.
+// heldRecord reads the record of a pod's volume. It returns nil if the pod does not have the
+// volume.
 func (n *Node) heldRecord(uid types.UID, k key) (*record, error) {
 	r, err := readRecord(n.recordDir(uid, k))
 	if k.block && r == nil && err == nil {
