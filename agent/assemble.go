@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/agent/telemetry/events"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/telemetry/tracing"
+	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/containerd"
 	"github.com/berthd/berth/cri/remote"
@@ -52,6 +53,7 @@ func Assemble(
 	}
 	undo.add(held.Release)
 	set, recorder := metrics.New(n.Name, version), events.New(n.Name)
+	set.Constants(string(cgroups.HostVersion()), node.KubernetesVersion(), cfg.Gates())
 	traces, err := tracing.New(ctx, cfg.Kubelet.Tracing, n.Name, log)
 	if err != nil {
 		return nil, nil, err

@@ -27,6 +27,7 @@ import (
 	"github.com/berthd/berth/agent/pod/origin"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/agent/volumes/claims"
 	"github.com/berthd/berth/configs"
@@ -93,7 +94,8 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	p.side, err = cluster.Join(deps.Cluster, cluster.Deps{
 		Config: cfg, Node: deps.Node, Runtime: deps.Runtime, State: b.runtime, Objects: api, Status: b.records.Status,
 		Workers: b.workers, Desired: b.desired, Gate: b.gate, Volumes: disks, Drivers: b.drivers, PodCIDR: p.podCIDR,
-		Events: deps.Events, Starting: starts.Queued, Signals: b.signals.Signals, Logger: deps.Logger,
+		Events: deps.Events, Written: deps.Metrics.StatusWritten, Starting: starts.Queued,
+		Signals: b.signals.Signals, Logger: deps.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -122,6 +124,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		Logger:  deps.Logger,
 	}.Changed)
 	deps.Metrics.Running(b.observer.Counts)
+	deps.Metrics.Pods(func() map[metrics.PodKind]int { return pod.Count(b.workers.List()) })
 	return p, deps.Metrics.Registry.Register(p.stats.Claims())
 }
 
@@ -287,7 +290,8 @@ func (b *base) newAdopter(p *parts, disks *volumes.Manager) *desired.Adopter {
 func (b *base) newPLEG(p *parts) *observe.PLEG {
 	return observe.NewPLEG(observe.PLEGConfig{Relist: b.cfg.Berth.RelistPeriod.Duration}, observe.PLEGDeps{
 		Runtime: b.deps.Runtime, Observer: b.observer, Workers: b.workers, Unclaimed: p.adopter, Meet: b.runtime.Meet,
-		Interrupted: b.signals.interrupted.Notify, ExitSeen: b.deps.Metrics.ExitSeen, Logger: b.deps.Logger,
+		Interrupted: b.signals.interrupted.Notify, ExitSeen: b.deps.Metrics.ExitSeen,
+		Relisted: b.deps.Metrics.Relisted, Logger: b.deps.Logger,
 	})
 }
 

@@ -46,6 +46,23 @@ func ownGates() []string {
 	}
 }
 
+// Gate is a feature gate that the agent looks at.
+type Gate struct {
+	// Name and Stage are upstream's. Stage is ALPHA, BETA, GA or DEPRECATED.
+	Name, Stage string
+	Enabled     bool
+}
+
+// Gates returns the feature gates that the agent looks at, by name.
+func (c *Config) Gates() []Gate {
+	known := parseGates(knownGates)
+	var out []Gate
+	for _, name := range ownGates() {
+		out = append(out, Gate{Name: name, Stage: known[name].stage, Enabled: c.GateEnabled(name)})
+	}
+	return out
+}
+
 // checkGates refuses gates that Kubernetes does not have, and values that it does not allow, as the
 // kubelet does. It warns of gates that change nothing here.
 func checkGates(set map[string]bool, r *report) {

@@ -104,6 +104,12 @@ func (w *Writer) done(ctx context.Context, e *written, j job, after *v1.Pod, con
 			log.Info("pod's status is written to the API server again")
 		}
 		e.failures, e.notBefore = 0, time.Time{}
+		if after != nil && w.deps.Written != nil {
+			w.deps.Written(time.Since(e.behind))
+		}
+		if e.behind = (time.Time{}); e.stale { // it has changed meanwhile
+			e.behind = e.since
+		}
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 		// the watch of the API server reports it
 		log.Debug("pod is gone from the API server, or is another one now", "err", err)

@@ -43,7 +43,10 @@ type WriterDeps struct {
 	// the answer must depend on the pod's namespace and name, too. If LocalUID is nil, no mirror
 	// pod is written.
 	LocalUID func(mirror *v1.Pod) types.UID
-	Logger   *slog.Logger
+	// Written, if set, is called after each status that the API server has accepted, with the time
+	// since it did not have the pod's status.
+	Written func(after time.Duration)
+	Logger  *slog.Logger
 }
 
 // Writer writes each pod's status in the [Store] to the API server, and confirms deletions of pods
@@ -70,7 +73,9 @@ type written struct {
 	// stale says that something may have to be written, and since says when that began.
 	stale bool
 	since time.Time
-	busy  bool
+	// behind is since when the API server does not have the pod's status; zero if it has.
+	behind time.Time
+	busy   bool
 	// failures counts failed writes in a row; notBefore is when the next write may be tried.
 	failures  int
 	notBefore time.Time
@@ -148,6 +153,9 @@ func (e *written) take(pod *v1.Pod) {
 func (e *written) stain(now time.Time) {
 	if !e.stale {
 		e.stale, e.since = true, now
+	}
+	if e.behind.IsZero() {
+		e.behind = now
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,7 @@ type apiServer struct {
 	drops    bool // the message of a status is not kept
 	stays    bool // pods have finalizers
 	asked    []string
+	behind   atomic.Pointer[[]time.Duration] // how long the API server did not have each status
 	inFlight map[string]int
 }
 
@@ -130,6 +132,10 @@ func writing(t *testing.T, fn func(t *testing.T, s *Store, a *apiServer)) {
 				return "static-uid"
 			}
 			return ""
+		}, Written: func(after time.Duration) {
+			if have := a.behind.Load(); have != nil {
+				*have = append(*have, after) // the writer calls it with its lock
+			}
 		}, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -193,6 +199,8 @@ func TestWriterGathersWhatNobodyWaitsFor(t *testing.T) {
 func TestWriterTriesAgainUntilItIsWritten(t *testing.T) {
 	writing(t, func(t *testing.T, s *Store, a *apiServer) {
 		pod := podNamed("a")
+		var behind []time.Duration
+		a.behind.Store(&behind)
 		a.change(func() { a.put(pod); a.err = errors.New("connection refused") })
 		s.Set(pod, runs)
 		if n := strings.Count(a.requests(5*time.Minute), "patch"); n < 50 || n > 100 {
@@ -202,6 +210,9 @@ func TestWriterTriesAgainUntilItIsWritten(t *testing.T) {
 		a.change(func() { a.err = nil })
 		if got := a.requests(2 * writeRetry.Most); got != "patch a" || a.pods["a"].Status.Phase != v1.PodSucceeded {
 			t.Errorf("asked %q, phase %s", got, a.pods["a"].Status.Phase)
+		}
+		if len(behind) != 1 || behind[0] < 5*time.Minute {
+			t.Errorf("the API server was behind for %s", behind)
 		}
 	})
 }

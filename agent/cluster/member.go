@@ -85,6 +85,9 @@ type Deps struct {
 	Drivers *csi.Drivers
 	PodCIDR *podcidr.Keeper
 	Events  *events.Recorder
+	// Written, if set, is called after each status that the API server has accepted, with the time
+	// since it did not have the pod's status.
+	Written func(after time.Duration)
 	// Starting returns a channel that is closed once no pod waits to start: the writer of events
 	// waits for that.
 	Starting func() <-chan struct{}
@@ -123,6 +126,7 @@ func Join(conn *Connection, deps Deps) (Side, error) {
 	m.writer = status.NewWriter(deps.Status, status.WriterDeps{
 		API:      podAPI{clients.pods},
 		LocalUID: m.shownBy,
+		Written:  deps.Written,
 		Logger:   deps.Logger,
 	})
 	m.mirrors = mirror.New(mirror.Deps{

@@ -141,7 +141,7 @@ func (e *Engine) sandboxStep() steps.Sandbox {
 	d := &e.deps
 	return steps.Sandbox{
 		Runtime: d.Runtime, Node: d.generate, Resources: d.Runtime.Cgroups.SandboxResources, Handler: d.Objects.Handler,
-		Events: &nodeOnce{Recorder: d.Events}, RootDir: e.cfg.RootDir, Stopper: e.stopper,
+		Events: &nodeOnce{Recorder: d.Events}, Run: d.Metrics.SandboxRun, RootDir: e.cfg.RootDir, Stopper: e.stopper,
 		UserNamespaces: userNamespaces{d.Node.UserIDs, d.Node.Node},
 	}
 }

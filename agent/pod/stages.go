@@ -116,6 +116,7 @@ func (e *Engine) reportFirst(_ context.Context, s *podSync) (steps.Outcome, erro
 	begins := s.Record.Status == nil || s.Record.Status.StartTime == nil
 	if begins {
 		e.warnBackoff(s.Pod)
+		e.reporter.measureWorker(s.Pod)
 	}
 	if begins || died(s.Sync) {
 		_ = e.reporter.derive(s) // the stage "status" returns the error

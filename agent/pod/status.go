@@ -93,12 +93,25 @@ func (r *reporter) input(s *podSync) status.Input {
 	return in
 }
 
+// measureWorker measures the time from the first sight of a pod to its first sync.
+func (r *reporter) measureWorker(pod *v1.Pod) {
+	if seen, ok := seen(pod); ok {
+		r.deps.Metrics.WorkerStarted(time.Since(seen))
+	}
+}
+
+// seen returns when a pod was first seen.
+func seen(pod *v1.Pod) (at time.Time, ok bool) {
+	at, err := time.Parse(time.RFC3339Nano, pod.Annotations[pods.AnnotationSeen])
+	return at, err == nil
+}
+
 // measureStart measures the time from the first sight of a pod to its phase Running.
 func (r *reporter) measureStart(pod *v1.Pod, before, after *v1.PodStatus) {
 	if after.Phase != v1.PodRunning || before == nil || before.Phase != v1.PodPending {
 		return
 	}
-	if seen, err := time.Parse(time.RFC3339Nano, pod.Annotations[pods.AnnotationSeen]); err == nil {
+	if seen, ok := seen(pod); ok {
 		r.deps.Metrics.PodStarted(time.Since(seen))
 	}
 }

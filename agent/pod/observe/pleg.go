@@ -51,6 +51,8 @@ type PLEGDeps struct {
 	// ExitSeen is called with the time between a container's end and the moment when its exit was
 	// seen.
 	ExitSeen func(after time.Duration)
+	// Relisted, if set, is called after each listing of all pods, with how long it took.
+	Relisted func(took time.Duration)
 	Logger   *slog.Logger
 }
 
@@ -163,12 +165,16 @@ func (p *PLEG) Relists(ctx context.Context) error {
 // list lists everything. It wakes the workers of pods that differ from what was last observed, and
 // has the pods without a worker taken in. It reports whether the runtime answered.
 func (p *PLEG) list(ctx context.Context) bool {
+	began := time.Now()
 	listed, err := p.deps.Observer.Relist(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Debug("listing the runtime's pods failed", "err", err)
 		}
 		return false
+	}
+	if p.deps.Relisted != nil {
+		p.deps.Relisted(time.Since(began))
 	}
 	p.deps.Unclaimed.Listed(listed)
 	for uid, l := range listed {

@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
@@ -36,6 +37,8 @@ type Sandbox struct {
 		EventSink
 		Node(kind, reason, message string)
 	}
+	// Run is called after each attempt to run a sandbox, for metrics.
+	Run func(handler string, took time.Duration, err error)
 	// RootDir is the agent's root directory.
 	RootDir string
 	// Stopper stops what still runs in a sandbox that was lost.
@@ -163,7 +166,9 @@ func (s Sandbox) create(ctx context.Context, p *Sync) error {
 	p.Changed = true
 	making, done := finishing(ctx)
 	defer done()
+	began := time.Now()
 	id, err := s.Runtime.RunPodSandbox(making, p.SandboxConfig, handler)
+	s.Run(handler, time.Since(began), err)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.explain(ctx, p, err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,7 +77,8 @@ func TestSandboxEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var events eventLog
 			s := Sandbox{
-				Runtime: sandboxless{err: test.runtime}, Events: &events, UserNamespaces: noUsers{test.users},
+				Runtime: sandboxless{err: test.runtime}, Events: &events, Run: func(string, time.Duration, error) {},
+				UserNamespaces: noUsers{test.users},
 				Resources: func(*v1.Pod) (*runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources) {
 					return nil, nil
 				},
@@ -123,7 +125,7 @@ func (sandboxed) Status(context.Context, bool) (*runtimeapi.StatusResponse, erro
 func TestSandboxWarns(t *testing.T) {
 	var events eventLog
 	s := Sandbox{
-		Runtime: sandboxed{}, Events: &events,
+		Runtime: sandboxed{}, Events: &events, Run: func(string, time.Duration, error) {},
 		Resources: func(*v1.Pod) (*runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources) {
 			return nil, nil
 		},

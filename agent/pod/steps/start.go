@@ -340,8 +340,8 @@ func (s *Starter) waits(p *Sync, out *Outcome) {
 	}
 }
 
-// startFailed returns why a container's last attempt could not start; nil if it ran. A kubelet shows
-// that reason until the next attempt, because nothing has crashed.
+// startFailed returns why a container's last attempt could not start; nil if it ran. A kubelet
+// shows that reason until the next attempt, because nothing has crashed.
 func (p *Sync) startFailed(name string) *status.Reason {
 	last := p.Observed.Latest(name)
 	if last == nil || !p.Record.StartFailed[last.Id] {

@@ -26,6 +26,7 @@ type Set struct {
 	Registry, Probes *prometheus.Registry
 
 	pods    podMetrics
+	life    *lifecycleMetrics
 	runtime runtimeMetrics
 	probes  probeMetrics
 	hooks   hookMetrics
@@ -130,6 +131,7 @@ func New(node, version string) *Set {
 		busy: countersIn(s.Probes, "berth_probe_exec_seconds_total",
 			"Seconds that the runtime ran commands for an exec probe.", "probe_type", "container", "pod", "namespace"),
 	}
+	s.life = s.newLifecycle()
 	s.hooks = s.hookMetrics()
 	s.csi = s.csiHistogram()
 	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/probes"
 )
 
@@ -208,5 +209,51 @@ func TestSetsAreApart(t *testing.T) {
 	a.Rejected("x")
 	if strings.Contains(strings.Join(gather(t, b), "\n"), "reason=x") {
 		t.Error("two sets share their counters")
+	}
+}
+
+// What the life of a pod leaves in the metrics has the kubelet's names and labels.
+func TestLifecycle(t *testing.T) {
+	s := New("node1", "v1.2.3")
+	s.WorkerStarted(time.Second)
+	s.StatusWritten(time.Second)
+	s.SandboxRun("", time.Second, nil)
+	s.SandboxRun("kata", time.Second, errors.New("no"))
+	s.Relisted(time.Second)
+	s.Relisted(time.Second)
+	s.Pods(func() map[PodKind]int {
+		return map[PodKind]int{
+			{Lifecycle: "sync", Wanted: true, Static: true, Active: true}: 2, {Lifecycle: "terminated", Wanted: true}: 3,
+			{Lifecycle: "terminating", Active: true}: 1,
+		}
+	})
+	s.Constants("hybrid", "v1.36.3+berth", []configs.Gate{
+		{Name: "NodeLogQuery", Stage: "GA", Enabled: true}, {Name: "MemoryQoS", Stage: "ALPHA"},
+	})
+	got := gather(t, s)
+	for _, want := range []string{
+		"kubelet_pod_worker_start_duration_seconds{} 1",
+		"kubelet_pod_status_sync_duration_seconds{} 1",
+		"kubelet_run_podsandbox_duration_seconds{runtime_handler=} 1",
+		"kubelet_run_podsandbox_duration_seconds{runtime_handler=kata} 1",
+		"kubelet_run_podsandbox_errors_total{runtime_handler=kata} 1",
+		"kubelet_pleg_relist_duration_seconds{} 2",
+		"kubelet_pleg_relist_interval_seconds{} 1",
+		"kubelet_desired_pods{static=true} 2", "kubelet_desired_pods{static=false} 3",
+		"kubelet_active_pods{static=true} 2", "kubelet_active_pods{static=false} 1",
+		"kubelet_working_pods{config=desired,lifecycle=sync,static=true} 2",
+		"kubelet_working_pods{config=orphan,lifecycle=terminating,static=false} 1",
+		"kubelet_cgroup_version{} 1",
+		"kubernetes_feature_enabled{name=NodeLogQuery,stage=} 1", "kubernetes_feature_enabled{name=MemoryQoS,stage=ALPHA} 0",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if !slices.ContainsFunc(got, func(line string) bool {
+		return strings.HasPrefix(line, "kubernetes_build_info{") && strings.Contains(line, "git_version=v1.36.3+berth") &&
+			strings.Contains(line, "minor=36")
+	}) {
+		t.Errorf("no build info in %q", got)
 	}
 }

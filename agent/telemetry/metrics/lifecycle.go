@@ -1,0 +1,188 @@
+package metrics
+
+import (
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/configs"
+)
+
+// lifecycleMetrics are about the way of pods through the agent: from their sources to workers,
+// sandboxes and the API server. Names, labels and buckets are the kubelet's.
+type lifecycleMetrics struct {
+	workerStart     prometheus.Histogram
+	statusWritten   prometheus.Histogram
+	sandboxes       *prometheus.HistogramVec
+	sandboxErrors   *prometheus.CounterVec
+	relists         prometheus.Histogram
+	relistIntervals prometheus.Histogram
+	relistSeen      prometheus.Gauge
+	// relisted is when the last listing ended, in nanoseconds since 1970; 0 before the first one.
+	relisted atomic.Int64
+}
+
+func (s *Set) newLifecycle() *lifecycleMetrics {
+	m := &lifecycleMetrics{
+		workerStart: s.histogramOf("kubelet_pod_worker_start_duration_seconds",
+			"Duration in seconds from seeing a pod to its worker's first sync.", prometheus.DefBuckets),
+		statusWritten: s.histogramOf("kubelet_pod_status_sync_duration_seconds",
+			"Duration in seconds from a change of a pod's status until the API server has the status.",
+			[]float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60}),
+		sandboxes: s.histogramsOf("kubelet_run_podsandbox_duration_seconds",
+			"Duration in seconds of running a sandbox, by runtime handler.", prometheus.DefBuckets, "runtime_handler"),
+		sandboxErrors: s.counters("kubelet_run_podsandbox_errors_total",
+			"Sandboxes that could not be run, by runtime handler.", "runtime_handler"),
+		relists: s.histogramOf("kubelet_pleg_relist_duration_seconds",
+			"Duration in seconds of listing all pods of the runtime.", prometheus.DefBuckets),
+		relistIntervals: s.histogramOf("kubelet_pleg_relist_interval_seconds",
+			"Seconds between two listings of all pods of the runtime. Events of the runtime come between them.",
+			prometheus.DefBuckets),
+		relistSeen: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_pleg_last_seen_seconds",
+			Help: "Time of the last listing of all pods of the runtime, in seconds since 1970.",
+		}),
+	}
+	s.Registry.MustRegister(m.relistSeen)
+	return m
+}
+
+// WorkerStarted records how long a pod took from when it was first seen until its first sync.
+func (s *Set) WorkerStarted(d time.Duration) { s.life.workerStart.Observe(max(d, 0).Seconds()) }
+
+// StatusWritten records how long the API server did not have a pod's status.
+func (s *Set) StatusWritten(d time.Duration) { s.life.statusWritten.Observe(max(d, 0).Seconds()) }
+
+// SandboxRun records an attempt to run a sandbox. handler is the runtime handler, empty for the
+// runtime's own choice.
+func (s *Set) SandboxRun(handler string, d time.Duration, err error) {
+	s.life.sandboxes.WithLabelValues(handler).Observe(d.Seconds())
+	if err != nil {
+		s.life.sandboxErrors.WithLabelValues(handler).Inc()
+	}
+}
+
+// Relisted records that all pods of the runtime were listed, and how long that took.
+func (s *Set) Relisted(d time.Duration) {
+	now := time.Now()
+	s.life.relists.Observe(d.Seconds())
+	s.life.relistSeen.Set(float64(now.UnixNano()) / 1e9)
+	if before := s.life.relisted.Swap(now.UnixNano()); before != 0 {
+		s.life.relistIntervals.Observe(now.Sub(time.Unix(0, before)).Seconds())
+	}
+}
+
+// PodKind is one class of the pods that the agent has.
+type PodKind struct {
+	// Lifecycle is sync, terminating or terminated.
+	Lifecycle string
+	// Wanted says that a source wants the pod. Static says that a manifest has it.
+	Wanted, Static bool
+	// Active says that the pod has not come to its end: it counts at admission.
+	Active bool
+}
+
+// Pods adds the counts of the pods that the agent has, by class. count is called when metrics are
+// gathered; it must be quick and safe for concurrent use. Call Pods once.
+func (s *Set) Pods(count func() map[PodKind]int) {
+	s.Registry.MustRegister(&podCounts{
+		count: count,
+		desired: prometheus.NewDesc("kubelet_desired_pods", "Pods that the sources want, by whether they are static.",
+			[]string{"static"}, nil),
+		active: prometheus.NewDesc("kubelet_active_pods",
+			"Pods that have not ended and count at admission, by whether they are static.", []string{"static"}, nil),
+		working: prometheus.NewDesc("kubelet_working_pods",
+			"Pods that have a worker, by the worker's phase, whether a source wants them, and whether they are static.",
+			[]string{"lifecycle", "config", "static"}, nil),
+	})
+}
+
+// podCounts is the collector behind [Set.Pods].
+type podCounts struct {
+	count                    func() map[PodKind]int
+	desired, active, working *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *podCounts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.desired
+	ch <- c.active
+	ch <- c.working
+}
+
+// Collect implements prometheus.Collector.
+func (c *podCounts) Collect(ch chan<- prometheus.Metric) {
+	desired, active := map[bool]int{false: 0, true: 0}, map[bool]int{false: 0, true: 0}
+	working := map[[3]string]int{}
+	for kind, n := range c.count() {
+		config := "orphan"
+		if kind.Wanted {
+			desired[kind.Static] += n
+			config = "desired"
+		}
+		if kind.Active {
+			active[kind.Static] += n
+		}
+		working[[3]string{kind.Lifecycle, config, strconv.FormatBool(kind.Static)}] += n
+	}
+	for _, static := range []bool{false, true} {
+		label := strconv.FormatBool(static)
+		ch <- prometheus.MustNewConstMetric(c.desired, prometheus.GaugeValue, float64(desired[static]), label)
+		ch <- prometheus.MustNewConstMetric(c.active, prometheus.GaugeValue, float64(active[static]), label)
+	}
+	for labels, n := range working {
+		ch <- prometheus.MustNewConstMetric(c.working, prometheus.GaugeValue, float64(n), labels[:]...)
+	}
+}
+
+// Constants adds what does not change while the agent runs: the version of the node's cgroups (v1,
+// hybrid or v2), the release of Kubernetes that the agent belongs to, and the feature gates. Call
+// it once.
+func (s *Set) Constants(cgroupVersion, release string, gates []configs.Gate) {
+	version := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubelet_cgroup_version", Help: "Version of the node's cgroups, 1 or 2.",
+	})
+	if version.Set(1); cgroupVersion == "v2" {
+		version.Set(2)
+	}
+	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubernetes_feature_enabled", Help: "Feature gates that the agent looks at: 1 if enabled.",
+	}, []string{"name", "stage"})
+	for _, gate := range gates {
+		// the kubelet's value for GA is empty
+		g := enabled.WithLabelValues(gate.Name, strings.TrimSuffix(gate.Stage, "GA"))
+		if gate.Enabled {
+			g.Set(1)
+		}
+	}
+	major, minor := "", ""
+	if parts := strings.SplitN(strings.TrimPrefix(release, "v"), ".", 3); len(parts) > 1 {
+		major, minor = parts[0], parts[1]
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info", Help: "The release of Kubernetes that the agent belongs to; always 1.",
+		ConstLabels: prometheus.Labels{
+			"major": major, "minor": minor, "git_version": release, "git_commit": "", "git_tree_state": "",
+			"build_date": "", "go_version": runtime.Version(), "compiler": runtime.Compiler,
+			"platform": runtime.GOOS + "/" + runtime.GOARCH,
+		},
+	})
+	info.Set(1)
+	s.Registry.MustRegister(version, enabled, info)
+}
+
+func (s *Set) histogramOf(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	s.Registry.MustRegister(h)
+	return h
+}
+
+func (s *Set) histogramsOf(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	s.Registry.MustRegister(v)
+	return v
+}
