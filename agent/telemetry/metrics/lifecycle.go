@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -127,16 +126,24 @@ func (c *podCounts) Collect(ch chan<- prometheus.Metric) {
 		if kind.Active {
 			active[kind.Static] += n
 		}
-		working[[3]string{kind.Lifecycle, config, strconv.FormatBool(kind.Static)}] += n
+		working[[3]string{kind.Lifecycle, config, staticLabel(kind.Static)}] += n
 	}
 	for _, static := range []bool{false, true} {
-		label := strconv.FormatBool(static)
+		label := staticLabel(static)
 		ch <- prometheus.MustNewConstMetric(c.desired, prometheus.GaugeValue, float64(desired[static]), label)
 		ch <- prometheus.MustNewConstMetric(c.active, prometheus.GaugeValue, float64(active[static]), label)
 	}
 	for labels, n := range working {
 		ch <- prometheus.MustNewConstMetric(c.working, prometheus.GaugeValue, float64(n), labels[:]...)
 	}
+}
+
+// staticLabel is the kubelet's value of the label "static".
+func staticLabel(static bool) string {
+	if static {
+		return "true"
+	}
+	return ""
 }
 
 // Constants adds what does not change while the agent runs: the version of the node's cgroups (v1,

@@ -239,10 +239,10 @@ func TestLifecycle(t *testing.T) {
 		"kubelet_run_podsandbox_errors_total{runtime_handler=kata} 1",
 		"kubelet_pleg_relist_duration_seconds{} 2",
 		"kubelet_pleg_relist_interval_seconds{} 1",
-		"kubelet_desired_pods{static=true} 2", "kubelet_desired_pods{static=false} 3",
-		"kubelet_active_pods{static=true} 2", "kubelet_active_pods{static=false} 1",
+		"kubelet_desired_pods{static=true} 2", "kubelet_desired_pods{static=} 3",
+		"kubelet_active_pods{static=true} 2", "kubelet_active_pods{static=} 1",
 		"kubelet_working_pods{config=desired,lifecycle=sync,static=true} 2",
-		"kubelet_working_pods{config=orphan,lifecycle=terminating,static=false} 1",
+		"kubelet_working_pods{config=orphan,lifecycle=terminating,static=} 1",
 		"kubelet_cgroup_version{} 1",
 		"kubernetes_feature_enabled{name=NodeLogQuery,stage=} 1", "kubernetes_feature_enabled{name=MemoryQoS,stage=ALPHA} 0",
 	} {
