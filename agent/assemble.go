@@ -41,7 +41,11 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkSwap(cfg, node.Swap(), log); err != nil {
+	swap, err := node.Swap()
+	if err == nil {
+		err = checkSwap(cfg, swap, log)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	if cfg.Kubelet.EnableContentionProfiling {

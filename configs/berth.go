@@ -181,7 +181,7 @@ func (b *BerthConfiguration) setDefaults() {
 	orValue(&b.PodSecurity, PodSecurityPrivileged)
 	if b.RuntimeAnnotations == nil {
 		b.RuntimeAnnotations = []string{
-			"kubernetes.io/*", "io.katacontainers.*", "dev.gvisor.*", "*.nri.io/*",
+			"kubernetes.io/*", "io.containerd.cri.runtime-handler", "io.katacontainers.*", "dev.gvisor.*", "*.nri.io/*",
 			"rdt.resources.beta.kubernetes.io/*", "blockio.resources.beta.kubernetes.io/*",
 		}
 	}

@@ -28,6 +28,9 @@ var reads = sync.OnceValues(func() (map[string]bool, error) {
 	}
 	out := map[string]bool{}
 	for _, p := range loaded {
+		for _, err := range p.Errors {
+			return nil, err
+		}
 		for _, file := range p.Syntax {
 			name := filepath.Base(p.Fset.Position(file.Pos()).Filename)
 			if p.Name == "configs" && !slices.Contains([]string{"backoff.go", "gates.go", "nodename.go", "serving.go"}, name) {

@@ -104,7 +104,7 @@ func (w *Writer) done(ctx context.Context, e *written, j job, after *v1.Pod, con
 			log.Info("pod's status is written to the API server again")
 		}
 		e.failures, e.notBefore = 0, time.Time{}
-		if after != nil && w.deps.Written != nil {
+		if after != nil && w.deps.Written != nil && !e.behind.IsZero() {
 			w.deps.Written(time.Since(e.behind))
 		}
 		if e.behind = (time.Time{}); e.stale { // it has changed meanwhile

@@ -284,7 +284,7 @@ func (w *Writer) due(now time.Time) (due []*written, next time.Time) {
 		}
 		job, ok := w.job(e)
 		if !ok {
-			e.stale = false
+			e.stale, e.behind = false, time.Time{}
 			continue
 		}
 		at := e.notBefore

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -20,7 +23,7 @@ func (n *Node) Warnings() []generate.Warning {
 	if path := ptr.Deref(n.cfg.Kubelet.ResolverConfig, ""); path != "" && n.resolv != nil {
 		out = append(out, generate.CheckSearches(path, n.resolv.Searches, n.cfg.Kubelet.ClusterDomain)...)
 	}
-	if Swap() != "" && !tmpfsNeverSwaps() {
+	if to, err := Swap(); err == nil && to != "" && !tmpfsNeverSwaps() {
 		out = append(out, generate.Warning{
 			Reason: "PossibleMemoryBackedVolumesOnDisk",
 			Message: "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) " +
@@ -31,12 +34,15 @@ func (n *Node) Warnings() []generate.Warning {
 }
 
 // Swap returns where this machine swaps to; empty if it does not swap.
-func Swap() string {
+func Swap() (to string, err error) {
 	data, err := os.ReadFile("/proc/swaps")
-	if err != nil {
-		return ""
+	if errors.Is(err, fs.ErrNotExist) { // a kernel without swap
+		return "", nil
 	}
-	return swapIn(string(data))
+	if err != nil {
+		return "", fmt.Errorf("looking for swap: %w", err)
+	}
+	return swapIn(string(data)), nil
 }
 
 // swapIn returns the first file or device of a /proc/swaps.

@@ -263,7 +263,7 @@ func (f *File) lookThrough() {
 	}
 	f.watch(identify(info))
 	f.dirWarn = ownerWarnings(info)
-	if err := f.checkWriters(info); err != nil {
+	if err := f.checkAbove(info); err != nil {
 		f.troubled(err)
 		return
 	}
@@ -315,6 +315,31 @@ func (f *File) checkWriters(info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); mode&0o002 != 0 && !f.insecure {
 		return fmt.Errorf("its mode %04o lets everybody write to it, who can so run any pod on this node as root: "+
 			"take that away (chmod o-w), or set insecureManifests: true", mode)
+	}
+	return nil
+}
+
+// checkAbove checks who may write to the manifest directory, and who may replace it: whoever may
+// write to a directory above it, unless only owners may rename there (as in /tmp).
+func (f *File) checkAbove(info fs.FileInfo) error {
+	if err := f.checkWriters(info); err != nil || f.insecure {
+		return err
+	}
+	path, err := filepath.EvalSymlinks(f.dir())
+	if err != nil {
+		return err
+	}
+	for path != "/" && path != "." {
+		path = filepath.Dir(path)
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&fs.ModeSticky == 0 {
+			if err := f.checkWriters(info); err != nil {
+				return fmt.Errorf("%s is above it: %w", path, err)
+			}
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -633,6 +634,32 @@ func TestFileDirectoryThatEverybodyMayWrite(t *testing.T) {
 	r.pods("a=i:1")
 	must(t, os.Chmod(dir, 0o755))
 	r.pods("b=i:1")
+}
+
+// Nothing is taken from a directory that everybody may replace, nor through one below it to which
+// everybody may write.
+func TestFileThatEverybodyMayReplace(t *testing.T) {
+	above := privateDir(t)
+	dir := filepath.Join(above, "own")
+	must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
+	put(t, filepath.Join(dir, "a.yaml"), podManifest("a", "i:1"))
+	put(t, filepath.Join(dir, "sub", "b.yaml"), podManifest("b", "i:1"))
+	must(t, os.Symlink("sub/b.yaml", filepath.Join(dir, "b.yaml")))
+	must(t, os.Symlink(filepath.Join(dir, "sub", "b.yaml"), filepath.Join(dir, "c.yaml")))
+	must(t, os.Chmod(filepath.Join(dir, "sub"), 0o777))
+	must(t, os.Chmod(above, 0o777))
+	r := start(t, dir)
+	if s := r.refused("own", above+" is above it"); len(s.Pods) > 0 {
+		t.Errorf("%s", describe(s))
+	}
+	must(t, os.Chmod(above, 0o777|fs.ModeSticky))
+	r.refused("b.yaml", "its link leads through sub")
+	r.refused("c.yaml", "its link leads through sub")
+	r.pods("a=i:1")
+	must(t, os.Chmod(filepath.Join(dir, "sub"), 0o755))
+	put(t, filepath.Join(dir, "touched.yaml"), "")
+	r.refused("c.yaml", "duplicate")
+	r.pods("a=i:1", "b=i:1")
 }
 
 // With insecureManifests everything is taken, with a warning.

@@ -151,7 +151,7 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 		return nil, err
 	}
 	if d.check != nil {
-		if err := d.check(info); err != nil {
+		if err := errors.Join(d.check(info), d.checkLink(name), d.checkAbove(target)); err != nil {
 			return nil, err
 		}
 	}
@@ -164,6 +164,36 @@ func (d *directory) read(name string, known fileID, complete bool) (*version, er
 		return nil, bare(err)
 	}
 	return v, nil
+}
+
+// checkLink checks the directories below the root through which a symbolic link leads.
+func (d *directory) checkLink(name string) error {
+	const most = 40 // as many links as the kernel follows
+	for range most {
+		link, err := d.root.Readlink(name)
+		if err != nil || filepath.IsAbs(link) {
+			return nil //nolint:nilerr // it is no link; absolute ones are resolved to what has none
+		}
+		name = filepath.Join(filepath.Dir(name), link)
+		if err := d.checkAbove(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkAbove checks the directories between the root and a file.
+func (d *directory) checkAbove(name string) error {
+	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+		info, err := d.root.Stat(dir)
+		if err == nil {
+			err = d.check(info)
+		}
+		if err != nil {
+			return fmt.Errorf("its link leads through %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // writing is the kernel's answer to the question who writes to a file.

@@ -30,6 +30,15 @@ func (c *Cluster) typeInto(t *testing.T, args ...string) (term *env.Terminal, wa
 	return term, cmd.Wait
 }
 
+// prompt waits for the shell's prompt. The shell may have shown its first one before kubectl was
+// attached, so kubectl asks to press enter.
+func prompt(t *testing.T, term *env.Terminal) {
+	t.Helper()
+	term.WaitFor(t, "try pressing enter")
+	term.Type(t, "\n")
+	term.WaitFor(t, "# ")
+}
+
 // TestDebug checks kubectl debug, on a pod and on the node, and kubectl run -it, each on a
 // terminal.
 func TestDebug(t *testing.T) {
@@ -43,8 +52,7 @@ func TestDebug(t *testing.T) {
 	t.Run("pod", func(t *testing.T) {
 		term, wait := c.typeInto(t, "debug", "target", "-it", "--image=berth.local/busybox:v1", "--target=main", "-c",
 			"debugger", "--", "sh")
-		// The prompt may be shown before kubectl is attached.
-		term.WaitFor(t, "# ")
+		prompt(t, term)
 		term.Type(t,
 			"cat /proc/1/cmdline | tr '\\0' ' '; wget -q -O - http://127.0.0.1:8080/etc/passwd | head -n 1; "+
 				"echo d$((40+2))\n")
@@ -73,7 +81,7 @@ func TestDebug(t *testing.T) {
 	})
 	t.Run("node", func(t *testing.T) {
 		term, wait := c.typeInto(t, "debug", "node/"+env.NodeName, "-it", "--image=berth.local/busybox:v1", "--", "sh")
-		term.WaitFor(t, "# ")
+		prompt(t, term)
 		term.Type(t, "ls /host"+c.Folder+"; ip -o addr; cat /host/proc/1/comm /proc/1/comm; echo d$((40+2))\n")
 		term.WaitFor(t, "d42")
 		for _, want := range []string{filepath.Base(c.Admin), env.HostIP} {
@@ -91,7 +99,7 @@ func TestDebug(t *testing.T) {
 	t.Run("run", func(t *testing.T) {
 		term, wait := c.typeInto(t, "run", "typed", "-it", "--rm", "--restart=Never", "--image=berth.local/busybox:v1",
 			"--", "sh")
-		term.WaitFor(t, "# ")
+		prompt(t, term)
 		measures(t, term, "24 80")
 		term.Type(t, "exit 5\n")
 		if err := wait(); ExitCode(err) != 5 {

@@ -151,6 +151,7 @@ func (c *Collector) rounds(ctx context.Context) error {
 		}
 		if c.deps.Ready() {
 			c.leftovers.Notify()
+			c.staged.Notify()
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -57,8 +58,10 @@ func (l BackoffLimits) Free(exitCode int32) bool { return l.CleanExitsFree && ex
 // BackoffKey identifies what a back-off is of: a container's image and resources, as in the
 // kubelet's GetBackoffKey.
 func BackoffKey(c *v1.Container) string {
+	// As JSON, equal quantities are equal texts, and a checkpoint keeps them.
+	resources, _ := json.Marshal(c.Resources) // it never fails
 	hash := fnv.New64a()
-	_, _ = fmt.Fprintf(hash, "%s/%s", c.Image, c.Resources.String()) // it never fails
+	_, _ = fmt.Fprintf(hash, "%s/%s", c.Image, resources) // neither does this
 	return strconv.FormatUint(hash.Sum64(), 16)
 }
 

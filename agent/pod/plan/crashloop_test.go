@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -106,6 +107,26 @@ func TestBackoffOfKilledContainers(t *testing.T) {
 		}
 		b = b.Next(end, "", l)
 		finished = finished.Add(want + 15*time.Second)
+	}
+}
+
+// Whatever way a quantity is written, a copy of the container and one from a checkpoint have the
+// same key.
+func TestBackoffKeyIsStable(t *testing.T) {
+	for _, text := range []string{"0.5", "1", "250m", "1000m", "1024Mi", "1.5G", "1.5Gi", "0.5Gi", "1e3"} {
+		c := &v1.Container{Image: "i"}
+		c.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(text)}
+		data, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stored v1.Container
+		if err := json.Unmarshal(data, &stored); err != nil {
+			t.Fatal(err)
+		}
+		if key := BackoffKey(c); key != BackoffKey(c.DeepCopy()) || key != BackoffKey(&stored) {
+			t.Errorf("%s: keys %s, %s and %s", text, key, BackoffKey(c.DeepCopy()), BackoffKey(&stored))
+		}
 	}
 }
 

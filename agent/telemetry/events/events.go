@@ -34,14 +34,15 @@ type Recorder struct {
 	mu        sync.Mutex
 	ring      []*v1.Event // the latest event is the last element
 	next      uint64
-	limits    limiter
+	limits    limiter // of new events
+	heard     limiter // of what listeners hear of
 	subs      map[chan v1.Event]struct{}
 	listeners []func(v1.Event)
 }
 
 // New returns a recorder. node is the name of the host in the events.
 func New(node string) *Recorder {
-	return &Recorder{node: node, limits: limiter{}, subs: map[chan v1.Event]struct{}{}}
+	return &Recorder{node: node, limits: limiter{}, heard: limiter{}, subs: map[chan v1.Event]struct{}{}}
 }
 
 // Pod records an event about a pod or, if container is not empty, about that container of the pod.
@@ -98,9 +99,10 @@ func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
 	if r.repeat(ref, kind, reason, message, now) {
 		return
 	}
-	if !r.limits.allow(objectOf(ref, kind), now.Time, 0) {
+	if !r.limits.allow(objectOf(ref, kind), now.Time) {
 		return
 	}
+	r.heard.allow(objectOf(ref, kind), now.Time) // new events are always heard of
 	r.next++
 	namespace := ref.Namespace
 	if namespace == "" {
@@ -166,7 +168,7 @@ func (r *Recorder) count(i int, message string, now metav1.Time) {
 	e.Message, e.LastTimestamp = message, now
 	e.Count++
 	r.ring = append(slices.Delete(r.ring, i, i+1), e)
-	r.publish(e, r.limits.allow(objectOf(e.InvolvedObject, e.Type), now.Time, spamReserve))
+	r.publish(e, r.heard.allow(objectOf(e.InvolvedObject, e.Type), now.Time))
 }
 
 // publish sends the event to the subscribers and, if heard is set, to the listeners. r.mu is held.

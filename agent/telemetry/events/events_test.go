@@ -172,11 +172,11 @@ func TestRepeatsAreHeardWithinLimits(t *testing.T) {
 		}
 		expect(t, r.List(), "p Unhealthy connection refused x3600")
 		heard = nil
-		for i := range spamReserve {
+		for i := range spamBurst {
 			r.Pod(pod("p"), "a", v1.EventTypeWarning, fmt.Sprint("New", i), "m")
 		}
-		if len(heard) != spamReserve {
-			t.Errorf("%d of %d new events were heard of", len(heard), spamReserve)
+		if len(heard) != spamBurst || len(r.List()) != spamBurst+1 {
+			t.Errorf("%d of %d new events were heard of, and %d kept", len(heard), spamBurst, len(r.List())-1)
 		}
 	})
 }
@@ -185,18 +185,18 @@ func TestLimiterForgetsQuietObjects(t *testing.T) {
 	now := time.Now()
 	l := limiter{}
 	for i := range maxBuckets {
-		l.allow(object{name: fmt.Sprint(i)}, now, 0)
+		l.allow(object{name: fmt.Sprint(i)}, now)
 	}
-	if l.allow(object{name: "one more"}, now, 0); len(l) != 1 {
+	if l.allow(object{name: "one more"}, now); len(l) != 1 {
 		t.Errorf("%d buckets are kept", len(l))
 	}
 	for i := range maxBuckets - 2 {
-		l.allow(object{name: fmt.Sprint(i)}, now, 0)
+		l.allow(object{name: fmt.Sprint(i)}, now)
 	}
 	for range 5 {
-		l.allow(object{name: "busy"}, now, 0)
+		l.allow(object{name: "busy"}, now)
 	}
-	l.allow(object{name: "new"}, now.Add(spamRefill), 0)
+	l.allow(object{name: "new"}, now.Add(spamRefill))
 	if len(l) != 2 {
 		t.Errorf("%d buckets are kept, want the busy one and the new one", len(l))
 	}

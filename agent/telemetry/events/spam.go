@@ -9,13 +9,12 @@ import (
 
 // The limits on events about one object are those of client-go's event correlator
 // (tools/record/events_cache.go): 25 at once and one more every 5 minutes, separately for normal
-// events and warnings. Repeats are counted without a limit, and listeners hear of them within it.
-// Repeats leave spamReserve to new events, so that a probe that fails each second does not hide
-// what else happens to its pod.
+// events and warnings. Repeats are counted without a limit. What listeners hear of repeats has a
+// limit of its own, so that a probe that fails each second does not hide what else happens to its
+// pod.
 const (
-	spamBurst   = 25
-	spamRefill  = 5 * time.Minute
-	spamReserve = 5
+	spamBurst  = 25
+	spamRefill = 5 * time.Minute
 )
 
 // maxBuckets is how many objects have a bucket before the buckets of quiet objects are dropped.
@@ -47,14 +46,14 @@ func (b bucket) level(now time.Time) float64 {
 // limiter has the buckets of all objects.
 type limiter map[object]bucket
 
-// allow takes one of the object's tokens if reserve others are left, and reports whether it did.
-func (l limiter) allow(o object, now time.Time, reserve float64) bool {
+// allow takes one of the object's tokens and reports whether there was one.
+func (l limiter) allow(o object, now time.Time) bool {
 	b, ok := l[o]
 	if !ok {
 		b = bucket{left: spamBurst, at: now}
 	}
 	left := b.level(now)
-	if left < 1+reserve {
+	if left < 1 {
 		return false
 	}
 	if len(l) >= maxBuckets {
