@@ -76,6 +76,7 @@ func (m *manifests) update(dir *directory, name string, complete bool) {
 		}
 	case err != nil:
 		known.id, known.busy, known.problem = fileID{}, time.Time{}, err.Error()
+		known.link = dir.isLink(name) // what it leads to may be mended without a notice
 		m.keepLastGood(dir, name, known)
 	case v != nil:
 		m.decode(dir, name, known, v)
