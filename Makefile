@@ -10,7 +10,7 @@ FUZZTIME ?= 10s
 GOBUILD  := CGO_ENABLED=0 go build -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help build package run test test-unit test-integration test-service test-vm test-cluster test-conformance bench bench-cluster lint fuzz deps clean
+.PHONY: help build package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster lint fuzz deps clean
 
 help: ## list the targets
 	@echo 'berth: a node agent that runs pods on containerd'
@@ -38,6 +38,11 @@ test-unit: ## unit and scenario tests only
 	@scripts/deps gotestsum
 	@$(GOBUILD) -o .cache/runner ./test/runner
 	@.cache/runner unit
+
+test-crashes: ## kill the agent at every call of the scenario tests' pods, not at every third
+	@scripts/deps gotestsum
+	@$(GOBUILD) -o .cache/runner ./test/runner
+	@CRASHES=all .cache/runner crashes
 
 test-integration: ## the tests on a real containerd only; needs root
 	@scripts/deps host containerd gotestsum

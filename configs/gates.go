@@ -7,14 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// knownGates lists the feature gates of Kubernetes 1.36, one per line: name, default, stage (ALPHA,
+// gatesText lists the feature gates of Kubernetes 1.36, one per line: name, default, stage (ALPHA,
 // BETA, GA, DEPRECATED) and "locked" where the default cannot be changed. A test compares it with
 // the gates of the linked Kubernetes release.
 //
 //go:embed gates.txt
-var knownGates string
+var gatesText string
+
+// knownGates are the gates by their names.
+var knownGates = sync.OnceValue(func() map[string]gate { return parseGates(gatesText) })
 
 // gate is a known feature gate.
 type gate struct {
@@ -55,7 +59,7 @@ type Gate struct {
 
 // Gates returns the feature gates that the agent looks at, by name.
 func (c *Config) Gates() []Gate {
-	known := parseGates(knownGates)
+	known := knownGates()
 	var out []Gate
 	for _, name := range ownGates() {
 		out = append(out, Gate{Name: name, Stage: known[name].stage, Enabled: c.GateEnabled(name)})
@@ -66,7 +70,7 @@ func (c *Config) Gates() []Gate {
 // checkGates refuses gates that Kubernetes does not have, and values that it does not allow, as the
 // kubelet does. It warns of gates that change nothing here.
 func checkGates(set map[string]bool, r *report) {
-	known := parseGates(knownGates)
+	known := knownGates()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if name == "AllAlpha" || name == "AllBeta" {
 			continue
@@ -93,7 +97,7 @@ func (c *Config) GateEnabled(name string) bool {
 	if on, ok := set[name]; ok {
 		return on
 	}
-	g, ok := parseGates(knownGates)[name]
+	g, ok := knownGates()[name]
 	if !ok {
 		return false
 	}

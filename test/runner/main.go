@@ -34,13 +34,13 @@ var errFailed = errors.New("checks failed")
 
 func run(ctx context.Context, phases []string) error {
 	all := map[string]func(context.Context, *total) error{
-		"lint": lint, "unit": unit, "integration": integration, "cluster": cluster, "fuzz": fuzz,
+		"lint": lint, "unit": unit, "crashes": crashes, "integration": integration, "cluster": cluster, "fuzz": fuzz,
 	}
 	sum := &total{out: os.Stdout}
 	for _, name := range phases {
 		phase, ok := all[name]
 		if !ok {
-			sum.fail("runner", fmt.Sprintf("unknown phase %q: lint, unit, integration, cluster or fuzz", name))
+			sum.fail("runner", fmt.Sprintf("unknown phase %q: lint, unit, crashes, integration, cluster or fuzz", name))
 			continue
 		}
 		fmt.Printf("== %s\n", name)

@@ -28,7 +28,15 @@ const (
 	integrationTag = "integration"
 	// clusterTag marks those that need a control plane, besides.
 	clusterTag = "cluster"
+	// lazyCollector has Go programs collect garbage a quarter as often as they do by themselves:
+	// what lives a minute has better use for two cores.
+	lazyCollector = "GOGC=400"
 )
+
+// testFlags are the flags of each "go test". With -trimpath, what is compiled is the same in every
+// checkout, and the same as in our programs (see GOBUILD in the Makefile). The analyzers of "go vet"
+// are the linter's.
+var testFlags = []string{"-trimpath", "-vet=off"}
 
 // lint runs each linter as one check. golangci-lint has the analyzers of "go vet" in it.
 func lint(ctx context.Context, s *total) error {
@@ -38,6 +46,7 @@ func lint(ctx context.Context, s *total) error {
 	}
 	check := func(name string, command ...string) {
 		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+		cmd.Env = append(os.Environ(), lazyCollector)
 		out, err := cmd.CombinedOutput()
 		// gofumpt -l prints the files that differ and ends with 0.
 		if err != nil || (name == "gofumpt" && len(out) > 0) {
@@ -67,24 +76,31 @@ func sourceFolders() ([]string, error) {
 }
 
 // unit runs the tests that need nothing but the code, with the race detector unless $RACE is off.
-// The race detector makes TestCrashes play a sample of its crashes: all of them are played without
-// it.
+// The race detector makes TestCrashes play fewer of its crashes: it is run without it, too.
 func unit(ctx context.Context, s *total) error {
-	env, remove, err := inMemory()
-	if err != nil {
-		return err
-	}
-	defer remove()
-	// Many tests wait, for a probe or for a process: more packages than cores run side by side.
-	args := []string{"-timeout", "30m", "-p", strconv.Itoa(2 * runtime.NumCPU())}
-	if os.Getenv("RACE") == "off" {
-		return goTest(ctx, s, env, append(args, "./...")...)
-	}
-	if err := goTest(ctx, s, env, append(args, "-race", "./...")...); err != nil {
-		return err
-	}
-	return goTest(ctx, s, env, append(args, "-run", "^TestCrashes$", "./test/scenario")...)
+	return inMemory(func(env []string) error {
+		all := append(slices.Clone(sideBySide), "./...")
+		if os.Getenv("RACE") == "off" {
+			return goTest(ctx, s, env, all...)
+		}
+		if err := goTest(ctx, s, env, append([]string{"-race"}, all...)...); err != nil {
+			return err
+		}
+		return goTest(ctx, s, env, crashTest...)
+	})
 }
+
+// crashes runs TestCrashes alone: $CRASHES says how much of it.
+func crashes(ctx context.Context, s *total) error {
+	return inMemory(func(env []string) error { return goTest(ctx, s, env, crashTest...) })
+}
+
+// sideBySide are the flags for packages that wait more than they compute, for a probe or for a
+// process: more of them than cores run side by side.
+var sideBySide = []string{"-timeout", "30m", "-p", strconv.Itoa(2 * runtime.NumCPU())}
+
+// crashTest are the arguments of "go test" for TestCrashes alone.
+var crashTest = []string{"-timeout", "30m", "-run", "^TestCrashes$", "./test/scenario"}
 
 // sharedMemory is a file system in memory that every Linux has, and roomForTests is the least space
 // that it must have, in bytes: a container's has often less.
@@ -93,26 +109,27 @@ const (
 	roomForTests = 4 << 30
 )
 
-// inMemory returns the environment of tests whose temporary files are in memory, and a function
-// that removes the files. Tests write files durably, again and again, and wait most of their time
-// for the disk otherwise. Where there is no such memory, the environment is as it is.
-func inMemory() (env []string, remove func(), err error) {
+// inMemory calls run with the environment of tests whose temporary files are in memory, which it
+// removes afterwards. Tests write files durably, again and again, and wait most of their time for
+// the disk otherwise. Where there is no such memory, they are where they always are.
+func inMemory(run func(env []string) error) error {
+	env := []string{lazyCollector}
 	var memory unix.Statfs_t
 	if err := unix.Statfs(sharedMemory, &memory); err != nil || memory.Type != unix.TMPFS_MAGIC ||
 		memory.Flags&unix.ST_NOEXEC != 0 || memory.Bavail*uint64(memory.Bsize) < roomForTests {
-		return nil, func() {}, nil //nolint:nilerr // there is none
+		return run(env)
 	}
 	dir, err := shortFolder(sharedMemory)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a folder for temporary files: %w", err)
+		return fmt.Errorf("make a folder for temporary files: %w", err)
 	}
+	defer os.RemoveAll(dir)
 	// As in /tmp, other users come through: some tests become one.
 	if err := os.Chmod(dir, 0o777|fs.ModeSticky); err != nil {
-		return nil, nil, fmt.Errorf("open the folder for temporary files: %w", err)
+		return fmt.Errorf("open the folder for temporary files: %w", err)
 	}
 	// testing.T takes the second one, if it is set.
-	env = []string{"TMPDIR=" + dir, "GOTMPDIR=" + dir}
-	return env, func() { _ = os.RemoveAll(dir) }, nil
+	return run(append(env, "TMPDIR="+dir, "GOTMPDIR="+dir))
 }
 
 // shortFolder makes a new folder. Its path is short, because tests make sockets beneath it, whose
@@ -246,7 +263,7 @@ func goTest(ctx context.Context, s *total, env []string, args ...string) error {
 		"--format", "pkgname-and-test-fails", "--format-icons", "text", "--format-hide-empty-pkg", "--hide-summary",
 		"output",
 		"--junitfile", report, "--",
-	}, args...)...)
+	}, append(slices.Clone(testFlags), args...)...)...)
 	cmd.Env = append(os.Environ(), env...)
 	// which gotestsum hands on to "go test"
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

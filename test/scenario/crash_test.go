@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,9 +19,9 @@ const maxReports = 3
 // to the runtime and to the cgroups, and kills the agent before or after the call; for each third
 // of these crashes, the next agent is killed soon, too. The life must reach the same states with
 // the same sandboxes and containers, and leave nothing. The agent writes its checkpoints between
-// two calls, so it is also killed before and after each of those writes. With the race detector or
-// -short, every seventh of these crashes is played. The runner of the unit tests plays all of them
-// without the race detector.
+// two calls, so it is also killed before and after each of those writes. Every third of these crashes
+// is played, at other calls for each kind, and all of them with $CRASHES=all. With the race detector
+// or -short, it is every seventh.
 func TestCrashes(t *testing.T) {
 	for _, s := range podLives(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -30,12 +31,15 @@ func TestCrashes(t *testing.T) {
 			if t.Failed() || calm.err != nil {
 				t.Fatalf("undisturbed: %v\n%s", calm.err, calm.report)
 			}
-			step := 1
-			if testing.Short() || raced {
+			step := 3
+			switch {
+			case testing.Short() || raced:
 				step = 7
+			case os.Getenv("CRASHES") == "all":
+				step = 1
 			}
 			played, failed := 0, 0
-			for _, kind := range []crashKind{
+			for n, kind := range []crashKind{
 				{},
 				{after: true},
 				{cgroups: true},
@@ -51,7 +55,7 @@ func TestCrashes(t *testing.T) {
 				if kind.twice {
 					stride *= 3
 				}
-				for at := 1; at <= total; at += stride {
+				for at := 1 + n%stride; at <= total; at += stride {
 					var out outcome
 					synctest.Test(t, func(t *testing.T) { out = s.play(t, &crash{kind: kind, at: at}, calm.dumps) })
 					played++
