@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/berthd/berth/internal/notify"
 )
 
 // renewals is how often a Lease is renewed within its duration. As in the kubelet, that is every 10
@@ -38,7 +40,7 @@ func (r *Registry) renew(ctx context.Context) {
 		r.recall(one)
 		next, err := r.renewOnce(one, lease)
 		cancel()
-		wait := every - rand.N(every/25+1)
+		wait, wake := every-rand.N(every/25+1), notify.Signal(nil)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -49,14 +51,14 @@ func (r *Registry) renew(ctx context.Context) {
 			lease = nil // another client may have changed it
 			r.recalled = r.recalled && !apierrors.IsConflict(err)
 			failures++
-			wait = min(wait, backoff.Delay(failures, err))
+			wait, wake = min(wait, backoff.Delay(failures, err)), r.renewNow
 		default:
 			if failures > 0 {
 				r.deps.Logger.Info("the node's lease is renewed again", "node", r.cfg.Name)
 			}
 			lease, failures = next, 0
 		}
-		r.sleep(ctx, wait, false)
+		sleep(ctx, wait, wake)
 	}
 }
 

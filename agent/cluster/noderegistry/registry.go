@@ -63,6 +63,9 @@ type Registry struct {
 	introduced, unschedulable bool
 	adjusted                  bool
 
+	// renewNow and syncNow end the waits after failures: the API server was read again.
+	renewNow, syncNow notify.Signal
+
 	// renewed is the time in the Lease that was last written. recalled says that the time in the
 	// API server's Lease was read. Only renew uses both.
 	renewed  time.Time
@@ -74,7 +77,10 @@ func New(cfg Config, deps Deps) *Registry {
 	if deps.Changed == nil {
 		deps.Changed = notify.New()
 	}
-	return &Registry{cfg: cfg, deps: deps, read: make(chan struct{}), made: make(chan struct{})}
+	return &Registry{
+		cfg: cfg, deps: deps, read: make(chan struct{}), made: make(chan struct{}),
+		renewNow: notify.New(), syncNow: notify.New(),
+	}
 }
 
 // Read is closed once the API server has been asked for the node and has answered.
@@ -98,34 +104,31 @@ func (r *Registry) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
 		wait, err := r.sync(ctx)
+		wake := r.deps.Changed
 		if err != nil && ctx.Err() == nil {
 			if failures == 0 {
 				r.deps.Logger.Warn("node not brought up to date in the API server; it is tried again",
 					"node", r.cfg.Name, "err", err)
 			}
 			failures++
-			wait = backoff.Delay(failures, err)
+			wait, wake = backoff.Delay(failures, err), r.syncNow
 		} else if failures > 0 {
 			failures = 0
 			r.deps.Logger.Info("node is up to date in the API server again", "node", r.cfg.Name)
 		}
-		r.sleep(ctx, wait, failures == 0)
+		sleep(ctx, wait, wake)
 	}
 	return nil
 }
 
-// sleep waits for d, or, if interruptible, until a notification.
-func (r *Registry) sleep(ctx context.Context, d time.Duration, interruptible bool) {
+// sleep waits for d, or until a notification. There is none if wake is nil.
+func sleep(ctx context.Context, d time.Duration, wake notify.Signal) {
 	t := time.NewTimer(d)
 	defer t.Stop()
-	changed := r.deps.Changed
-	if !interruptible {
-		changed = nil
-	}
 	select {
 	case <-ctx.Done():
 	case <-t.C:
-	case <-changed:
+	case <-wake:
 	}
 }
 
@@ -139,6 +142,8 @@ func (r *Registry) follow(ctx context.Context) {
 				r.hear(items[0], revisionOf(items[0]))
 				r.deps.Changed.Notify()
 			}
+			r.renewNow.Notify()
+			r.syncNow.Notify()
 		},
 		Set:    func(n *v1.Node) { r.hear(n, revisionOf(n)) },
 		Remove: func(n *v1.Node) { r.hear(nil, revisionOf(n)) },
