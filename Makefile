@@ -82,7 +82,7 @@ bench-cluster: ## measure pods of a real control plane under berth and a kubelet
 lint: ## gofumpt, golangci-lint (with go vet in it), and figures of the structure
 	@scripts/deps tools
 	@$(GOBUILD) -o .cache/runner ./test/runner
-	@go run ./test/structure
+	@go run ./test/structure -strict
 	@.cache/runner lint
 
 fuzz: ## run every fuzz target for FUZZTIME

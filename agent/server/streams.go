@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// exec opens a command's streams in a container: ?command=…&input=1&output=1&error=1&tty=1, by SPDY
-// or WebSocket.
+// exec opens a command's streams in a container by SPDY or WebSocket:
+// ?command=…&input=1&output=1&error=1&tty=1.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	s.openStream(w, r, func(ctx context.Context, _ *v1.Pod, id string, want wanted) (string, error) {
 		cmd := r.URL.Query()["command"]

@@ -75,6 +75,12 @@ says otherwise.`,
 	root.SetVersionTemplate("berth {{.Version}}\n")
 	root.SetCompletionCommandGroupID("node")
 	root.SetHelpCommandGroupID("node")
+	addHelp(root)
+	return root
+}
+
+// addHelp adds the verbs help and completion, which refuse what they do not know.
+func addHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -88,7 +94,6 @@ says otherwise.`,
 			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
-	return root
 }
 
 // someCommand requires the path of a command, as help takes it; an empty path is the root.

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestArchitectureNamesWhatIsThere checks that every file and folder that agent/doc.go names exists:
-// a newcomer follows these names.
+// TestArchitectureNamesWhatIsThere checks that every file and folder that agent/doc.go names
+// exists: a newcomer follows these names.
 func TestArchitectureNamesWhatIsThere(t *testing.T) {
 	root := checkout(t)
 	text, err := os.ReadFile(filepath.Join(root, "agent", "doc.go"))

@@ -34,8 +34,8 @@ const (
 )
 
 // testFlags are the flags of each "go test". With -trimpath, what is compiled is the same in every
-// checkout, and the same as in our programs (see GOBUILD in the Makefile). The analyzers of "go vet"
-// are the linter's.
+// checkout, and the same as in our programs (see GOBUILD in the Makefile). The analyzers of
+// "go vet" are the linter's.
 var testFlags = []string{"-trimpath", "-vet=off"}
 
 // lint runs each linter as one check. golangci-lint has the analyzers of "go vet" in it.

@@ -19,9 +19,9 @@ const maxReports = 3
 // to the runtime and to the cgroups, and kills the agent before or after the call; for each third
 // of these crashes, the next agent is killed soon, too. The life must reach the same states with
 // the same sandboxes and containers, and leave nothing. The agent writes its checkpoints between
-// two calls, so it is also killed before and after each of those writes. Every third of these crashes
-// is played, at other calls for each kind, and all of them with $CRASHES=all. With the race detector
-// or -short, it is every seventh.
+// two calls, so it is also killed before and after each of those writes. Every third of these
+// crashes is played, at other calls for each kind, and all of them with $CRASHES=all. With the race
+// detector or -short, it is every seventh.
 func TestCrashes(t *testing.T) {
 	for _, s := range podLives(t) {
 		t.Run(s.name, func(t *testing.T) {

@@ -7,12 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// columns calls visit with each line of a file: its number, its width in characters, and whether it
-// has no code, only a comment. A tab counts as one character, as in the linter lll.
-func (f file) columns(visit func(line, columns int, comment bool)) {
+// comments calls visit with each line that has a comment and no code: its number and its width in
+// characters. Directives such as "//go:generate" are no comments.
+func (f file) comments(visit func(line, columns int)) {
 	code := f.code()
 	for i, text := range bytes.Split(f.text, []byte("\n")) {
-		visit(i+1, utf8.RuneCount(text), !code[i+1])
+		if !code[i+1] && !bytes.HasPrefix(text, []byte("//go:")) {
+			visit(i+1, utf8.RuneCount(text))
+		}
 	}
 }
 

@@ -19,7 +19,6 @@ const (
 	maxParameters   = 6
 	maxLongFiles    = 1
 	maxLongComments = 0
-	maxLongCode     = 0
 )
 
 // From these sizes on, a thing counts as wide or long.
@@ -28,7 +27,6 @@ const (
 	longFunction   = 60
 	longFile       = 400
 	commentColumns = 100
-	codeColumns    = 120
 )
 
 // figure is one line of the table.
@@ -92,19 +90,13 @@ func (p places) String() string {
 	return strings.Join(names, ", ")
 }
 
-// measure returns the figures of the files. But for the width of lines, tests and what is in test/
-// do not count.
+// measure returns the figures of the files. But for the width of comments, tests and what is in
+// test/ do not count.
 func measure(files []file) []figure {
-	var structs, functions, depths, parameters, long, comments, code, agentFiles places
+	var structs, functions, depths, parameters, long, comments, agentFiles places
 	fields, methods, agentLines, agentAt := 0, 0, 0, ""
 	for _, f := range files {
-		f.columns(func(line, columns int, comment bool) {
-			if comment {
-				comments.add(columns, "%s:%d", f.path, line)
-			} else {
-				code.add(columns, "%s:%d", f.path, line)
-			}
-		})
+		f.comments(func(line, columns int) { comments.add(columns, "%s:%d", f.path, line) })
 		if f.test {
 			continue
 		}
@@ -132,7 +124,7 @@ func measure(files []file) []figure {
 		})
 	}
 	wide, longFuncs, longFiles := structs.over(wideStruct), functions.over(longFunction), long.over(longFile)
-	longComments, longCode := comments.over(commentColumns), code.over(codeColumns)
+	longComments := comments.over(commentColumns)
 	return []figure{
 		{"fields of agent.Agent", fields, maxAgentFields, agentAt},
 		{"methods of agent.Agent", methods, maxAgentMethods, ""},
@@ -144,6 +136,5 @@ func measure(files []file) []figure {
 		{"most parameters", parameters.largest().size, maxParameters, parameters.largest().name},
 		{"files over 400 lines", len(longFiles), maxLongFiles, longFiles.String()},
 		{"comments over 100 columns", len(longComments), maxLongComments, longComments.largest().String()},
-		{"code over 120 columns", len(longCode), maxLongCode, longCode.largest().String()},
 	}
 }

@@ -6,7 +6,7 @@
 //
 // The figures are defined so:
 //   - Tests, all of test/, generated files and modules of their own do not count. The width of
-//     lines counts in every file.
+//     comments counts in every file; that of code is the linter lll's.
 //   - A struct's fields are its names; an embedded field is one. Structs of the packages configs
 //     and client/api may be wide.
 //   - A function's lines go from "func" to its closing brace, both included, without its docstring.
@@ -14,8 +14,7 @@
 //     function literals too. An "else if" is no deeper than its "if", and a case no deeper than its
 //     switch.
 //   - Parameters are names, without the receiver.
-//   - A line is a comment if it has no code; a comment behind code belongs to the code. A tab is
-//     one column.
+//   - A line is a comment if it has no code. A tab is one column.
 //
 // Truth owned: the bounds, in figures.go. Concurrency: none.
 package main
