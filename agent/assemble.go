@@ -41,11 +41,7 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	swap, err := node.Swap()
-	if err == nil {
-		err = checkSwap(cfg, swap, log)
-	}
-	if err != nil {
+	if err := checkSwap(cfg, node.Swap, log); err != nil {
 		return nil, nil, err
 	}
 	if cfg.Kubelet.EnableContentionProfiling {
@@ -79,7 +75,8 @@ func Assemble(
 		Runtime: own, Capabilities: own.Capabilities(), Node: n, Cluster: conn, Metrics: set, Events: recorder,
 		Tracing: traces, Logger: log, KernelNotices: true, KernelLog: oom.KernelLog,
 		Cgroups: hostcgroups.New(hostcgroups.Deps{
-			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Event: recorder.Node, Logger: log,
+			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Logger: log,
+			Event: recorder.Node, Observe: set.CgroupOperation,
 		}),
 	})
 	return a, undo.all, err
@@ -123,14 +120,15 @@ func (u *undos) all() {
 
 // checkSwap refuses a host with swap if the config itself sets failSwapOn. Upstream's default sets
 // it for every node. But berth's pods get no swap in any case, and a machine without a cluster
-// usually has swap: there the default is only a warning. to is where the host swaps to; empty if it
-// does not.
-func checkSwap(cfg *configs.Config, to string, log *slog.Logger) error {
+// usually has swap: there the default is only a warning. swap returns where the host swaps to;
+// empty if it does not.
+func checkSwap(cfg *configs.Config, swap func() (to string, err error), log *slog.Logger) error {
 	if fail := cfg.Kubelet.FailSwapOn; fail == nil || !*fail {
 		return nil
 	}
-	if to == "" {
-		return nil
+	to, err := swap()
+	if err != nil || to == "" {
+		return err
 	}
 	if !cfg.IsSet("failSwapOn") {
 		log.Warn("this host swaps; a kubelet would not start by default. Pods get no swap. "+

@@ -34,7 +34,7 @@ func TestCheckSwap(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			err = checkSwap(cfg, c.swap, slog.New(slog.NewTextHandler(&log, nil)))
+			err = checkSwap(cfg, func() (string, error) { return c.swap, nil }, slog.New(slog.NewTextHandler(&log, nil)))
 			if (err != nil) != c.fails || strings.Contains(log.String(), "/dev/sda2") != c.warns {
 				t.Errorf("error %v, log %q", err, log.String())
 			}

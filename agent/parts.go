@@ -124,8 +124,8 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		Logger:  deps.Logger,
 	}.Changed)
 	deps.Metrics.Running(b.observer.Counts)
-	deps.Metrics.Pods(func() map[metrics.PodKind]int { return pod.Count(b.workers.List()) })
-	return p, deps.Metrics.Registry.Register(p.stats.Claims())
+	deps.Metrics.Pods(deps.Cluster != nil, func() map[metrics.PodKind]int { return pod.Count(b.workers.List()) })
+	return p, deps.Metrics.Registry.Register(p.stats.DiskMetrics())
 }
 
 // newClaims returns the binder of the node's claims to its volumes. The binder stores the bindings
@@ -157,7 +157,7 @@ func (b *base) newVolumes(podObjects *origin.Objects, api cluster.Objects) *volu
 		Templates:       b.deps.Cluster != nil,
 	}, volumes.Deps{
 		CSI: storage, Growth: api.Growth(), Tokens: tokens, Objects: podObjects, Claims: podObjects,
-		Events: b.deps.Events.Pod, Logger: b.deps.Logger,
+		Events: b.deps.Events.Pod, Operation: b.deps.Metrics.Storage, Logger: b.deps.Logger,
 		FieldValue: func(pod *v1.Pod, ref *v1.ObjectFieldSelector, dyn volumes.Dynamic) (string, error) {
 			return generate.FieldValue(pod, ref, generate.Addresses{HostIPs: dyn.HostIPs, PodIPs: dyn.PodIPs})
 		},
@@ -283,6 +283,7 @@ func (b *base) newAdopter(p *parts, disks *volumes.Manager) *desired.Adopter {
 		Gate:       b.gate,
 		Hold:       b.room.Hold,
 		Stale:      b.signals.stale,
+		Orphaned:   b.deps.Metrics.PodOrphaned,
 		Logger:     b.deps.Logger,
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -42,6 +43,9 @@ type Config struct {
 // Deps are what a Manager needs from others.
 type Deps struct {
 	Logger *slog.Logger
+	// Observe is called after each operation on a cgroup (create, update, destroy) with how long it
+	// took. It may be nil.
+	Observe func(operation string, took time.Duration)
 	// NodeLimited is called after each attempt to set the limits of all pods together. err is nil
 	// once they are set; there are no calls after that. It may be nil.
 	NodeLimited func(err error)
@@ -53,8 +57,9 @@ type Manager struct {
 	layout Layout
 	host   hierarchies
 	log    *slog.Logger
-	// limited is Deps.NodeLimited.
+	// limited is Deps.NodeLimited, and observe is Deps.Observe.
 	limited func(error)
+	observe func(operation string, took time.Duration)
 
 	mu sync.Mutex
 	// made has the pods whose limits this process has written, so that a sync of an unchanged pod
@@ -63,6 +68,13 @@ type Manager struct {
 	// nodeLimited says whether the limits of all pods together are set.
 	nodeLimited bool
 }
+
+// The kubelet's names of operations on cgroups.
+const (
+	opCreate  = "create"
+	opUpdate  = "update"
+	opDestroy = "destroy"
+)
 
 // podCgroup is what EnsurePod wrote last.
 type podCgroup struct {
@@ -78,6 +90,7 @@ func New(config Config, deps Deps) (*Manager, error) {
 		layout:  Layout{Driver: config.Driver, Root: config.Root},
 		log:     deps.Logger,
 		limited: deps.NodeLimited,
+		observe: deps.Observe,
 		made:    map[types.UID]podCgroup{},
 	}
 	if m.log == nil {
@@ -85,6 +98,9 @@ func New(config Config, deps Deps) (*Manager, error) {
 	}
 	if m.limited == nil {
 		m.limited = func(error) {}
+	}
+	if m.observe == nil {
+		m.observe = func(string, time.Duration) {}
 	}
 	if err := m.layout.Validate(); err != nil {
 		return nil, err
@@ -185,13 +201,18 @@ func (m *Manager) EnsurePod(ctx context.Context, pod *corev1.Pod) (parent string
 	if have.path == want.path && have.limits == want.limits && allExist(have.paths) {
 		return path, nil
 	}
+	begun, operation := time.Now(), opUpdate
 	mgr, err := m.library(path, limits)
 	if err == nil {
+		if len(existing(m.host.dirs(path))) == 0 {
+			operation = opCreate
+		}
 		err = create(mgr)
 	}
 	if err == nil {
 		err = mgr.Set(m.host.resources(limits, m.config.Options.HugePageSizes))
 	}
+	m.observe(operation, time.Since(begun))
 	if err != nil {
 		return "", fmt.Errorf("make cgroup %s of pod %s/%s: %w", path, pod.Namespace, pod.Name, err)
 	}
@@ -242,6 +263,11 @@ func (m *Manager) hasShares(path string, shares uint64) bool {
 
 // apply makes a cgroup and sets its limits.
 func (m *Manager) apply(path string, l Limits) error {
+	begun, operation := time.Now(), opUpdate
+	if len(existing(m.host.dirs(path))) == 0 {
+		operation = opCreate
+	}
+	defer func() { m.observe(operation, time.Since(begun)) }()
 	if err := m.create(path); err != nil {
 		return err
 	}

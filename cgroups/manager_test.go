@@ -175,6 +175,29 @@ func TestPodsLifeOnThisHost(t *testing.T) {
 	mustBeGone(t, m, m.layout.RootPath())
 }
 
+// A pod's cgroup is made, brought up to date and removed, and each of these is measured once.
+func TestOperationsAreMeasured(t *testing.T) {
+	m := realManager(t, nil)
+	var got []string
+	m.observe = func(operation string, took time.Duration) {
+		if took > 0 {
+			got = append(got, operation)
+		}
+	}
+	pod := burstable("measured")
+	ensure(t, m, pod)
+	ensure(t, m, pod) // nothing to do
+	ensure(t, m, named(pod.UID, podOf(container(list{"cpu": "250m"}, list{"cpu": "600m", "memory": "64Mi"}))))
+	for range 2 {
+		if err := m.RemovePod(t.Context(), pod.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"create", "update", "destroy"}; !slices.Equal(got, want) {
+		t.Errorf("measured %q, want %q", got, want)
+	}
+}
+
 func TestRemoveKillsWhatIsLeft(t *testing.T) {
 	m := realManager(t, nil)
 	parent := ensure(t, m, burstable("busy"))

@@ -62,6 +62,8 @@ func (m *Manager) removeTree(ctx context.Context, path string) error {
 	if len(dirs) == 0 {
 		return nil
 	}
+	begun := time.Now()
+	defer func() { m.observe(opDestroy, time.Since(begun)) }()
 	if m.layout.Driver == Systemd {
 		if err := killAll(dirs); err != nil {
 			return err

@@ -105,7 +105,7 @@ func (w *Writer) done(ctx context.Context, e *written, j job, after *v1.Pod, con
 		}
 		e.failures, e.notBefore = 0, time.Time{}
 		if after != nil && w.deps.Written != nil && !e.behind.IsZero() {
-			w.deps.Written(time.Since(e.behind))
+			w.deps.Written(after, time.Since(e.behind))
 		}
 		if e.behind = (time.Time{}); e.stale { // it has changed meanwhile
 			e.behind = e.since

@@ -43,9 +43,9 @@ type WriterDeps struct {
 	// the answer must depend on the pod's namespace and name, too. If LocalUID is nil, no mirror
 	// pod is written.
 	LocalUID func(mirror *v1.Pod) types.UID
-	// Written, if set, is called after each status that the API server has accepted, with the time
-	// since it did not have the pod's status.
-	Written func(after time.Duration)
+	// Written, if set, is called after each status that the API server has accepted, with the pod
+	// as it is there now, and the time for which the API server did not have the pod's status.
+	Written func(pod *v1.Pod, behind time.Duration)
 	Logger  *slog.Logger
 }
 

@@ -132,7 +132,7 @@ func writing(t *testing.T, fn func(t *testing.T, s *Store, a *apiServer)) {
 				return "static-uid"
 			}
 			return ""
-		}, Written: func(after time.Duration) {
+		}, Written: func(_ *v1.Pod, after time.Duration) {
 			if have := a.behind.Load(); have != nil {
 				*have = append(*have, after) // the writer calls it with its lock
 			}

@@ -87,7 +87,7 @@ type Deps struct {
 	Events  *events.Recorder
 	// Written, if set, is called after each status that the API server has accepted, with the time
 	// since it did not have the pod's status.
-	Written func(after time.Duration)
+	Written func(pod *v1.Pod, behind time.Duration)
 	// Starting returns a channel that is closed once no pod waits to start: the writer of events
 	// waits for that.
 	Starting func() <-chan struct{}

@@ -49,8 +49,10 @@ type AdopterDeps struct {
 	// Hold holds back all decisions about the node's room until the call of release.
 	Hold func() (release func())
 	// Stale is notified when the runtime has a pod that no worker knew.
-	Stale  notify.Signal
-	Logger *slog.Logger
+	Stale notify.Signal
+	// Orphaned is called for each pod that only the runtime knew.
+	Orphaned func()
+	Logger   *slog.Logger
 }
 
 // Adopter makes workers for pods that the agent did not make itself in this run. Make it with
@@ -217,6 +219,7 @@ func (a *Adopter) adopt(uid types.UID, l *observe.Listed) bool {
 	}}
 	delete(pod.Annotations, steps.AnnotationRootDir)
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To(l.GraceSeconds)
+	a.deps.Orphaned()
 	a.deps.Workers.Adopt(pod, worker.State{})
 	return true
 }

@@ -62,6 +62,7 @@ func newNode(t *testing.T, rt cri.Runtime, h handler) *node {
 	n.adopter = NewAdopter(AdopterDeps{
 		RootDir: "/root", PodDir: func(uid types.UID) string { return filepath.Join(dir, string(uid)) },
 		Workers: n.workers, Observer: n.observer, State: n.state, Stale: stale, Logger: log,
+		Orphaned: func() {},
 	})
 	n.reconciler = New(Config{}, Deps{
 		Stale: stale, News: notify.New(), State: n.state, Workers: n.workers, Gate: drain.NewGate(dir), Logger: log,

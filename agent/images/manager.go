@@ -105,9 +105,9 @@ type Deps struct {
 	Events func(pod *v1.Pod, container, eventType, reason, message string)
 	// Wake requests a sync of the pod. Nil does nothing.
 	Wake func(podUID types.UID)
-	// Pulled is called after each pull with how long it took, the time in the queue included, and
-	// with the image's size in bytes. Nil does nothing.
-	Pulled func(took time.Duration, size uint64)
+	// Pulled is called after each pull that succeeded, with the pods that waited for it, the time
+	// at which the pull was queued, and the image's size in bytes. Nil does nothing.
+	Pulled func(pods []types.UID, queued time.Time, size uint64)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -169,7 +169,7 @@ func fill(deps *Deps) {
 		deps.Node = noCredentials{}
 	}
 	if deps.Pulled == nil {
-		deps.Pulled = func(time.Duration, uint64) {}
+		deps.Pulled = func([]types.UID, time.Time, uint64) {}
 	}
 	if deps.Events == nil {
 		deps.Events = func(*v1.Pod, string, string, string, string) {}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/images/credentials"
@@ -158,7 +159,11 @@ func (m *Manager) pulled(p *pull, ref string, bytes uint64, took time.Duration) 
 	}
 	m.mu.Unlock()
 	m.deps.Logger.Info("Pulled an image", "image", p.name, "took", took, "size", bytes)
-	m.deps.Pulled(whole, bytes)
+	waited := make([]types.UID, len(waiters))
+	for i, a := range waiters {
+		waited[i] = a.Pod.UID
+	}
+	m.deps.Pulled(waited, p.queued, bytes)
 	wake.call(m.deps.Wake)
 }
 

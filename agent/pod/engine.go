@@ -30,6 +30,7 @@ import (
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/probes"
 	"github.com/berthd/berth/status"
 )
@@ -237,6 +238,9 @@ func (e *Engine) Gone(uid types.UID, next *v1.Pod) {
 	d.Status.Delete(uid)
 	d.Timeline.Forget(uid)
 	d.Node.Room.Forget(uid)
+	if next != nil {
+		d.Metrics.PodRestarted(!pods.FromAPI(next))
+	}
 	d.StaticChanged()
 }
 

@@ -73,7 +73,9 @@ func (e *Engine) noteEnd(_ context.Context, s *podSync) (steps.Outcome, error) {
 
 // observe reads the pod's sandboxes and containers from the runtime.
 func (e *Engine) observe(ctx context.Context, s *podSync) (steps.Outcome, error) {
+	began := time.Now()
 	observed, err := e.deps.Runtime.Observer.Pod(ctx, s.Pod.UID)
+	e.deps.Metrics.PodListed(time.Since(began))
 	if err == nil {
 		s.Observed = steps.Unstarted(observed, s.Record)
 	}
@@ -116,7 +118,7 @@ func (e *Engine) reportFirst(_ context.Context, s *podSync) (steps.Outcome, erro
 	begins := s.Record.Status == nil || s.Record.Status.StartTime == nil
 	if begins {
 		e.warnBackoff(s.Pod)
-		e.reporter.measureWorker(s.Pod)
+		e.reporter.measureBegin(s.Pod)
 	}
 	if begins || died(s.Sync) {
 		_ = e.reporter.derive(s) // the stage "status" returns the error

@@ -40,6 +40,9 @@ func (r *reporter) derive(s *podSync) error {
 	err := s.Save()
 	if _, changed := d.Status.Set(s.Pod, derived); changed {
 		r.measureStart(s.Pod, before, &derived)
+		if at, ok := seen(s.Pod); ok && !pods.FromAPI(s.Pod) { // of others once the API server knows
+			d.Metrics.PodStatus(s.Pod, &derived, at)
+		}
 	}
 	return err
 }
@@ -93,8 +96,10 @@ func (r *reporter) input(s *podSync) status.Input {
 	return in
 }
 
-// measureWorker measures the time from the first sight of a pod to its first sync.
-func (r *reporter) measureWorker(pod *v1.Pod) {
+// measureBegin measures the time from the first sight of a pod to its first sync, and begins to
+// measure the pod's start.
+func (r *reporter) measureBegin(pod *v1.Pod) {
+	r.deps.Metrics.PodStarts(pod.UID)
 	if seen, ok := seen(pod); ok {
 		r.deps.Metrics.WorkerStarted(time.Since(seen))
 	}

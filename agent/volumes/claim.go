@@ -179,6 +179,7 @@ func isBlock(pv *v1.PersistentVolume) bool {
 // name: a pod that mounts one claim twice mounts one directory. use is nil if the volume must not
 // grow.
 func (b *bringUp) persistent(pv *v1.PersistentVolume, readOnly bool, use *expand.Use) (Mount, bool, error) {
+	b.persistentVolume = pv
 	mount, up, err := b.source(pv, readOnly, use)
 	err = of(pv, err)
 	if group, err := strconv.ParseInt(pv.Annotations[annotationGID], 10, 32); err == nil && group > 0 {

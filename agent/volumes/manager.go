@@ -96,6 +96,9 @@ type Deps struct {
 	FieldValue func(pod *v1.Pod, ref *v1.ObjectFieldSelector, dynamic Dynamic) (string, error)
 	// ResourceValue returns what a resourceFieldRef selects. ref names the container.
 	ResourceValue func(pod *v1.Pod, ref *v1.ResourceFieldSelector) (string, error)
+	// Operation is called after each operation on a volume: by which plugin, which operation, how
+	// long it took, and how it ended. nil measures nothing.
+	Operation func(plugin, operation string, took time.Duration, err error)
 	// Now gives the time in the names of directories of new content. nil means time.Now.
 	Now func() time.Time
 	// Logger may be nil.
@@ -135,6 +138,8 @@ type Manager struct {
 	// turns let one caller at a time bring up a local PersistentVolume, by its name.
 	turns tasks.Turns[string]
 	csi   *csi.Node
+	// measured measures operations.
+	measured *operations
 }
 
 // New returns a Manager. It changes nothing on disk.
@@ -152,7 +157,7 @@ func New(cfg Config, deps Deps) *Manager {
 	if abs, err := filepath.Abs(podsDir); err == nil {
 		podsDir = abs
 	}
-	m := &Manager{cfg: cfg, deps: deps, podsDir: podsDir}
+	m := &Manager{cfg: cfg, deps: deps, podsDir: podsDir, measured: newOperations(deps.Operation)}
 	m.csi = m.newCSI()
 	return m
 }
@@ -185,11 +190,14 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod, dynamic Dynamic) (Mou
 		if volume.Image != nil || !used[volume.Name] {
 			continue // the runtime mounts it, or nobody uses it
 		}
+		up.persistentVolume = nil
+		m.measured.begin(pod.UID, volume.Name)
 		mount, ok, err := up.volume(i, volume)
 		if ok && err == nil && !mount.Device {
 			err = up.share(volume.Name, mount.HostPath)
 			ok = err == nil
 		}
+		m.measured.end(pod.UID, volume.Name, pluginName(&volume.VolumeSource, up.persistentVolume), mount.Device, err)
 		if ok {
 			mounts[volume.Name] = mount
 		}
@@ -229,6 +237,9 @@ type bringUp struct {
 	// root is the pod's directory. path is its name for mounts and results.
 	root *os.Root
 	path string
+	// persistentVolume is what is behind the claim of the volume that is being brought up; nil for
+	// a volume without a claim.
+	persistentVolume *v1.PersistentVolume
 }
 
 // volume brings up one volume, the i-th of the pod's spec. ok says that the volume can be used,

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -27,7 +28,10 @@ import (
 // it runs, and follows no symbolic link. After an error, the next call goes on where the last call
 // ended.
 func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
-	if err := m.remove(ctx, uid); err != nil {
+	begun := time.Now()
+	err := m.remove(ctx, uid)
+	m.measured.down(uid, time.Since(begun), err)
+	if err != nil {
 		return fmt.Errorf("remove directory of pod %s: %w", uid, err)
 	}
 	return nil

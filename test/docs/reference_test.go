@@ -317,11 +317,13 @@ var described = regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)"
 func metricsReference(b *bytes.Buffer) {
 	set := metrics.New("node", "version")
 	set.Running(func() (pods int, containers map[string]int) { return 0, nil })
+	set.Pods(true, func() map[metrics.PodKind]int { return nil })
+	set.Constants("v1", "v1.0.0", nil)
 	set.ClientCertificate(nil)
 	set.ServerCertificate(nil)
 	descs := make(chan *prometheus.Desc, 1024)
 	set.Registry.Describe(descs)
-	stats.New(stats.Config{}, stats.Deps{}).Claims().Describe(descs)
+	stats.New(stats.Config{}, stats.Deps{}).DiskMetrics().Describe(descs)
 	set.Probes.Describe(descs)
 	close(descs)
 	rows := map[string]string{}

@@ -86,6 +86,13 @@ containers:
 	}
 
 	for path, wants := range map[string][]string{
+		"/metrics": {
+			"kubelet_pod_start_total_duration_seconds_count 2", "kubelet_pod_start_sli_duration_seconds_count 2",
+			"kubelet_first_network_pod_start_sli_duration_seconds ", "kubelet_mirror_pods 0",
+			`kubelet_container_log_filesystem_used_bytes{container="main",namespace="default",pod="busy-node"`,
+			`kubelet_cgroup_manager_duration_seconds_count{operation_type="create"}`,
+			`operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/empty-dir"} 1`,
+		},
 		"/metrics/resource": {
 			`container_cpu_usage_seconds_total{container="main",namespace="default",pod="busy-node"} `,
 			"node_memory_working_set_bytes ", "resource_scrape_error 0",

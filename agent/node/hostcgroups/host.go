@@ -34,6 +34,9 @@ type Deps struct {
 	}
 	// Capacity is the node's capacity, and Enforced the limit of all pods together.
 	Capacity, Enforced v1.ResourceList
+	// Observe is called after each operation on a cgroup (create, update, destroy) with how long it
+	// took.
+	Observe func(operation string, took time.Duration)
 	// Event records an event about the node.
 	Event  func(kind, reason, message string)
 	Logger *slog.Logger
@@ -79,7 +82,9 @@ func (h *Host) Setup(ctx context.Context) error {
 		}
 	}
 	limited := func(err error) { h.limited(config, err) }
-	if h.Manager, err = cgroups.New(config, cgroups.Deps{Logger: h.deps.Logger, NodeLimited: limited}); err != nil {
+	if h.Manager, err = cgroups.New(config, cgroups.Deps{
+		Logger: h.deps.Logger, NodeLimited: limited, Observe: h.deps.Observe,
+	}); err != nil {
 		return err
 	}
 	if h.Version() != cgroups.V2 {

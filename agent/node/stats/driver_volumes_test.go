@@ -142,7 +142,7 @@ func TestVolumesOfDrivers(t *testing.T) {
 func TestVolumesOfBadDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := driven(t)
-		if got := c.claimStats(); len(got) != 2 {
+		if got := claimsOf(c); len(got) != 2 {
 			t.Errorf("got %+v", got)
 		}
 		for _, bad := range []func(context.Context) (*statsapi.FsStats, error){
@@ -153,7 +153,7 @@ func TestVolumesOfBadDrivers(t *testing.T) {
 			d.answers(bad)
 			began := time.Now()
 			for range 2 {
-				if got := c.claimStats(); len(got) != 2 || *got[0].UsedBytes != 300 {
+				if got := claimsOf(c); len(got) != 2 || *got[0].UsedBytes != 300 {
 					t.Errorf("got %+v", got)
 				}
 			}
@@ -166,17 +166,23 @@ func TestVolumesOfBadDrivers(t *testing.T) {
 		time.Sleep(sizePeriod)
 		// it does not tell any more
 		d.answers(func(context.Context) (*statsapi.FsStats, error) { return nil, nil })
-		if got := c.claimStats(); len(got) != 0 {
+		if got := claimsOf(c); len(got) != 0 {
 			t.Errorf("got %+v", got)
 		}
 	})
+}
+
+// claimsOf returns the stats of claims.
+func claimsOf(c *Collector) []statsapi.VolumeStats {
+	claims, _ := c.diskStats()
+	return claims
 }
 
 // The metrics are of claims, each once.
 func TestClaimMetrics(t *testing.T) {
 	c, _ := driven(t)
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c.Claims())
+	registry.MustRegister(c.DiskMetrics())
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

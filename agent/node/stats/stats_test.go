@@ -85,7 +85,7 @@ func (m *machine) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse,
 	}}}, m.runtime
 }
 
-func pods(m *machine) []*v1.Pod {
+func podsOf(m *machine) []*v1.Pod {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(m.began)}}
 	return []*v1.Pod{
 		{
@@ -148,7 +148,7 @@ func collector(cfg Config, m *machine) *Collector {
 	return New(cfg, Deps{
 		Cgroups: func() Cgroups { return m },
 		Runtime: m,
-		Pods:    func() []*v1.Pod { return pods(m) },
+		Pods:    func() []*v1.Pod { return podsOf(m) },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
 }
@@ -312,7 +312,7 @@ func TestMetrics(t *testing.T) {
 	c = New(files(t), Deps{
 		Cgroups: func() Cgroups { return nil },
 		Runtime: m,
-		Pods:    func() []*v1.Pod { return pods(m) },
+		Pods:    func() []*v1.Pod { return podsOf(m) },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
 	if s := c.Summary(t.Context(), true); len(s.Pods) != 0 || s.Node.CPU == nil {

@@ -3,10 +3,10 @@ package metrics
 import (
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/configs"
 )
@@ -14,15 +14,13 @@ import (
 // lifecycleMetrics are about the way of pods through the agent: from their sources to workers,
 // sandboxes and the API server. Names, labels and buckets are the kubelet's.
 type lifecycleMetrics struct {
-	workerStart     prometheus.Histogram
-	statusWritten   prometheus.Histogram
-	sandboxes       *prometheus.HistogramVec
-	sandboxErrors   *prometheus.CounterVec
-	relists         prometheus.Histogram
-	relistIntervals prometheus.Histogram
-	relistSeen      prometheus.Gauge
-	// relisted is when the last listing ended, in nanoseconds since 1970; 0 before the first one.
-	relisted atomic.Int64
+	workerStart   prometheus.Histogram
+	statusWritten prometheus.Histogram
+	sandboxes     *prometheus.HistogramVec
+	sandboxErrors *prometheus.CounterVec
+	cgroups       *prometheus.HistogramVec
+	orphaned      prometheus.Counter
+	restarted     *prometheus.CounterVec
 }
 
 func (s *Set) newLifecycle() *lifecycleMetrics {
@@ -36,25 +34,29 @@ func (s *Set) newLifecycle() *lifecycleMetrics {
 			"Duration in seconds of running a sandbox, by runtime handler.", prometheus.DefBuckets, "runtime_handler"),
 		sandboxErrors: s.counters("kubelet_run_podsandbox_errors_total",
 			"Sandboxes that could not be run, by runtime handler.", "runtime_handler"),
-		relists: s.histogramOf("kubelet_pleg_relist_duration_seconds",
-			"Duration in seconds of listing all pods of the runtime.", prometheus.DefBuckets),
-		relistIntervals: s.histogramOf("kubelet_pleg_relist_interval_seconds",
-			"Seconds between two listings of all pods of the runtime. Events of the runtime come between them.",
-			prometheus.DefBuckets),
-		relistSeen: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_pleg_last_seen_seconds",
-			Help: "Time of the last listing of all pods of the runtime, in seconds since 1970.",
+		cgroups: s.histogramsOf("kubelet_cgroup_manager_duration_seconds",
+			"Duration in seconds of operations on cgroups of pods, by operation (create, update, destroy).",
+			prometheus.DefBuckets, "operation_type"),
+		orphaned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_orphaned_runtime_pods_total",
+			Help: "Pods that were found in the runtime and that the agent did not know.",
 		}),
+		restarted: s.counters("kubelet_restarted_pods_total",
+			"Pods that were removed and came back with the same UID, by whether they are static.", "static"),
 	}
-	s.Registry.MustRegister(m.relistSeen)
+	s.Registry.MustRegister(m.orphaned)
 	return m
 }
 
 // WorkerStarted records how long a pod took from when it was first seen until its first sync.
 func (s *Set) WorkerStarted(d time.Duration) { s.life.workerStart.Observe(max(d, 0).Seconds()) }
 
-// StatusWritten records how long the API server did not have a pod's status.
-func (s *Set) StatusWritten(d time.Duration) { s.life.statusWritten.Observe(max(d, 0).Seconds()) }
+// StatusWritten records that the API server has accepted a pod's status, and for how long it did
+// not have the status.
+func (s *Set) StatusWritten(pod *v1.Pod, behind time.Duration) {
+	s.life.statusWritten.Observe(max(behind, 0).Seconds())
+	s.PodStatus(pod, &pod.Status, pod.CreationTimestamp.Time)
+}
 
 // SandboxRun records an attempt to run a sandbox. handler is the runtime handler, empty for the
 // runtime's own choice.
@@ -65,15 +67,16 @@ func (s *Set) SandboxRun(handler string, d time.Duration, err error) {
 	}
 }
 
-// Relisted records that all pods of the runtime were listed, and how long that took.
-func (s *Set) Relisted(d time.Duration) {
-	now := time.Now()
-	s.life.relists.Observe(d.Seconds())
-	s.life.relistSeen.Set(float64(now.UnixNano()) / 1e9)
-	if before := s.life.relisted.Swap(now.UnixNano()); before != 0 {
-		s.life.relistIntervals.Observe(now.Sub(time.Unix(0, before)).Seconds())
-	}
+// CgroupOperation records an operation on a cgroup; it fits cgroups.Deps.Observe.
+func (s *Set) CgroupOperation(operation string, took time.Duration) {
+	s.life.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
+
+// PodOrphaned counts a pod that was found in the runtime and that the agent did not know.
+func (s *Set) PodOrphaned() { s.life.orphaned.Inc() }
+
+// PodRestarted counts a pod that was removed and came back with the same UID.
+func (s *Set) PodRestarted(static bool) { s.life.restarted.WithLabelValues(staticLabel(static)).Inc() }
 
 // PodKind is one class of the pods that the agent has.
 type PodKind struct {
@@ -85,11 +88,15 @@ type PodKind struct {
 	Active bool
 }
 
-// Pods adds the counts of the pods that the agent has, by class. count is called when metrics are
-// gathered; it must be quick and safe for concurrent use. Call Pods once.
-func (s *Set) Pods(count func() map[PodKind]int) {
+// Pods adds the counts of the pods that the agent has, by class. mirrored says that static pods
+// have mirror pods, as on a cluster's node. count is called when metrics are gathered; it must be
+// quick and safe for concurrent use. Call Pods once.
+func (s *Set) Pods(mirrored bool, count func() map[PodKind]int) {
 	s.Registry.MustRegister(&podCounts{
-		count: count,
+		count:    count,
+		mirrored: mirrored,
+		mirror: prometheus.NewDesc("kubelet_mirror_pods",
+			"Mirror pods that should be there: one for each static pod that counts at admission.", nil, nil),
 		desired: prometheus.NewDesc("kubelet_desired_pods", "Pods that the sources want, by whether they are static.",
 			[]string{"static"}, nil),
 		active: prometheus.NewDesc("kubelet_active_pods",
@@ -102,8 +109,9 @@ func (s *Set) Pods(count func() map[PodKind]int) {
 
 // podCounts is the collector behind [Set.Pods].
 type podCounts struct {
-	count                    func() map[PodKind]int
-	desired, active, working *prometheus.Desc
+	count                            func() map[PodKind]int
+	mirrored                         bool
+	desired, active, working, mirror *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -111,6 +119,7 @@ func (c *podCounts) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.desired
 	ch <- c.active
 	ch <- c.working
+	ch <- c.mirror
 }
 
 // Collect implements prometheus.Collector.
@@ -133,6 +142,11 @@ func (c *podCounts) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.desired, prometheus.GaugeValue, float64(desired[static]), label)
 		ch <- prometheus.MustNewConstMetric(c.active, prometheus.GaugeValue, float64(active[static]), label)
 	}
+	mirrors := 0
+	if c.mirrored {
+		mirrors = active[true]
+	}
+	ch <- prometheus.MustNewConstMetric(c.mirror, prometheus.GaugeValue, float64(mirrors))
 	for labels, n := range working {
 		ch <- prometheus.MustNewConstMetric(c.working, prometheus.GaugeValue, float64(n), labels[:]...)
 	}

@@ -27,11 +27,14 @@ type Set struct {
 
 	pods    podMetrics
 	life    *lifecycleMetrics
+	starts  *starts
+	relists *relistMetrics
 	runtime runtimeMetrics
 	probes  probeMetrics
 	hooks   hookMetrics
 	api     *prometheus.CounterVec
 	csi     *prometheus.HistogramVec
+	storage *prometheus.HistogramVec
 }
 
 // podMetrics are about syncs and starts.
@@ -101,7 +104,30 @@ func New(node, version string) *Set {
 			Help: "Panics of the agent's own code in syncs of pods: each is a defect of the agent.",
 		}),
 	}
-	s.runtime = runtimeMetrics{
+	s.runtime = s.newRuntime()
+	s.probes = probeMetrics{
+		total: countersIn(s.Probes, "prober_probe_total", "Probes of a container, by kind and result.", "probe_type",
+			"result", "container", "pod", "namespace", "pod_uid"),
+		time: histogramsIn(s.Probes, "prober_probe_duration_seconds", "Duration in seconds of a probe.", "probe_type",
+			"container", "pod", "namespace"),
+		busy: countersIn(s.Probes, "berth_probe_exec_seconds_total",
+			"Seconds that the runtime ran commands for an exec probe.", "probe_type", "container", "pod", "namespace"),
+	}
+	s.life = s.newLifecycle()
+	s.starts, s.relists = s.newStarts(), s.newRelists()
+	s.hooks = s.hookMetrics()
+	s.csi, s.storage = s.csiHistogram(), s.newStorage()
+	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",
+		"code", "method", "host")
+	s.Registry.MustRegister(s.pods.manifests, s.pods.panics,
+		constant("kubelet_node_name", "The node's name; always 1.", "node", node),
+		constant("berth_build_info", "berth's version; always 1.", "version", version),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+	return s
+}
+
+func (s *Set) newRuntime() runtimeMetrics {
+	m := runtimeMetrics{
 		operations: s.counters("kubelet_runtime_operations_total", "Runtime operations, by type.", "operation_type"),
 		failures: s.counters("kubelet_runtime_operations_errors_total", "Runtime operations that failed, by type.",
 			"operation_type"),
@@ -121,27 +147,10 @@ func New(node, version string) *Set {
 			Name: "kubelet_started_user_namespaced_pods_errors_total",
 			Help: "Pod sandboxes with a user namespace that could not be started.",
 		}),
+		pulls: s.pullHistogram(),
 	}
-	s.runtime.pulls = s.pullHistogram()
-	s.probes = probeMetrics{
-		total: countersIn(s.Probes, "prober_probe_total", "Probes of a container, by kind and result.", "probe_type",
-			"result", "container", "pod", "namespace", "pod_uid"),
-		time: histogramsIn(s.Probes, "prober_probe_duration_seconds", "Duration in seconds of a probe.", "probe_type",
-			"container", "pod", "namespace"),
-		busy: countersIn(s.Probes, "berth_probe_exec_seconds_total",
-			"Seconds that the runtime ran commands for an exec probe.", "probe_type", "container", "pod", "namespace"),
-	}
-	s.life = s.newLifecycle()
-	s.hooks = s.hookMetrics()
-	s.csi = s.csiHistogram()
-	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",
-		"code", "method", "host")
-	s.Registry.MustRegister(s.pods.manifests, s.pods.panics, s.runtime.pods, s.runtime.podErrors, s.runtime.private,
-		s.runtime.privateErrors,
-		constant("kubelet_node_name", "The node's name; always 1.", "node", node),
-		constant("berth_build_info", "berth's version; always 1.", "version", version),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	return s
+	s.Registry.MustRegister(m.pods, m.podErrors, m.private, m.privateErrors)
+	return m
 }
 
 // constant makes a gauge that is always 1; its label holds the value.
@@ -275,6 +284,7 @@ func (s *Set) ForgetPod(namespace, name string, uid types.UID) {
 	for _, byName := range []*prometheus.MetricVec{s.probes.time.MetricVec, s.probes.busy.MetricVec} {
 		byName.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "pod": name})
 	}
+	s.starts.forget(uid)
 }
 
 // Running adds the counts of running pods and containers. count is called when metrics are

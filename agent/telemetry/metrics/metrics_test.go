@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/probes"
@@ -216,12 +217,18 @@ func TestSetsAreApart(t *testing.T) {
 func TestLifecycle(t *testing.T) {
 	s := New("node1", "v1.2.3")
 	s.WorkerStarted(time.Second)
-	s.StatusWritten(time.Second)
+	s.StatusWritten(&v1.Pod{}, time.Second)
 	s.SandboxRun("", time.Second, nil)
 	s.SandboxRun("kata", time.Second, errors.New("no"))
 	s.Relisted(time.Second)
 	s.Relisted(time.Second)
-	s.Pods(func() map[PodKind]int {
+	s.PodListed(time.Second)
+	s.PodOrphaned()
+	s.PodRestarted(true)
+	s.CgroupOperation("create", time.Second)
+	s.Storage("kubernetes.io/secret", "volume_mount", time.Second, nil)
+	s.Storage("kubernetes.io/secret", "volume_mount", time.Second, errors.New("no"))
+	s.Pods(true, func() map[PodKind]int {
 		return map[PodKind]int{
 			{Lifecycle: "sync", Wanted: true, Static: true, Active: true}: 2, {Lifecycle: "terminated", Wanted: true}: 3,
 			{Lifecycle: "terminating", Active: true}: 1,
@@ -243,6 +250,16 @@ func TestLifecycle(t *testing.T) {
 		"kubelet_active_pods{static=true} 2", "kubelet_active_pods{static=} 1",
 		"kubelet_working_pods{config=desired,lifecycle=sync,static=true} 2",
 		"kubelet_working_pods{config=orphan,lifecycle=terminating,static=} 1",
+		"kubelet_mirror_pods{} 2",
+		"kubelet_pleg_pod_relist_duration_seconds{} 1",
+		"kubelet_pleg_discard_events{} 0",
+		"kubelet_orphaned_runtime_pods_total{} 1",
+		"kubelet_restarted_pods_total{static=true} 1",
+		"kubelet_cgroup_manager_duration_seconds{operation_type=create} 1",
+		"storage_operation_duration_seconds{migrated=false,operation_name=volume_mount,status=success," +
+			"volume_plugin=kubernetes.io/secret} 1",
+		"storage_operation_duration_seconds{migrated=false,operation_name=volume_mount,status=fail-unknown," +
+			"volume_plugin=kubernetes.io/secret} 1",
 		"kubelet_cgroup_version{} 1",
 		"kubernetes_feature_enabled{name=NodeLogQuery,stage=} 1", "kubernetes_feature_enabled{name=MemoryQoS,stage=ALPHA} 0",
 	} {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // pullHistogram makes kubelet_image_pull_duration_seconds. Its buckets, in seconds, and its label's
@@ -18,10 +19,12 @@ func (s *Set) pullHistogram() *prometheus.HistogramVec {
 	return v
 }
 
-// ImagePulled counts a pull that succeeded: how long it took, and the image's size in bytes, or 0
-// if the size is unknown.
-func (s *Set) ImagePulled(d time.Duration, size uint64) {
-	s.runtime.pulls.WithLabelValues(sizeClass(size)).Observe(d.Seconds())
+// ImagePulled counts a pull that has succeeded now: the pods that waited for it, since when it was
+// queued, and the image's size in bytes, or 0 if the size is unknown.
+func (s *Set) ImagePulled(uids []types.UID, queued time.Time, size uint64) {
+	now := time.Now()
+	s.runtime.pulls.WithLabelValues(sizeClass(size)).Observe(now.Sub(queued).Seconds())
+	s.starts.pulled(uids, span{queued, now})
 }
 
 // sizeClass names the class of an image's size.

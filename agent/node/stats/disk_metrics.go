@@ -4,14 +4,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
-// claimMetrics reads the metrics of claims when it is scraped.
-type claimMetrics struct {
+// diskMetrics reads the metrics of claims' volumes and of containers' logs when it is scraped.
+type diskMetrics struct {
 	collector *Collector
 	metrics   []claimMetric
+	logs      *prometheus.Desc
 }
 
 type claimMetric struct {
@@ -19,9 +23,10 @@ type claimMetric struct {
 	of   func(*statsapi.FsStats) *uint64
 }
 
-// Claims returns the collector of the metrics of claims' volumes.
-func (c *Collector) Claims() prometheus.Collector {
-	out := &claimMetrics{collector: c}
+// DiskMetrics returns the collector of the metrics of claims' volumes and of containers' logs.
+func (c *Collector) DiskMetrics() prometheus.Collector {
+	out := &diskMetrics{collector: c, logs: prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
+		"Bytes that a container's logs take.", []string{"uid", "namespace", "pod", "container"}, nil)}
 	add := func(name, help string, of func(*statsapi.FsStats) *uint64) {
 		out.metrics = append(out.metrics,
 			claimMetric{prometheus.NewDesc(name, help, []string{"namespace", "persistentvolumeclaim"}, nil), of})
@@ -43,16 +48,22 @@ func (c *Collector) Claims() prometheus.Collector {
 }
 
 // Describe implements prometheus.Collector.
-func (m *claimMetrics) Describe(ch chan<- *prometheus.Desc) {
+func (m *diskMetrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- m.logs
 	for _, metric := range m.metrics {
 		ch <- metric.desc
 	}
 }
 
 // Collect implements prometheus.Collector. If pods share a claim, the stats of the first pod count.
-func (m *claimMetrics) Collect(ch chan<- prometheus.Metric) {
+func (m *diskMetrics) Collect(ch chan<- prometheus.Metric) {
+	claims, logs := m.collector.diskStats()
+	for _, l := range logs {
+		ch <- prometheus.MustNewConstMetric(m.logs, prometheus.GaugeValue, float64(l.bytes), string(l.pod.UID),
+			l.pod.Namespace, l.pod.Name, l.container)
+	}
 	seen := map[statsapi.PVCReference]bool{}
-	for _, v := range m.collector.claimStats() {
+	for _, v := range claims {
 		if seen[*v.PVCRef] {
 			continue
 		}
@@ -66,18 +77,30 @@ func (m *claimMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// claimStats returns the stats of the claims of all pods.
-func (c *Collector) claimStats() []statsapi.VolumeStats {
+// logStats is what the logs of a container take.
+type logStats struct {
+	pod       *v1.Pod
+	container string
+	bytes     uint64
+}
+
+// diskStats returns the stats of the claims and of the logs of all pods. A container that never ran
+// has no logs.
+func (c *Collector) diskStats() (claims []statsapi.VolumeStats, logs []logStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begin(time.Now())
-	pods := map[types.UID]bool{}
-	var out []statsapi.VolumeStats
+	known := map[types.UID]bool{}
 	for _, pod := range c.deps.Pods() {
-		pods[pod.UID] = true
+		known[pod.UID] = true
 		volumes, _ := c.volumes(pod, time.Now(), true)
-		out = append(out, volumes...)
+		claims = append(claims, volumes...)
+		for container := range pods.Containers(&pod.Spec) {
+			if size := c.logs(pod, container.Name); size.inodes > 0 {
+				logs = append(logs, logStats{pod, container.Name, size.bytes})
+			}
+		}
 	}
-	c.keep(pods)
-	return out
+	c.keep(known)
+	return claims, logs
 }
