@@ -129,6 +129,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, w := range a.deps.Node.Warnings() {
 		a.deps.Events.Node(v1.EventTypeWarning, w.Reason, w.Message)
 	}
+	// before everything that waits for the runtime, so that people see what it waits for
+	defer lifecycle.Beside(ctx, a.runtime.Watch)()
 	if err := a.prepare(ctx); err != nil {
 		return err
 	}

@@ -80,7 +80,8 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		b.signals.Drivers.Notify()
 	}, deps.Metrics.CSI, deps.Logger)
 	b.runtime = runtimestate.New(runtimestate.Deps{
-		Runtime: deps.Runtime, Node: deps.Node, Changed: b.signals.Node.Notify, Logger: deps.Logger,
+		Runtime: deps.Runtime, Node: deps.Node, Changed: b.signals.Node.Notify,
+		Event: deps.Events.Node, Logger: deps.Logger,
 	})
 	b.room = room.New(room.Deps{
 		Occupants: func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) },

@@ -78,6 +78,25 @@ func (f Face) WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop fu
 // Validated returns the validation result of each document of each manifest.
 func (f Face) Validated() []source.Result { return f.parts.desired.Validated() }
 
+// Node returns the state of the runtime, of the connection to the cluster and of a drain. It asks
+// the runtime for the runtime's conditions, unless the runtime is known to be silent.
+func (f Face) Node(ctx context.Context) api.NodeStatus {
+	out := api.NodeStatus{Drain: f.Drained()}
+	out.Runtime.Name, out.Runtime.Version = f.parts.runtime.Is()
+	if silence := f.parts.runtime.Silence(); silence != nil {
+		out.Runtime.SilentSince, out.Runtime.Error = &silence.Since, silence.Err.Error()
+	} else if faults, err := f.parts.runtime.Faults(ctx); err != nil {
+		out.Runtime.Error = err.Error()
+	} else {
+		out.Runtime.Faults = faults
+	}
+	if f.parts.side.Joined() {
+		lease := f.parts.side.Lease()
+		out.Cluster = &api.Cluster{Server: lease.Server, Renewed: lease.Renewed, Late: lease.Over}
+	}
+	return out
+}
+
 // Healthy returns an error if the agent's main loop has not turned for longer than limit. The
 // systemd watchdog and /healthz/syncloop ask this question.
 func (f Face) Healthy(limit time.Duration) error { return f.parts.reconciler.Healthy(limit) }

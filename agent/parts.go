@@ -124,6 +124,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		Logger:  deps.Logger,
 	}.Changed)
 	deps.Metrics.Running(b.observer.Counts)
+	deps.Metrics.RuntimeUp(func() bool { return b.runtime.Silence() == nil })
 	deps.Metrics.Pods(deps.Cluster != nil, func() map[metrics.PodKind]int { return pod.Count(b.workers.List()) })
 	return p, deps.Metrics.Registry.Register(p.stats.DiskMetrics())
 }
@@ -291,7 +292,11 @@ func (b *base) newAdopter(p *parts, disks *volumes.Manager) *desired.Adopter {
 func (b *base) newPLEG(p *parts) *observe.PLEG {
 	return observe.NewPLEG(observe.PLEGConfig{Relist: b.cfg.Berth.RelistPeriod.Duration}, observe.PLEGDeps{
 		Runtime: b.deps.Runtime, Observer: b.observer, Workers: b.workers, Unclaimed: p.adopter, Meet: b.runtime.Meet,
-		Interrupted: b.signals.interrupted.Notify, ExitSeen: b.deps.Metrics.ExitSeen,
+		Interrupted: func() {
+			b.runtime.Doubt()
+			b.signals.interrupted.Notify()
+		},
+		ExitSeen: b.deps.Metrics.ExitSeen,
 		Relisted: b.deps.Metrics.Relisted, Logger: b.deps.Logger,
 	})
 }

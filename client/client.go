@@ -227,6 +227,15 @@ func (c *Client) Images(ctx context.Context) (*api.Images, error) {
 	return images, nil
 }
 
+// Status returns the state of the node as a whole.
+func (c *Client) Status(ctx context.Context) (*api.NodeStatus, error) {
+	st := &api.NodeStatus{}
+	if err := c.get(ctx, endpoint(api.PathStatus, nil), st); err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
 // Version returns the agent's and the runtime's versions.
 func (c *Client) Version(ctx context.Context) (*api.Version, error) {
 	version := &api.Version{}

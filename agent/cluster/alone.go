@@ -27,6 +27,9 @@ type Alone struct{}
 // Joined is false.
 func (Alone) Joined() bool { return false }
 
+// Lease is zero: there is no cluster.
+func (Alone) Lease() Lease { return Lease{} }
+
 // Mirrored returns nil: there is no mirror pod.
 func (Alone) Mirrored(*v1.Pod) *v1.PodStatus { return nil }
 

@@ -42,6 +42,8 @@ import (
 type Side interface {
 	// Joined reports whether the node belongs to a cluster.
 	Joined() bool
+	// Lease says how the node stands in its cluster.
+	Lease() Lease
 	// Sources returns the cluster's sources of pods.
 	Sources() []source.Source
 	// Mirrored returns the status that the API server has of a static pod; nil if it is not known.
@@ -60,6 +62,16 @@ type Side interface {
 	// Serving returns the node's serving certificate, which the cluster signs; nil if there is
 	// none.
 	Serving() certs.Serving
+}
+
+// Lease says how a node stands in its cluster. It is zero for a node without a cluster.
+type Lease struct {
+	// Server is the URL of the API server.
+	Server string
+	// Renewed is when the API server last accepted the node's Lease; zero if it never did. Over says
+	// that the Lease has run out since then.
+	Renewed time.Time
+	Over    bool
 }
 
 // Signals say which part must look again.
@@ -160,6 +172,12 @@ type Member struct {
 
 // Joined is true.
 func (m *Member) Joined() bool { return true }
+
+// Lease returns the API server and the state of the node's Lease.
+func (m *Member) Lease() Lease {
+	at, over := m.registry.Leased()
+	return Lease{Server: m.conn.Conn.Host(), Renewed: at, Over: over}
+}
 
 // Sources is the source of the pods that the cluster binds to this node.
 func (m *Member) Sources() []source.Source { return []source.Source{m.source} }

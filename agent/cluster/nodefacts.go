@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/cluster/noderegistry"
+	"github.com/berthd/berth/agent/node/runtimestate"
 )
 
 const (
@@ -88,30 +88,13 @@ func (n *nodeFacts) faults(ctx context.Context) []string {
 	case err != nil:
 		out = append(out, "container runtime is down")
 	default:
-		out = append(out, runtimeFaults(st.GetStatus().GetConditions())...)
+		out = append(out, runtimestate.FaultsOf(st)...)
 	}
 	switch {
 	case d.Gate.ShuttingDown():
 		out = append(out, "node is shutting down")
 	case !d.Gate.Open():
 		out = append(out, "node is drained by berth drain")
-	}
-	return out
-}
-
-// runtimeFaults returns the CRI's two conditions that are not true, as the runtime reports them.
-// The runtime's other conditions are for people.
-func runtimeFaults(conditions []*runtimeapi.RuntimeCondition) []string {
-	var out []string
-	for _, kind := range [][2]string{
-		{runtimeapi.RuntimeReady, "container runtime not ready: "},
-		{runtimeapi.NetworkReady, "container runtime network not ready: "},
-	} {
-		for _, c := range conditions {
-			if c.Type == kind[0] && !c.Status {
-				out = append(out, fmt.Sprintf("%s%s=false reason:%s message:%s", kind[1], c.Type, c.Reason, c.Message))
-			}
-		}
 	}
 	return out
 }

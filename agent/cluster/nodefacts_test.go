@@ -24,24 +24,6 @@ func TestNodeImages(t *testing.T) {
 	}
 }
 
-func TestRuntimeFaults(t *testing.T) {
-	got := runtimeFaults([]*runtimeapi.RuntimeCondition{
-		// no reason to keep pods away
-		{Type: "ContainerdHasNoDeprecationWarnings", Reason: "ContainerdHasDeprecationWarnings"},
-		{Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"},
-		{Type: "RuntimeReady", Status: true},
-	})
-	if want := "[container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni " +
-		"plugin not initialized]"; fmt.Sprint(got) != want {
-		t.Errorf("%v, want %s", got, want)
-	}
-	if got := runtimeFaults([]*runtimeapi.RuntimeCondition{
-		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true},
-	}); len(got) != 0 {
-		t.Errorf("%v", got)
-	}
-}
-
 func TestRuntimeHandlersOfANode(t *testing.T) {
 	got := runtimeHandlers([]*runtimeapi.RuntimeHandler{
 		{Name: "runc", Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}}, {Name: ""},

@@ -51,6 +51,7 @@ type fixture struct {
 	results   []source.Result
 	pulls     []api.Pull
 	sick      error
+	node      api.NodeStatus
 
 	// block, if not nil, holds every runtime call until it is closed.
 	block chan struct{}
@@ -67,6 +68,8 @@ type fixture struct {
 	// noCheckpoints is why the runtime makes no checkpoints.
 	noCheckpoints error
 }
+
+func (f *fixture) Node(context.Context) api.NodeStatus { return f.node }
 
 func (f *fixture) Pods() []*v1.Pod {
 	f.mu.Lock()

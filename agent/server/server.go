@@ -48,7 +48,9 @@ type Config struct {
 	// Node is the node's name and Version the agent's version. Kubernetes is the version of the
 	// kubelet that the agent replaces. Flags are the flags that the agent was started with.
 	Node, Version, Kubernetes string
-	Flags                     map[string]string
+	// RootDir is the agent's root directory, and Endpoint the address of the runtime.
+	RootDir, Endpoint string
+	Flags             map[string]string
 	// Configz is what /configz shows, by component.
 	Configz map[string]any
 }
@@ -77,6 +79,8 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 		PodLogsDir:     cfg.Kubelet.PodLogsDir,
 		Node:           name,
 		Version:        version,
+		RootDir:        cfg.RootDir,
+		Endpoint:       cfg.Kubelet.ContainerRuntimeEndpoint,
 		Configz:        configzOf(cfg),
 		CheckpointsDir: filepath.Join(cfg.RootDir, "checkpoints"),
 		StreamIdle:     cfg.Kubelet.StreamingConnectionIdleTimeout.Duration,
@@ -108,6 +112,8 @@ type Backend interface {
 	EventBackend
 	// Validated returns the validation result of each document of each manifest.
 	Validated() []source.Result
+	// Node returns the state of the runtime, of the connection to the cluster and of a drain.
+	Node(ctx context.Context) api.NodeStatus
 	// Pulls returns the progress of image pulls, and the pulls that have failed.
 	Pulls(ctx context.Context) []api.Pull
 	// Healthy returns an error if the agent's main loop was silent for longer than limit.

@@ -31,6 +31,7 @@ func newDescribe() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			noteNode(ctx, c, cmd)
 			return describe(ctx, c, chosen, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/node/doctor"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/client"
@@ -95,6 +96,7 @@ func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
 		Space:        space,
 		Synchronized: synchronized,
 		PodCgroups:   func(ctx context.Context) ([]types.UID, error) { return podCgroups(ctx, cfg) },
+		Drained:      drain.NewGate(cfg.RootDir).Held,
 		AgentVersion: func(ctx context.Context) (string, error) {
 			c := client.New(cfg.Berth.Socket)
 			defer c.Close()

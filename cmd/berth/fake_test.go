@@ -489,3 +489,9 @@ func (f *fakeAgent) Summary(context.Context, bool) *statsapi.Summary {
 
 func (*fakeAgent) Resource() prometheus.Gatherer { return prometheus.NewRegistry() }
 func (*fakeAgent) Cadvisor() prometheus.Gatherer { return prometheus.NewRegistry() }
+
+func (f *fakeAgent) Node(context.Context) api.NodeStatus {
+	return api.NodeStatus{
+		Runtime: api.Runtime{Name: "containerd", Version: "v2.4.2"}, Drain: api.Drain{State: api.Draining, Since: f.began},
+	}
+}

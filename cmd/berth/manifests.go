@@ -40,6 +40,7 @@ A refused object changes nothing that runs. Its verdict is "refused, kept" if an
 			if out.structured() {
 				return out.writeList(cmd.OutOrStdout(), api.ManifestList{Items: list}, noHeaders)
 			}
+			noteNode(cmd.Context(), c, cmd)
 			if len(list) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(),
 					"No manifests found: put a pod's YAML file into the manifest directory (staticPodPath of the "+

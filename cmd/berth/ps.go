@@ -55,6 +55,9 @@ func newPs() *cobra.Command {
 			if o.choice, err = o.pods.choose(ctx, c, args); err != nil {
 				return err
 			}
+			if !o.output.structured() {
+				noteNode(ctx, c, cmd)
+			}
 			return ended(ctx, o.run(ctx, c, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}

@@ -61,7 +61,9 @@ says otherwise.`,
 		{"manifests", "Manifests:", []*cobra.Command{newManifests(), newValidate(), newDiff(), newRun(), newFields()}},
 		{
 			"node", "Node:",
-			[]*cobra.Command{newAgent(), newDoctor(), newDrain(), newImages(), newVersion(), newMan(), newPurge()},
+			[]*cobra.Command{
+				newStatus(), newAgent(), newDoctor(), newDrain(), newImages(), newVersion(), newMan(), newPurge(),
+			},
 		},
 	}
 	for _, g := range groups {

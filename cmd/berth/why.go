@@ -38,6 +38,7 @@ The pod may also be one whose manifest was refused.`,
 			if out != "" {
 				return out.write(cmd.OutOrStdout(), why)
 			}
+			noteNode(cmd.Context(), c, cmd)
 			return show.Why(cmd.OutOrStdout(), why, time.Now())
 		},
 	}

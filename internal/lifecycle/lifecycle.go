@@ -74,3 +74,17 @@ func (r *running) stop() error {
 	}
 	return nil
 }
+
+// Beside starts run beside the caller. stop ends and joins it.
+func Beside(ctx context.Context, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = run(ctx) // it returns because its context has ended
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

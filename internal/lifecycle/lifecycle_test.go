@@ -8,6 +8,19 @@ import (
 	"testing/synctest"
 )
 
+func TestBesideIsJoined(t *testing.T) {
+	ended := false
+	stop := Beside(t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		ended = true
+		return nil
+	})
+	stop()
+	if !ended {
+		t.Error("it still runs")
+	}
+}
+
 func TestLoopsStopInReverse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended []string

@@ -318,6 +318,7 @@ func metricsReference(b *bytes.Buffer) {
 	set := metrics.New("node", "version")
 	set.Running(func() (pods int, containers map[string]int) { return 0, nil })
 	set.Pods(true, func() map[metrics.PodKind]int { return nil })
+	set.RuntimeUp(func() bool { return true })
 	set.Constants("v1", "v1.0.0", nil)
 	set.ClientCertificate(nil)
 	set.ServerCertificate(nil)

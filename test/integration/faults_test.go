@@ -131,13 +131,32 @@ func TestFrozenRuntime(t *testing.T) {
 		}
 		return nil
 	})
+	env.Eventually(t, "status to name the silent runtime", func() error {
+		out, errOut, code := a.CLI("status")
+		if code != 3 || !strings.Contains(out, ": no answer for ") || !strings.Contains(out, "does not answer since") {
+			return fmt.Errorf("code %d, %s%s", code, out, errOut)
+		}
+		return nil
+	})
+	waitEvent(t, a, "RuntimeUnavailable", "The container runtime does not answer")
+	if got := metric(t, a, "berth_runtime_up"); got != "0" {
+		t.Errorf("berth_runtime_up %q", got)
+	}
 	time.Sleep(15 * time.Second) // the time of several probes, which is what this test is about
-	if out, errOut, code := a.CLI("ps"); code != 0 || !strings.Contains(out, "probed") {
+	if out, errOut, code := a.CLI("ps"); code != 0 || !strings.Contains(out, "probed") ||
+		!strings.Contains(errOut, "what follows is what was last known") {
 		t.Errorf("berth ps: code %d, %q, %q", code, out, errOut)
 	}
 	thaw()
 	a.WaitReady(t, "coming", "probed")
 	a.WaitGone(t, "leaving")
+	waitEvent(t, a, "RuntimeAvailable", "answers again")
+	env.Eventually(t, "status of a node that is well", func() error {
+		if out, errOut, code := a.CLI("status"); code != 0 {
+			return fmt.Errorf("code %d, %s%s", code, out, errOut)
+		}
+		return nil
+	})
 	if after := running(podOf(t, a, "probed")); after != before {
 		t.Errorf("the probed pod was %s and is %s", before, after)
 	}

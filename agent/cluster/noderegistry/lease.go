@@ -57,6 +57,9 @@ func (r *Registry) renew(ctx context.Context) {
 				r.deps.Logger.Info("the node's lease is renewed again", "node", r.cfg.Name)
 			}
 			lease, failures = next, 0
+			r.mu.Lock()
+			r.leased = time.Now()
+			r.mu.Unlock()
 		}
 		sleep(ctx, wait, wake)
 	}

@@ -66,6 +66,9 @@ type Registry struct {
 	// renewNow and syncNow end the waits after failures: the API server was read again.
 	renewNow, syncNow notify.Signal
 
+	// leased is when the API server last accepted the Lease; mu guards it.
+	leased time.Time
+
 	// renewed is the time in the Lease that was last written. recalled says that the time in the
 	// API server's Lease was read. Only renew uses both.
 	renewed  time.Time
@@ -91,6 +94,14 @@ func (r *Registry) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
+}
+
+// Leased returns when the API server last accepted the node's Lease; zero if it never did. over
+// says that the Lease has run out since then: the cluster takes the node for dead.
+func (r *Registry) Leased() (at time.Time, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leased, time.Since(r.leased) > r.cfg.LeaseDuration
 }
 
 // Run registers the node, and keeps its status and its Lease until ctx ends.

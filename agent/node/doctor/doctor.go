@@ -115,6 +115,8 @@ type Host struct {
 	// error means that no agent answers.
 	PodCgroups   func(ctx context.Context) ([]types.UID, error)
 	AgentVersion func(ctx context.Context) (string, error)
+	// Drained reports whether the node is drained, also over restarts of the agent.
+	Drained func() bool
 	// Version is the version of this program.
 	Version string
 	Log     *slog.Logger

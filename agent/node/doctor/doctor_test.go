@@ -89,6 +89,7 @@ type machine struct {
 	synced  bool
 	cgroups []types.UID
 	agent   string
+	drained bool
 	gone    error
 }
 
@@ -132,6 +133,7 @@ func newMachine(t *testing.T) *machine {
 		Synchronized: func() (bool, error) { return m.synced, nil },
 		PodCgroups:   func(context.Context) ([]types.UID, error) { return m.cgroups, nil },
 		AgentVersion: func(context.Context) (string, error) { return m.agent, m.gone },
+		Drained:      func() bool { return m.drained },
 	}
 	m.put("/proc/sys/kernel/osrelease", "6.1.0-18-amd64")
 	m.put("/proc/filesystems", "nodev\toverlay\n")
@@ -275,8 +277,9 @@ func TestFindings(t *testing.T) {
 		"no agent": {
 			func(m *machine) { m.gone = errors.New("berth agent is not running") }, "agent", Hint, "not running",
 		},
-		"another agent": {func(m *machine) { m.agent = "v0" }, "agent", Warning, "berth v0"},
-		"left mount":    {leftMount, "leftovers", Warning, "2 mounts of pod gone"},
+		"a drained node": {func(m *machine) { m.drained = true }, "agent", Warning, "the node is drained"},
+		"another agent":  {func(m *machine) { m.agent = "v0" }, "agent", Warning, "berth v0"},
+		"left mount":     {leftMount, "leftovers", Warning, "2 mounts of pod gone"},
 		"left cgroup": {
 			leftCgroup, "leftovers", Warning, "a cgroup of pod gone, which is not there any more",
 		},

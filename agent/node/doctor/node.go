@@ -168,15 +168,19 @@ func properties(text string) map[string]string {
 	return out
 }
 
-// agentAnswers checks whether the agent runs, and its version.
+// agentAnswers checks whether the agent runs and may run pods, and its version.
 func agentAnswers(ctx context.Context, h *Host) []Finding {
+	var out []Finding
+	if h.Drained() {
+		out = append(out, warning("berth drain --undo", "the node is drained: no pod runs"))
+	}
 	v, err := h.AgentVersion(ctx)
 	switch {
 	case err != nil:
-		return []Finding{hint("systemctl enable --now berth", "%v", err)}
+		return append(out, hint("systemctl enable --now berth", "%v", err))
 	case v != h.Version:
-		return []Finding{warning("systemctl restart berth: no pod is disturbed",
-			"the agent that runs is berth %s, and this is berth %s", v, h.Version)}
+		return append(out, warning("systemctl restart berth: no pod is disturbed",
+			"the agent that runs is berth %s, and this is berth %s", v, h.Version))
 	}
-	return []Finding{ok("the agent answers at %s", h.Config.Berth.Socket)}
+	return append(out, ok("the agent answers at %s", h.Config.Berth.Socket))
 }

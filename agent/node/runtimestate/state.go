@@ -1,8 +1,9 @@
-// Package runtimestate remembers the container runtime's facts about itself: its name, its release
-// and its abilities.
+// Package runtimestate remembers the container runtime's facts about itself: its name, its release,
+// its abilities, and whether it answers.
 //
 // Purpose: the agent asks a runtime once at the first contact, and again when the runtime comes
-// back, perhaps as another release.
+// back, perhaps as another release. The agent reports a runtime that does not answer any more:
+// otherwise people would take what was last known for what is.
 //
 // Truth owned: none; the runtime owns it. Concurrency: a [State] is safe for concurrent use.
 package runtimestate
@@ -20,6 +21,7 @@ import (
 
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/node/doctor"
+	"github.com/berthd/berth/internal/notify"
 	"github.com/berthd/berth/internal/retry"
 	"github.com/berthd/berth/status"
 )
@@ -37,9 +39,12 @@ type Deps struct {
 	Node interface {
 		SetRuntimeFeatures(supplementalGroupsPolicy bool, handlers map[string]node.Handler)
 	}
-	// Changed is called after the runtime has reported its state.
+	// Changed is called after the runtime has reported its state, and after a silence was reported
+	// or has ended.
 	Changed func()
-	Logger  *slog.Logger
+	// Event records an event about the node.
+	Event  func(kind, reason, message string)
+	Logger *slog.Logger
 }
 
 // State has the last facts that the runtime reported about itself. Make it with [New].
@@ -47,10 +52,11 @@ type State struct {
 	deps    Deps
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	status  atomic.Pointer[runtimeapi.StatusResponse]
+	watch   watch
 }
 
 // New returns the state of a runtime that was not asked yet.
-func New(deps Deps) *State { return &State{deps: deps} }
+func New(deps Deps) *State { return &State{deps: deps, watch: watch{doubt: notify.New()}} }
 
 // Meet asks the runtime for its name and its abilities, and reports whether the runtime answered
 // both questions. If an answer is missing, the earlier answer stays in force; without an earlier
@@ -87,6 +93,24 @@ func (s *State) Meet(ctx context.Context) bool {
 	return err == nil
 }
 
+// Is returns the runtime's name and release as the runtime reported them last; empty before its
+// first answer.
+func (s *State) Is() (name, release string) {
+	v := s.version.Load()
+	return v.GetRuntimeName(), v.GetRuntimeVersion()
+}
+
+// Faults asks the runtime for its conditions, and returns those that are not true; see [FaultsOf].
+func (s *State) Faults(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	st, err := s.deps.Runtime.Status(ctx, false)
+	if err != nil {
+		return nil, fmt.Errorf("asking the container runtime for its state: %w", err)
+	}
+	return FaultsOf(st), nil
+}
+
 // Name returns the runtime's name, which is the scheme of container ids.
 func (s *State) Name() string {
 	if v := s.version.Load(); v != nil {
@@ -105,6 +129,23 @@ func (s *State) Release() string {
 
 // Status returns the runtime's last report of its abilities; nil before the first report.
 func (s *State) Status() *runtimeapi.StatusResponse { return s.status.Load() }
+
+// FaultsOf returns the CRI's two conditions that are not true, as the runtime reports them, in the
+// kubelet's words. The runtime's other conditions are for people.
+func FaultsOf(st *runtimeapi.StatusResponse) []string {
+	var out []string
+	for _, kind := range [][2]string{
+		{runtimeapi.RuntimeReady, "container runtime not ready: "},
+		{runtimeapi.NetworkReady, "container runtime network not ready: "},
+	} {
+		for _, c := range st.GetStatus().GetConditions() {
+			if c.Type == kind[0] && !c.Status {
+				out = append(out, fmt.Sprintf("%s%s=false reason:%s message:%s", kind[1], c.Type, c.Reason, c.Message))
+			}
+		}
+	}
+	return out
+}
 
 // Answers returns nil if the runtime answers now.
 func (s *State) Answers(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package runtimestate
 
 import (
+	"fmt"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -32,4 +33,26 @@ func TestImageVolumesByRelease(t *testing.T) {
 	if got := (&State{}).ImageVolumes(); got != "" {
 		t.Errorf("before the runtime has answered: %q", got)
 	}
+}
+
+func TestFaults(t *testing.T) {
+	got := faultsOf([]*runtimeapi.RuntimeCondition{
+		// no reason to keep pods away
+		{Type: "ContainerdHasNoDeprecationWarnings", Reason: "ContainerdHasDeprecationWarnings"},
+		{Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"},
+		{Type: "RuntimeReady", Status: true},
+	})
+	if want := "[container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni " +
+		"plugin not initialized]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+	if got := faultsOf([]*runtimeapi.RuntimeCondition{
+		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true},
+	}); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func faultsOf(conditions []*runtimeapi.RuntimeCondition) []string {
+	return FaultsOf(&runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: conditions}})
 }

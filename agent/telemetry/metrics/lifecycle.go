@@ -78,6 +78,19 @@ func (s *Set) PodOrphaned() { s.life.orphaned.Inc() }
 // PodRestarted counts a pod that was removed and came back with the same UID.
 func (s *Set) PodRestarted(static bool) { s.life.restarted.WithLabelValues(staticLabel(static)).Inc() }
 
+// RuntimeUp adds whether the container runtime answers. up is called when metrics are gathered.
+// Call RuntimeUp once.
+func (s *Set) RuntimeUp(up func() bool) {
+	s.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "berth_runtime_up", Help: "1 if the container runtime answers, 0 if it has been silent for 5 seconds.",
+	}, func() float64 {
+		if up() {
+			return 1
+		}
+		return 0
+	}))
+}
+
 // PodKind is one class of the pods that the agent has.
 type PodKind struct {
 	// Lifecycle is sync, terminating or terminated.

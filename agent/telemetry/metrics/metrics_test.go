@@ -225,6 +225,7 @@ func TestLifecycle(t *testing.T) {
 	s.PodListed(time.Second)
 	s.PodOrphaned()
 	s.PodRestarted(true)
+	s.RuntimeUp(func() bool { return false })
 	s.CgroupOperation("create", time.Second)
 	s.Storage("kubernetes.io/secret", "volume_mount", time.Second, nil)
 	s.Storage("kubernetes.io/secret", "volume_mount", time.Second, errors.New("no"))
@@ -251,6 +252,7 @@ func TestLifecycle(t *testing.T) {
 		"kubelet_working_pods{config=desired,lifecycle=sync,static=true} 2",
 		"kubelet_working_pods{config=orphan,lifecycle=terminating,static=} 1",
 		"kubelet_mirror_pods{} 2",
+		"berth_runtime_up{} 0",
 		"kubelet_pleg_pod_relist_duration_seconds{} 1",
 		"kubelet_pleg_discard_events{} 0",
 		"kubelet_orphaned_runtime_pods_total{} 1",

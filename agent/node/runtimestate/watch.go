@@ -1,0 +1,118 @@
+package runtimestate
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/notify"
+)
+
+const (
+	// watchPeriod is the time between two questions while the runtime answers; a kubelet asks as
+	// often.
+	watchPeriod = 5 * time.Second
+	// silentRetry is the time between two questions while the runtime is silent.
+	silentRetry = time.Second
+	// answerTimeout is how long an answer may take.
+	answerTimeout = 2 * time.Second
+	// silentAfter is how long the runtime may be silent before that is reported.
+	silentAfter = 5 * time.Second
+)
+
+// Silence says that the runtime does not answer.
+type Silence struct {
+	// Since is when the runtime was first asked in vain.
+	Since time.Time
+	// Err is the error of the last question.
+	Err error
+}
+
+// watch is what a [State] knows about whether its runtime answers.
+type watch struct {
+	// doubt asks for a question at once.
+	doubt notify.Signal
+
+	mu      sync.Mutex
+	silence *Silence
+	// reported says that the silence was reported.
+	reported bool
+}
+
+// Doubt has the runtime asked at once, because something failed.
+func (s *State) Doubt() { s.watch.doubt.Notify() }
+
+// Silence returns since when the runtime has not answered, and why, once it has been silent for 5
+// seconds; nil if it answers.
+func (s *State) Silence() *Silence {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	if !s.watch.reported {
+		return nil
+	}
+	silence := *s.watch.silence
+	return &silence
+}
+
+// Watch asks the runtime every few seconds whether it is there, until ctx ends. It reports a
+// silence of more than 5 seconds, and the silence's end, by the log, an event and [Deps.Changed].
+func (s *State) Watch(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-s.watch.doubt:
+		}
+		wait := watchPeriod
+		if s.look(ctx) != nil {
+			wait = silentRetry
+		}
+		timer.Reset(wait)
+	}
+}
+
+// look asks the runtime once.
+func (s *State) look(ctx context.Context) error {
+	began := time.Now()
+	asking, cancel := context.WithTimeout(ctx, answerTimeout)
+	err := s.Answers(asking)
+	cancel()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	w := &s.watch
+	w.mu.Lock()
+	before, reported := w.silence, w.reported
+	if err == nil {
+		w.silence, w.reported = nil, false
+	} else {
+		w.silence = &Silence{Since: began, Err: err}
+		if before != nil {
+			w.silence.Since = before.Since
+		}
+		w.reported = time.Since(w.silence.Since) >= silentAfter
+	}
+	after, report := w.silence, w.reported
+	w.mu.Unlock()
+	switch {
+	case report && !reported:
+		s.deps.Logger.Error("the container runtime does not answer: pods run on, but nothing about them is known or "+
+			"can be changed until the runtime is back", "since", after.Since.Format(time.RFC3339), "err", err)
+		s.deps.Event(v1.EventTypeWarning, "RuntimeUnavailable",
+			fmt.Sprintf("The container runtime does not answer: %v", err))
+		s.deps.Changed()
+	case reported && err == nil:
+		silent := time.Since(before.Since).Round(time.Second)
+		s.deps.Logger.Info("the container runtime answers again", "silent", silent)
+		s.deps.Event(v1.EventTypeNormal, "RuntimeAvailable",
+			fmt.Sprintf("The container runtime answers again, after %v", silent))
+		s.deps.Changed()
+	}
+	return err
+}

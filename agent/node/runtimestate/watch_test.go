@@ -1,0 +1,95 @@
+package runtimestate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// silentRuntime is a runtime that answers, fails or hangs.
+type silentRuntime struct {
+	Runtime
+	mu   sync.Mutex
+	mode string
+}
+
+func (r *silentRuntime) set(mode string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mode = mode
+}
+
+func (r *silentRuntime) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	r.mu.Lock()
+	mode := r.mode
+	r.mu.Unlock()
+	switch mode {
+	case "fails":
+		return nil, errors.New("connection refused")
+	case "hangs":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &runtimeapi.VersionResponse{}, nil
+}
+
+// A runtime that is silent for 5 seconds is reported once, and so is its return. A short silence
+// is not.
+func TestSilenceIsReported(t *testing.T) {
+	for _, mode := range []string{"fails", "hangs"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt, log, events, changes := &silentRuntime{}, &bytes.Buffer{}, []string(nil), 0
+				s := New(Deps{
+					Runtime: rt, Logger: slog.New(slog.NewTextHandler(log, nil)), Changed: func() { changes++ },
+					Event: func(kind, reason, _ string) { events = append(events, kind+" "+reason) },
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- s.Watch(ctx) }()
+				time.Sleep(time.Second)
+				rt.set(mode)
+				s.Doubt()
+				time.Sleep(3 * time.Second)
+				rt.set("answers")
+				time.Sleep(time.Minute)
+				if s.Silence() != nil || len(events) != 0 || log.Len() != 0 {
+					t.Errorf("a short silence: %v, %v, %s", s.Silence(), events, log)
+				}
+				rt.set(mode)
+				s.Doubt()
+				began := time.Now()
+				time.Sleep(silentAfter + answerTimeout + silentRetry)
+				silence := s.Silence()
+				if silence == nil || !silence.Since.Equal(began) || silence.Err == nil {
+					t.Errorf("silence %+v, which began at %v", silence, began)
+				}
+				time.Sleep(time.Hour)
+				rt.set("answers")
+				time.Sleep(10 * time.Second)
+				if s.Silence() != nil {
+					t.Errorf("silence %+v of a runtime that answers", s.Silence())
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				want := "Warning RuntimeUnavailable,Normal RuntimeAvailable"
+				if got := strings.Join(events, ","); got != want || changes != 2 {
+					t.Errorf("events %q, %d changes", got, changes)
+				}
+				if strings.Count(log.String(), "level=ERROR") != 1 || strings.Count(log.String(), "answers again") != 1 {
+					t.Errorf("log: %s", log)
+				}
+			})
+		})
+	}
+}

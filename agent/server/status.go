@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pods"
+)
+
+// The states in which [api.NodeStatus] counts pods.
+const (
+	podRunning     = "Running"
+	podNotReady    = "NotReady"
+	podTerminating = "Terminating"
+)
+
+// status answers with the state of the node as a whole.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	answer(w, s.nodeStatus(r.Context()))
+}
+
+func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
+	out := s.backend.Node(ctx)
+	out.Node, out.Version, out.Started = s.cfg.Node, s.cfg.Version, s.began
+	out.RootDir, out.Runtime.Endpoint, out.Pods = s.cfg.RootDir, s.cfg.Endpoint, map[string]int{}
+	refused := map[string]bool{}
+	for _, v := range s.backend.Validated() {
+		if v.Accepted {
+			out.Manifests.Accepted++
+		} else {
+			out.Manifests.Refused++
+			refused[v.File] = true
+		}
+	}
+	all := s.backend.Pods()
+	for _, pod := range all {
+		out.Pods[stateOf(pod)]++
+	}
+	out.Attention = slices.Concat(nodeFaults(&out), manifestFaults(slices.Sorted(maps.Keys(refused))), podFaults(all))
+	return &out
+}
+
+// stateOf returns the state in which a pod is counted.
+func stateOf(pod *v1.Pod) string {
+	switch {
+	case pods.Terminal(pod.Status.Phase):
+		return string(pod.Status.Phase)
+	case pod.DeletionTimestamp != nil:
+		return podTerminating
+	case pod.Status.Phase != v1.PodRunning:
+		return string(v1.PodPending)
+	}
+	if ready := conditionOf(pod, v1.PodReady); ready == nil || ready.Status != v1.ConditionTrue {
+		return podNotReady
+	}
+	return podRunning
+}
+
+// nodeFaults says what about the node itself needs a person.
+func nodeFaults(st *api.NodeStatus) []string {
+	var out []string
+	switch rt := &st.Runtime; {
+	case rt.SilentSince != nil:
+		out = append(out, fmt.Sprintf("the container runtime at %s does not answer since %s: %s", rt.Endpoint,
+			rt.SilentSince.Local().Format(time.DateTime), rt.Error))
+	case rt.Error != "":
+		out = append(out, rt.Error)
+	default:
+		out = append(out, rt.Faults...)
+	}
+	if c := st.Cluster; c != nil && c.Late {
+		since := "at all"
+		if !c.Renewed.IsZero() {
+			since = "since " + c.Renewed.Local().Format(time.DateTime)
+		}
+		out = append(out, fmt.Sprintf("the API server %s has not accepted the node's lease %s", c.Server, since))
+	}
+	if st.Drain.State != "" && st.Drain.State != api.Open {
+		out = append(out, `the node is drained: pods run again after "berth drain --undo"`)
+	}
+	return out
+}
+
+// manifestFaults names the refused manifests.
+func manifestFaults(files []string) []string {
+	if len(files) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf(`refused manifests: %s: see "berth manifests"`, strings.Join(some(files), ", "))}
+}
+
+// maxNamed is how many things of one kind are named.
+const maxNamed = 10
+
+// some returns the first names, and how many more there are.
+func some(names []string) []string {
+	if len(names) <= maxNamed {
+		return names
+	}
+	return append(names[:maxNamed:maxNamed], fmt.Sprintf("and %d more", len(names)-maxNamed))
+}
+
+// podFaults names the pods that do not come up by themselves, or only if something changes: a
+// container cannot be made or ends again and again, an image cannot be pulled, or a manifest's pod
+// has failed. Failed pods of an API server are the concern of the cluster.
+func podFaults(all []*v1.Pod) []string {
+	var out []string
+	for _, pod := range all {
+		why := ""
+		if pod.Status.Phase == v1.PodFailed && !pods.FromAPI(pod) {
+			why = joinWords(": ", "Failed", pod.Status.Reason)
+		}
+		for _, c := range everyStatus(pod) {
+			if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" &&
+				why == "" && !pods.Terminal(pod.Status.Phase) {
+				why = fmt.Sprintf("container %s: %s", c.Name, w.Reason)
+			}
+		}
+		if why != "" {
+			out = append(out, fmt.Sprintf(`pod %s/%s: %s: see "berth why %[1]s/%[2]s"`, pod.Namespace, pod.Name, why))
+		}
+	}
+	return some(out)
+}

@@ -1,0 +1,59 @@
+package api
+
+import "time"
+
+// PathStatus is the path of a [NodeStatus].
+const PathStatus = "/berth/v1/status"
+
+// NodeStatus is what is known about the node as a whole.
+type NodeStatus struct {
+	Node string `json:"node"`
+	// Version is the agent's version, and Started is when the agent began.
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	RootDir string    `json:"rootDir"`
+	Runtime Runtime   `json:"runtime"`
+	// Cluster is the cluster that the node belongs to; nil for a node without a cluster.
+	Cluster *Cluster `json:"cluster,omitempty"`
+	Drain   Drain    `json:"drain"`
+	// Manifests are how many documents of manifests are accepted, and how many are refused.
+	Manifests ManifestCounts `json:"manifests"`
+	// Pods are how many pods are in each state: Running (and ready), NotReady, Pending,
+	// Terminating, Succeeded, Failed.
+	Pods map[string]int `json:"pods"`
+	// Attention lists what needs a person, the most important first; empty if all is well.
+	Attention []string `json:"attention,omitempty"`
+}
+
+// Runtime is the container runtime.
+type Runtime struct {
+	// Endpoint is the address of the runtime.
+	Endpoint string `json:"endpoint"`
+	// Name and Version are what the runtime said of itself; empty before its first answer.
+	Name    string `json:"name,omitempty"`
+	Version string `json:"version,omitempty"`
+	// SilentSince is since when the runtime has not answered, and Error the last error; nil and
+	// empty if the runtime answers.
+	SilentSince *time.Time `json:"silentSince,omitempty"`
+	Error       string     `json:"error,omitempty"`
+	// Faults are the conditions of the runtime that are not true, with their reasons: RuntimeReady
+	// and NetworkReady.
+	Faults []string `json:"faults,omitempty"`
+}
+
+// Cluster is the connection to a cluster.
+type Cluster struct {
+	// Server is the address of the API server.
+	Server string `json:"server"`
+	// Renewed is when the node's Lease was last renewed; zero if it never was. A cluster takes a
+	// node for dead whose Lease is over.
+	Renewed time.Time `json:"renewed,omitzero"`
+	// Late says that the Lease is over.
+	Late bool `json:"late,omitempty"`
+}
+
+// ManifestCounts are counts of the documents of manifests.
+type ManifestCounts struct {
+	Accepted int `json:"accepted"`
+	Refused  int `json:"refused"`
+}
