@@ -34,7 +34,7 @@ func (r *reporter) derive(s *podSync) error {
 		derived.Reason, derived.Message = stop.Reason, stop.Message
 	}
 	s.Record.Status = &derived
-	d.Metrics.ContainersEnded(before, &derived)
+	r.reportEnds(s.Pod, status.Ends(before, &derived))
 	trackLogs(d.Node.Logs, r.cfg.PodLogsDir, s.Pod, &s.Observed)
 	s.Record.Probes = d.Probes.Snapshot(s.Pod.UID)
 	err := s.Save()
@@ -45,6 +45,15 @@ func (r *reporter) derive(s *podSync) error {
 		}
 	}
 	return err
+}
+
+// reportEnds logs and counts the ends of containers.
+func (r *reporter) reportEnds(pod *v1.Pod, ends []status.End) {
+	for _, end := range ends {
+		r.deps.Metrics.ContainerEnded(end.Kind, end.ExitCode, end.Reason)
+		r.deps.Log.Info("container ended", "pod", pods.FullName(pod), "container", end.Container,
+			"exitCode", end.ExitCode, "reason", end.Reason, "ran", end.FinishedAt.Sub(end.StartedAt.Time))
+	}
 }
 
 // input gathers the input of a status.

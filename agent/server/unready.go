@@ -2,8 +2,11 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/pod/timeline"
@@ -52,12 +55,27 @@ func detailOf(entries []timeline.Entry, known string) string {
 	return ""
 }
 
-// exit describes how a container ended: "exit code 1 (Error)".
+// exit describes how a container ended: "exit code 1 (Error)", "exit code 137 (OOMKilled,
+// SIGKILL)".
 func exit(t *v1.ContainerStateTerminated) string {
-	if t.Reason == "" {
+	why := joinWords(", ", t.Reason, signalOf(t))
+	if why == "" {
 		return fmt.Sprintf("exit code %d", t.ExitCode)
 	}
-	return fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason)
+	return fmt.Sprintf("exit code %d (%s)", t.ExitCode, why)
+}
+
+// signalOf names the signal that ended a container, empty if there was none: runtimes report a
+// signal as 128 and its number, as shells do.
+func signalOf(t *v1.ContainerStateTerminated) string {
+	number := t.Signal
+	if number == 0 {
+		number = t.ExitCode - 128
+	}
+	if number <= 0 {
+		return ""
+	}
+	return unix.SignalName(syscall.Signal(number))
 }
 
 // everyStatus returns the statuses of a pod's containers, the init containers first.
@@ -83,24 +101,25 @@ func joinWords(sep string, words ...string) string {
 }
 
 // unready says what keeps a pod from being ready although all its steps have succeeded; empty if
-// nothing does. If it is one container, its message is included. Containers that only wait for the
-// init containers are left out if there are others.
+// nothing does. It names every container, with its message. What no retry can mend comes first.
+// Containers that only wait for the init containers are left out if there are others.
 func unready(pod *v1.Pod) string {
-	var long, short []string
+	var permanent, others []string
 	for _, c := range everyStatus(pod) {
-		if w := c.State.Waiting; w != nil && w.Reason == "PodInitializing" && len(short) > 0 {
+		if w := c.State.Waiting; w != nil && w.Reason == "PodInitializing" && len(permanent)+len(others) > 0 {
 			continue
 		}
-		if what, detail := containerWaits(pod, c); what != "" {
-			short, long = append(short, what), append(long, joinWords(": ", what, detail))
+		text := joinWords(": ", containerWaits(pod, c)...)
+		switch {
+		case text == "":
+		case c.State.Waiting != nil && beyondRetry(c.State.Waiting.Reason):
+			permanent = append(permanent, text)
+		default:
+			others = append(others, text)
 		}
 	}
-	switch len(short) {
-	case 0:
-	case 1:
-		return long[0]
-	default:
-		return strings.Join(short, "; ")
+	if all := append(permanent, others...); len(all) > 0 {
+		return strings.Join(all, "; ")
 	}
 	for _, waits := range []string{gates(pod), resizing(pod)} {
 		if waits != "" {
@@ -164,26 +183,63 @@ func conditionOf(pod *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// containerWaits says what a container waits for, and the details; both are empty if it waits for
-// nothing.
-func containerWaits(pod *v1.Pod, c *v1.ContainerStatus) (what, detail string) {
+// beyondRetry reports whether a container waits for a reason that no retry can mend: somebody has
+// to change the manifest or an object. The reasons are the kubelet's.
+func beyondRetry(reason string) bool {
+	return slices.Contains([]string{
+		"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+	}, reason)
+}
+
+// crashed returns the containers that ended with an error and wait to run again.
+func crashed(pod *v1.Pod) []string {
+	var out []string
+	for _, c := range everyStatus(pod) {
+		last := c.State.Terminated
+		if c.State.Waiting != nil {
+			last = c.LastTerminationState.Terminated
+		}
+		if last != nil && last.ExitCode != 0 {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// lastEnd says how a container that is to run again ended before.
+func lastEnd(c *v1.ContainerStatus) string {
+	last := c.LastTerminationState.Terminated
+	if last == nil {
+		return ""
+	}
+	return joinWords(": ", "it last ended with "+exit(last), strings.TrimSpace(last.Message))
+}
+
+// containerWaits says what a container waits for, and the details; it is empty if the container
+// waits for nothing.
+func containerWaits(pod *v1.Pod, c *v1.ContainerStatus) []string {
 	spec := findContainer(pod, c.Name)
 	switch state := c.State; {
 	case state.Waiting != nil:
-		return fmt.Sprintf("container %s: %s", c.Name, state.Waiting.Reason), state.Waiting.Message
+		return []string{
+			fmt.Sprintf("container %s: %s", c.Name, state.Waiting.Reason),
+			joinWords("; ", state.Waiting.Message, lastEnd(c)),
+		}
 	case state.Terminated != nil && state.Terminated.ExitCode != 0:
-		return fmt.Sprintf("container %s, which ended with %s", c.Name,
-			exit(state.Terminated)), strings.TrimSpace(state.Terminated.Message)
+		return []string{
+			fmt.Sprintf("container %s, which ended with %s", c.Name, exit(state.Terminated)),
+			strings.TrimSpace(state.Terminated.Message),
+		}
 	case state.Running == nil || c.Ready || spec == nil:
-		return "", ""
+		return nil
 	case spec.StartupProbe != nil && (c.Started == nil || !*c.Started):
-		return fmt.Sprintf("container %s to pass its startup probe", c.Name), ""
+		return []string{fmt.Sprintf("container %s to pass its startup probe", c.Name)}
 	case spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil && (c.Started == nil || !*c.Started):
-		return fmt.Sprintf("the postStart hook of container %s to end", c.Name), ""
+		return []string{fmt.Sprintf("the postStart hook of container %s to end", c.Name)}
 	case spec.ReadinessProbe != nil:
-		return fmt.Sprintf("container %s to pass its readiness probe", c.Name), ""
+		return []string{fmt.Sprintf("container %s to pass its readiness probe", c.Name)}
 	}
-	return "", ""
+	return nil
 }
 
 func findContainer(pod *v1.Pod, name string) *v1.Container {

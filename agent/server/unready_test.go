@@ -36,7 +36,7 @@ func TestEnded(t *testing.T) {
 			"put it back": {
 			Phase: v1.PodFailed, Reason: "NodePorts", Message: "Pod was rejected: no free ports",
 		},
-		"Evicted: low on memory; container c ended with exit code 137 (OOMKilled)": {
+		"Evicted: low on memory; container c ended with exit code 137 (OOMKilled, SIGKILL)": {
 			Phase:             v1.PodFailed,
 			Reason:            "Evicted",
 			Message:           "low on memory",
@@ -82,13 +82,24 @@ func TestEndedWithDetail(t *testing.T) {
 	}
 }
 
+// before adds the end of the attempt before.
+func before(now, last v1.ContainerStatus) v1.ContainerStatus {
+	now.LastTerminationState = last.State
+	return now
+}
+
 func TestEveryUnreadyContainerIsNamed(t *testing.T) {
 	spec := v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "b", ReadinessProbe: &v1.Probe{}}}}
 	probed := v1.ContainerStatus{Name: "b", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
 	for want, status := range map[string]v1.PodStatus{
-		"container a: CrashLoopBackOff; container b to pass its readiness probe": {
+		"container a: CrashLoopBackOff: back-off 10s; container b to pass its readiness probe": {
 			ContainerStatuses: []v1.ContainerStatus{waiting("a", "CrashLoopBackOff", "back-off 10s"), probed},
 		},
+		"container b: InvalidImageName: no; container a: CrashLoopBackOff: back-off 10s; it last ended with exit code 139 " +
+			"(Error, SIGSEGV): at line 3": {ContainerStatuses: []v1.ContainerStatus{
+			before(waiting("a", "CrashLoopBackOff", "back-off 10s"), exited("a", 139, "Error", "at line 3\n")),
+			waiting("b", "InvalidImageName", "no"),
+		}},
 		"container i: CrashLoopBackOff: back-off 10s": {
 			InitContainerStatuses: []v1.ContainerStatus{waiting("i", "CrashLoopBackOff", "back-off 10s")},
 			ContainerStatuses: []v1.ContainerStatus{

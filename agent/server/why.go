@@ -43,8 +43,19 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	if out.WaitsFor != "" {
 		out.WaitsFor += refusedObjects(s.backend.Validated(), pod)
 	}
+	out.Warnings = warningsOf(s.backend.Validated(), pod)
 	out.Manifest = newerRefused(s.backend.Validated(), pod) // the last valid version runs
 	answer(w, out)
+}
+
+// warningsOf returns the warnings about a pod's manifest.
+func warningsOf(results []source.Result, pod *v1.Pod) []string {
+	for i := range results {
+		if v := &results[i]; v.Accepted && v.UID == pod.UID && v.UID != "" {
+			return v.Warnings
+		}
+	}
+	return nil
 }
 
 // refused returns the validation result of a pod's manifest, if the manifest was refused.
@@ -170,7 +181,7 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 	}
 	ended := pods.Terminal(pod.Status.Phase)
 	if out.WaitsFor == "" && !ended && pod.DeletionTimestamp == nil {
-		out.WaitsFor = unready(pod)
+		out.WaitsFor, out.Crashed = unready(pod), crashed(pod)
 	}
 	out.Ended = failedBecause(pod, line.Entries)
 	return out

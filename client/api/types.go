@@ -66,6 +66,11 @@ type Why struct {
 	LastError *Failure `json:"lastError,omitempty"`
 	// Steps is the timeline, oldest first.
 	Steps []Step `json:"steps"`
+	// Crashed are the containers that ended with an error and are to run again: the ends of their
+	// logs may say why.
+	Crashed []string `json:"crashed,omitempty"`
+	// Warnings are the warnings about the pod's manifest.
+	Warnings []string `json:"warnings,omitempty"`
 	// Manifest is the validation result of the pod's manifest, if that was refused. If the pod
 	// exists nevertheless, it has the manifest's last good version.
 	Manifest *Manifest `json:"manifest,omitempty"`

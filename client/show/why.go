@@ -41,6 +41,9 @@ func Why(w io.Writer, why *api.Why, now time.Time) error {
 		fmt.Fprintf(w, "Last error:  %s, %s ago%s%s: %s\n", about, Age(now, e.Last), times(e.Count), overcome(e),
 			Clean(e.Message))
 	}
+	for _, warning := range why.Warnings {
+		fmt.Fprintf(w, "Warning:     %s\n", Clean(warning))
+	}
 	if m := why.Manifest; m != nil {
 		fmt.Fprintf(w, "Manifest:    %s\n", refusedManifest(m, why.UID != ""))
 	}

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +42,10 @@ The pod may also be one whose manifest was refused.`,
 				return out.write(cmd.OutOrStdout(), why)
 			}
 			noteNode(cmd.Context(), c, cmd)
-			return show.Why(cmd.OutOrStdout(), why, time.Now())
+			if err := show.Why(cmd.OutOrStdout(), why, time.Now()); err != nil {
+				return err
+			}
+			return lastWords(cmd.Context(), c, why, cmd.OutOrStdout())
 		},
 	}
 	conn.flag(cmd)
@@ -47,6 +53,38 @@ The pod may also be one whose manifest was refused.`,
 	namespaceFlag(cmd, &namespace)
 	return cmd
 }
+
+// lastLines is how many lines of a crashed container's log are shown.
+const lastLines = 5
+
+// lastWords writes the ends of the logs of the containers that have crashed. A container without a
+// log is left out.
+func lastWords(ctx context.Context, c *client.Client, why *api.Why, w io.Writer) error {
+	for _, name := range why.Crashed {
+		tail := int64(lastLines)
+		body, err := c.Logs(ctx, why.Namespace, why.Name, name, client.LogOptions{Tail: &tail})
+		if err != nil {
+			continue
+		}
+		text, err := io.ReadAll(io.LimitReader(body, maxLastWords))
+		_ = body.Close()
+		if err != nil || len(text) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "\nThe last lines of container %s:\n", name); err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			if _, err := fmt.Fprintln(w, "  "+show.Clean(strings.TrimRight(line, "\n"))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maxLastWords bounds what is shown of a crashed container's log, in bytes.
+const maxLastWords = 8 << 10
 
 // timelineOf requests a pod's timeline. A name that no pod has may be that of a refused manifest.
 func timelineOf(ctx context.Context, c *client.Client, arg, namespace string) (*api.Why, error) {

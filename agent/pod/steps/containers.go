@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/cri"
@@ -39,7 +40,11 @@ func (c Containers) Remove(ctx context.Context, p *Sync) (Outcome, error) {
 	c.shorten(ctx, p)
 	again := c.stopAll(ctx, p)
 	if names := running(&p.Observed); len(names) > 0 {
-		return Outcome{Halt: true, RetryAt: again, Waiting: "containers to stop: " + strings.Join(names, ", ")}, nil
+		text := "containers to stop: " + strings.Join(names, ", ")
+		if last := lastStop(p.Record.Stops); !last.IsZero() {
+			text += ", which are killed at " + last.Local().Format(time.TimeOnly) + " at the latest"
+		}
+		return Outcome{Halt: true, RetryAt: again, Waiting: text}, nil
 	}
 	if slices.ContainsFunc(p.Tasks.Active(), ofContainer) {
 		return Outcome{Halt: true, Waiting: "operations on ended containers to finish"}, nil
@@ -53,6 +58,18 @@ func (c Containers) Remove(ctx context.Context, p *Sync) (Outcome, error) {
 	}
 	err := errors.Join(errs...)
 	return Outcome{Halt: err != nil}, err
+}
+
+// lastStop returns when the last of the stops under way runs out of grace; zero if no stop is under
+// way.
+func lastStop(stops map[string]plan.ContainerStop) time.Time {
+	var last time.Time
+	for _, stop := range stops {
+		if end := stop.Since.Add(max(stop.Grace, minGrace)); end.After(last) {
+			last = end
+		}
+	}
+	return last
 }
 
 // tidy removes the attempts of containers that plan named.

@@ -10,6 +10,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -261,6 +262,12 @@ func code(err error) string {
 
 // APIRequest counts a request to the API server; it fits Config.Observe of the cluster connection.
 func (s *Set) APIRequest(method, host, code string) { s.api.WithLabelValues(code, method, host).Inc() }
+
+// ContainerEnded counts the end of an attempt of a container. kind is container, init_container or
+// ephemeral_container.
+func (s *Set) ContainerEnded(kind string, exitCode int32, reason string) {
+	s.pods.ended.WithLabelValues(kind, strconv.Itoa(int(exitCode)), reason).Inc()
+}
 
 // ManifestsRejected sets how many manifest documents are refused now.
 func (s *Set) ManifestsRejected(n int) { s.pods.manifests.Set(float64(n)) }
