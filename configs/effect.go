@@ -123,8 +123,6 @@ func fieldsWithoutEffect() map[string]string {
 		{"kernel settings are left as they are", []string{"protectKernelDefaults"}},
 		{"the service manager sets the agent's limits", []string{"oomScoreAdj", "maxOpenFiles"}},
 		{"volumes are measured when somebody asks", []string{"volumeStatsAggPeriod"}},
-		{"the log goes unbuffered to one stream", []string{"logging.flushFrequency", "logging.options"}},
-		{"levels per source file are not supported, use logging.verbosity", []string{"logging.vmodule"}},
 	} {
 		for _, path := range group.paths {
 			fields[path] = group.reason

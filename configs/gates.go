@@ -45,7 +45,8 @@ func ownGates() []string {
 	return []string{
 		"ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint", "CustomCPUCFSQuotaPeriod",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
-		"KubeletEnsureSecretPulledImages", "NodeDeclaredFeatures", "NodeLogQuery",
+		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "NodeDeclaredFeatures",
+		"NodeLogQuery",
 		"ReduceDefaultCrashLoopBackOffDecay", "RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate",
 	}
 }

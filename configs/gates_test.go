@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features/inplacepodresize"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features/restartallcontainers"
 
@@ -78,7 +79,12 @@ func TestOwnGates(t *testing.T) {
 // release. With UPDATE_GATES=1 it writes the file.
 func TestKnownGatesAreTheReleases(t *testing.T) {
 	var want strings.Builder
-	all := utilfeature.DefaultMutableFeatureGate.GetAll()
+	// a kubelet's command adds the gates of logs at its start
+	known := utilfeature.DefaultMutableFeatureGate.DeepCopy()
+	if err := logsapi.AddFeatureGates(known); err != nil {
+		t.Fatal(err)
+	}
+	all := known.GetAll()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		spec := all[name]
 		stage := string(spec.PreRelease)

@@ -448,7 +448,7 @@ func TestFlagKinds(t *testing.T) {
 		"--system-reserved=cpu=100m,memory=1Gi",
 		"-v", "4", "--vmodule=x=3", "--node-ip=10.0.0.1,fd00::1", "--node-labels=a=b,c=", "--root-dir=/r",
 		"--lock-file=/l", "--exit-on-lock-contention",
-		"--logging-format=json", "--maximum-dead-containers=7", "--cni-bin-dir=/x,/y",
+		"--logging-format=text", "--maximum-dead-containers=7", "--cni-bin-dir=/x,/y",
 	}}.load(t)
 	if err != "" {
 		t.Fatal(err)
@@ -471,7 +471,7 @@ func TestFlagKinds(t *testing.T) {
 		map[string]string{"a": "b", "c": ""},
 		"/r", "/r/pki",
 		LockOptions{File: "/l", ExitOnContention: true},
-		"json", 7,
+		"text", 7,
 		[]string{"/x", "/y"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -47,3 +47,39 @@ func TestWrongLogSettings(t *testing.T) {
 		}
 	}
 }
+
+func TestAgentLogSettings(t *testing.T) {
+	const alpha = "featureGates: {LoggingAlphaOptions: true}\n"
+	for _, c := range []struct{ text, want string }{
+		{"logging: {format: xml}\n", `logging.format: "xml" is not supported`},
+		{"logging: {format: json, verbosity: 2147483647}\n", ""},
+		{"logging: {verbosity: 2147483648}\n", "logging.verbosity: 2147483648 must be 2147483647 or less"},
+		{"logging: {flushFrequency: -1s}\n", "logging.flushFrequency: -1s must be greater than zero"},
+		{"logging: {vmodule: [{filePattern: a*, verbosity: 3}]}\n", ""},
+		{"logging: {format: json, vmodule: [{filePattern: a}]}\n", "logging.vmodule: only format text"},
+		{"logging: {vmodule: [{verbosity: 3}]}\n", "logging.vmodule[0].filePattern: must not be empty"},
+		{"logging: {vmodule: [{filePattern: 'a=b'}]}\n", `"a=b" must have no equals sign and no comma`},
+		{
+			"logging: {vmodule: [{filePattern: a, verbosity: 2147483648}]}\n",
+			"logging.vmodule[0].verbosity: 2147483648",
+		},
+		{
+			"logging: {options: {text: {splitStream: true}}}\n",
+			"logging.options.text.splitStream: needs the feature gate",
+		},
+		{
+			"logging: {options: {json: {infoBufferSize: 1Ki}}}\n",
+			"logging.options.json.infoBufferSize: needs the feature gate",
+		},
+		{alpha + "logging: {options: {text: {splitStream: true, infoBufferSize: 1Ki}}}\n", ""},
+		{
+			"featureGates: {LoggingBetaOptions: false}\nlogging: {format: json}\n",
+			`"json" needs the feature gate LoggingBeta`,
+		},
+	} {
+		_, warnings, err := node{file: header + c.text}.load(t)
+		if c.want == "" && (err != "" || len(warnings) > 0) || !strings.Contains(err, c.want) {
+			t.Errorf("%q: got error %q and warnings %v, want %q", c.text, err, warnings, c.want)
+		}
+	}
+}

@@ -97,6 +97,7 @@ func validateKubelet(k *kubeletconfigv1beta1.KubeletConfiguration, r *report) {
 	c.reserved(k)
 	c.pods(k)
 	c.logs(k)
+	c.ownLog(k)
 	c.shutdown(k)
 	c.eviction(k)
 	c.withoutEffect(k)
@@ -197,11 +198,9 @@ func (c checker) logs(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	atLeast(c, "containerLogMaxWorkers", k.ContainerLogMaxWorkers, 1)
 	c.that(k.ContainerLogMonitorInterval.Duration >= 3*time.Second, "containerLogMonitorInterval",
 		"%v must be 3s or more", k.ContainerLogMonitorInterval.Duration)
-	oneOf(c, "logging.format", k.Logging.Format, "text", "json")
 	for _, err := range tracingapi.ValidateTracingConfiguration(k.Tracing, nil, field.NewPath("tracing")) {
 		c.that(false, err.Field, "%s", err.ErrorBody())
 	}
-	c.that(k.Logging.Verbosity <= 100, "logging.verbosity", "%d must be 100 or less", k.Logging.Verbosity)
 }
 
 func (c checker) shutdown(k *kubeletconfigv1beta1.KubeletConfiguration) {

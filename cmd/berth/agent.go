@@ -35,16 +35,16 @@ config file holds what only berth has. Without --config, the agent reads /etc/be
 				return configs.Load(configs.Options{Flags: cmd.Flags()})
 			}
 			cfg, warnings, err := load()
-			level := &slog.LevelVar{}
-			level.Set(logLevel(cfg))
-			log := newLogger(cfg, os.Stderr, level)
+			levels := newLog(cfg, os.Stdout)
+			defer levels.Flush()
+			log := levels.Logger()
 			for _, w := range warnings {
 				log.Warn("config: " + w.String())
 			}
 			if err != nil {
 				return err
 			}
-			return runAgent(cmd.Context(), &reloader{running: cfg, load: load, level: level, log: log})
+			return runAgent(cmd.Context(), &reloader{running: cfg, load: load, levels: levels, log: log})
 		},
 	}
 	configs.AddFlags(cmd.Flags())
@@ -86,7 +86,7 @@ func runUntil(ctx context.Context, r *reloader) error {
 		debug.SetGCPercent(gcPercent)
 	}
 	slog.SetDefault(log)
-	klog.SetSlogLogger(log)
+	klog.SetSlogLogger(r.levels.Libraries())
 	asked := ctx // ends when the agent is asked to end; pods may have to be stopped first
 	base, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -96,7 +96,7 @@ func runUntil(ctx context.Context, r *reloader) error {
 	}
 	defer closeAll()
 	r.take = a.Reload
-	api, err := a.NewServer(version, func(v uint32) { r.level.Set(levelOf(v)) })
+	api, err := a.NewServer(version, r.levels.SetVerbosity)
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,7 @@ func runUntil(ctx context.Context, r *reloader) error {
 	group.Go(func() error { return a.Run(ctx) })
 	group.Go(func() error { notify(ctx, a, api.Listening(), log); return nil })
 	group.Go(func() error { reloads(ctx, r); return nil })
+	group.Go(func() error { r.levels.Run(ctx); return nil })
 	group.Go(func() error { trim(ctx, log); return nil })
 	group.Go(func() error {
 		select {

@@ -153,12 +153,15 @@ func (r *runner) read(file string, stdin io.Reader) (pod podName, manifest []byt
 	return pod, once, nil
 }
 
-// logger logs only errors, unless -v asks for more: events show what a user has to know.
-func (r *runner) logger() *slog.Logger {
+// loggers returns the loggers of the agent and of libraries. They log only errors, unless -v asks
+// for more: events show what a user has to know.
+func (r *runner) loggers() (own, libraries *slog.Logger) {
 	if r.cfg.Kubelet.Logging.Verbosity > 0 {
-		return newLogger(r.cfg, os.Stderr, logLevel(r.cfg))
+		log := newLog(r.cfg, nil)
+		return log.Logger(), log.Libraries()
 	}
-	return slog.New(slog.NewTextHandler(r.errOut, &slog.HandlerOptions{Level: slog.LevelError}))
+	own = slog.New(slog.NewTextHandler(r.errOut, &slog.HandlerOptions{Level: slog.LevelError}))
+	return own, own
 }
 
 // live runs the agent from start to end.
@@ -166,8 +169,8 @@ func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error
 	// Ctrl-C stops the pod, not the agent
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	log := r.logger()
-	klog.SetSlogLogger(log)
+	log, libraries := r.loggers()
+	klog.SetSlogLogger(libraries)
 	a, closeAll, err := agent.Assemble(base, r.cfg, version, log)
 	if err != nil {
 		return cannotStart, err

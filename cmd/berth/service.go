@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/berthd/berth/agent"
 	"github.com/berthd/berth/agent/telemetry/journal"
+	"github.com/berthd/berth/agent/telemetry/logging"
 	"github.com/berthd/berth/configs"
 )
 
@@ -58,34 +60,21 @@ func notify(ctx context.Context, a *agent.Agent, listening <-chan struct{}, log 
 	}
 }
 
-// logLevel is the level in the config: -v above 3 shows debug messages.
-func logLevel(cfg *configs.Config) slog.Level {
-	if cfg == nil {
-		return slog.LevelInfo
+// newLog returns the log that the config asks for: in a kubelet's format if logging.format is set,
+// or else in berth's own, which goes to the journal if standard error is the journal. info is the
+// stream of what is no error, if the config asks for two streams; nil for always one.
+func newLog(cfg *configs.Config, info io.Writer) *logging.Log {
+	o := logging.Options{Err: os.Stderr, Info: info}
+	if journal.Connected() {
+		o.Journal = func(instead slog.Handler) slog.Handler { return journal.New(instead) }
 	}
-	return levelOf(uint32(cfg.Kubelet.Logging.Verbosity))
-}
-
-// levelOf returns the log level for a verbosity of -v.
-func levelOf(verbosity uint32) slog.Level {
-	if verbosity > 3 {
-		return slog.LevelDebug
+	if cfg != nil {
+		o.Config = cfg.Kubelet.Logging
+		if cfg.IsSet("logging.format") {
+			o.Format = cfg.Kubelet.Logging.Format
+		}
 	}
-	return slog.LevelInfo
-}
-
-// newLogger returns the logger that the config asks for: to the journal if w is the journal, or
-// else as text or JSON to w.
-func newLogger(cfg *configs.Config, w *os.File, level slog.Leveler) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level}
-	if cfg != nil && cfg.Kubelet.Logging.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
-	}
-	text := slog.NewTextHandler(w, opts)
-	if w == os.Stderr && journal.Connected() {
-		return slog.New(journal.New(text))
-	}
-	return slog.New(text)
+	return logging.New(o)
 }
 
 // reloads reads the config again at each SIGHUP until ctx ends.
@@ -110,14 +99,14 @@ type reloader struct {
 	// running is the current config. load reads the files and flags again.
 	running *configs.Config
 	load    func() (*configs.Config, []configs.Warning, error)
-	level   *slog.LevelVar
+	levels  *logging.Log
 	log     *slog.Logger
 	// take applies to the agent what is possible of a config, as agent.Agent's Reload does.
 	take func(running, next *configs.Config, changed []string) (now *configs.Config, later []string)
 }
 
-// verbosity is the path of the setting that the reloader applies itself.
-const verbosity = "logging.verbosity"
+// own reports whether the reloader itself applies the setting.
+func own(path string) bool { return path == "logging.verbosity" || path == "logging.vmodule" }
 
 // reload reads the config again once. A wrong config changes nothing.
 func (r *reloader) reload() {
@@ -129,12 +118,14 @@ func (r *reloader) reload() {
 		r.log.Error("config not reloaded: the agent goes on with the one that it has", "err", err)
 		return
 	}
-	r.level.Set(logLevel(cfg))
+	r.levels.SetVerbosity(uint32(cfg.Kubelet.Logging.Verbosity))
+	r.levels.SetModules(cfg.Kubelet.Logging.VModule)
 	changed := configs.Changed(r.running, cfg)
-	others := slices.DeleteFunc(slices.Clone(changed), func(path string) bool { return path == verbosity })
+	others := slices.DeleteFunc(slices.Clone(changed), own)
 	taken, later := r.take(r.running, cfg, others)
 	now := *taken // the agent has the old config, which nobody may change
 	now.Kubelet.Logging.Verbosity = cfg.Kubelet.Logging.Verbosity
+	now.Kubelet.Logging.VModule = cfg.Kubelet.Logging.VModule
 	r.running = &now
 	applied := slices.DeleteFunc(changed, func(path string) bool { return slices.Contains(later, path) })
 	if len(later) > 0 {

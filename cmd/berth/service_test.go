@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/berthd/berth/agent/telemetry/logging"
 	"github.com/berthd/berth/configs"
 )
 
@@ -86,10 +89,11 @@ func TestReload(t *testing.T) {
 	}
 	next, loadErr := fresh(func(*configs.Config) {}), error(nil)
 	var out bytes.Buffer
+	levels := logging.New(logging.Options{Err: &out})
 	r := &reloader{
 		running: fresh(func(*configs.Config) {}),
-		level:   &slog.LevelVar{},
-		log:     slog.New(slog.NewTextHandler(&out, nil)),
+		levels:  levels,
+		log:     levels.Logger(),
 		load:    func() (*configs.Config, []configs.Warning, error) { return next, nil, loadErr },
 		take: func(running, next *configs.Config, changed []string) (*configs.Config, []string) {
 			now := *running
@@ -100,21 +104,26 @@ func TestReload(t *testing.T) {
 			return &now, later
 		},
 	}
+	ctx := context.Background()
 	step := func(level slog.Level, logged string) {
 		t.Helper()
 		out.Reset()
 		r.reload()
-		if r.level.Level() != level || !strings.Contains(out.String(), logged) {
-			t.Errorf("level %s, log: %s; want %s, %q", r.level.Level(), &out, level, logged)
+		if !r.log.Enabled(ctx, level) || r.log.Enabled(ctx, level-1) || !strings.Contains(out.String(), logged) {
+			t.Errorf("log: %s; want level %s, %q", &out, level, logged)
 		}
 	}
 	step(slog.LevelInfo, "changed=0")
 	first := r.running
 	next = fresh(func(c *configs.Config) { c.Kubelet.Logging.Verbosity = 5 })
-	step(slog.LevelDebug, "changed=1")
+	step(-5, "changed=1")
 	if first.Kubelet.Logging.Verbosity != 0 {
 		t.Error("the agent's own config was written to")
 	}
+	next = fresh(func(c *configs.Config) {
+		c.Kubelet.Logging.VModule = []logsapi.VModuleItem{{FilePattern: "service_test", Verbosity: 6}}
+	})
+	step(-6, `applied="logging.verbosity logging.vmodule"`)
 	next = fresh(func(c *configs.Config) { c.Kubelet.MaxPods, c.Berth.Socket = 3, "/s" })
 	step(slog.LevelInfo, `settings="berth:socket maxPods"`)
 	// as long as the agent was not restarted
