@@ -110,7 +110,8 @@ func waitingFor(reason string) func(*corev1.Pod) error {
 
 // statusOf returns the status of a pod's container.
 func statusOf(p *corev1.Pod, container string) corev1.ContainerStatus {
-	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses,
+		p.Status.EphemeralContainerStatuses) {
 		if c.Name == container {
 			return c
 		}
@@ -127,7 +128,8 @@ func removed(t *testing.T, e *env.Env, a *env.Agent, name string) {
 	for _, s := range sandboxesOf(t, e, p) {
 		texts = append(texts, s.Id)
 	}
-	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses,
+		p.Status.EphemeralContainerStatuses) {
 		if _, id, ok := strings.Cut(c.ContainerID, "://"); ok {
 			texts = append(texts, id)
 		}

@@ -5,7 +5,6 @@ import "slices"
 // The kinds of containers.
 const (
 	plainContainer = "spec.{containers,initContainers}[*]"
-	everyContainer = "spec.{containers,initContainers,ephemeralContainers}[*]"
 	ephemeral      = "spec.ephemeralContainers[*]"
 	appContainer   = "spec.containers[*]"
 	initContainer  = "spec.initContainers[*]"
@@ -15,26 +14,63 @@ const (
 func containerRules() []rule {
 	return slices.Concat(
 		[]rule{
-			works("test/integration/TestFields/command", everyContainer+".{name,image,command[*],args[*],workingDir}"),
-			works("test/integration/TestFields/terminal", everyContainer+".{stdin,stdinOnce,tty}"),
-			works("test/integration/TestBadInput/image", everyContainer+".imagePullPolicy"),
-			works("test/integration/TestFields/termination message", everyContainer+".terminationMessagePath"),
-			works("test/integration/TestLife/messages", everyContainer+".terminationMessagePolicy"),
+			works("test/integration/TestFields/command", plainContainer+".{name,image,command[*],args[*],workingDir}"),
+			works("test/integration/TestFields/terminal", plainContainer+".{stdin,stdinOnce,tty}"),
+			works("test/integration/TestBadInput/image", plainContainer+".imagePullPolicy"),
+			works("test/integration/TestFields/termination message", plainContainer+".terminationMessagePath"),
+			works("test/integration/TestLife/messages", plainContainer+".terminationMessagePolicy"),
 			works("test/integration/TestFields/probes", plainContainer+".ports[*].{name,containerPort,protocol}"),
 			works("test/integration/TestHostPorts", plainContainer+".ports[*].{hostPort,hostIP}"),
 			works("test/integration/TestFields/sidecar", initContainer+".restartPolicy"),
 			works("test/integration/TestLifecycle/rules", appContainer+".restartPolicy",
 				plainContainer+".restartPolicyRules[*].exitCodes.{operator,values[*]}"),
 			works("test/integration/TestLifecycle/restart all", plainContainer+".restartPolicyRules[*].action"),
-			works("test/integration/TestLifecycle/debug", ephemeral+".targetContainerName"),
 			refused(Nowhere, "the API forbids it in ephemeral containers",
 				ephemeral+".{lifecycle,livenessProbe,readinessProbe,startupProbe}...",
 				ephemeral+".{ports,resources,resizePolicy,restartPolicyRules}...",
 				ephemeral+".restartPolicy", ephemeral+".volumeMounts[*].{subPath,subPathExpr}"),
 		},
-		resourceRules(), mountRules(),
+		resourceRules(), mountRules(), ephemeralRules(),
 	)
 }
+
+// ephemeralRules are about what ephemeral containers have in common with other containers.
+func ephemeralRules() []rule {
+	const tests = "test/integration/TestEphemeral/"
+	const env, context = ephemeral + ".env[*].", ephemeral + ".securityContext."
+	const generated = "agent/pod/generate/TestEphemeralContainer"
+	return []rule{
+		works("test/integration/TestLifecycle/debug", ephemeral+".targetContainerName"),
+		works(tests+"command", ephemeral+".{name,image,command[*],args[*],workingDir}"),
+		works(tests+"input", ephemeral+".{stdin,stdinOnce,tty}"),
+		works(tests+"image", ephemeral+".imagePullPolicy"),
+		works(tests+"messages", ephemeral+".{terminationMessagePath,terminationMessagePolicy}"),
+		works(tests+"environment",
+			ephemeral+".envFrom[*].{prefix,configMapRef.{name,optional},secretRef.{name,optional}}",
+			env+"{name,value}", env+"valueFrom.{configMapKeyRef,secretKeyRef}.{name,key,optional}",
+			env+"valueFrom.fileKeyRef.{volumeName,path,key,optional}",
+			env+"valueFrom.fieldRef.{apiVersion,fieldPath}",
+			env+"valueFrom.resourceFieldRef.{containerName,resource,divisor}"),
+		works(tests+"mounts", ephemeral+".volumeMounts[*].{name,readOnly,mountPath,mountPropagation}"),
+		where(newRecursive, tests+"mounts", ephemeral+".volumeMounts[*].recursiveReadOnly"),
+		where(blockVolume, generated, ephemeral+".volumeDevices..."),
+		works(tests+"security", context+"{runAsUser,runAsGroup,runAsNonRoot}",
+			context+"{privileged,allowPrivilegeEscalation,readOnlyRootFilesystem}", context+"capabilities.{add,drop}[*]",
+			context+"seccompProfile.{type,localhostProfile}"),
+		where(kernelAppArmor, generated, context+"appArmorProfile.{type,localhostProfile}"),
+		where(kernelSELinux, generated, context+"seLinuxOptions.{user,role,type,level}"),
+		where(ownUsers, generated, context+"procMount"),
+	}
+}
+
+// The conditions under which fields of containers work.
+const (
+	newRecursive   = "the runtime can, for Enabled (containerd 2)"
+	blockVolume    = "the claim's volume has volumeMode Block, and is local or of a CSI driver"
+	kernelAppArmor = "the kernel enforces AppArmor"
+	kernelSELinux  = "the kernel enforces SELinux"
+	ownUsers       = "the pod has hostUsers: false, for Unmasked"
+)
 
 // resourceRules are about the resources of containers.
 func resourceRules() []rule {
@@ -55,21 +91,19 @@ func resourceRules() []rule {
 
 // mountRules are about the pod's volumes in containers.
 func mountRules() []rule {
-	const mount = everyContainer + ".volumeMounts[*]."
+	const mount = plainContainer + ".volumeMounts[*]."
 	return []rule{
 		works("test/integration/TestVolumes/read-only", mount+"{name,readOnly,mountPath}"),
 		works("test/integration/TestVolumes/subPath", plainContainer+".volumeMounts[*].{subPath,subPathExpr}"),
 		works("test/integration/TestVolumes/propagation", mount+"mountPropagation"),
-		where("the runtime can, for Enabled (containerd 2)", "test/integration/TestVolumes/read-only",
-			mount+"recursiveReadOnly"),
-		where("the claim's volume has volumeMode Block, and is local or of a CSI driver",
-			"test/integration/TestCSI/block", everyContainer+".volumeDevices..."),
+		where(newRecursive, "test/integration/TestVolumes/read-only", mount+"recursiveReadOnly"),
+		where(blockVolume, "test/integration/TestCSI/block", plainContainer+".volumeDevices..."),
 	}
 }
 
 // environmentRules are about environment variables.
 func environmentRules() []rule {
-	const from, value = everyContainer + ".envFrom[*].", everyContainer + ".env[*]."
+	const from, value = plainContainer + ".envFrom[*].", plainContainer + ".env[*]."
 	return []rule{
 		works("test/integration/TestVolumes/environment",
 			from+"{prefix,configMapRef.{name,optional},secretRef.{name,optional}}",

@@ -22,7 +22,7 @@ func metadataRules() []rule {
 	return []rule{
 		works("test/integration/TestFields/metadata",
 			"metadata.{name,namespace,uid,generation,labels,annotations,annotations[*]}"),
-		where("the kernel enforces AppArmor", "agent/pod/generate/TestAppArmor",
+		where(kernelAppArmor, "agent/pod/generate/TestAppArmor",
 			"metadata.annotations[container.apparmor.security.beta.kubernetes.io/*]"),
 		where("the CNI config has the plugin bandwidth", "test/integration/TestBandwidth",
 			"metadata.annotations[kubernetes.io/{egress,ingress}-bandwidth]"),

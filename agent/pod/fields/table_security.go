@@ -2,9 +2,9 @@ package fields
 
 // securityRules are about the security contexts of pods and containers.
 func securityRules() []rule {
-	const container = everyContainer + ".securityContext."
+	const container = plainContainer + ".securityContext."
 	const pod = "spec.securityContext."
-	const either = "{spec," + everyContainer + "}.securityContext."
+	const either = "{spec," + plainContainer + "}.securityContext."
 	return []rule{
 		works("test/integration/TestSecurity/users", either+"{runAsUser,runAsGroup,runAsNonRoot}"),
 		works("test/integration/TestSecurity/groups", pod+"{supplementalGroups[*],fsGroup}"),
@@ -14,15 +14,15 @@ func securityRules() []rule {
 			container+"{privileged,allowPrivilegeEscalation,readOnlyRootFilesystem}",
 			container+"capabilities.{add,drop}[*]"),
 		works("test/integration/TestSecurity/seccomp", either+"seccompProfile.{type,localhostProfile}"),
-		where("the kernel enforces AppArmor", "agent/pod/generate/TestAppArmor",
+		where(kernelAppArmor, "agent/pod/generate/TestAppArmor",
 			either+"appArmorProfile.{type,localhostProfile}"),
-		where("the kernel enforces SELinux", "agent/pod/generate/TestSecurityContext",
+		where(kernelSELinux, "agent/pod/generate/TestSecurityContext",
 			either+"seLinuxOptions.{user,role,type,level}"),
-		where("the pod has hostUsers: false, for Unmasked", "test/integration/TestUserNamespaces",
+		where(ownUsers, "test/integration/TestUserNamespaces",
 			container+"procMount"),
 		works("test/integration/TestSecurity/sysctls", pod+"sysctls[*].{name,value}"),
 		works("test/integration/TestVolumes/fsGroup", pod+"fsGroupChangePolicy"),
 		noEffect(Node, "volumes are always relabelled file by file", pod+"seLinuxChangePolicy"),
-		noEffect(Windows, "this node runs Linux", either+"windowsOptions..."),
+		noEffect(Windows, "this node runs Linux", either+"windowsOptions...", ephemeral+".securityContext.windowsOptions..."),
 	}
 }

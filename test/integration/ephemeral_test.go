@@ -1,0 +1,323 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/test/env"
+)
+
+// TestEphemeral sets the fields of ephemeral containers and reads their effects in the containers.
+func TestEphemeral(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	t.Run("pods", func(t *testing.T) {
+		onOneAgent(t, e, a, podTests{
+			"command": ephemeralCommand, "input": ephemeralInput, "image": ephemeralImage, "messages": ephemeralMessages,
+			"environment": ephemeralEnvironment, "mounts": ephemeralMounts, "security": ephemeralSecurity,
+		})
+	})
+	nothingLeft(t, e.Leaks)
+}
+
+// join adds ephemeral containers, given as a list in YAML, to a pod of the default namespace.
+func join(t *testing.T, a *env.Agent, pod, containers string) {
+	t.Helper()
+	var list struct {
+		EphemeralContainers []corev1.EphemeralContainer `json:"ephemeralContainers"`
+	}
+	if err := yaml.UnmarshalStrict([]byte(containers), &list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.EphemeralContainers {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := client.New(a.Socket).AddEphemeral(ctx, "default", pod+"-"+env.NodeName, &list.EphemeralContainers[i])
+		if err != nil {
+			t.Fatalf("adding %s: %v", list.EphemeralContainers[i].Name, err)
+		}
+	}
+}
+
+// joined waits until the container of a pod runs.
+func joined(t *testing.T, a *env.Agent, pod string, containers ...string) *corev1.Pod {
+	t.Helper()
+	return waitPod(t, a, pod, "running with its ephemeral containers", func(p *corev1.Pod) error {
+		for _, name := range containers {
+			if s := statusOf(p, name); s.State.Running == nil {
+				return fmt.Errorf("%s is %+v", name, s.State)
+			}
+		}
+		return nil
+	})
+}
+
+// ended waits until the container of a pod has ended, and returns its end.
+func ended(t *testing.T, a *env.Agent, pod, container string) *corev1.ContainerStateTerminated {
+	t.Helper()
+	p := waitPod(t, a, pod, "with an end of "+container, func(p *corev1.Pod) error {
+		if s := statusOf(p, container); s.State.Terminated == nil {
+			return fmt.Errorf("%s is %+v", container, s.State)
+		}
+		return nil
+	})
+	return statusOf(p, container).State.Terminated
+}
+
+func ephemeralCommand(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "e-command", sleeper)
+	a.WaitReady(t, "e-command")
+	join(t, a, "e-command", `ephemeralContainers:
+  - name: look
+    image: berth.local/busybox:v1
+    command: [sh, -c, 'echo "$(pwd) $0 $1"', $(WORD)]
+    args: ['$(WORD)-$$(WORD)-$(NONE)']
+    workingDir: /srv/work
+    env: [{name: WORD, value: hello}]
+`)
+	if end := ended(t, a, "e-command", "look"); end.ExitCode != 0 {
+		t.Errorf("it ended with %d", end.ExitCode)
+	}
+	if out, _, _ := a.CLI("logs", "e-command", "-c", "look"); out != "/srv/work hello hello-$(WORD)-$(NONE)\n" {
+		t.Errorf("it says %q", out)
+	}
+	removed(t, e, a, "e-command")
+}
+
+func ephemeralInput(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "e-input", sleeper)
+	a.WaitReady(t, "e-input")
+	join(t, a, "e-input", `ephemeralContainers:
+  - {name: none, image: berth.local/busybox:v1, command: [sleep, "3600"]}
+  - {name: pipe, image: berth.local/busybox:v1, command: [sleep, "3600"], stdin: true}
+  - {name: terminal, image: berth.local/busybox:v1, command: [sleep, "3600"], stdin: true, tty: true}
+  - {name: once, image: berth.local/busybox:v1, command: [cat], stdin: true, stdinOnce: true}
+`)
+	joined(t, a, "e-input", "none", "pipe", "terminal", "once")
+	for name, want := range map[string]string{"none": "/dev/null", "pipe": "pipe:", "terminal": "/dev/pts/"} {
+		env.Eventually(t, "the input of "+name, func() error {
+			if got := inside(t, a, "e-input", name, "readlink", "/proc/1/fd/0"); !strings.HasPrefix(got, want) {
+				return fmt.Errorf("it is %q, want %s", got, want) // the program is runc's for a moment
+			}
+			return nil
+		})
+	}
+	attach := exec.CommandContext(t.Context(), binary(t, a), "attach", "--socket", a.Socket, "-i", "e-input", "-c", "once")
+	attach.Stdin = strings.NewReader("last words\n")
+	if out, err := attach.CombinedOutput(); err != nil {
+		t.Errorf("attach: %v, %s", err, out)
+	}
+	if end := ended(t, a, "e-input", "once"); end.ExitCode != 0 {
+		t.Errorf("the container whose input has ended ended with %d", end.ExitCode)
+	}
+	if out, _, _ := a.CLI("logs", "e-input", "-c", "once"); out != "last words\n" {
+		t.Errorf("it says %q", out)
+	}
+	removed(t, e, a, "e-input")
+}
+
+func ephemeralImage(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "e-image", sleeper)
+	a.WaitReady(t, "e-image")
+	join(t, a, "e-image", `ephemeralContainers:
+  - {name: never, image: berth.local/none:v1, imagePullPolicy: Never}
+  - {name: present, image: berth.local/busybox:v1, imagePullPolicy: Never, command: [sleep, "3600"]}
+`)
+	joined(t, a, "e-image", "present")
+	waitPod(t, a, "e-image", "waiting for an image", func(p *corev1.Pod) error {
+		if w := statusOf(p, "never").State.Waiting; w == nil || w.Reason != "ErrImageNeverPull" {
+			return fmt.Errorf("the container waits because of %+v", w)
+		}
+		return nil
+	})
+	removed(t, e, a, "e-image")
+}
+
+func ephemeralMessages(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "e-messages", sleeper)
+	a.WaitReady(t, "e-messages")
+	join(t, a, "e-messages", `ephemeralContainers:
+  - name: file
+    image: berth.local/busybox:v1
+    command: [sh, -c, 'echo -n from the file > /var/end; echo -n wrong > /dev/termination-log']
+    terminationMessagePath: /var/end
+  - name: log
+    image: berth.local/busybox:v1
+    command: [sh, -c, 'echo from the log; exit 3']
+    terminationMessagePolicy: FallbackToLogsOnError
+`)
+	for name, want := range map[string]string{"file": "from the file", "log": "from the log\n"} {
+		// a status may say that a container has ended before its message is read
+		waitPod(t, a, "e-messages", "with the message of "+name, func(p *corev1.Pod) error {
+			if end := statusOf(p, name).State.Terminated; end == nil || end.Message != want {
+				return fmt.Errorf("the end is %+v", end)
+			}
+			return nil
+		})
+	}
+	removed(t, e, a, "e-messages")
+}
+
+func ephemeralEnvironment(t *testing.T, e *env.Env, a *env.Agent) {
+	a.WriteManifest(t, "e-objects.yaml",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: e-env}\ndata: {A: from-a}\n---\n"+
+			"apiVersion: v1\nkind: Secret\nmetadata: {name: e-env}\nstringData: {S: hush}\n")
+	put(t, a, "e-environment", `
+terminationGracePeriodSeconds: 1
+initContainers:
+  - name: write
+    image: berth.local/busybox:v1
+    command: [sh, -c, "echo \"ONE='first'\" > /v/good.env"]
+    volumeMounts: [{name: v, mountPath: /v}]
+containers:
+  - name: main
+    image: berth.local/web:v1
+    args: [sleep]
+    resources: {limits: {memory: 32Mi}}
+volumes: [{name: v, emptyDir: {}}]
+`)
+	a.WaitReady(t, "e-environment")
+	join(t, a, "e-environment", `ephemeralContainers:
+  - name: look
+    image: berth.local/web:v1
+    args: [sleep]
+    envFrom:
+      - {prefix: C_, configMapRef: {name: e-env}}
+      - {configMapRef: {name: none, optional: true}}
+      - {prefix: S_, secretRef: {name: e-env}}
+      - {secretRef: {name: none, optional: true}}
+    env:
+      - {name: PLAIN, value: "x$(C_A)"}
+      - {name: KEY, valueFrom: {configMapKeyRef: {name: e-env, key: A}}}
+      - {name: NOKEY, valueFrom: {configMapKeyRef: {name: e-env, key: none, optional: true}}}
+      - {name: SECRET, valueFrom: {secretKeyRef: {name: e-env, key: S}}}
+      - {name: NOSECRET, valueFrom: {secretKeyRef: {name: none, key: S, optional: true}}}
+      - {name: POD, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}}
+      - {name: LIMIT, valueFrom: {resourceFieldRef: {containerName: main, resource: limits.memory, divisor: 1Mi}}}
+      - {name: FILE, valueFrom: {fileKeyRef: {volumeName: v, path: good.env, key: ONE}}}
+      - {name: NOFILE, valueFrom: {fileKeyRef: {volumeName: v, path: none.env, key: ONE, optional: true}}}
+`)
+	joined(t, a, "e-environment", "look")
+	environment := "\n" + inside(t, a, "e-environment", "look", "/testapp", "env")
+	for _, want := range []string{
+		"C_A=from-a", "S_S=hush", "PLAIN=xfrom-a", "KEY=from-a", "SECRET=hush", "POD=e-environment-" + env.NodeName,
+		"LIMIT=32", "FILE=first",
+	} {
+		if !strings.Contains(environment, "\n"+want+"\n") {
+			t.Errorf("it has no %s:%s", want, environment)
+		}
+	}
+	if strings.Contains(environment, "\nNO") {
+		t.Errorf("it has variables whose source is not there:%s", environment)
+	}
+	removed(t, e, a, "e-environment")
+	a.RemoveManifest(t, "e-objects.yaml")
+}
+
+func ephemeralMounts(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "e-mounts", "terminationGracePeriodSeconds: 1\ncontainers:\n"+
+		shell("main", "securityContext: {privileged: true}",
+			"volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]")+
+		"volumes: [{name: v, emptyDir: {}}]\n")
+	a.WaitReady(t, "e-mounts")
+	join(t, a, "e-mounts", `ephemeralContainers:
+  - name: look
+    image: berth.local/busybox:v1
+    command: [sleep, "3600"]
+    volumeMounts:
+      - {name: v, mountPath: /rw}
+      - {name: v, mountPath: /ro, readOnly: true, mountPropagation: HostToContainer}
+      - {name: v, mountPath: /recursive, readOnly: true, recursiveReadOnly: Enabled, mountPropagation: None}
+`)
+	p := joined(t, a, "e-mounts", "look")
+	seen(t, a, "e-mounts", "main",
+		"mkdir /v/mnt && mount -t tmpfs inner /v/mnt && echo inside >/v/mnt/file && cat /v/mnt/file", "inside")
+	seen(t, a, "e-mounts", "look",
+		"echo y >/rw/file; cat /ro/file", "y",
+		"echo y >/ro/file; echo $?", "sh: can't create /ro/file: Read-only file system\n1",
+		"cat /ro/mnt/file", "inside",
+		"cat /rw/mnt/file", "cat: can't open '/rw/mnt/file': No such file or directory")
+	modes := map[string]corev1.RecursiveReadOnlyMode{"/ro": "Disabled", "/recursive": "Enabled"}
+	for _, m := range statusOf(p, "look").VolumeMounts {
+		if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != modes[m.MountPath] {
+			t.Errorf("the status of %s is %q", m.MountPath, *m.RecursiveReadOnly)
+		}
+		delete(modes, m.MountPath)
+	}
+	if len(modes) > 0 {
+		t.Errorf("the status has nothing of %v", modes)
+	}
+	removed(t, e, a, "e-mounts")
+}
+
+func ephemeralSecurity(t *testing.T, e *env.Env, a *env.Agent) {
+	dir := filepath.Join(a.RootDir, "seccomp")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "e-mkdir.json"), []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	put(t, a, "e-security", sleeper)
+	a.WaitReady(t, "e-security")
+	join(t, a, "e-security", `ephemeralContainers:
+  - name: user
+    image: berth.local/busybox:v1
+    command: [sleep, "3600"]
+    securityContext: {runAsUser: 5, runAsGroup: 6, runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  - name: caps
+    image: berth.local/busybox:v1
+    command: [sleep, "3600"]
+    securityContext:
+      capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+  - name: filtered
+    image: berth.local/busybox:v1
+    command: [sleep, "3600"]
+    securityContext: {seccompProfile: {type: Localhost, localhostProfile: e-mkdir.json}}
+  - name: all
+    image: berth.local/busybox:v1
+    command: [sleep, "3600"]
+    securityContext: {privileged: true}
+  - name: root
+    image: berth.local/busybox:v1
+    command: [sleep, "3600"]
+    securityContext: {runAsNonRoot: true}
+`)
+	joined(t, a, "e-security", "user", "caps", "filtered", "all")
+	for _, c := range []held{
+		{name: "user", want: "Uid=5 Gid=6 Seccomp=2"},
+		{name: "caps", want: "CapEff=400 NoNewPrivs=1"},
+		{name: "filtered", want: "Seccomp=2"},
+		{name: "all", want: "Seccomp=0 NoNewPrivs=0"},
+	} {
+		checkProcess(t, a, "e-security", c)
+	}
+	seen(t, a, "e-security", "caps", "echo x >/file; echo $?", "sh: can't create /file: Read-only file system\n1")
+	seen(t, a, "e-security", "filtered", "mkdir /made 2>/dev/null; echo $?", "1")
+	seen(t, a, "e-security", "all", "grep -q ' /proc/sys .* ro,' /proc/mounts; echo $?", "1")
+	waitPod(t, a, "e-security", "refused in part", func(p *corev1.Pod) error {
+		w := statusOf(p, "root").State.Waiting
+		if w == nil || !strings.Contains(w.Message, "runAsNonRoot") {
+			return errors.New("the container that may not be root does not wait for it")
+		}
+		return nil
+	})
+	removed(t, e, a, "e-security")
+}
