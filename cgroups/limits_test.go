@@ -236,6 +236,19 @@ func TestOOMScoreAdj(t *testing.T) {
 	}
 }
 
+// TestInitContainerResources checks that an init container is limited as an app container is.
+func TestInitContainerResources(t *testing.T) {
+	amounts := list{"cpu": "500m", "memory": "1Gi", "hugepages-2Mi": "4Mi"}
+	pod := podOf(container(nil, nil))
+	pod.Spec.InitContainers = []corev1.Container{container(amounts, amounts)}
+	got := ContainerResources(pod, &pod.Spec.InitContainers[0], 16<<30,
+		Options{Version: V1, CPUQuota: true, HugePageSizes: []string{"2MB"}})
+	if got.CpuShares != 512 || got.CpuQuota != 50000 || got.MemoryLimitInBytes != 1<<30 ||
+		len(got.HugepageLimits) != 1 || got.HugepageLimits[0].Limit != 4<<20 {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestSandboxResources(t *testing.T) {
 	pod := podOf(container(list{"cpu": "1"}, list{"cpu": "1", "memory": "1Gi"}),
 		container(list{"cpu": "500m"}, list{"cpu": "1", "memory": "1Gi"}))

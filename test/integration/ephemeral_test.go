@@ -29,7 +29,8 @@ func TestEphemeral(t *testing.T) {
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
 			"command": ephemeralCommand, "input": ephemeralInput, "image": ephemeralImage, "messages": ephemeralMessages,
-			"environment": ephemeralEnvironment, "mounts": ephemeralMounts, "security": ephemeralSecurity,
+			"target": ephemeralTarget, "environment": ephemeralEnvironment, "mounts": ephemeralMounts,
+			"security": ephemeralSecurity,
 		})
 	})
 	nothingLeft(t, e.Leaks)
@@ -97,6 +98,27 @@ func ephemeralCommand(t *testing.T, e *env.Env, a *env.Agent) {
 		t.Errorf("it says %q", out)
 	}
 	removed(t, e, a, "e-command")
+}
+
+func ephemeralTarget(t *testing.T, e *env.Env, a *env.Agent) {
+	put(t, a, "e-target", "terminationGracePeriodSeconds: 1\ncontainers:\n"+shell("main")+shell("other"))
+	a.WaitReady(t, "e-target")
+	join(t, a, "e-target", `ephemeralContainers:
+  - {name: look, image: berth.local/busybox:v1, command: [sleep, "3600"], targetContainerName: main}
+  - {name: alone, image: berth.local/busybox:v1, command: [sleep, "3600"]}
+`)
+	joined(t, a, "e-target", "look", "alone")
+	if of, mine := inside(t, a, "e-target", "main", "readlink", "/proc/self/ns/pid"),
+		inside(t, a, "e-target", "look", "readlink", "/proc/self/ns/pid"); of != mine {
+		t.Errorf("it is in the process namespace %q, and its target in %q", mine, of)
+	}
+	for _, other := range []string{"other", "alone"} {
+		if of, mine := inside(t, a, "e-target", "main", "readlink", "/proc/self/ns/pid"),
+			inside(t, a, "e-target", other, "readlink", "/proc/self/ns/pid"); of == mine {
+			t.Errorf("%s is in the process namespace of main", other)
+		}
+	}
+	removed(t, e, a, "e-target")
 }
 
 func ephemeralInput(t *testing.T, e *env.Env, a *env.Agent) {

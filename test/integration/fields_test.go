@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,9 +30,11 @@ func TestFields(t *testing.T) {
 			"command": commandsRun, "termination message": messagesElsewhere, "host names": hostNames,
 			"readiness gates": gatesHold,
 			"probes":          probesOfAllKinds, "probe times": probesKeepTime, "restart policy": policiesRestart,
+			"sidecars' probes": sidecarsProbes, "startup times": startupsKeepTime, "sidecars' times": sidecarsKeepTime,
 			"hooks": hooksOfAllKinds, "sidecar": sidecarIsProbed, "metadata": metadataReaches,
-			"affinity":      affinityMatches,
-			"pod resources": podsAreLimited, "terminal": inputsAreOpen,
+			"sidecars' hooks": sidecarsHooks,
+			"affinity":        affinityMatches,
+			"pod resources":   podsAreLimited, "terminal": inputsAreOpen,
 		})
 	})
 	nothingLeft(t, e.Leaks)
@@ -173,11 +176,20 @@ const patient = "timeoutSeconds: 30, failureThreshold: 100"
 
 // probesOfAllKinds checks each action with all its settings, for each kind of probe.
 func probesOfAllKinds(t *testing.T, e *env.Env, a *env.Agent) {
-	v, plain, secure := servers(t)
-	put(t, a, "probed", fmt.Sprintf(`
-terminationGracePeriodSeconds: 1
-containers:
-  - name: web
+	probeAll(t, e, a, "probed", "containers:\n"+probed, "")
+}
+
+// sidecarsProbes is probesOfAllKinds with sidecars.
+func sidecarsProbes(t *testing.T, e *env.Env, a *env.Agent) {
+	probeAll(t, e, a, "aside-probed", "initContainers:\n"+probed, aside)
+}
+
+// aside has the only container of a pod whose other containers are sidecars.
+const aside = "containers: [{name: main, image: berth.local/web:v1, args: [sleep]}]\n"
+
+// probed are containers with probes: a format of the visited actions, their port, and the settings
+// of probes that must not fail.
+const probed = `  - name: web
     image: berth.local/web:v1
     ports: [{name: web, containerPort: 8080, protocol: TCP}]
     startupProbe: {exec: {command: [/testapp, get, "http://127.0.0.1:8080/healthz"]}, periodSeconds: 1, %[4]s}
@@ -199,8 +211,14 @@ containers:
     image: berth.local/web:v1
     args: [grpc, "--listen=:9091"]
     readinessProbe: {grpc: {port: 9091, service: unknown}, periodSeconds: 1, timeoutSeconds: 30}
-`, action("HTTP", plain, "/start"), action("HTTPS", secure, "/ready"), plain, patient))
-	waitPod(t, a, "probed", "ready but for one container", func(p *corev1.Pod) error {
+`
+
+// probeAll runs a pod of those containers. With more in the pod's spec they are sidecars.
+func probeAll(t *testing.T, e *env.Env, a *env.Agent, pod, containers, more string) {
+	v, plain, secure := servers(t)
+	put(t, a, pod, "terminationGracePeriodSeconds: 1\n"+fmt.Sprintf(ofKind(more, containers),
+		action("HTTP", plain, "/start"), action("HTTPS", secure, "/ready"), plain, patient)+more)
+	waitPod(t, a, pod, "ready but for one container", func(p *corev1.Pod) error {
 		for name, want := range map[string]bool{"web": true, "visitor": true, "grpc": true, "unknown": false} {
 			if s := statusOf(p, name); s.Ready != want || s.State.Running == nil {
 				return fmt.Errorf("%s is %+v", name, s)
@@ -211,21 +229,27 @@ containers:
 	waitEvent(t, a, "Unhealthy", "Readiness probe failed: error: health rpc probe failed")
 	v.check(t, "/start", false)
 	v.check(t, "/ready", true)
-	for _, c := range podOf(t, a, "probed").Status.ContainerStatuses {
+	status := podOf(t, a, pod).Status
+	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		if c.RestartCount != 0 {
 			t.Errorf("%s was restarted", c.Name)
 		}
 	}
-	removed(t, e, a, "probed")
+	removed(t, e, a, pod)
 }
 
 // hooksOfAllKinds checks each action before a container's end and after its start.
 func hooksOfAllKinds(t *testing.T, e *env.Env, a *env.Agent) {
-	v, plain, secure := servers(t)
-	put(t, a, "hooked", fmt.Sprintf(`
-terminationGracePeriodSeconds: 60
-containers:
-  - name: http
+	hookAll(t, e, a, "hooked", "containers:\n"+hooked, "")
+}
+
+// sidecarsHooks is hooksOfAllKinds with sidecars.
+func sidecarsHooks(t *testing.T, e *env.Env, a *env.Agent) {
+	hookAll(t, e, a, "aside-hooked", "initContainers:\n"+hooked, aside)
+}
+
+// hooked are containers with hooks: a format of the visited actions.
+const hooked = `  - name: http
     image: berth.local/web:v1
     args: [sleep]
     lifecycle: {postStart: {httpGet: %s}, preStop: {httpGet: %s}}
@@ -237,13 +261,19 @@ containers:
     image: berth.local/web:v1
     args: [sleep]
     lifecycle: {postStart: {sleep: {seconds: 1}}, preStop: {sleep: {seconds: 1}}}
-`, action("HTTPS", secure, "/after-start"), action("HTTP", plain, "/before-end")))
-	a.WaitReady(t, "hooked")
+`
+
+// hookAll runs a pod of those containers. With more in the pod's spec they are sidecars.
+func hookAll(t *testing.T, e *env.Env, a *env.Agent, pod, containers, more string) {
+	v, plain, secure := servers(t)
+	put(t, a, pod, "terminationGracePeriodSeconds: 60\n"+fmt.Sprintf(ofKind(more, containers),
+		action("HTTPS", secure, "/after-start"), action("HTTP", plain, "/before-end"))+more)
+	a.WaitReady(t, pod)
 	v.check(t, "/after-start", true)
-	if got := inside(t, a, "hooked", "exec", "/testapp", "cat", "/www/started"); strings.TrimSpace(got) != "yes" {
+	if got := inside(t, a, pod, "exec", "/testapp", "cat", "/www/started"); strings.TrimSpace(got) != "yes" {
 		t.Errorf("the postStart hook wrote %q", got)
 	}
-	removed(t, e, a, "hooked")
+	removed(t, e, a, pod)
 	v.check(t, "/before-end", false)
 }
 

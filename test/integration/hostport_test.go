@@ -28,8 +28,12 @@ func TestHostPorts(t *testing.T) {
 	}
 	put(t, a, "everywhere", serving("hostPort: 18080"))
 	put(t, a, "bound", serving("hostPort: 18081, hostIP: "+env.HostIP))
+	put(t, a, "aside", "terminationGracePeriodSeconds: 1\ninitContainers:\n  - name: side\n"+
+		"    image: berth.local/web:v1\n    restartPolicy: Always\n"+
+		"    ports: [{containerPort: 8080, hostPort: 18082, hostIP: "+env.HostIP+"}]\n"+aside)
 	a.WaitReady(t, "everywhere")
 	a.WaitReady(t, "bound")
+	a.WaitReady(t, "aside")
 	reach := func(address string, want bool) {
 		t.Helper()
 		env.Eventually(t, fmt.Sprintf("whether %s answers to be %t", address, want), func() error {
@@ -46,6 +50,8 @@ func TestHostPorts(t *testing.T) {
 	reach(env.HostIP+":18080", true)
 	reach(env.HostIP+":18081", true)
 	reach(e.NodeIP()+":18081", false)
+	reach(env.HostIP+":18082", true)
+	reach(e.NodeIP()+":18082", false)
 	put(t, a, "late", serving("hostPort: 18080, hostIP: "+env.HostIP))
 	if p := waitPod(t, a, "late", "refused", phase(corev1.PodFailed)); p.Status.Reason != "NodePorts" {
 		t.Errorf("it was refused for %s: %s", p.Status.Reason, p.Status.Message)
@@ -60,7 +66,7 @@ func TestHostPorts(t *testing.T) {
 	put(t, a, "late", serving("hostPort: 18080, hostIP: "+env.HostIP))
 	a.WaitReady(t, "late")
 	reach(env.HostIP+":18080", true)
-	for _, name := range []string{"late", "beside", "bound"} {
+	for _, name := range []string{"late", "beside", "bound", "aside"} {
 		removed(t, e, a, name)
 	}
 	nothingLeft(t, e.Leaks)

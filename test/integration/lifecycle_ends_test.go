@@ -53,18 +53,30 @@ func probeKillsForGood(t *testing.T, e *env.Env, a *env.Agent) {
 // probeHasItsGrace checks that the probe's own terminationGracePeriodSeconds counts, and not the
 // pod's, which is longer than the test.
 func probeHasItsGrace(t *testing.T, e *env.Env, a *env.Agent) {
-	_ = traced(t, a, "stuck", "terminationGracePeriodSeconds: 3600\ncontainers:\n",
-		noting("main",
+	probeKillsInTime(t, e, a, "stuck", "containers:\n", "")
+}
+
+// sidecarHasItsGrace is probeHasItsGrace with a sidecar.
+func sidecarHasItsGrace(t *testing.T, e *env.Env, a *env.Agent) {
+	probeKillsInTime(t, e, a, "aside-stuck", "initContainers:\n",
+		strings.Replace(aside, "main", "other", 1))
+}
+
+// probeKillsInTime runs a pod whose container ignores its signal and fails its liveness probe. With
+// more in the pod's spec the container is a sidecar.
+func probeKillsInTime(t *testing.T, e *env.Env, a *env.Agent, pod, kind, more string) {
+	_ = traced(t, a, pod, "terminationGracePeriodSeconds: 3600\n"+kind,
+		ofKind(more, noting("main",
 			`trap "" TERM; `+noteStart+
 				`[ $(grep -c main /trace/log) -ge 2 ] && exec sleep 0.1; while true; do sleep 1; done`,
 			"livenessProbe: {exec: {command: [sh, -c, '[ $(grep -c main /trace/log) -ge 2 ]']}, periodSeconds: 1, "+
-				"timeoutSeconds: 30, failureThreshold: 1, terminationGracePeriodSeconds: 1}"))
-	p := waitPod(t, a, "stuck", "restarted", restarted("main", 1))
+				"timeoutSeconds: 30, failureThreshold: 1, terminationGracePeriodSeconds: 1}"))+more)
+	p := waitPod(t, a, pod, "restarted", restarted("main", 1))
 	if end := statusOf(p, "main").LastTerminationState.Terminated; end == nil ||
 		end.ExitCode != 137 && end.ExitCode != 0 {
 		t.Errorf("main ended with %+v", end)
 	}
-	removed(t, e, a, "stuck")
+	removed(t, e, a, pod)
 }
 
 // postStartFirst checks that while a container's postStart hook runs, the container is not probed

@@ -26,8 +26,9 @@ func TestLifecycle(t *testing.T) {
 			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "sidecar restarts": sidecarRestarts,
 			"rules": rulesRestart, "restart all": restartsAll,
 			"deadline": deadlineEnds, "probe kills": probeKillsForGood, "probe grace": probeHasItsGrace,
-			"postStart": postStartFirst,
-			"signal":    signalStops, "backoff": backoffAsAsked, "ports": portsConflict, "huge": hugeIsBounded,
+			"sidecar grace": sidecarHasItsGrace,
+			"postStart":     postStartFirst,
+			"signal":        signalStops, "backoff": backoffAsAsked, "ports": portsConflict, "huge": hugeIsBounded,
 		})
 	})
 	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })

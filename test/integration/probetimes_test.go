@@ -26,9 +26,25 @@ func noted(file, more, settings string) string {
 // late, never early. Where the number of probes matters, the timeout gives a busy machine enough
 // time to record them.
 func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
-	const volume = "volumes: [{name: noted, emptyDir: {}}]\n"
-	const mount = "volumeMounts: [{name: noted, mountPath: /noted}]"
-	put(t, a, "timed", "terminationGracePeriodSeconds: 1\ncontainers:\n"+
+	timesKept(t, e, a, "timed", "containers:\n", "")
+}
+
+// sidecarsKeepTime is probesKeepTime with sidecars.
+func sidecarsKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
+	timesKept(t, e, a, "aside-timed", "initContainers:\n", strings.Replace(aside, "main", "other", 1))
+}
+
+// notedVolume is the volume in which probes record when they run, and notedMount its mount.
+const (
+	notedVolume = "volumes: [{name: noted, emptyDir: {}}]\n"
+	notedMount  = "volumeMounts: [{name: noted, mountPath: /noted}]"
+)
+
+// timesKept runs a pod whose probes record when they run. With more in the pod's spec the
+// containers with probes are sidecars.
+func timesKept(t *testing.T, e *env.Env, a *env.Agent, pod, kind, more string) {
+	const mount = notedMount
+	put(t, a, pod, "terminationGracePeriodSeconds: 1\n"+kind+ofKind(more,
 		shell("main", mount,
 			"readinessProbe: "+
 				noted("ready", "true",
@@ -36,15 +52,15 @@ func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
 			"livenessProbe: "+
 				noted("alive", "test ! -e /dead || { date +%s >>/noted/failed; false; }",
 					"periodSeconds: 1, failureThreshold: 4, timeoutSeconds: 30"))+
-		shell("hangs", mount, "readinessProbe: "+noted("hangs", "sleep 30", "timeoutSeconds: 1, periodSeconds: 2"))+
-		volume)
-	p := waitPod(t, a, "timed", "ready in one container", func(p *corev1.Pod) error {
+			shell("hangs", mount, "readinessProbe: "+noted("hangs", "sleep 30", "timeoutSeconds: 1, periodSeconds: 2")))+
+		more+notedVolume)
+	p := waitPod(t, a, pod, "ready in one container", func(p *corev1.Pod) error {
 		if !statusOf(p, "main").Ready {
 			return errors.New("not ready yet")
 		}
 		return nil
 	})
-	times := secondsIn(t, a, "timed", "ready")
+	times := secondsIn(t, a, pod, "ready")
 	if len(times) < 3 {
 		t.Errorf("it is ready after %d successes, want 3", len(times))
 	}
@@ -60,19 +76,67 @@ func probesKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
 		}
 	}
 	waitEvent(t, a, "Unhealthy", "timed out after 1s")
-	inside(t, a, "timed", "main", "touch", "/dead") // the file disappears with the container
-	restarted := waitPod(t, a, "timed", "restarted by its probe", func(p *corev1.Pod) error {
+	inside(t, a, pod, "main", "touch", "/dead") // the file disappears with the container
+	restarted := waitPod(t, a, pod, "restarted by its probe", func(p *corev1.Pod) error {
 		if n := statusOf(p, "main").RestartCount; n != 1 {
 			return fmt.Errorf("%d restarts", n)
 		}
 		return nil
 	})
 	ended := statusOf(restarted, "main").LastTerminationState.Terminated.FinishedAt.Unix()
-	failed := slices.DeleteFunc(secondsIn(t, a, "timed", "failed"), func(at int64) bool { return at > ended })
+	failed := slices.DeleteFunc(secondsIn(t, a, pod, "failed"), func(at int64) bool { return at > ended })
 	if len(failed) < 4 {
 		t.Errorf("it was ended at %d after failures at %v, want 4", ended, failed)
 	}
-	removed(t, e, a, "timed")
+	removed(t, e, a, pod)
+}
+
+// ofKind returns containers as they are, or as sidecars if there is more in the pod's spec.
+func ofKind(more, containers string) string {
+	if more == "" {
+		return containers
+	}
+	return strings.ReplaceAll(containers, "    image:", "    restartPolicy: Always\n    image:")
+}
+
+// startupsKeepTime checks that a startup probe waits for its initial delay, keeps its period, ends
+// after its timeout, and gives up at its failure threshold, with a grace period of its own.
+func startupsKeepTime(t *testing.T, e *env.Env, a *env.Agent) {
+	for pod, spec := range map[string]struct{ kind, more string }{
+		"starts": {"containers:\n", ""}, "aside-starts": {"initContainers:\n", aside},
+	} {
+		put(t, a, pod, "terminationGracePeriodSeconds: 3600\n"+spec.kind+ofKind(spec.more,
+			shell("hangs", notedMount)+strings.Replace(
+				shell("slow", notedMount,
+					"startupProbe: "+noted("start", "test $(wc -l </noted/start) -ge 5",
+						"initialDelaySeconds: 2, periodSeconds: 2, failureThreshold: 4, successThreshold: 1, "+
+							"timeoutSeconds: 30, terminationGracePeriodSeconds: 1")),
+				// the first instance ignores its signal
+				`trap "exit 0" TERM;`, `if test -e /noted/once; then trap "exit 0" TERM; else touch /noted/once; `+
+					`trap "" TERM; fi;`, 1)+
+				shell("stuck", notedMount,
+					"startupProbe: "+noted("stuck", "sleep 30", "timeoutSeconds: 1, periodSeconds: 2, failureThreshold: 1000")))+
+			spec.more+notedVolume)
+	}
+	for _, pod := range []string{"starts", "aside-starts"} {
+		p := waitPod(t, a, pod, "started the second time", func(p *corev1.Pod) error {
+			s := statusOf(p, "slow")
+			if s.RestartCount != 1 || s.Started == nil || !*s.Started || s.LastTerminationState.Terminated == nil {
+				return fmt.Errorf("it is %+v", s)
+			}
+			return nil
+		})
+		first := statusOf(p, "slow").LastTerminationState.Terminated.StartedAt.Unix()
+		times := secondsIn(t, a, pod, "start")
+		for i := range 4 {
+			if len(times) < 5 || times[i] < first+2+2*int64(i) {
+				t.Errorf("%s started at %d and was probed at %v: probe %d is too early", pod, first, times, i+1)
+				break
+			}
+		}
+		waitEvent(t, a, "Unhealthy", "Startup probe failed: command timed out: ")
+		removed(t, e, a, pod)
+	}
 }
 
 // secondsIn returns the times that probes have recorded in a file.

@@ -79,6 +79,11 @@ func TestResources(t *testing.T) {
 			[]*v1.Pod{asking("o", "ephemeral-storage=6Gi")},
 			full("ephemeral-storage", "requested: 6442450944, used: 6442450944, capacity: 10737418240"), "ns/o",
 		},
+		"storage of an init container": {
+			node, asking("p", "init ephemeral-storage=6Gi"),
+			[]*v1.Pod{asking("o", "ephemeral-storage=6Gi")},
+			full("ephemeral-storage", "requested: 6442450944, used: 6442450944, capacity: 10737418240"), "ns/o",
+		},
 		"huge pages": {
 			node, asking("p", "hugepages-2Mi=6Mi"),
 			[]*v1.Pod{asking("o", "hugepages-2Mi=4Mi")},

@@ -11,7 +11,7 @@
 // annotations).
 //
 // Truth owned: the rules in the files table*.go. A rule is a claim. This package's tests check that
-// the test which a rule names exists and mentions the field, and that every field that does not
+// the test which a rule names exists and sets the field itself, and that every field that does not
 // work gets a warning or is refused.
 //
 // Concurrency: all functions are plain functions over tables that never change.

@@ -10,21 +10,30 @@ const (
 	initContainer  = "spec.initContainers[*]"
 )
 
+// initTests are the tests of init containers.
+const initTests = "test/integration/TestInitContainers/"
+
 // containerRules are about containers, without their environment, probes and security context.
 func containerRules() []rule {
 	return slices.Concat(
 		[]rule{
 			works("test/integration/TestFields/command", plainContainer+".{name,image,command[*],args[*],workingDir}"),
-			works("test/integration/TestFields/terminal", plainContainer+".{stdin,stdinOnce,tty}"),
-			works("test/integration/TestBadInput/image", plainContainer+".imagePullPolicy"),
+			works("test/integration/TestFields/terminal", appContainer+".{stdin,stdinOnce,tty}"),
+			works(initTests+"input", initContainer+".{stdin,stdinOnce,tty}"),
+			works("test/integration/TestBadInput/image", appContainer+".imagePullPolicy"),
+			works(initTests+"image", initContainer+".imagePullPolicy"),
 			works("test/integration/TestFields/termination message", plainContainer+".terminationMessagePath"),
-			works("test/integration/TestLife/messages", plainContainer+".terminationMessagePolicy"),
-			works("test/integration/TestFields/probes", plainContainer+".ports[*].{name,containerPort,protocol}"),
+			works("test/integration/TestLife/messages", appContainer+".terminationMessagePolicy"),
+			works(initTests+"messages", initContainer+".terminationMessagePolicy"),
+			works("test/integration/TestFields/probes", appContainer+".ports[*].{name,containerPort,protocol}"),
+			works("test/integration/TestFields/sidecars' probes", initContainer+".ports[*].{name,containerPort,protocol}"),
 			works("test/integration/TestHostPorts", plainContainer+".ports[*].{hostPort,hostIP}"),
 			works("test/integration/TestFields/sidecar", initContainer+".restartPolicy"),
 			works("test/integration/TestLifecycle/rules", appContainer+".restartPolicy",
-				plainContainer+".restartPolicyRules[*].exitCodes.{operator,values[*]}"),
-			works("test/integration/TestLifecycle/restart all", plainContainer+".restartPolicyRules[*].action"),
+				appContainer+".restartPolicyRules[*].exitCodes.{operator,values[*]}"),
+			works("test/integration/TestLifecycle/restart all", appContainer+".restartPolicyRules[*].action"),
+			works("test/scenario/TestScenarios/restartall/init",
+				initContainer+".restartPolicyRules[*].{action,exitCodes.{operator,values[*]}}"),
 			refused(Nowhere, "the API forbids it in ephemeral containers",
 				ephemeral+".{lifecycle,livenessProbe,readinessProbe,startupProbe}...",
 				ephemeral+".{ports,resources,resizePolicy,restartPolicyRules}...",
@@ -38,9 +47,9 @@ func containerRules() []rule {
 func ephemeralRules() []rule {
 	const tests = "test/integration/TestEphemeral/"
 	const env, context = ephemeral + ".env[*].", ephemeral + ".securityContext."
-	const generated = "agent/pod/generate/TestEphemeralContainer"
+	const generated = "agent/pod/generate/TestKindsOfContainers"
 	return []rule{
-		works("test/integration/TestLifecycle/debug", ephemeral+".targetContainerName"),
+		works(tests+"target", ephemeral+".targetContainerName"),
 		works(tests+"command", ephemeral+".{name,image,command[*],args[*],workingDir}"),
 		works(tests+"input", ephemeral+".{stdin,stdinOnce,tty}"),
 		works(tests+"image", ephemeral+".imagePullPolicy"),
@@ -75,29 +84,35 @@ const (
 // resourceRules are about the resources of containers.
 func resourceRules() []rule {
 	const amounts = plainContainer + ".resources.{limits,requests}"
+	const app, first = appContainer + ".resources.{limits,requests}", initContainer + ".resources.{limits,requests}"
 	return []rule{
-		works("test/integration/TestLife/cgroups", plainContainer+".resources.{limits,requests}",
-			amounts+"[{cpu,memory}]"),
-		works("cgroups/TestContainerResources", amounts+"[hugepages-*]"),
+		works("test/integration/TestLife/cgroups", app, app+"[{cpu,memory}]"),
+		works(initTests+"resources", first, first+"[{cpu,memory}]"),
+		works("cgroups/TestContainerResources", app+"[hugepages-*]"),
+		works("cgroups/TestInitContainerResources", first+"[hugepages-*]"),
 		noEffect(Node, "local storage is not limited", plainContainer+".resources.limits[ephemeral-storage]"),
 		where("a pod is admitted: it is refused where it does not fit beside the others, and nothing evicts it later",
 			"agent/node/admit/TestResources", plainContainer+".resources.requests[ephemeral-storage]"),
 		noEffect(Node, "there are no device plugins", amounts+"[*]"),
 		refused(Cluster, "dynamic resource allocation needs an API server",
 			plainContainer+".resources.claims...").always(noDRA),
-		works("test/integration/TestResizePolicy", plainContainer+".resizePolicy..."),
+		works("test/integration/TestResizePolicy", appContainer+".resizePolicy..."),
+		works("agent/pod/resize/TestUpdates", initContainer+".resizePolicy..."),
 	}
 }
 
 // mountRules are about the pod's volumes in containers.
 func mountRules() []rule {
-	const mount = plainContainer + ".volumeMounts[*]."
+	const app, first = appContainer + ".volumeMounts[*].", initContainer + ".volumeMounts[*]."
 	return []rule{
-		works("test/integration/TestVolumes/read-only", mount+"{name,readOnly,mountPath}"),
+		works("test/integration/TestVolumes/read-only", app+"{name,readOnly,mountPath}"),
 		works("test/integration/TestVolumes/subPath", plainContainer+".volumeMounts[*].{subPath,subPathExpr}"),
-		works("test/integration/TestVolumes/propagation", mount+"mountPropagation"),
-		where(newRecursive, "test/integration/TestVolumes/read-only", mount+"recursiveReadOnly"),
-		where(blockVolume, "test/integration/TestCSI/block", plainContainer+".volumeDevices..."),
+		works("test/integration/TestVolumes/propagation", app+"mountPropagation"),
+		where(newRecursive, "test/integration/TestVolumes/read-only", app+"recursiveReadOnly"),
+		where(blockVolume, "test/integration/TestCSI/block", appContainer+".volumeDevices..."),
+		works(initTests+"mounts", first+"{name,readOnly,mountPath,mountPropagation}"),
+		where(newRecursive, initTests+"mounts", first+"recursiveReadOnly"),
+		where(blockVolume, "agent/pod/generate/TestKindsOfContainers", initContainer+".volumeDevices..."),
 	}
 }
 
@@ -107,9 +122,10 @@ func environmentRules() []rule {
 	return []rule{
 		works("test/integration/TestVolumes/environment",
 			from+"{prefix,configMapRef.{name,optional},secretRef.{name,optional}}",
-			value+"{name,value}", value+"valueFrom.{configMapKeyRef,secretKeyRef}.{name,key,optional}",
+			value+"{name,value}", value+"valueFrom.configMapKeyRef.{name,key,optional}",
 			value+"valueFrom.fileKeyRef.{volumeName,path,key,optional}"),
-		works("test/integration/TestFields/metadata", value+"valueFrom.fieldRef.{apiVersion,fieldPath}"),
+		works(initTests+"environment", value+"valueFrom.secretKeyRef.{name,key,optional}",
+			value+"valueFrom.fieldRef.{apiVersion,fieldPath}"),
 		works("test/integration/TestVolumes/environment",
 			value+"valueFrom.resourceFieldRef.{containerName,resource,divisor}"),
 	}

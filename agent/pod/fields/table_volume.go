@@ -33,7 +33,8 @@ func volumeRules() []rule {
 			inCluster(WorksWhere, mounted),
 		where("the node has mount.nfs", "test/integration/TestVolumes/nfs", v+"nfs", v+"nfs.{server,path,readOnly}"),
 		where("the driver is registered on this node", "test/integration/TestCSI/inline", v+"csi",
-			v+"csi.{driver,readOnly,fsType,volumeAttributes,nodePublishSecretRef,nodePublishSecretRef.name}"),
+			v+"csi.{driver,fsType,volumeAttributes,nodePublishSecretRef,nodePublishSecretRef.name}"),
+		where("the driver is registered on this node", "agent/volumes/TestCSIInline", v+"csi.readOnly"),
 		where("the runtime mounts images (containerd 2.1)", "test/integration/TestVolumes/images", v+"image",
 			v+"image.{reference,pullPolicy}"),
 

@@ -156,11 +156,24 @@ func TestUpdates(t *testing.T) {
 		}
 		return pod
 	}
+	sidecar := func(pod *v1.Pod) *v1.Pod {
+		pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers, nil
+		pod.Spec.InitContainers[0].RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+		return pod
+	}
 	for name, c := range map[string]struct {
 		from, to *v1.Pod
 		running  []Instance
 		want     []string
 	}{
+		"a sidecar with a policy": {
+			sidecar(podOf(full("1", "1Gi"))), sidecar(restart(podOf(full("1", "2Gi")), v1.ResourceMemory)), instances("a"),
+			[]string{"a restart"},
+		},
+		"a sidecar with a policy for other things": {
+			sidecar(podOf(full("1", "1Gi"))), sidecar(restart(podOf(full("2", "1Gi")), v1.ResourceMemory)), instances("a"),
+			[]string{"a"},
+		},
 		"nothing": {podOf(full("1", "1Gi")), podOf(full("1", "1Gi")), instances("a"), nil},
 		"one of two": {
 			podOf(full("1", "1Gi"), full("1", "1Gi")), podOf(full("1", "1Gi"), full("2", "1Gi")), instances("a", "b"),
