@@ -53,3 +53,20 @@ func TestLabelsOfTheNodeObjectCount(t *testing.T) {
 		j.wantRuns("labelled by somebody", "a Running")
 	})
 }
+
+// A NoExecute taint of the Node object refuses the pods of the API server that do not tolerate it.
+func TestTaintsOfTheNodeObjectCount(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		time.Sleep(5 * time.Second)
+		node := j.api.Get(apifake.Nodes, "", "node").(*v1.Node)
+		node.Spec.Taints = []v1.Taint{{Key: "closed", Effect: v1.TaintEffectNoExecute}}
+		j.api.Put(apifake.Nodes, node)
+		time.Sleep(time.Second)
+		j.bind("a", func(p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "closed", Operator: v1.TolerationOpExists}}
+		})
+		j.bind("b")
+		time.Sleep(5 * time.Second)
+		j.wantRuns("tainted by somebody", "a Running, b Failed")
+	})
+}

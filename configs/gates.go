@@ -48,6 +48,7 @@ func ownGates() []string {
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "NodeDeclaredFeatures",
 		"NodeLogQuery",
 		"ReduceDefaultCrashLoopBackOffDecay", "RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate",
+		"TaintTolerationComparisonOperators",
 	}
 }
 

@@ -320,7 +320,7 @@ func (m *Member) knownNode(n *v1.Node) {
 	if n == nil {
 		return
 	}
-	m.deps.Node.SetLabels(n.Labels)
+	m.deps.Node.SetObject(n.Labels, n.Spec.Taints)
 	m.deps.Signals.Static.Notify()
 	m.attachedChanged(n)
 	m.csinode.Known(n)

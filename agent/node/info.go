@@ -4,6 +4,7 @@ import (
 	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,10 +95,11 @@ func swapTotal(meminfo string) int64 {
 	return 0
 }
 
-// SetLabels sets the labels that the node has in the API server, where pods select nodes by them.
-// Before the first call, and for nil, the labels are those of the config.
-func (n *Node) SetLabels(labels map[string]string) {
+// SetObject sets the labels and taints that the node has in the API server, where pods select nodes
+// by them. Before the first call, and for nil, the labels are those of the config. Before the first
+// call there are no taints.
+func (n *Node) SetObject(labels map[string]string, taints []v1.Taint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.apiLabels = maps.Clone(labels)
+	n.apiLabels, n.apiTaints = maps.Clone(labels), slices.Clone(taints)
 }

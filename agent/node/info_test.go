@@ -72,7 +72,13 @@ func TestLabelsOfTheAPIServer(t *testing.T) {
 	if l := n.Admission().Labels; l["disk"] != "ssd" {
 		t.Errorf("%v", l)
 	}
-	n.SetLabels(map[string]string{"zone": "a", v1.LabelHostname: "liar"})
+	if taints := n.Admission().Taints; len(taints) != 0 {
+		t.Errorf("%v", taints)
+	}
+	n.SetObject(map[string]string{"zone": "a", v1.LabelHostname: "liar"}, []v1.Taint{{Key: "full"}})
+	if taints := n.Admission().Taints; len(taints) != 1 || taints[0].Key != "full" {
+		t.Errorf("%v", taints)
+	}
 	if l := n.Admission().Labels; l["disk"] != "" || l["zone"] != "a" || l[v1.LabelHostname] != "n" {
 		t.Errorf("%v", l)
 	}

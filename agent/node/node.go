@@ -50,6 +50,8 @@ type Node struct {
 	podSecurity string
 	// apiLabels are the labels of the Node object; nil if there is no Node object.
 	apiLabels map[string]string
+	// apiTaints are the taints of the Node object. Nobody changes the list.
+	apiTaints []v1.Taint
 	// known says that the runtime has reported its features.
 	known  bool
 	read   time.Time
@@ -138,13 +140,15 @@ func (n *Node) Admission() admit.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return admit.Node{
-		Name:           n.Name,
-		Labels:         n.labels(),
-		AppArmor:       n.features.AppArmor,
-		NoStrictGroups: n.known && !n.features.SupplementalGroupsPolicy,
-		Sysctls:        n.sysctls,
-		PodSecurity:    n.podSecurity,
-		Declared:       n.declared,
+		Name:            n.Name,
+		Labels:          n.labels(),
+		Taints:          n.apiTaints,
+		TaintComparison: n.cfg.GateEnabled("TaintTolerationComparisonOperators"),
+		AppArmor:        n.features.AppArmor,
+		NoStrictGroups:  n.known && !n.features.SupplementalGroupsPolicy,
+		Sysctls:         n.sysctls,
+		PodSecurity:     n.podSecurity,
+		Declared:        n.declared,
 	}
 }
 

@@ -36,6 +36,10 @@ type Node struct {
 	// Name and Labels are what node selectors and node affinities are compared with.
 	Name   string
 	Labels map[string]string
+	// Taints are those of the Node object; none without an API server. TaintComparison says that
+	// tolerations may compare numbers (the feature gate TaintTolerationComparisonOperators).
+	Taints          []v1.Taint
+	TaintComparison bool
 	// AppArmor says that the kernel enforces AppArmor profiles.
 	AppArmor bool
 	// NoStrictGroups says that the runtime does not support supplementalGroupsPolicy Strict.
@@ -68,7 +72,7 @@ type predicate func(Input) *Rejection
 func predicates() []predicate {
 	return []predicate{
 		podSecurity, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom, nodeMatches, portsFree,
-		appArmorEnforced, fieldsSupported, featuresDeclared,
+		taintsTolerated, appArmorEnforced, fieldsSupported, featuresDeclared,
 	}
 }
 
