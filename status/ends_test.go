@@ -28,18 +28,18 @@ func TestEnds(t *testing.T) {
 		before, after *v1.PodStatus
 		want          string
 	}{
-		"an earlier run may have seen it":     {nil, status(crashed, nil), "[]"},
-		"new":                                 {status(nil, nil), status(crashed, nil), "[container c 139 Error]"},
-		"the same":                            {status(crashed, nil), status(crashed, nil), "[]"},
-		"it runs again":                       {status(crashed, nil), status(nil, crashed), "[]"},
-		"and ended again, between two":        {status(nil, crashed), status(nil, killed), "[container c 137 OOMKilled]"},
-		"two at once":                         {
+		"an earlier run may have seen it": {nil, status(crashed, nil), "[]"},
+		"new":                             {status(nil, nil), status(crashed, nil), "[container c 139 Error]"},
+		"the same":                        {status(crashed, nil), status(crashed, nil), "[]"},
+		"it runs again":                   {status(crashed, nil), status(nil, crashed), "[]"},
+		"and ended again, between two":    {status(nil, crashed), status(nil, killed), "[container c 137 OOMKilled]"},
+		"two at once": {
 			status(nil, nil), status(killed, crashed), "[container c 137 OOMKilled container c 139 Error]",
 		},
 		"an attempt that is not known at all": {
 			status(nil, killed), status(ended("", 137, "ContainerStatusUnknown"), killed), "[]",
 		},
-		"init containers":                     {status(nil, killed), withInit, "[init_container i 0 Completed]"},
+		"init containers": {status(nil, killed), withInit, "[init_container i 0 Completed]"},
 	} {
 		var got []string
 		for _, end := range Ends(c.before, c.after) {
