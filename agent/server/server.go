@@ -48,9 +48,9 @@ type Config struct {
 	// Node is the node's name and Version the agent's version. Kubernetes is the version of the
 	// kubelet that the agent replaces. Flags are the flags that the agent was started with.
 	Node, Version, Kubernetes string
+	Flags                     map[string]string
 	// RootDir is the agent's root directory, and Endpoint the address of the runtime.
 	RootDir, Endpoint string
-	Flags             map[string]string
 	// Configz is what /configz shows, by component.
 	Configz map[string]any
 }
@@ -78,8 +78,8 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 		SocketGroup:    cfg.Berth.SocketGroup,
 		PodLogsDir:     cfg.Kubelet.PodLogsDir,
 		Node:           name,
-		Version:        version,
 		RootDir:        cfg.RootDir,
+		Version:        version,
 		Endpoint:       cfg.Kubelet.ContainerRuntimeEndpoint,
 		Configz:        configzOf(cfg),
 		CheckpointsDir: filepath.Join(cfg.RootDir, "checkpoints"),

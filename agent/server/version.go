@@ -17,7 +17,7 @@ const runtimeVersionTimeout = 2 * time.Second
 func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), runtimeVersionTimeout)
 	defer cancel()
-	out := api.Version{Version: s.cfg.Version, GoVersion: runtime.Version(), Node: s.cfg.Node}
+	out := api.Version{Version: s.cfg.Version, GoVersion: runtime.Version(), Node: s.cfg.Node, RootDir: s.cfg.RootDir}
 	if v, err := s.deps.Runtime.Version(ctx); err != nil {
 		out.RuntimeError = err.Error()
 	} else {

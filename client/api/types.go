@@ -181,9 +181,11 @@ type Images struct {
 
 // Version is the answer of [PathVersion].
 type Version struct {
-	Version        string `json:"version"`
-	GoVersion      string `json:"goVersion,omitempty"`
-	Node           string `json:"node,omitempty"`
+	Version   string `json:"version"`
+	GoVersion string `json:"goVersion,omitempty"`
+	Node      string `json:"node,omitempty"`
+	// RootDir is the agent's root directory. No two agents have the same one.
+	RootDir        string `json:"rootDir,omitempty"`
 	Runtime        string `json:"runtime,omitempty"`
 	RuntimeVersion string `json:"runtimeVersion,omitempty"`
 	// RuntimeError says why the runtime's version is not known.

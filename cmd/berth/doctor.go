@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"os/exec"
 
 	"github.com/spf13/cobra"
@@ -26,8 +24,7 @@ import (
 
 func newDoctor() *cobra.Command {
 	var out output
-	var socket string
-	var load func() (*configs.Config, []configs.Warning, error)
+	var flags agentFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine: kernel, runtime, network, directories, leftovers",
@@ -46,12 +43,11 @@ agent, or with wrong flags. Hints do not count.`,
   berth doctor -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, warnings, err := load()
+			cfg, warnings, err := flags.load()
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
 				return &exitError{code: doctor.ExitError}
 			}
-			cfg.Berth.Socket = cmp.Or(socket, os.Getenv(socketEnv), cfg.Berth.Socket)
 			report, err := examine(cmd.Context(), cfg)
 			if err != nil {
 				return err
@@ -67,8 +63,8 @@ agent, or with wrong flags. Hints do not count.`,
 			return err
 		},
 	}
-	load = configFlags(cmd)
-	cmd.Flags().StringVar(&socket, "socket", "", "the agent's socket (also $"+socketEnv+"; default: the config's)")
+	cmd.Flags().StringVar(&flags.socket, "socket", "", socketUsage)
+	flags.addTo(cmd)
 	out.flag(cmd, "wide", "json", "yaml")
 	return cmd
 }
@@ -97,14 +93,14 @@ func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
 		Synchronized: synchronized,
 		PodCgroups:   func(ctx context.Context) ([]types.UID, error) { return podCgroups(ctx, cfg) },
 		Drained:      drain.NewGate(cfg.RootDir).Held,
-		AgentVersion: func(ctx context.Context) (string, error) {
+		Agent: func(ctx context.Context) (doctor.Agent, error) {
 			c := client.New(cfg.Berth.Socket)
 			defer c.Close()
 			v, err := c.Version(ctx)
 			if err != nil {
-				return "", err
+				return doctor.Agent{}, err
 			}
-			return v.Version, nil
+			return doctor.Agent{Version: v.Version, RootDir: v.RootDir, Same: sameDir(v.RootDir, cfg.RootDir)}, nil
 		},
 	}), nil
 }

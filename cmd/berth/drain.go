@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
@@ -26,14 +24,13 @@ import (
 
 // drainOptions are the flags of drain.
 type drainOptions struct {
-	conn        connection
+	agent       agentFlags
 	undo, stop  bool
 	status      bool
 	grace       time.Duration
 	graceGiven  bool
 	output      output
 	out, errOut io.Writer
-	load        func() (*configs.Config, []configs.Warning, error)
 }
 
 func newDrain() *cobra.Command {
@@ -60,43 +57,28 @@ also those that had ended.`,
 			return o.run(cmd.Context())
 		},
 	}
-	o.conn.flag(cmd)
+	cmd.Flags().StringVar(&o.agent.socket, "socket", "", socketUsage)
 	cmd.Flags().BoolVar(&o.undo, "undo", false, "let pods run again")
 	cmd.Flags().BoolVar(&o.stop, "stop", false, "end the agent, too, once no pod is left")
 	cmd.Flags().BoolVar(&o.status, "status", false, "only say whether the node is drained")
 	cmd.Flags().DurationVar(&o.grace, "grace", 0, "longest grace period of a pod (default: its own)")
 	o.output.flag(cmd, "json", "yaml")
-	o.load = configFlags(cmd)
+	o.agent.addTo(cmd)
 	cmd.MarkFlagsMutuallyExclusive("undo", "stop", "status")
 	return cmd
 }
 
-// configFlags adds the flags for the agent's config to a verb. It returns a function that reads the
-// config.
-func configFlags(cmd *cobra.Command) (load func() (*configs.Config, []configs.Warning, error)) {
-	all := pflag.NewFlagSet("config", pflag.ContinueOnError)
-	configs.AddFlags(all)
-	for _, name := range []string{"config", "config-dir", "root-dir", "container-runtime-endpoint"} {
-		cmd.Flags().AddFlag(all.Lookup(name))
-	}
-	return func() (*configs.Config, []configs.Warning, error) {
-		// this set knows which flags were given; all does not
-		return configs.Load(configs.Options{Flags: cmd.Flags()})
-	}
-}
-
 func (o *drainOptions) run(ctx context.Context) error {
-	if o.conn.socket = cmp.Or(o.conn.socket, os.Getenv(socketEnv)); o.conn.socket == "" {
-		cfg, _, err := o.load()
-		if err != nil {
-			return fmt.Errorf("looking for the agent's socket in its config: %w: give --socket", err)
-		}
-		o.conn.socket = cfg.Berth.Socket
+	cfg, _, err := o.agent.load()
+	if err != nil {
+		return fmt.Errorf("looking for the agent in its config: %w", err)
 	}
-	c := o.conn.client()
+	c := client.New(cfg.Berth.Socket)
 	defer c.Close()
+	if err := o.agent.same(ctx, c, cfg); err != nil {
+		return ended(ctx, err)
+	}
 	var d *api.Drain
-	var err error
 	switch {
 	case o.undo:
 		d, err = c.Undrain(ctx)
@@ -106,7 +88,7 @@ func (o *drainOptions) run(ctx context.Context) error {
 		d, err = o.drain(ctx, c)
 	}
 	if gone := (*client.NotRunningError)(nil); o.stop && errors.As(err, &gone) {
-		return o.withoutAgent(ctx)
+		return o.withoutAgent(ctx, cfg)
 	}
 	if err != nil {
 		return ended(ctx, err)
@@ -215,12 +197,8 @@ func serviceIn(text string) string {
 
 // withoutAgent stops the pods that an earlier agent left. It runs an agent in this process that
 // starts no pods.
-func (o *drainOptions) withoutAgent(ctx context.Context) error {
+func (o *drainOptions) withoutAgent(ctx context.Context, cfg *configs.Config) error {
 	if err := needRoot("stopping pods without an agent", os.Geteuid()); err != nil {
-		return err
-	}
-	cfg, _, err := o.load()
-	if err != nil {
 		return err
 	}
 	if err := emptyNode(ctx, cfg, o.request(), o.errOut); err != nil {

@@ -88,7 +88,7 @@ func serve(dir string) (stop func() error, err error) {
 	streams.Config.Handler = f.streaming
 	streams.Start()
 	s, err := server.New(server.Config{
-		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Node: "node", Version: "v9",
+		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Node: "node", Version: "v9", RootDir: dir,
 		Configz: map[string]any{"kubeletconfig": map[string]string{"staticPodPath": f.manifests()}},
 	}, f, server.Deps{Runtime: f, Stats: f, Metrics: metrics.New("node", "v9"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

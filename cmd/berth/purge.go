@@ -17,7 +17,7 @@ import (
 
 // newPurge is for the packages' scripts. Users have "berth drain --stop".
 func newPurge() *cobra.Command {
-	var load func() (*configs.Config, []configs.Warning, error)
+	var flags agentFlags
 	cmd := &cobra.Command{
 		Use:    "purge",
 		Short:  "Stop all pods and remove everything that the agent keeps on this machine",
@@ -27,7 +27,7 @@ func newPurge() *cobra.Command {
 			if err := needRoot("removing pods", os.Geteuid()); err != nil {
 				return err
 			}
-			cfg, _, err := load()
+			cfg, _, err := flags.load()
 			if err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func newPurge() *cobra.Command {
 			return errors.Join(err, removeState(context.WithoutCancel(cmd.Context()), cfg))
 		},
 	}
-	load = configFlags(cmd)
+	flags.addTo(cmd)
 	return cmd
 }
 

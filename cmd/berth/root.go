@@ -110,13 +110,15 @@ func someCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// socketUsage describes --socket.
+const socketUsage = "the agent's socket (also $" + socketEnv + "; default: the config's, " + client.DefaultSocket + ")"
+
 // connection is the agent that a verb calls.
 type connection struct{ socket string }
 
 // flag adds --socket to a verb.
 func (c *connection) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.socket, "socket", "",
-		"the agent's socket (also $"+socketEnv+"; default: the config's, "+client.DefaultSocket+")")
+	cmd.Flags().StringVar(&c.socket, "socket", "", socketUsage)
 }
 
 // path returns the given socket, or else the socket in the agent's config if that can be read.

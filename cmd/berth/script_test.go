@@ -14,9 +14,10 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs command lines against a fake agent behind the real server at $BERTH_SOCKET. The
 // agent at $ENDING is the same, but its watches report changes and end. There is no agent at
-// $NOWHERE. $MANIFESTS is the agent's manifest directory, which does not exist at first. The
-// commands are those of $BERTH_BIN if it is set: to start the test's own program for each of them
-// takes a minute and more with the race detector. The server stays under it.
+// $NOWHERE. $MANIFESTS is the agent's manifest directory, which does not exist at first, and
+// $AGENT_ROOT is its root directory. The commands are those of $BERTH_BIN if it is set: to start
+// the test's own program for each of them takes a minute and more with the race detector. The
+// server stays under it.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -44,6 +45,7 @@ func TestScripts(t *testing.T) {
 				env.Setenv("PATH", filepath.Dir(bin)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			}
 			env.Setenv("BERTH_SOCKET", filepath.Join(dir, "s"))
+			env.Setenv("AGENT_ROOT", dir)
 			env.Setenv("ENDING", filepath.Join(dir, "e"))
 			env.Setenv("MANIFESTS", filepath.Join(dir, "manifests"))
 			env.Setenv("NOWHERE", filepath.Join(dir, "nobody"))

@@ -97,6 +97,13 @@ type Space struct {
 	Bytes, FreeBytes, Inodes, FreeInodes uint64
 }
 
+// Agent is the agent that answers at the socket.
+type Agent struct {
+	Version, RootDir string
+	// Same is true if the root directory is that of the host's config.
+	Same bool
+}
+
 // Host is the machine as the checks see it.
 type Host struct {
 	Config  *configs.Config
@@ -111,10 +118,10 @@ type Host struct {
 	Space   func(path string) (Space, error)
 	// Synchronized reports whether something keeps the clock synchronized (adjtimex(2)).
 	Synchronized func() (bool, error)
-	// PodCgroups lists the pods that have a cgroup. AgentVersion asks the agent at the socket; its
-	// error means that no agent answers.
-	PodCgroups   func(ctx context.Context) ([]types.UID, error)
-	AgentVersion func(ctx context.Context) (string, error)
+	// PodCgroups lists the pods that have a cgroup. Agent asks the agent at the socket; its error
+	// means that no agent answers.
+	PodCgroups func(ctx context.Context) ([]types.UID, error)
+	Agent      func(ctx context.Context) (Agent, error)
 	// Drained reports whether the node is drained, also over restarts of the agent.
 	Drained func() bool
 	// Version is the version of this program.

@@ -88,7 +88,7 @@ type machine struct {
 	space   Space
 	synced  bool
 	cgroups []types.UID
-	agent   string
+	agent   Agent
 	drained bool
 	gone    error
 }
@@ -108,7 +108,7 @@ func newMachine(t *testing.T) *machine {
 		t:      t,
 		dir:    filepath.Join(dir, "root"),
 		synced: true,
-		agent:  "v1",
+		agent:  Agent{Version: "v1", Same: true},
 		space:  Space{Bytes: 100, FreeBytes: 50, Inodes: 100, FreeInodes: 50},
 		runtime: &runtime{
 			version: "2.3.5",
@@ -132,7 +132,7 @@ func newMachine(t *testing.T) *machine {
 		Space:        func(string) (Space, error) { return m.space, nil },
 		Synchronized: func() (bool, error) { return m.synced, nil },
 		PodCgroups:   func(context.Context) ([]types.UID, error) { return m.cgroups, nil },
-		AgentVersion: func(context.Context) (string, error) { return m.agent, m.gone },
+		Agent:        func(context.Context) (Agent, error) { return m.agent, m.gone },
 		Drained:      func() bool { return m.drained },
 	}
 	m.put("/proc/sys/kernel/osrelease", "6.1.0-18-amd64")
@@ -278,8 +278,12 @@ func TestFindings(t *testing.T) {
 			func(m *machine) { m.gone = errors.New("berth agent is not running") }, "agent", Hint, "not running",
 		},
 		"a drained node": {func(m *machine) { m.drained = true }, "agent", Warning, "the node is drained"},
-		"another agent":  {func(m *machine) { m.agent = "v0" }, "agent", Warning, "berth v0"},
-		"left mount":     {leftMount, "leftovers", Warning, "2 mounts of pod gone"},
+		"another agent":  {func(m *machine) { m.agent.Version = "v0" }, "agent", Warning, "berth v0"},
+		"another agent's socket": {
+			func(m *machine) { m.agent = Agent{Version: "v1", RootDir: "/other"} }, "agent", Warning,
+			"its root directory is /other, and the checks look at /var/lib/kubelet",
+		},
+		"left mount": {leftMount, "leftovers", Warning, "2 mounts of pod gone"},
 		"left cgroup": {
 			leftCgroup, "leftovers", Warning, "a cgroup of pod gone, which is not there any more",
 		},

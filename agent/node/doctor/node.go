@@ -168,19 +168,24 @@ func properties(text string) map[string]string {
 	return out
 }
 
-// agentAnswers checks whether the agent runs and may run pods, and its version.
+// agentAnswers checks whether the agent runs, whether it is the one that is
+// meant and may run pods, and its version.
 func agentAnswers(ctx context.Context, h *Host) []Finding {
 	var out []Finding
 	if h.Drained() {
 		out = append(out, warning("berth drain --undo", "the node is drained: no pod runs"))
 	}
-	v, err := h.AgentVersion(ctx)
+	v, err := h.Agent(ctx)
 	switch {
 	case err != nil:
 		return append(out, hint("systemctl enable --now berth", "%v", err))
-	case v != h.Version:
+	case !v.Same:
+		return append(out, warning("give the --config and --root-dir of the agent that is meant, or its --socket",
+			"the agent that answers at %s is another one: its root directory is %s, and the checks look at %s",
+			h.Config.Berth.Socket, v.RootDir, h.Config.RootDir))
+	case v.Version != h.Version:
 		return append(out, warning("systemctl restart berth: no pod is disturbed",
-			"the agent that runs is berth %s, and this is berth %s", v, h.Version))
+			"the agent that runs is berth %s, and this is berth %s", v.Version, h.Version))
 	}
 	return append(out, ok("the agent answers at %s", h.Config.Berth.Socket))
 }
