@@ -22,7 +22,7 @@ import (
 )
 
 // Assemble makes an agent for this machine from its config: the runtime behind the CRI socket, the
-// machine's cgroups, its node facts. Assemble takes the lock of the root directory, so that no
+// machine's cgroups, its node facts. Assemble takes the locks of package lock, so that no
 // second agent works on the same pods. closeAll gives everything back after Run has returned.
 func Assemble(
 	ctx context.Context, cfg *configs.Config, version string, log *slog.Logger,
@@ -76,7 +76,7 @@ func Assemble(
 		Tracing: traces, Logger: log, KernelNotices: true, KernelLog: oom.KernelLog,
 		Cgroups: hostcgroups.New(hostcgroups.Deps{
 			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Logger: log,
-			Event: recorder.Node, Observe: set.CgroupOperation,
+			Event: recorder.Node, Observe: set.CgroupOperation, Claim: held.Cgroup,
 		}),
 	})
 	return a, undo.all, err

@@ -49,6 +49,9 @@ type Deps struct {
 	// NodeLimited is called after each attempt to set the limits of all pods together. err is nil
 	// once they are set; there are no calls after that. It may be nil.
 	NodeLimited func(err error)
+	// Claim is called by Setup with a directory of the cgroup that holds all pods, before anything
+	// is made in it. Its error ends Setup: somebody else uses the cgroup. It may be nil.
+	Claim func(dir string) error
 }
 
 // Manager makes and removes the cgroups of pods.
@@ -60,6 +63,8 @@ type Manager struct {
 	// limited is Deps.NodeLimited, and observe is Deps.Observe.
 	limited func(error)
 	observe func(operation string, took time.Duration)
+	// claim is Deps.Claim.
+	claim func(dir string) error
 
 	mu sync.Mutex
 	// made has the pods whose limits this process has written, so that a sync of an unchanged pod
@@ -91,6 +96,7 @@ func New(config Config, deps Deps) (*Manager, error) {
 		log:     deps.Logger,
 		limited: deps.NodeLimited,
 		observe: deps.Observe,
+		claim:   deps.Claim,
 		made:    map[types.UID]podCgroup{},
 	}
 	if m.log == nil {
@@ -101,6 +107,9 @@ func New(config Config, deps Deps) (*Manager, error) {
 	}
 	if m.observe == nil {
 		m.observe = func(string, time.Duration) {}
+	}
+	if m.claim == nil {
+		m.claim = func(string) error { return nil }
 	}
 	if err := m.layout.Validate(); err != nil {
 		return nil, err
@@ -147,6 +156,12 @@ func (m *Manager) Setup(ctx context.Context) error {
 	if root := m.layout.RootPath(); root != "/" {
 		if err := m.apply(root, Limits{AnyHugePages: true}); err != nil {
 			return fmt.Errorf("make cgroup root %s: %w", root, err)
+		}
+	}
+	// One hierarchy is enough, if it is the same for all.
+	if dirs := existing(slices.Sorted(slices.Values(m.host.dirs(m.layout.RootPath())))); len(dirs) > 0 {
+		if err := m.claim(dirs[0]); err != nil {
+			return err
 		}
 	}
 	if err := m.create(m.layout.PodsPath()); err != nil {

@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -400,5 +401,32 @@ func TestWhatNewAndTheMethodsRefuse(t *testing.T) {
 	}
 	if err := killPids([]int{1 << 30}, func() []int { return []int{1 << 30} }); err != nil {
 		t.Errorf("killing what is gone: %v", err)
+	}
+}
+
+// TestSetupAsksForTheRoot checks that Setup makes nothing in a root that somebody else has.
+func TestSetupAsksForTheRoot(t *testing.T) {
+	m := realManager(t, nil)
+	taken, claimed := errors.New("another agent holds it"), ""
+	m.claim = func(dir string) error {
+		claimed = dir
+		return taken
+	}
+	if err := m.Setup(t.Context()); !errors.Is(err, taken) {
+		t.Fatalf("a root that is taken: %v", err)
+	}
+	if !strings.HasSuffix(claimed, m.layout.RootPath()) || len(existing([]string{claimed})) == 0 {
+		t.Errorf("asked for %q, want a directory of %s", claimed, m.layout.RootPath())
+	}
+	if left := existing(m.host.dirs(m.layout.PodsPath())); len(left) > 0 {
+		t.Errorf("made in a root that is taken: %q", left)
+	}
+	first := claimed
+	m.claim = func(dir string) error {
+		claimed = dir
+		return nil
+	}
+	if err := m.Setup(t.Context()); err != nil || claimed != first {
+		t.Errorf("the second time: asked for %q after %q, %v", claimed, first, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 
 	"sigs.k8s.io/yaml"
@@ -22,11 +23,13 @@ const (
 // dirs are the folders of one agent. No two agents share one.
 type dirs struct {
 	home, root, manifests, logs, links, images string
+	// cgroup is the agent's cgroup below the environment's, or empty for the environment's own.
+	cgroup string
 }
 
 func agentDirs(dir, name string) dirs {
 	home := filepath.Join(dir, name)
-	return dirs{
+	d := dirs{
 		home:      home,
 		root:      filepath.Join(home, "root"),
 		manifests: filepath.Join(home, "manifests"),
@@ -34,6 +37,10 @@ func agentDirs(dir, name string) dirs {
 		links:     filepath.Join(home, "containers"),
 		images:    filepath.Join(home, "images"),
 	}
+	if name != firstAgent {
+		d.cgroup = name
+	}
+	return d
 }
 
 // socket is the agent's local API.
@@ -48,7 +55,7 @@ func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 		"staticPodPath":            d.manifests,
 		"podLogsDir":               d.logs,
 		"containerRuntimeEndpoint": e.Endpoint,
-		"cgroupRoot":               e.CgroupRoot,
+		"cgroupRoot":               path.Join(e.CgroupRoot, d.cgroup),
 		"cgroupDriver":             "cgroupfs",
 		"enableServer":             false,
 		"healthzPort":              0,

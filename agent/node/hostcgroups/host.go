@@ -38,7 +38,9 @@ type Deps struct {
 	// took.
 	Observe func(operation string, took time.Duration)
 	// Event records an event about the node.
-	Event  func(kind, reason, message string)
+	Event func(kind, reason, message string)
+	// Claim takes a directory of the cgroup that holds all pods for this agent alone.
+	Claim  func(dir string) error
 	Logger *slog.Logger
 }
 
@@ -83,7 +85,7 @@ func (h *Host) Setup(ctx context.Context) error {
 	}
 	limited := func(err error) { h.limited(config, err) }
 	if h.Manager, err = cgroups.New(config, cgroups.Deps{
-		Logger: h.deps.Logger, NodeLimited: limited, Observe: h.deps.Observe,
+		Logger: h.deps.Logger, NodeLimited: limited, Observe: h.deps.Observe, Claim: h.deps.Claim,
 	}); err != nil {
 		return err
 	}

@@ -1,6 +1,9 @@
-// Package lock keeps a second agent away from an agent's root directory.
+// Package lock keeps a second agent away from what an agent alone may use.
 //
-// Purpose: two agents on one root directory would run every pod twice.
+// Purpose: two agents on one root directory, manifest directory, directory of logs or cgroup would
+// run every pod twice, or remove each other's pods. The root directory's lock is a file of the
+// agent; the other locks are flock(2) on the directory itself, and so nothing lies in a directory
+// that a kubelet reads, too. A kubelet takes no such locks, and these locks do not stop it.
 //
 // Truth owned: the locks, which the kernel gives back when the process ends. Concurrency: a [Lock]
 // is safe for concurrent use.
@@ -12,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,27 +25,53 @@ import (
 
 // Lock has the locks that an agent holds as long as it runs. Make it with [Take].
 type Lock struct {
-	held []*os.File
+	mu sync.Mutex
+	// held has the locked files and directories by path.
+	held map[string]*os.File
 }
 
-// Take takes the lock of the root directory, and the lock of --lock-file if it is given. The error
-// names the lock that another agent holds.
+// Take takes the lock of the root directory, the lock of --lock-file if it is given, and those of
+// the manifest directory and of the directory of the pods' logs, which it makes if there is none.
+// The error names the lock that another agent holds, and that agent. A manifest directory that does
+// not exist yet is not locked.
 func Take(cfg *configs.Config) (*Lock, error) {
-	l := &Lock{}
-	paths := []string{filepath.Join(cfg.RootDir, "berth", "lock")}
-	if cfg.Lock.File != "" {
-		paths = append(paths, cfg.Lock.File)
-	}
-	for _, path := range paths {
-		if err := l.take(path); err != nil {
-			l.Release()
-			return nil, err
-		}
+	l := &Lock{held: map[string]*os.File{}}
+	if err := l.takeAll(cfg); err != nil {
+		l.Release()
+		return nil, err
 	}
 	return l, nil
 }
 
-func (l *Lock) take(path string) error {
+func (l *Lock) takeAll(cfg *configs.Config) error {
+	if err := l.file(rootLock(cfg.RootDir), "the root directory "+cfg.RootDir, "--root-dir"); err != nil {
+		return err
+	}
+	if file := cfg.Lock.File; file != "" {
+		if err := l.file(file, "the lock file "+file, "--lock-file"); err != nil {
+			return err
+		}
+	}
+	logs := cfg.Kubelet.PodLogsDir
+	if logs != "" {
+		if err := os.MkdirAll(logs, 0o755); err != nil {
+			return fmt.Errorf("making the directory of the pods' logs: %w", err)
+		}
+	}
+	return errors.Join(
+		l.dir(cfg.Kubelet.StaticPodPath, "the manifest directory "+cfg.Kubelet.StaticPodPath, "staticPodPath"),
+		l.dir(logs, "the directory of the pods' logs "+logs, "podLogsDir"))
+}
+
+// Cgroup takes the lock of the cgroup that has the cgroups of all pods. dir is its directory in one
+// hierarchy. A second call with the same directory does nothing.
+func (l *Lock) Cgroup(dir string) error { return l.dir(dir, "the cgroup "+dir, "cgroupRoot") }
+
+// rootLock returns the path of a root directory's lock.
+func rootLock(rootDir string) string { return filepath.Join(rootDir, "berth", "lock") }
+
+// file locks a file, which it makes with its directory if there is none.
+func (l *Lock) file(path, what, setting string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("making the lock's directory: %w", err)
 	}
@@ -49,15 +79,63 @@ func (l *Lock) take(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening the lock: %w", err)
 	}
-	l.held = append(l.held, f)
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another agent holds %s: stop it, or give this one its own --root-dir: %w", path, err)
+	return l.take(f, what, setting)
+}
+
+// dir locks a directory or a file that must not change. Nothing is locked if the path is empty or
+// does not exist, or if the file system has no such locks (NFS has none of directories).
+func (l *Lock) dir(path, what, setting string) error {
+	if path == "" || l.holds(path) {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil //nolint:nilerr // who reads the directory reports this, and goes on when it changes
+	}
+	err = l.take(f, what, setting)
+	if held := (*heldError)(nil); errors.As(err, &held) {
+		return held
 	}
 	return nil
 }
 
+func (l *Lock) holds(path string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held[path] != nil
+}
+
+// take locks an open file and keeps it, or closes it. what names the locked thing, and setting is
+// what gives an agent its own.
+func (l *Lock) take(f *os.File, what, setting string) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return &heldError{what: what, setting: setting, by: holderOf(f)}
+		}
+		return fmt.Errorf("locking %s: %w", what, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[f.Name()] = f
+	return nil
+}
+
+// heldError is the error of a lock that another agent holds.
+type heldError struct {
+	what, setting string
+	by            Holder
+}
+
+// Error names the lock, its holder, and what to do.
+func (e *heldError) Error() string {
+	return fmt.Sprintf("another agent%s holds %s: stop it, or give this one its own %s", e.by, e.what, e.setting)
+}
+
 // Release gives everything back.
 func (l *Lock) Release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, f := range l.held {
 		_ = f.Close() // closing gives the lock back
 	}

@@ -1,8 +1,11 @@
 package lock
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,22 +13,134 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-func TestLockKeepsASecondAgentOut(t *testing.T) {
-	dir := t.TempDir()
-	cfg := &configs.Config{Flags: configs.Flags{RootDir: dir}}
-	held, err := Take(cfg)
+// childVariable makes this program another agent: it takes the locks of the directories below the
+// variable's value and keeps them until its standard input ends.
+const childVariable = "LOCK_TEST_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childVariable); dir != "" {
+		l, err := Take(configOf(dir, "other"))
+		if err == nil {
+			err = l.Cgroup(filepath.Join(dir, "cgroup"))
+		}
+		fmt.Println("took", err)
+		_, _ = bufio.NewReader(os.Stdin).ReadByte()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// configOf returns the config of an agent below dir; agents with other names share no directory.
+func configOf(dir, name string) *configs.Config {
+	cfg := &configs.Config{Flags: configs.Flags{RootDir: filepath.Join(dir, name, "root")}}
+	cfg.Kubelet.StaticPodPath = filepath.Join(dir, name, "manifests")
+	cfg.Kubelet.PodLogsDir = filepath.Join(dir, name, "logs")
+	return cfg
+}
+
+// otherAgent runs another agent below dir until end is called, which kills it.
+func otherAgent(t *testing.T, dir string) (pid int, end func()) {
+	t.Helper()
+	for _, sub := range []string{"other/manifests", "cgroup"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+dir)
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Take(cfg); err == nil || !strings.Contains(err.Error(), "another agent holds") {
-		t.Fatalf("second lock: %v", err)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	held.Release()
-	again, err := Take(cfg)
+	end = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(end)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "took <nil>\n" {
+		t.Fatalf("the other agent says %q, %v", line, err)
+	}
+	return cmd.Process.Pid, end
+}
+
+// TestLockKeepsASecondAgentOut checks that each of the shared things keeps a second agent out, that
+// the error names the other agent, and that the death of the other agent frees everything.
+func TestLockKeepsASecondAgentOut(t *testing.T) {
+	dir := t.TempDir()
+	pid, kill := otherAgent(t, dir)
+	other := configOf(dir, "other")
+	shared := map[string]struct {
+		share   func(cfg *configs.Config)
+		setting string
+	}{
+		"root directory": {func(c *configs.Config) { c.RootDir = other.RootDir }, "--root-dir"},
+		"manifest directory": {
+			func(c *configs.Config) { c.Kubelet.StaticPodPath = other.Kubelet.StaticPodPath }, "staticPodPath",
+		},
+		"directory of the pods' logs": {
+			func(c *configs.Config) { c.Kubelet.PodLogsDir = other.Kubelet.PodLogsDir }, "podLogsDir",
+		},
+	}
+	by := fmt.Sprintf("another agent (process %d, root directory %s) holds the ", pid, other.RootDir)
+	for what, s := range shared {
+		cfg := configOf(dir, "own")
+		s.share(cfg)
+		_, err := Take(cfg)
+		if err == nil || !strings.HasPrefix(err.Error(), by+what+" ") ||
+			!strings.HasSuffix(err.Error(), ": stop it, or give this one its own "+s.setting) {
+			t.Errorf("%s: %v, want %q", what, err, by)
+		}
+	}
+	own, err := Take(configOf(dir, "own"))
 	if err != nil {
-		t.Fatalf("lock given back is not free: %v", err)
+		t.Fatalf("an agent that shares nothing: %v", err)
+	}
+	defer own.Release()
+	if err := own.Cgroup(filepath.Join(dir, "cgroup")); err == nil || !strings.HasPrefix(err.Error(), by+"cgroup ") {
+		t.Errorf("the cgroup of another agent: %v", err)
+	}
+	if found, held, err := OfRoot(other.RootDir); !held || err != nil || found.PID != pid {
+		t.Errorf("the holder of the root directory: %+v, %t, %v", found, held, err)
+	}
+	kill()
+	if found, held, err := OfRoot(other.RootDir); held || err != nil {
+		t.Errorf("the holder that is dead: %+v, %t, %v", found, held, err)
+	}
+	again, err := Take(other)
+	if err != nil {
+		t.Fatalf("locks of a dead agent are not free: %v", err)
 	}
 	again.Release()
+	for range 2 { // the cgroups are set up again and again
+		if err := own.Cgroup(filepath.Join(dir, "cgroup")); err != nil {
+			t.Errorf("the cgroup of a dead agent: %v", err)
+		}
+	}
+	if left, err := os.ReadDir(other.Kubelet.StaticPodPath); err != nil || len(left) > 0 {
+		t.Errorf("the lock leaves %v in the manifest directory, %v", left, err)
+	}
+}
+
+func TestLockOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	first, second := configOf(dir, "a"), configOf(dir, "b")
+	second.Kubelet.StaticPodPath = first.Kubelet.StaticPodPath // does not exist yet
+	for _, cfg := range []*configs.Config{first, second} {
+		l, err := Take(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Release()
+	}
+	if _, held, err := OfRoot(filepath.Join(dir, "nowhere")); held || err != nil {
+		t.Errorf("a root directory without an agent: %t, %v", held, err)
+	}
 }
 
 func TestWatchLockEndsOnContention(t *testing.T) {

@@ -1,0 +1,100 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Holder is the agent that holds a lock.
+type Holder struct {
+	// PID is 0 if the process is not known: it may be another user's, or in another PID namespace.
+	PID int
+	// RootDir is the agent's root directory; empty if it is not known.
+	RootDir string
+}
+
+// String returns what is known of the holder, in brackets and after a space; empty if nothing is.
+func (h Holder) String() string {
+	switch {
+	case h.PID == 0:
+		return ""
+	case h.RootDir == "":
+		return fmt.Sprintf(" (process %d)", h.PID)
+	}
+	return fmt.Sprintf(" (process %d, root directory %s)", h.PID, h.RootDir)
+}
+
+// OfRoot reports whether an agent holds the lock of a root directory, and which. It takes no lock.
+func OfRoot(rootDir string) (by Holder, held bool, err error) {
+	f, err := os.OpenFile(rootLock(rootDir), os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Holder{}, false, nil
+	}
+	if err != nil {
+		return Holder{}, false, fmt.Errorf("opening the lock: %w", err)
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return holderOf(f), true, nil
+	}
+	return Holder{}, false, err
+}
+
+// holderOf finds the process that holds the lock of an open file, in /proc: the process has the
+// same file open, and the kernel lists the lock with that descriptor (proc_pid_fdinfo(5)).
+func holderOf(f *os.File) Holder {
+	info, err := f.Stat()
+	if err != nil {
+		return Holder{}
+	}
+	dirs, _ := filepath.Glob("/proc/[0-9]*/fd")
+	for _, dir := range dirs {
+		process := filepath.Dir(dir)
+		pid, err := strconv.Atoi(filepath.Base(process))
+		if err != nil || !locks(process, func(fd string) bool {
+			other, err := os.Stat(fd)
+			return err == nil && os.SameFile(info, other)
+		}) {
+			continue
+		}
+		return Holder{PID: pid, RootDir: rootOf(process)}
+	}
+	return Holder{}
+}
+
+// locks reports whether a process holds the lock of one of its open files; is says which file is
+// meant by the path of its link in /proc/PID/fd.
+func locks(process string, is func(fd string) bool) bool {
+	fds, _ := os.ReadDir(filepath.Join(process, "fd"))
+	for _, fd := range fds {
+		if !is(filepath.Join(process, "fd", fd.Name())) {
+			continue
+		}
+		info, err := os.ReadFile(filepath.Join(process, "fdinfo", fd.Name()))
+		if err == nil && strings.Contains(string(info), "FLOCK") {
+			return true
+		}
+	}
+	return false
+}
+
+// rootOf returns the root directory whose lock an agent's process holds.
+func rootOf(process string) (root string) {
+	locks(process, func(fd string) bool {
+		path, err := os.Readlink(fd)
+		if err != nil || !strings.HasSuffix(path, rootLock("")) {
+			return false
+		}
+		root = filepath.Dir(filepath.Dir(path))
+		return true
+	})
+	return root
+}
