@@ -93,6 +93,7 @@ func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
 		Synchronized: synchronized,
 		PodCgroups:   func(ctx context.Context) ([]types.UID, error) { return podCgroups(ctx, cfg) },
 		Drained:      drain.NewGate(cfg.RootDir).Held,
+		Foregrounds:  func() ([]doctor.Foreground, error) { return findRuns(runRoot) },
 		Agent: func(ctx context.Context) (doctor.Agent, error) {
 			c := client.New(cfg.Berth.Socket)
 			defer c.Close()

@@ -310,13 +310,26 @@ func (p *logPrinter) writer(s logSource) (w io.Writer, finish func()) {
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
+	// failed is called when a write fails; it may be nil.
+	failed func()
+}
+
+// setFailed sets what is called when a write fails.
+func (l *lockedWriter) setFailed(failed func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = failed
 }
 
 // Write writes p in one piece.
 func (l *lockedWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	n, err := l.w.Write(p)
+	if err != nil && l.failed != nil {
+		l.failed()
+	}
+	return n, err
 }
 
 // maxLine is how many bytes of a line are collected before it is written. A log may be one endless

@@ -24,7 +24,7 @@ import (
 )
 
 func newRun() *cobra.Command {
-	var once bool
+	var once, clean bool
 	cmd := &cobra.Command{
 		Use:   "run POD.yaml",
 		Short: "Run one manifest on this node in the foreground",
@@ -32,7 +32,9 @@ func newRun() *cobra.Command {
 agent is needed: the pod gets one of its own, in this process, beside whatever else runs on the node. What the
 containers print goes to standard output, what happens to standard error.
 
-Ctrl-C stops the pod within its grace period and leaves nothing behind; a second Ctrl-C kills it.
+Ctrl-C stops the pod within its grace period and leaves nothing behind; a second Ctrl-C kills it. The end of the
+terminal (SIGHUP), SIGTERM and a closed pipe stop it, too. If this command itself is killed, its pod runs on: "berth
+doctor" finds it, and "berth run --clean" stops it and removes all that is left.
 
 With --once the command ends with the pod, and restartPolicy Always counts as Never. The exit code is that of the
 first container that failed, 0 if none did; or 125 if berth could not start the pod, 126 if a container's command
@@ -41,9 +43,18 @@ cannot be executed, and 127 if it is not there.
 "-" is standard input.`,
 		Example: `  berth run pod.yaml                     # until Ctrl-C
   berth run job.yaml --once && echo done
-  berth run - --once <job.yaml           # what another program writes`,
-		Args: exactly(1, "one FILE, or - for standard input"),
+  berth run - --once <job.yaml           # what another program writes
+  berth run --clean                      # what killed runs have left`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if clean {
+				return noArgs(cmd, args)
+			}
+			return exactly(1, "one FILE, or - for standard input")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if clean {
+				return runClean(cmd)
+			}
 			r := &runner{
 				out:    &lockedWriter{w: cmd.OutOrStdout()},
 				errOut: &lockedWriter{w: cmd.ErrOrStderr()},
@@ -61,9 +72,12 @@ cannot be executed, and 127 if it is not there.
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "end with the pod, with its exit code")
+	cmd.Flags().BoolVar(&clean, "clean", false, "remove what killed runs have left (--root-dir: of that one)")
+	cmd.MarkFlagsMutuallyExclusive("once", "clean")
 	configs.AddFlags(cmd.Flags())
 	shown := map[string]bool{
 		"once":                       true,
+		"clean":                      true,
 		"config":                     true,
 		"config-dir":                 true,
 		"root-dir":                   true,
@@ -75,9 +89,21 @@ cannot be executed, and 127 if it is not there.
 	return cmd
 }
 
+// runClean removes what killed runs have left.
+func runClean(cmd *cobra.Command) error {
+	if err := needRoot("berth run", os.Geteuid()); err != nil {
+		return err
+	}
+	only := ""
+	if root := cmd.Flags().Lookup("root-dir"); root.Changed {
+		only = root.Value.String()
+	}
+	return cleanRuns(cmd.Context(), only, cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
 // runner runs one pod with an agent of its own.
 type runner struct {
-	out, errOut io.Writer
+	out, errOut *lockedWriter
 	once        bool
 
 	cfg   *configs.Config
@@ -166,6 +192,8 @@ func (r *runner) loggers() (own, libraries *slog.Logger) {
 
 // live runs the agent from start to end.
 func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error) {
+	ctx, release := r.outlive(ctx)
+	defer release()
 	// Ctrl-C stops the pod, not the agent
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -211,6 +239,22 @@ func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error
 	}
 	err = errors.Join(err, r.home.remove(context.WithoutCancel(ctx)))
 	return code, err
+}
+
+// outlive returns a context that ends as ctx does, and when the terminal is closed (SIGHUP) or
+// nobody reads the output any more. Until release is called, no signal ends the process while its
+// pod runs. A HUP that the caller ignores (nohup) stays ignored.
+func (r *runner) outlive(ctx context.Context) (_ context.Context, release func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	r.out.setFailed(cancel)
+	r.errOut.setFailed(cancel)
+	kept := make(chan os.Signal, 1) // nobody reads it: the context of the process has the same signals
+	signal.Notify(kept, unix.SIGINT, unix.SIGTERM, unix.SIGPIPE)
+	if !signal.Ignored(unix.SIGHUP) {
+		hung, stop := signal.NotifyContext(ctx, unix.SIGHUP)
+		return hung, func() { stop(); signal.Stop(kept); cancel() }
+	}
+	return ctx, func() { signal.Stop(kept); cancel() }
 }
 
 // interruptedCode is the exit code of a run that Ctrl-C ended. Without --once this is the normal
@@ -292,7 +336,7 @@ func (r *runner) stop(ctx context.Context, ended chan error) error {
 			ended <- nil
 			return errors.Join(err, errors.New("the agent ended before the pod did"))
 		case <-late.C:
-			return fmt.Errorf("the pod did not end within %s; run the same command again to clean up, or look at %s",
+			return fmt.Errorf("the pod did not end within %s; \"berth run --clean\" tries again; its directory is %s",
 				limit, r.home.root)
 		}
 	}

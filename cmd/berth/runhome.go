@@ -48,17 +48,21 @@ type runHome struct {
 	root, manifests, logs, links, socket string
 }
 
+// homeAt returns the home with a root directory.
+func homeAt(root string) *runHome {
+	return &runHome{
+		root: root, manifests: filepath.Join(root, "manifests"), logs: filepath.Join(root, "logs"),
+		links: filepath.Join(root, "links"), socket: filepath.Join(root, "berth.sock"),
+	}
+}
+
 // makeHome sets a root directory, sockets, ports, cgroups and a manifest directory in the config
 // that no other agent has.
 func makeHome(cfg *configs.Config, pod podName, rootGiven bool) (*runHome, error) {
 	if !rootGiven {
 		cfg.RootDir = filepath.Join(runRoot, pod.dir())
 	}
-	h := &runHome{root: cfg.RootDir}
-	h.manifests = filepath.Join(h.root, "manifests")
-	h.logs = filepath.Join(h.root, "logs")
-	h.links = filepath.Join(h.root, "links")
-	h.socket = filepath.Join(h.root, "berth.sock")
+	h := homeAt(cfg.RootDir)
 	if len(h.socket) > maxSocket {
 		h.socket = "/run/berth-run-" + pod.hash() + ".sock"
 	}
@@ -72,7 +76,41 @@ func makeHome(cfg *configs.Config, pod podName, rootGiven bool) (*runHome, error
 	if err := os.MkdirAll(h.manifests, 0o700); err != nil {
 		return nil, fmt.Errorf("making the run's directory: %w", err)
 	}
-	return h, nil
+	if rootGiven {
+		if err := os.MkdirAll(runRoot, 0o700); err != nil {
+			return nil, fmt.Errorf("making the directory of runs: %w", err)
+		}
+		if err := os.Symlink(h.root, h.link()); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("making the link to the run's directory: %w", err)
+		}
+	}
+	return h, h.save(cfg)
+}
+
+// link is the link to a root directory outside of [runRoot]. With it, others find the run.
+func (h *runHome) link() string { return filepath.Join(runRoot, "at-"+podName{name: h.root}.hash()) }
+
+// config is the file with the run's config. A run that was killed is cleaned up with it.
+func (h *runHome) config() string { return filepath.Join(h.root, "config.yaml") }
+
+// save writes the run's config.
+func (h *runHome) save(cfg *configs.Config) error {
+	kubelet, berth := cfg.Kubelet, cfg.Berth
+	kubelet.APIVersion, kubelet.Kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+	kubelet.StaticPodURLHeader = nil // may have a password, and there is no URL
+	berth.APIVersion, berth.Kind = configs.BerthAPIVersion, configs.BerthKind
+	var text bytes.Buffer
+	for _, doc := range []any{kubelet, berth} {
+		data, err := json.Marshal(doc)
+		if err != nil {
+			return fmt.Errorf("writing the run's config: %w", err)
+		}
+		fmt.Fprintf(&text, "---\n%s\n", data)
+	}
+	if err := os.WriteFile(h.config(), text.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("writing the run's config: %w", err)
+	}
+	return nil
 }
 
 func (h *runHome) manifest() string { return filepath.Join(h.manifests, "pod.yaml") }
@@ -98,7 +136,7 @@ func (h *runHome) empty() error {
 // and nobody else may force that.
 func (h *runHome) remove(ctx context.Context) error {
 	if err := os.Remove(filepath.Join(h.root, "pods")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("something of the pod is left in %s; run the same command again to clean up: %w", h.root, err)
+		return fmt.Errorf("something of the pod is left in %s; \"berth run --clean\" removes it: %w", h.root, err)
 	}
 	var errs []error
 	for _, dir := range []string{
@@ -109,10 +147,19 @@ func (h *runHome) remove(ctx context.Context) error {
 	for _, dir := range []string{"plugins", "plugins_registry", "seccomp"} {
 		_ = os.Remove(filepath.Join(h.root, dir)) // the agent may have made it
 	}
-	if err := os.Remove(h.root); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, fmt.Errorf("the run's directory is not empty: %w", err))
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	// The config is removed last: without it, nobody finds what is left.
+	for _, path := range []string{h.config(), h.root} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the run's directory: %w", err)
+		}
+	}
+	if to, err := os.Readlink(h.link()); err == nil && to == h.root {
+		_ = os.Remove(h.link())
+	}
+	return nil
 }
 
 // runOnce changes the restartPolicy of the manifest's pod from Always (given or by default) to

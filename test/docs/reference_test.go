@@ -47,7 +47,7 @@ func TestReferenceIsFresh(t *testing.T) {
 	endpointsReference(t, &b)
 	metricsReference(&b)
 	eventsReference(t, &b)
-	b.WriteString("\n## Checks of `berth doctor`\n\n" + strings.Join(doctor.Names(), " · ") + "\n")
+	b.WriteString("\n## Checks of `berth doctor`\n\n- " + strings.Join(doctor.Names(), "\n- ") + "\n")
 	path := filepath.Join(root(t), referenceFile)
 	if *update {
 		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {

@@ -104,6 +104,14 @@ type Agent struct {
 	Same bool
 }
 
+// Foreground is a "berth run" with its own root directory. PID is 0 if the process is dead or not
+// known.
+type Foreground struct {
+	RootDir string
+	Lives   bool
+	PID     int
+}
+
 // Host is the machine as the checks see it.
 type Host struct {
 	Config  *configs.Config
@@ -124,6 +132,8 @@ type Host struct {
 	Agent      func(ctx context.Context) (Agent, error)
 	// Drained reports whether the node is drained, also over restarts of the agent.
 	Drained func() bool
+	// Foregrounds lists the runs of "berth run" on this machine, alive or dead.
+	Foregrounds func() ([]Foreground, error)
 	// Version is the version of this program.
 	Version string
 	Log     *slog.Logger
@@ -151,6 +161,7 @@ func checks() []check {
 		{"service", service},
 		{"agent", agentAnswers},
 		{"leftovers", leftovers},
+		{"runs", runs},
 	}
 }
 

@@ -90,6 +90,8 @@ type machine struct {
 	cgroups []types.UID
 	agent   Agent
 	drained bool
+	runs    []Foreground
+	runsErr error
 	gone    error
 }
 
@@ -132,6 +134,7 @@ func newMachine(t *testing.T) *machine {
 		Space:        func(string) (Space, error) { return m.space, nil },
 		Synchronized: func() (bool, error) { return m.synced, nil },
 		PodCgroups:   func(context.Context) ([]types.UID, error) { return m.cgroups, nil },
+		Foregrounds:  func() ([]Foreground, error) { return m.runs, m.runsErr },
 		Agent:        func(context.Context) (Agent, error) { return m.agent, m.gone },
 		Drained:      func() bool { return m.drained },
 	}
@@ -279,6 +282,17 @@ func TestFindings(t *testing.T) {
 		},
 		"a drained node": {func(m *machine) { m.drained = true }, "agent", Warning, "the node is drained"},
 		"another agent":  {func(m *machine) { m.agent.Version = "v0" }, "agent", Warning, "berth v0"},
+		"a killed run": {
+			func(m *machine) { m.runs = []Foreground{{RootDir: "/run/left"}} }, "runs", Warning,
+			"left its pod and the directory /run/left",
+		},
+		"a run that lives": {
+			func(m *machine) { m.runs = []Foreground{{RootDir: "/run/lives", Lives: true, PID: 7}} }, "runs", OK,
+			"the run in /run/lives goes on (process 7)",
+		},
+		"runs that nobody may see": {
+			func(m *machine) { m.runsErr = errors.New("permission denied") }, "runs", Hint, "permission denied",
+		},
 		"another agent's socket": {
 			func(m *machine) { m.agent = Agent{Version: "v1", RootDir: "/other"} }, "agent", Warning,
 			"its root directory is /other, and the checks look at /var/lib/kubelet",

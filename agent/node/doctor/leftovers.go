@@ -107,3 +107,24 @@ func (h *Host) leftShims(ctx context.Context) []Finding {
 	return []Finding{warning(runAgent, "containerd has forgotten %d shims: processes %s", len(pids),
 		strings.Trim(fmt.Sprint(pids), "[]"))}
 }
+
+// runs finds what a "berth run" has left that was killed.
+func runs(_ context.Context, h *Host) []Finding {
+	found, err := h.Foregrounds()
+	if err != nil {
+		return []Finding{hint("become root (sudo)", "runs in the foreground cannot be listed: %v", err)}
+	}
+	var out []Finding
+	for _, r := range found {
+		if r.Lives {
+			out = append(out, ok("the run in %s goes on (process %d)", r.RootDir, r.PID))
+			continue
+		}
+		out = append(out, warning("berth run --clean, which stops the pod and removes the directory",
+			"a \"berth run\" was killed, and left its pod and the directory %s", r.RootDir))
+	}
+	if len(out) == 0 {
+		out = append(out, ok("no \"berth run\" runs or has left anything"))
+	}
+	return out
+}
