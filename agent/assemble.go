@@ -58,11 +58,7 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	undo.add(func() {
-		if err := traces.Close(ctx); err != nil {
-			log.Warn("the last traces not sent", "err", err)
-		}
-	})
+	undo.add(func() { closeTraces(ctx, traces, log) })
 	conn, err := cluster.Connect(cfg, n, version, set, traces, log)
 	if err != nil {
 		return nil, nil, err
@@ -80,6 +76,13 @@ func Assemble(
 		}),
 	})
 	return a, undo.all, err
+}
+
+// closeTraces sends the last traces.
+func closeTraces(ctx context.Context, traces *tracing.Tracing, log *slog.Logger) {
+	if err := traces.Close(ctx); err != nil {
+		log.Warn("the last traces not sent", "err", err)
+	}
 }
 
 // dial connects with the container runtime: as a CRI service, and also as containerd if the runtime

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
@@ -64,6 +65,11 @@ func (f Face) Timeline(uid types.UID) (timeline.Timeline, bool) { return f.parts
 // AddEphemeral adds an ephemeral container to a pod that runs; see [pod.Engine.AddEphemeral].
 func (f Face) AddEphemeral(ctx context.Context, uid types.UID, c *v1.EphemeralContainer) error {
 	return f.parts.engine.AddEphemeral(ctx, uid, c)
+}
+
+// Try returns why pods would be refused; see [room.Room.Try].
+func (f Face) Try(wanted []*v1.Pod, leaves func(*v1.Pod) bool) map[types.UID]*admit.Rejection {
+	return f.parts.room.Try(wanted, leaves)
 }
 
 // Events returns the kept events, the latest at the end.

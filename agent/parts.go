@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/node/plugins"
 	"github.com/berthd/berth/agent/node/podcidr"
+	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/runtimestate"
 	"github.com/berthd/berth/agent/node/stats"
 	"github.com/berthd/berth/agent/node/userns"
@@ -54,6 +55,7 @@ type parts struct {
 	plugins    func(context.Context) error
 	gc         *gc.Collector
 	stats      *stats.Collector
+	room       *room.Room
 }
 
 // logKeeper keeps container logs small; *logs.Manager implements it.
@@ -74,6 +76,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		runtime: b.runtime,
 		workers: b.workers,
 		desired: b.desired,
+		room:    b.room,
 		podCIDR: podcidr.New(deps.Runtime, cfg.Kubelet.PodCIDR, deps.Logger),
 	}
 	api, err := cluster.OpenObjects(deps.Cluster, cluster.ObjectsDeps{

@@ -24,6 +24,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/berthd/berth/agent/node/admit"
 	podengine "github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/source"
@@ -99,6 +100,17 @@ func (f *fixture) AddEphemeral(_ context.Context, uid types.UID, c *v1.Ephemeral
 		}
 	}
 	return nil
+}
+
+// Try refuses the pods whose names begin with "big".
+func (f *fixture) Try(wanted []*v1.Pod, leaves func(*v1.Pod) bool) map[types.UID]*admit.Rejection {
+	out := map[types.UID]*admit.Rejection{}
+	for _, pod := range wanted {
+		if strings.HasPrefix(pod.Name, "big") && !leaves(pod) {
+			out[pod.UID] = &admit.Rejection{Reason: "OutOfcpu", Message: "too big", Detail: "by far"}
+		}
+	}
+	return out
 }
 
 func (f *fixture) WatchPods() (<-chan struct{}, func()) {

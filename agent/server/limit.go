@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -10,10 +11,12 @@ import (
 	"time"
 )
 
-// maxBody bounds the body of a request in bytes: no endpoint takes more than a form. bodyTimeout
-// bounds the time in which it must arrive.
+// maxBody bounds the body of a request in bytes: most endpoints take no more than a form.
+// maxPodsBody bounds a body with all pods of a node. bodyTimeout bounds the time in which a body
+// must arrive.
 const (
 	maxBody     = 64 << 10
+	maxPodsBody = 8 << 20
 	bodyTimeout = 10 * time.Second
 )
 
@@ -52,7 +55,9 @@ type endpoint struct {
 	// hijacks says that the handler takes over the connection of a request with an Upgrade header:
 	// what follows such a request is no body.
 	hijacks bool
-	serve   http.HandlerFunc
+	// body is how many bytes the body may have; 0 means [maxBody].
+	body  int64
+	serve http.HandlerFunc
 }
 
 // quick, slow and lasting return endpoints whose requests have that cost. stream returns a lasting
@@ -150,7 +155,7 @@ func (b *budget) enter(c cost, follows string) (leave func(), err error) {
 func (e endpoint) bounded(b *budget) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !e.hijacks || r.Header.Get("Upgrade") == "" {
-			if err := readBody(w, r, e.server.bodyTimeout); err != nil {
+			if err := readBody(w, r, cmp.Or(e.body, maxBody), e.server.bodyTimeout); err != nil {
 				w.Header().Set("Connection", "close")
 				failWith(w, err)
 				return
@@ -178,18 +183,18 @@ func (e endpoint) bounded(b *budget) http.Handler {
 	})
 }
 
-// readBody reads a request's body of at most maxBody bytes into memory, within that time.
-func readBody(w http.ResponseWriter, r *http.Request, within time.Duration) error {
+// readBody reads a request's body of at most limit bytes into memory, within that time.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(within))
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return failure(http.StatusRequestEntityTooLarge, "the request's body has more than %d bytes", maxBody)
+		return failure(http.StatusRequestEntityTooLarge, "the request's body has more than %d bytes", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return failure(http.StatusRequestTimeout, "the request's body did not arrive within %s", within)
 	case err != nil:

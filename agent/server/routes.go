@@ -124,6 +124,9 @@ func (s *Server) addOwn(mux *mux) {
 	mux.Handle("GET "+api.PathManifests, s.quick("berth", s.manifests))
 	mux.Handle("GET "+api.PathEvents, s.watch("berth", s.events))
 	mux.Handle("GET "+api.PathImages, s.slow("berth", s.images))
+	admission := s.quick("berth", s.admission)
+	admission.body = maxPodsBody
+	mux.Handle("POST "+api.PathAdmission, admission)
 	mux.Handle("GET "+api.PathVersion, s.slow("berth", s.version))
 	if s.deps.Drainer != nil {
 		s.addDrain(mux)

@@ -20,6 +20,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server/hostlogs"
 	"github.com/berthd/berth/agent/source"
@@ -133,6 +134,9 @@ type PodBackend interface {
 	// AddEphemeral adds an ephemeral container to a running pod, and returns after the container
 	// was recorded. The errors are pod.ErrInvalid and pod.ErrOver, among others.
 	AddEphemeral(ctx context.Context, uid types.UID, c *v1.EphemeralContainer) error
+	// Try returns why the wanted pods would be refused, without those for which leaves returns
+	// true. It decides nothing.
+	Try(wanted []*v1.Pod, leaves func(*v1.Pod) bool) map[types.UID]*admit.Rejection
 }
 
 // EventBackend has the node's events; agent/telemetry/events.Recorder is one.

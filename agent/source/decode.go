@@ -41,6 +41,9 @@ type Decoder struct {
 	// Capacity is the capacity of the machine; a pod that requests more gets a warning. Capacity is
 	// nil if the machine is not known yet, or if the machine itself will give the warning.
 	Capacity v1.ResourceList
+	// PodSecurity is the Pod Security Standard by which [Validate] refuses pods; empty for none.
+	// The agent applies its own at admission.
+	PodSecurity string
 }
 
 // Decode decodes one manifest. The manifest is YAML or JSON with one or several documents. A

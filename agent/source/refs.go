@@ -28,6 +28,8 @@ type Reference struct {
 	Name string
 	// Path is the path of the field with the reference.
 	Path string
+	// Optional says that the pod starts also without the object.
+	Optional bool
 	// via is the name of the volume in upstream's message. It is empty outside of volumes.
 	via string
 }
@@ -113,8 +115,15 @@ type visitor struct {
 }
 
 func (v *visitor) visit(kind, name, path, via string) {
+	v.visitUnless(nil, kind, name, path, via)
+}
+
+// visitUnless visits a reference that may be optional.
+func (v *visitor) visitUnless(optional *bool, kind, name, path, via string) {
 	if !v.stopped {
-		v.stopped = !v.yield(Reference{Kind: kind, Name: name, Path: path, via: via})
+		v.stopped = !v.yield(Reference{
+			Kind: kind, Name: name, Path: path, Optional: optional != nil && *optional, via: via,
+		})
 	}
 }
 
@@ -159,10 +168,10 @@ func (v *visitor) container(c *v1.Container, path string) {
 	for i, from := range c.EnvFrom {
 		at := fmt.Sprintf("%s.envFrom[%d]", path, i)
 		if from.ConfigMapRef != nil {
-			v.visit(objects.KindConfigMap, from.ConfigMapRef.Name, at+".configMapRef.name", "")
+			v.visitUnless(from.ConfigMapRef.Optional, objects.KindConfigMap, from.ConfigMapRef.Name, at+".configMapRef.name", "")
 		}
 		if from.SecretRef != nil {
-			v.visit(objects.KindSecret, from.SecretRef.Name, at+".secretRef.name", "")
+			v.visitUnless(from.SecretRef.Optional, objects.KindSecret, from.SecretRef.Name, at+".secretRef.name", "")
 		}
 	}
 	for i, env := range c.Env {
@@ -171,20 +180,20 @@ func (v *visitor) container(c *v1.Container, path string) {
 		}
 		at := fmt.Sprintf("%s.env[%d].valueFrom", path, i)
 		if ref := env.ValueFrom.ConfigMapKeyRef; ref != nil {
-			v.visit(objects.KindConfigMap, ref.Name, at+".configMapKeyRef.name", "")
+			v.visitUnless(ref.Optional, objects.KindConfigMap, ref.Name, at+".configMapKeyRef.name", "")
 		}
 		if ref := env.ValueFrom.SecretKeyRef; ref != nil {
-			v.visit(objects.KindSecret, ref.Name, at+".secretKeyRef.name", "")
+			v.visitUnless(ref.Optional, objects.KindSecret, ref.Name, at+".secretKeyRef.name", "")
 		}
 	}
 }
 
 func (v *visitor) volume(s *v1.VolumeSource, path string) {
 	if s.ConfigMap != nil {
-		v.visit(objects.KindConfigMap, s.ConfigMap.Name, path+".configMap.name", viaConfigMap)
+		v.visitUnless(s.ConfigMap.Optional, objects.KindConfigMap, s.ConfigMap.Name, path+".configMap.name", viaConfigMap)
 	}
 	if s.Secret != nil {
-		v.visit(objects.KindSecret, s.Secret.SecretName, path+".secret.secretName", viaSecret)
+		v.visitUnless(s.Secret.Optional, objects.KindSecret, s.Secret.SecretName, path+".secret.secretName", viaSecret)
 	}
 	if s.Projected != nil {
 		for i := range s.Projected.Sources {
@@ -237,10 +246,10 @@ func (v *visitor) driverSecrets(s *v1.VolumeSource, path string) {
 
 func (v *visitor) projection(s *v1.VolumeProjection, path string) {
 	if s.ConfigMap != nil {
-		v.visit(objects.KindConfigMap, s.ConfigMap.Name, path+".configMap.name", viaProjected)
+		v.visitUnless(s.ConfigMap.Optional, objects.KindConfigMap, s.ConfigMap.Name, path+".configMap.name", viaProjected)
 	}
 	if s.Secret != nil {
-		v.visit(objects.KindSecret, s.Secret.Name, path+".secret.name", viaProjected)
+		v.visitUnless(s.Secret.Optional, objects.KindSecret, s.Secret.Name, path+".secret.name", viaProjected)
 	}
 	if s.ServiceAccountToken != nil {
 		v.visit(kindServiceAccount, "", path+".serviceAccountToken", viaProjected)

@@ -10,6 +10,10 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/source/objects"
 )
 
 const (
@@ -26,6 +30,8 @@ const (
 // All paths together are one set:
 //   - An object that is in two paths is a duplicate.
 //   - If two pods have the same host port, the second one is refused, as at admission.
+//   - A pod that does more than the decoder's Pod Security Standard allows is refused.
+//   - A ConfigMap or Secret that a pod needs and that no path has gives a warning.
 //   - A file whose name no agent reads is checked, with a warning.
 //   - A symbolic link is followed as an agent follows it: only within its own directory.
 //   - A directory without manifests gives a warning.
@@ -35,6 +41,9 @@ func Validate(decoder Decoder, stdin io.Reader, paths ...string) []Result {
 	var out []Result
 	for _, path := range paths {
 		out = append(out, c.path(path, stdin)...)
+	}
+	for i := range out {
+		out[i].Warnings = append(out[i].Warnings, c.missing(out[i].UID)...)
 	}
 	return out
 }
@@ -100,10 +109,36 @@ type checker struct {
 	decoder Decoder
 	owners  *claims
 	pods    []*v1.Pod // the accepted pods
+	// objects has the accepted objects, without their versions.
+	objects map[key]bool
+}
+
+// missing returns a warning for each ConfigMap and Secret that an accepted pod needs and that no
+// path has.
+func (c *checker) missing(uid types.UID) []string {
+	var out []string
+	for _, pod := range c.pods {
+		if pod.UID != uid {
+			continue
+		}
+		told := map[key]bool{}
+		for ref := range References(&pod.Spec) {
+			k := key{kind: ref.Kind, namespace: pod.Namespace, name: ref.Name}
+			if ref.Kind != objects.KindConfigMap && ref.Kind != objects.KindSecret || ref.Optional || c.objects[k] || told[k] {
+				continue
+			}
+			told[k] = true
+			out = append(out, fmt.Sprintf("%s: no file given here has the %s %s/%s", ref.Path, ref.Kind, pod.Namespace,
+				ref.Name))
+		}
+	}
+	return out
 }
 
 func newChecker(decoder Decoder) *checker {
-	return &checker{decoder: decoder, owners: &claims{keys: map[key]string{}, uids: map[string]string{}}}
+	return &checker{
+		decoder: decoder, owners: &claims{keys: map[key]string{}, uids: map[string]string{}}, objects: map[key]bool{},
+	}
 }
 
 // path returns the results of a file, a directory or a stream.
@@ -185,6 +220,8 @@ func (c *checker) data(file string, data []byte) []Result {
 				v = *item.Refused
 			} else if item.Pod != nil {
 				v = c.beside(item)
+			} else {
+				c.objects[key{kind: v.Kind, namespace: v.Namespace, name: v.Name}] = true
 			}
 		}
 		out = append(out, v)
@@ -197,6 +234,9 @@ func (c *checker) data(file string, data []byte) []Result {
 func (c *checker) beside(item Item) Result {
 	if fault := portFault(&item, c.pods); fault != nil {
 		return rejected(item.Result, *several([]Fault{*fault})).Result
+	}
+	if refused := admit.CheckSecurity(item.Pod, c.decoder.PodSecurity); refused != nil {
+		return rejected(item.Result, problem{message: refused.Reason + ": " + refused.Message}).Result
 	}
 	c.pods = append(c.pods, item.Pod)
 	return item.Result

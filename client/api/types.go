@@ -16,6 +16,7 @@ const (
 	PathEvents    = "/berth/v1/events"
 	PathImages    = "/berth/v1/images"
 	PathVersion   = "/berth/v1/version"
+	PathAdmission = "/berth/v1/admission"
 )
 
 // EphemeralContainers follows [PathPods]/NAMESPACE/POD/. A POST of a v1.EphemeralContainer adds it
@@ -190,6 +191,27 @@ type Version struct {
 	RuntimeVersion string `json:"runtimeVersion,omitempty"`
 	// RuntimeError says why the runtime's version is not known.
 	RuntimeError string `json:"runtimeError,omitempty"`
+}
+
+// AdmissionRequest is what a POST to [PathAdmission] asks: which of these pods would be refused.
+type AdmissionRequest struct {
+	// Pods are new pods, or new versions of the node's pods.
+	Pods []v1.Pod `json:"pods"`
+	// Leaving are the namespaces and names of pods that would be gone then, as NAMESPACE/NAME.
+	Leaving []string `json:"leaving,omitempty"`
+}
+
+// Admission is the answer of [PathAdmission].
+type Admission struct {
+	Refused []Refusal `json:"refused"`
+}
+
+// Refusal says why a pod would be refused, as the status of the pod would say it.
+type Refusal struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Reason    string `json:"reason"`
+	Message   string `json:"message"`
 }
 
 // EventList is the answer of [PathEvents].

@@ -29,6 +29,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/berthd/berth/agent/node/admit"
 	podengine "github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server"
@@ -223,6 +224,18 @@ func (f *fakeAgent) AddEphemeral(_ context.Context, uid types.UID, c *v1.Ephemer
 	}
 	f.ephemeral = append(f.ephemeral, *c)
 	return nil
+}
+
+// Try refuses pods with the label refuse, and says which pods leave.
+func (f *fakeAgent) Try(wanted []*v1.Pod, leaves func(*v1.Pod) bool) map[types.UID]*admit.Rejection {
+	out := map[types.UID]*admit.Rejection{}
+	for _, pod := range wanted {
+		if reason := pod.Labels["refuse"]; reason != "" {
+			left := slices.IndexFunc(f.Pods(), leaves)
+			out[pod.UID] = &admit.Rejection{Reason: reason, Message: fmt.Sprintf("not on this node (%t)", left >= 0)}
+		}
+	}
+	return out
 }
 
 func (f *fakeAgent) WatchPods() (<-chan struct{}, func()) { return make(chan struct{}), func() {} }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -310,8 +311,16 @@ func (p *logPrinter) writer(s logSource) (w io.Writer, finish func()) {
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
-	// failed is called when a write fails; it may be nil.
+	// failed is called when a write fails; it may be nil. first is the first error of a write.
 	failed func()
+	first  error
+}
+
+// err returns the first error of a write; nil if there was none.
+func (l *lockedWriter) err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first
 }
 
 // setFailed sets what is called when a write fails.
@@ -326,8 +335,11 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, err := l.w.Write(p)
-	if err != nil && l.failed != nil {
-		l.failed()
+	if err != nil {
+		l.first = cmp.Or(l.first, err)
+		if l.failed != nil {
+			l.failed()
+		}
 	}
 	return n, err
 }

@@ -33,7 +33,12 @@ func run(args []string) int {
 	root := newRoot()
 	began := begins(root)
 	root.SetArgs(args)
+	out := &lockedWriter{w: os.Stdout}
+	root.SetOut(out)
 	cmd, err := root.ExecuteContextC(ctx)
+	if wrote := out.err(); wrote != nil && err == nil {
+		*began, err = true, fmt.Errorf("writing the output: %w", wrote)
+	}
 	exit, wrong := (*exitError)(nil), wrongCall{}
 	switch {
 	case err == nil:

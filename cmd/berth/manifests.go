@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
+	"github.com/berthd/berth/configs"
 )
 
 func newManifests() *cobra.Command {
@@ -64,6 +65,7 @@ func newValidate() *cobra.Command {
 	var out output
 	var forNode string
 	var conn connection
+	var flags agentFlags
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIR...",
 		Short: "Check manifests as the agent would; no agent is needed",
@@ -72,15 +74,18 @@ one set: an object that is in two of them is an error, and so is a host port tha
 input.
 
 A pod that this machine can never run (more cpu or memory than it has, another operating system) gets a warning.
-With --node, the size of this machine does not count.
+With --node, the size of this machine does not count. A ConfigMap or Secret that a pod needs and that no file has gives
+a warning, too. With --config, the node's name and the Pod Security Standard are those of the config, and a pod that
+violates the standard is refused.
 
 The exit code is 1 if an object is refused.`,
 		Example: `  berth validate pod.yaml
   berth validate /etc/kubernetes/manifests   # all that the agent would read
-  berth validate - <pod.yaml             # what another program writes`,
+  berth validate - <pod.yaml             # what another program writes
+  berth validate --config /etc/berth/config.yaml pod.yaml   # by the rules of this config, too`,
 		Args: someManifest,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			decoder, err := decoderFor(forNode)
+			decoder, err := decoderFor(forNode, &flags)
 			if err != nil {
 				return err
 			}
@@ -104,9 +109,13 @@ The exit code is 1 if an object is refused.`,
 	}
 	conn.flag(cmd)
 	_ = cmd.Flags().MarkHidden("socket")
+	flags.addTo(cmd)
+	for _, name := range []string{"root-dir", "container-runtime-endpoint"} {
+		_ = cmd.Flags().MarkHidden(name)
+	}
 	out.flag(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&forNode, "node", "",
-		"name of the node that the manifests are for (default this host's name)")
+		"name of the node that the manifests are for (default the config's, or this host's name)")
 	return cmd
 }
 
@@ -118,14 +127,31 @@ func someManifest(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// decoderFor returns a decoder for the node with the given name, or for this host.
-func decoderFor(given string) (source.Decoder, error) {
-	name, err := nodeName(given)
-	if err != nil || given != "" {
-		return source.Decoder{NodeName: name}, err
+// decoderFor returns a decoder for the node with the given name, or for this host. A config that
+// the flags name has the rules, and the name if none is given.
+func decoderFor(given string, flags *agentFlags) (source.Decoder, error) {
+	d := source.Decoder{NodeName: given}
+	if given == "" {
+		machine, err := node.Machine()
+		if err != nil {
+			return d, err
+		}
+		d.Capacity = machine
 	}
-	machine, err := node.Machine()
-	return source.Decoder{NodeName: name, Capacity: machine}, err
+	if !flags.given("config", "config-dir") {
+		name, err := nodeName(given)
+		d.NodeName = name
+		return d, err
+	}
+	cfg, _, err := flags.load()
+	if err != nil {
+		return d, err
+	}
+	d.PodSecurity = string(cfg.Berth.PodSecurity)
+	if given == "" {
+		d.NodeName, err = configs.NodeName(cfg)
+	}
+	return d, err
 }
 
 // nodeName returns the given name, or the host's.

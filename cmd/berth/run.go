@@ -45,12 +45,7 @@ cannot be executed, and 127 if it is not there.
   berth run job.yaml --once && echo done
   berth run - --once <job.yaml           # what another program writes
   berth run --clean                      # what killed runs have left`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if clean {
-				return noArgs(cmd, args)
-			}
-			return exactly(1, "one FILE, or - for standard input")(cmd, args)
-		},
+		Args: runArgs(&clean),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if clean {
 				return runClean(cmd)
@@ -87,6 +82,16 @@ cannot be executed, and 127 if it is not there.
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !shown[f.Name] })
 	return cmd
+}
+
+// runArgs requires one manifest, but none for a cleaning.
+func runArgs(clean *bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if *clean {
+			return noArgs(cmd, args)
+		}
+		return exactly(1, "one FILE, or - for standard input")(cmd, args)
+	}
 }
 
 // runClean removes what killed runs have left.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 )
@@ -13,6 +14,12 @@ import (
 var standards = sync.OnceValues(func() (policy.Evaluator, error) {
 	return policy.NewEvaluator(policy.DefaultChecks(), nil)
 })
+
+// CheckSecurity returns why a pod may not run on a node with a Pod Security Standard: baseline or
+// restricted. It returns nil if the pod may run, and for the empty standard.
+func CheckSecurity(pod *v1.Pod, standard string) *Rejection {
+	return podSecurity(Input{Pod: pod, Node: Node{PodSecurity: standard}})
+}
 
 // podSecurity refuses a pod that does more than the node's Pod Security Standard (KEP-2579) allows.
 // Without a standard every pod is allowed.

@@ -118,6 +118,30 @@ func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (
 	return Decision{Refused: refused}, nil
 }
 
+// Try returns why pods would be refused, by their UIDs. It decides nothing. Pods with the names of
+// these pods do not count any more, nor do those for which leaves returns true. Each of the pods
+// that would not be refused counts for those after it.
+func (r *Room) Try(wanted []*v1.Pod, leaves func(*v1.Pod) bool) map[types.UID]*admit.Rejection {
+	replaced := map[string]bool{}
+	for _, pod := range wanted {
+		replaced[pods.FullName(pod)] = true
+	}
+	stay, _ := r.others("")
+	stay = slices.DeleteFunc(stay, func(pod *v1.Pod) bool { return replaced[pods.FullName(pod)] || leaves(pod) })
+	out := map[types.UID]*admit.Rejection{}
+	for _, pod := range wanted {
+		refused := admit.Check(admit.Input{
+			Pod: pod, FromAPI: pods.FromAPI(pod), Others: stay, Allocatable: r.deps.Allocatable(), Node: r.deps.Node(),
+		})
+		if refused != nil && len(r.victims(pod, stay, refused)) == 0 {
+			out[pod.UID] = refused
+			continue
+		}
+		stay = append(stay, pod)
+	}
+	return out
+}
+
 func (r *Room) victims(pod *v1.Pod, stay []*v1.Pod, refused *admit.Rejection) []*v1.Pod {
 	if r.deps.Victims == nil {
 		return nil

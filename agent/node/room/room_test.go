@@ -169,3 +169,40 @@ func TestResize(t *testing.T) {
 		t.Errorf("beside what was allocated, a pod %s", got)
 	}
 }
+
+// TestTryDecidesNothing checks that Try sees the node as it would be, and leaves it as it is.
+func TestTryDecidesNothing(t *testing.T) {
+	n := newNode(nil)
+	for _, uid := range []types.UID{"a", "b"} {
+		if got := n.admit(t, podOf(uid, "500m")); got != "runs" {
+			t.Fatalf("%s %s", uid, got)
+		}
+	}
+	nobody := func(*v1.Pod) bool { return false }
+	newer := podOf("newer", "700m")
+	newer.Name = "a" // replaces the pod a, and does not fit beside b
+	for name, c := range map[string]struct {
+		wanted []*v1.Pod
+		leaves func(*v1.Pod) bool
+		want   []types.UID
+	}{
+		"no room":            {[]*v1.Pod{podOf("c", "100m")}, nobody, []types.UID{"c"}},
+		"after another":      {[]*v1.Pod{podOf("c", "100m")}, func(p *v1.Pod) bool { return p.UID == "a" }, nil},
+		"a bigger version":   {[]*v1.Pod{newer}, nobody, []types.UID{"newer"}},
+		"it and another":     {[]*v1.Pod{newer}, func(p *v1.Pod) bool { return p.UID == "b" }, nil},
+		"only the first one": {[]*v1.Pod{podOf("b", "400m"), podOf("c", "200m")}, nobody, []types.UID{"c"}},
+	} {
+		var got []types.UID
+		for uid, refused := range n.Try(c.wanted, c.leaves) {
+			if got = append(got, uid); refused.Reason != "OutOfcpu" {
+				t.Errorf("%s: %+v", name, refused)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: refused %v, want %v", name, got, c.want)
+		}
+	}
+	if n.Admitted("c") || n.Admitted("newer") || len(n.woken) > 0 || len(n.asked) > 0 {
+		t.Error("something was decided")
+	}
+}
