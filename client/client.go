@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -64,10 +65,10 @@ type Client struct {
 	http   *http.Client
 }
 
-// New returns a client of the agent at the socket; empty means [DefaultSocket]. It does not connect
-// yet.
+// New returns a client of the agent at the socket: a path, or a URL unix://PATH; empty means
+// [DefaultSocket]. It does not connect yet.
 func New(socket string) *Client {
-	if socket == "" {
+	if socket = strings.TrimPrefix(socket, "unix://"); socket == "" {
 		socket = DefaultSocket
 	}
 	c := &Client{socket: socket}
@@ -81,8 +82,18 @@ func New(socket string) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// maxSocket is the longest path of a socket, in bytes (unix(7)).
+const maxSocket = 107
+
 // dial connects to the socket; it ignores the address.
 func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if len(c.socket) > maxSocket {
+		return nil, fmt.Errorf("the path of a socket has at most %d bytes, and this one has %d: %s", maxSocket,
+			len(c.socket), c.socket)
+	}
+	if info, err := os.Stat(c.socket); err == nil && info.Mode()&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("%s is not a socket: give the path of the agent's socket", c.socket)
+	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", c.socket)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -153,5 +154,47 @@ func TestWatchOfAgentThatEnds(t *testing.T) {
 	stop := errors.New("enough")
 	if err := c.WatchEvents(t.Context(), func(v1.Event) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestSocketsThatAreNone checks the errors of paths that cannot be a socket.
+func TestSocketsThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		dir:                                dir + " is not a socket",
+		"/" + strings.Repeat("x", 107):     "the path of a socket has at most 107 bytes, and this one has 108: /xxx",
+		"unix:///nonexistent/of-a-url":     "no answer at /nonexistent/of-a-url",
+		"unix:///" + filepath.Base("none"): "no answer at /none",
+	} {
+		if _, err := New(path).Pods(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+// TestHalfTakenPorts checks that a port of localhost that another program has in one address family
+// is named.
+func TestHalfTakenPorts(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().(*net.TCPAddr).String()
+	_, port, _ := net.SplitHostPort(taken)
+	f := Forward{Addresses: []string{"localhost"}, Ports: []string{port + ":80", ":80"}}
+	if got := halfTaken(t.Context(), f); !slices.Equal(got, []string{taken}) {
+		t.Errorf("got %q, want %q", got, taken)
+	}
+	if got := halfTaken(t.Context(), Forward{Addresses: []string{"127.0.0.1"}, Ports: f.Ports}); len(got) > 0 {
+		t.Errorf("an address of one family: %q", got)
+	}
+	six, err := net.Listen("tcp6", net.JoinHostPort("::1", port))
+	if err != nil {
+		t.Skip("no IPv6 here:", err)
+	}
+	defer six.Close()
+	if got := halfTaken(t.Context(), f); len(got) > 0 {
+		t.Errorf("the library reports a port that is taken in both families, and so does this: %q", got)
 	}
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	transport "k8s.io/client-go/transport/spdy"
@@ -117,6 +120,37 @@ type Forward struct {
 	Out, Err io.Writer
 }
 
+// halfTaken returns the addresses of localhost on which another program listens already, where the
+// other address family is free. The library forwards from the free one then, and says nothing, as
+// kubectl does.
+func halfTaken(ctx context.Context, f Forward) []string {
+	if !slices.Contains(f.Addresses, "localhost") {
+		return nil
+	}
+	var out []string
+	for _, spec := range f.Ports {
+		local, _, _ := strings.Cut(spec, ":")
+		if local == "" || local == "0" {
+			continue
+		}
+		var taken []string
+		for network, host := range map[string]string{"tcp4": "127.0.0.1", "tcp6": "::1"} {
+			address := net.JoinHostPort(host, local)
+			var config net.ListenConfig
+			l, err := config.Listen(ctx, network, address)
+			if err == nil {
+				_ = l.Close()
+			} else if errors.Is(err, unix.EADDRINUSE) {
+				taken = append(taken, address)
+			}
+		}
+		if len(taken) == 1 {
+			out = append(out, taken[0])
+		}
+	}
+	return out
+}
+
 // PortForward listens and forwards until ctx ends or the pod's connection is lost.
 func (c *Client) PortForward(ctx context.Context, f Forward) error {
 	if err := c.reach(ctx); err != nil {
@@ -127,6 +161,10 @@ func (c *Client) PortForward(ctx context.Context, f Forward) error {
 		return err
 	}
 	u := endpoint("/portForward/"+f.Namespace+"/"+f.Pod, nil)
+	for _, port := range halfTaken(ctx, f) {
+		fmt.Fprintf(f.Err, "Warning: %s is in use by another program: the port is forwarded from the other address of "+
+			"localhost only\n", port)
+	}
 	dialer := transport.NewDialer(transport.NewUpgraderForStreaming(rt), &http.Client{Transport: rt},
 		http.MethodPost, u)
 	forwarder, err := portforward.NewOnAddresses(dialer, f.Addresses, f.Ports, ctx.Done(), make(chan struct{}),

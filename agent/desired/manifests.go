@@ -27,7 +27,12 @@ func (r *Reconciler) reportResults(results []source.Result) {
 	refused := 0
 	for _, v := range results {
 		for _, w := range v.Warnings {
-			r.report(now, resultKey{v.File, v.Document, w}, "manifest has a warning", v)
+			at := v
+			at.Line, at.Field = 0, ""
+			if line, text := source.LineOfWarning(w); line > 0 {
+				at.Line, w = line, text
+			}
+			r.report(now, resultKey{v.File, v.Document, w}, "manifest has a warning", at)
 		}
 		if v.Accepted {
 			continue
@@ -35,11 +40,19 @@ func (r *Reconciler) reportResults(results []source.Result) {
 		refused++
 		key := resultKey{v.File, v.Document, v.Text(maxReported)}
 		if r.report(now, key, "manifest refused", v) {
-			r.deps.Event(v1.EventTypeWarning, "FailedValidation", fmt.Sprintf("%s: %s", v.File, key.message))
+			r.deps.Event(v1.EventTypeWarning, "FailedValidation", fmt.Sprintf("%s: %s", place(v), key.message))
 		}
 	}
 	r.deps.Refused(refused)
 	r.reported = now
+}
+
+// place returns the file of a result, with its line if it has one.
+func place(v source.Result) string {
+	if v.Line > 0 {
+		return fmt.Sprintf("%s:%d", v.File, v.Line)
+	}
+	return v.File
 }
 
 // report logs a result that was not logged before, and reports whether the result was new.

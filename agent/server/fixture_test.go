@@ -66,6 +66,8 @@ type fixture struct {
 	execs     []*runtimeapi.ExecRequest
 	attached  []*runtimeapi.AttachRequest
 	exitCode  int32
+	// down is the error of a runtime that does not answer.
+	down error
 	// noCheckpoints is why the runtime makes no checkpoints.
 	noCheckpoints error
 }
@@ -196,6 +198,9 @@ func (f *fixture) ContainerStatus(ctx context.Context, id string) (*runtimeapi.C
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.down != nil {
+		return nil, f.down
+	}
 	s, ok := f.statuses[id]
 	if !ok {
 		return nil, errdefs.ErrNotFound

@@ -45,6 +45,20 @@ func (s *Server) instance(ctx context.Context, id string) (instance, error) {
 	}, nil
 }
 
+// filed returns the instance whose log is requested, by the names of its files: the last one, or
+// the one before. It is for a runtime that does not answer. The number of a container's restarts is
+// that of its last instance.
+func (s *Server) filed(pod *v1.Pod, container string, previous bool) instance {
+	status := containerStatus(pod, container)
+	attempt := int(status.RestartCount)
+	if previous && status.State.Waiting == nil {
+		attempt--
+	}
+	dir := filepath.Base(cri.PodLogDir(s.cfg.PodLogsDir, cri.IDOf(pod)))
+	path := filepath.Join(dir, cri.ContainerLogPath(container, attempt))
+	return instance{attempt: uint32(max(attempt, 0)), file: logs.File{Root: s.cfg.PodLogsDir, Path: path}}
+}
+
 // readLogs writes the log of an instance to out. If the log is followed, readLogs continues with
 // the later instances, until no other instance will start.
 func (s *Server) readLogs(

@@ -39,6 +39,9 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in, err := s.instance(r.Context(), id)
+	if errdefs.IsUnavailable(err) && !opts.Follow {
+		in, err = s.filed(pod, r.PathValue("container"), opts.Previous), nil
+	}
 	if err != nil {
 		failPlainly(w, r, err)
 		return

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -118,5 +119,24 @@ func TestFollowedLogOfEndingServer(t *testing.T) {
 	}
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("the log seems to have ended")
+	}
+}
+
+// TestLogsWithoutRuntime checks that logs are read from their files if the runtime does not answer.
+func TestLogsWithoutRuntime(t *testing.T) {
+	f := &fixture{}
+	r := withLogs(t, f)
+	f.mu.Lock()
+	f.down = fmt.Errorf("connection refused: %w", errdefs.ErrUnavailable)
+	f.mu.Unlock()
+	const path = "/containerLogs/default/web-node/main"
+	if code, text := r.ask(t, "GET", path+"?tailLines=1", nil); code != 200 || text != "three\n" {
+		t.Errorf("%d %q", code, text)
+	}
+	if code, text := r.ask(t, "GET", path+"?follow=true", nil); code != 503 || !strings.Contains(text, "refused") {
+		t.Errorf("followed: %d %q", code, text)
+	}
+	if code, text := r.ask(t, "GET", path+"?previous=true", nil); code == 200 {
+		t.Errorf("an instance without a log: %d %q", code, text)
 	}
 }

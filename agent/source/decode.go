@@ -252,7 +252,7 @@ func (e element) unmarshal(into any) (warnings []string, p *problem) {
 		text := s.Error()
 		var fieldError strictjson.FieldError
 		if errors.As(s, &fieldError) {
-			text = fmt.Sprintf("line %d: %s", e.line(fieldError.FieldPath()), text)
+			text = atLine(e.line(fieldError.FieldPath()), text)
 		}
 		warnings = append(warnings, text)
 	}
@@ -268,7 +268,7 @@ func (e element) typeProblem(t reflect.Type, err error) (p problem, warnings []s
 		case m.at == "":
 			return problem{message: m.message}, nil
 		case m.unknown:
-			warnings = append(warnings, fmt.Sprintf("line %d: %s", e.line(m.at), m.message))
+			warnings = append(warnings, atLine(e.line(m.at), m.message))
 		default:
 			faults = append(faults, e.fault(m.at, m.at+": "+m.message))
 		}

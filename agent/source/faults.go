@@ -49,8 +49,11 @@ func (e element) fieldFaults(errs field.ErrorList) []Fault {
 	seen := map[string]int{}
 	for _, err := range errs {
 		at := *err
-		key := fmt.Sprintf("%s %v", err.Field, err.BadValue)
-		at.Field = e.indexed(err.Field, err.BadValue, seen[key])
+		if at.Field == "[]" { // upstream's field of an object that is too large as a whole
+			at.Field = "data"
+		}
+		key := fmt.Sprintf("%s %v", at.Field, err.BadValue)
+		at.Field = e.indexed(at.Field, err.BadValue, seen[key])
 		seen[key]++
 		faults = append(faults, e.fault(at.Field, textOf(&at)))
 	}

@@ -62,3 +62,34 @@ func TestHints(t *testing.T) {
 		t.Errorf("of a machine that is not known: %q", items[0].Result.Warnings)
 	}
 }
+
+// TestLineOfWarning checks that a warning's line is found where there is one.
+func TestLineOfWarning(t *testing.T) {
+	for warning, want := range map[string]struct {
+		line int
+		text string
+	}{
+		"line 12: unknown field": {12, "unknown field"},
+		"line 0: unknown field":  {0, "line 0: unknown field"},
+		"line x: unknown":        {0, "line x: unknown"},
+		"unknown field line 3: ": {0, "unknown field line 3: "},
+		atLine(0, "unknown"):     {0, "unknown"},
+		atLine(7, "line 8: x"):   {7, "line 8: x"},
+	} {
+		if line, text := LineOfWarning(warning); line != want.line || text != want.text {
+			t.Errorf("%q: %d %q", warning, line, text)
+		}
+	}
+}
+
+// TestTooLargeObject checks that the error of an object that is too large as a whole names a field.
+func TestTooLargeObject(t *testing.T) {
+	for _, kind := range []string{"ConfigMap", "Secret"} {
+		value := strings.Repeat("eHh4", 350_000)
+		items := Decoder{NodeName: "n"}.Decode("m.yaml",
+			[]byte("{apiVersion: v1, kind: "+kind+", metadata: {name: big}, data: {k: "+value+"}}"))
+		if v := items[0].Result; v.Accepted || v.Field != "data" || !strings.HasPrefix(v.Message, "data: Too long") {
+			t.Errorf("%s: field %q, %.80q", kind, v.Field, v.Message)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,11 +102,26 @@ func decodeClaim(v Result, e element) Item {
 }
 
 // warning returns a warning about a field of the object.
-func (e element) warning(field, text string) string {
-	if line := e.line(field); line > 0 {
-		return fmt.Sprintf("line %d: %s: %s", line, field, text)
+func (e element) warning(field, text string) string { return atLine(e.line(field), field+": "+text) }
+
+// warningFormat is the form of a warning about a place in its file.
+const warningFormat = "line %d: "
+
+// atLine puts the line before a warning, if it is known.
+func atLine(line int, text string) string {
+	if line > 0 {
+		return fmt.Sprintf(warningFormat, line) + text
 	}
-	return field + ": " + text
+	return text
+}
+
+// LineOfWarning returns the line and the text of a warning about a place in its file; the line is 0
+// for every other warning.
+func LineOfWarning(warning string) (line int, text string) {
+	if _, err := fmt.Sscanf(warning, warningFormat, &line); err != nil || line <= 0 {
+		return 0, warning
+	}
+	return line, strings.TrimPrefix(warning, fmt.Sprintf(warningFormat, line))
 }
 
 // decodeLocal decodes into in, and sets the namespace if the kind has one. Then it calls finish,

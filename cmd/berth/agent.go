@@ -79,6 +79,15 @@ func because(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)))
 }
 
+// sayPodsRunOn tells the user of an agent in the foreground that the end of the agent is not the
+// end of its pods. Who stops a service knows, and systemd starts the next agent.
+func sayPodsRunOn(running int, log *slog.Logger) {
+	if running > 0 && os.Getenv("NOTIFY_SOCKET") == "" {
+		log.Info("the pods run on, and the next agent takes them over: \"berth drain --stop\" stops them, with the flags "+
+			"--config and --root-dir of this agent", "pods", running)
+	}
+}
+
 // runUntil runs the agent until ctx ends. If the machine shuts down, it stops the pods first.
 func runUntil(ctx context.Context, r *reloader) error {
 	cfg, log := r.running, r.log
@@ -114,6 +123,7 @@ func runUntil(ctx context.Context, r *reloader) error {
 		case <-ctx.Done():
 		case <-asked.Done():
 			leave(ctx, a, shuttingDown, log)
+			sayPodsRunOn(len(a.Pods()), log)
 			end()
 		}
 		return nil

@@ -22,11 +22,15 @@ type agentFlags struct {
 	socket string
 }
 
-// addTo adds the flags to a verb; the verb adds --socket itself.
-func (f *agentFlags) addTo(cmd *cobra.Command) {
+// addTo adds the flags to a verb, or only those with the given names; the verb adds --socket
+// itself.
+func (f *agentFlags) addTo(cmd *cobra.Command, only ...string) {
+	if len(only) == 0 {
+		only = []string{"config", "config-dir", "root-dir", "container-runtime-endpoint"}
+	}
 	all := pflag.NewFlagSet("config", pflag.ContinueOnError)
 	configs.AddFlags(all)
-	for _, name := range []string{"config", "config-dir", "root-dir", "container-runtime-endpoint"} {
+	for _, name := range only {
 		cmd.Flags().AddFlag(all.Lookup(name))
 	}
 	f.set = cmd.Flags() // this set knows which flags were given; all does not

@@ -31,9 +31,9 @@ func newDiff() *cobra.Command {
 		Short: "Show what changed manifests would restart",
 		Long: `Show what the agent would do if these files were in its manifest directory. The result names the pods that
 the agent would start, replace, resize or leave alone, with the fields that are the reason, and the changes of
-ConfigMaps and Secrets, and the pods that the agent would refuse when they start (too few resources, host ports
-that are taken, Pod Security). Nothing changes on the node. Of a DIR, only the files count that an agent would read; "-" is
-standard input.
+ConfigMaps and Secrets. It also names the pods that the agent would refuse when they start: too few resources, host
+ports that are taken, Pod Security. Nothing changes on the node. Of a DIR, only the files count that an agent would
+read; "-" is standard input.
 
 Without an argument, the files are those in the manifest directory of the agent. The result then shows what the
 agent has not done yet, for example because the node is drained, and the pods that are in no file any more.

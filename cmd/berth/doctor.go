@@ -161,7 +161,15 @@ func showReport(w io.Writer, r doctor.Report, warnings []configs.Warning, all bo
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "%d errors, %d warnings, %d hints, %d as they should be\n",
-		count[doctor.Error], count[doctor.Warning], count[doctor.Hint]+len(warnings), count[doctor.OK])
+	_, err := fmt.Fprintf(w, "%s, %s, %s, %d as they should be\n", counted(count[doctor.Error], "error"),
+		counted(count[doctor.Warning], "warning"), counted(count[doctor.Hint]+len(warnings), "hint"), count[doctor.OK])
 	return err
+}
+
+// counted returns a number with its noun, in the plural if the number is not 1.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }

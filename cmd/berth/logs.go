@@ -29,6 +29,7 @@ const (
 // logsOptions are the flags of logs.
 type logsOptions struct {
 	conn      connection
+	agent     agentFlags
 	pods      podFlags
 	container string
 	request   logRequest
@@ -44,7 +45,9 @@ func newLogs() *cobra.Command {
 		Short: "Print what pods' containers have written",
 		Long: `Print what a pod's containers have written, as "kubectl logs" does.
 
-With -f, a restart of the agent does not end it: it waits for the agent, at most 30 seconds, and goes on where it was.`,
+With -f, a restart of the agent does not end it: it waits for the agent, at most 30 seconds, and goes on where it was.
+
+Without an agent, it reads the files of one pod's logs (podLogsDir of the config), and says so.`,
 		Example: `  berth logs web
   berth logs -f web -c sidecar --tail 20
   berth logs -p web                      # of the container before the last restart
@@ -53,6 +56,7 @@ With -f, a restart of the agent does not end it: it waits for the agent, at most
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: completePods(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.conn.named(&o.agent)
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()
 			opts, err := o.prepare(cmd, args)
@@ -60,6 +64,9 @@ With -f, a restart of the agent does not end it: it waits for the agent, at most
 				return err
 			}
 			sources, err := o.sources(ctx, c, args, cmd.ErrOrStderr())
+			if gone := (*client.NotRunningError)(nil); errors.As(err, &gone) {
+				return o.logsWithoutAgent(ctx, gone, args, opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
 			if err != nil {
 				return err
 			}
@@ -81,6 +88,7 @@ With -f, a restart of the agent does not end it: it waits for the agent, at most
 
 func (o *logsOptions) flags(cmd *cobra.Command) {
 	o.conn.flag(cmd)
+	o.agent.addTo(cmd, "config", "config-dir")
 	namespaceFlag(cmd, &o.pods.namespace)
 	o.pods.selectorFlag(cmd)
 	o.request.flags(cmd)

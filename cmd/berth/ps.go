@@ -168,22 +168,50 @@ func fingerprint(p api.PodSummary) string {
 	return fmt.Sprint(p.Ready, p.Containers, p.Status, p.Restarts, p.IPs, p.ReadinessGatesTrue)
 }
 
-// stream writes changes as they come, in JSON, YAML or names.
+// stream writes each pod that changes, as it is then: a line of JSON, a document of YAML, or a
+// name. The schema is that of a pod without -w. A pod that is gone is written as it was last seen.
 func (o *psOptions) stream(ctx context.Context, c *client.Client, w io.Writer) error {
+	seen := map[types.UID]*v1.Pod{}
 	return c.WatchPods(ctx, func(change api.Change) error {
 		if !o.wants(&change.Pod) {
 			return nil
 		}
-		switch o.output {
-		case "json":
-			return json.NewEncoder(w).Encode(change)
-		case "yaml":
-			fmt.Fprintln(w, "---")
-			return show.YAML(w, change)
+		if o.output == "name" {
+			_, err := fmt.Fprintf(w, "pod/%s\n", change.Pod.Name)
+			return err
 		}
-		_, err := fmt.Fprintf(w, "pod/%s\n", change.Pod.Name)
-		return err
+		uid := change.Pod.UID
+		// the first answer has all pods of the watch's beginning
+		if pod := seen[uid]; pod == nil || change.Type == api.Modified {
+			all, err := c.Pods(ctx)
+			if err != nil {
+				return err
+			}
+			for i := range all {
+				seen[all[i].UID] = &all[i]
+			}
+		}
+		pod := seen[uid]
+		if pod == nil {
+			return nil // it came and went
+		}
+		if change.Type == api.Deleted {
+			delete(seen, uid)
+		}
+		return o.writeOne(w, pod)
 	})
+}
+
+// writeOne writes one of many pods.
+func (o *psOptions) writeOne(w io.Writer, pod *v1.Pod) error {
+	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+	if o.output == "json" {
+		return json.NewEncoder(w).Encode(pod)
+	}
+	if _, err := fmt.Fprintln(w, "---"); err != nil {
+		return err
+	}
+	return show.YAML(w, pod)
 }
 
 // objects writes the pods as API objects: a single named pod by itself, and otherwise a List.

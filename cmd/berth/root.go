@@ -134,6 +134,16 @@ func (c *connection) path() string {
 	return cmp.Or(c.socket, client.DefaultSocket)
 }
 
+// named takes the socket of a config that the command line names, unless it has --socket.
+func (c *connection) named(f *agentFlags) {
+	if c.socket != "" || !f.given("config", "config-dir") {
+		return
+	}
+	if cfg, _, err := f.load(); err == nil {
+		c.socket = cfg.Berth.Socket
+	}
+}
+
 func (c *connection) client() *client.Client { return client.New(c.path()) }
 
 // noArgs requires that there are no arguments.

@@ -181,3 +181,28 @@ func TestManPages(t *testing.T) {
 		t.Errorf("escaped: %q", got)
 	}
 }
+
+// TestPodsRunOn checks that an agent in the foreground says so, and a service does not.
+func TestPodsRunOn(t *testing.T) {
+	for _, c := range []struct {
+		running int
+		socket  string
+		says    bool
+	}{{2, "", true}, {0, "", false}, {2, "/run/systemd/notify", false}} {
+		t.Setenv("NOTIFY_SOCKET", c.socket)
+		var out bytes.Buffer
+		sayPodsRunOn(c.running, slog.New(slog.NewTextHandler(&out, nil)))
+		if says := strings.Contains(out.String(), "berth drain --stop") && strings.Contains(out.String(), "pods=2"); says !=
+			c.says {
+			t.Errorf("%+v: %q", c, out.String())
+		}
+	}
+}
+
+func TestCounted(t *testing.T) {
+	for n, want := range map[int]string{0: "0 errors", 1: "1 error", 2: "2 errors"} {
+		if got := counted(n, "error"); got != want {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+}

@@ -89,7 +89,7 @@ func (o *topOptions) run(ctx context.Context, c *client.Client, args []string, w
 		}
 	}
 	if o.output != "" {
-		return o.output.writeList(w, pods, o.noHeaders)
+		return o.output.writeList(w, podUse{Items: pods}, o.noHeaders)
 	}
 	if len(pods) == 0 {
 		fmt.Fprintln(errOut, "No pods found that use anything.")
@@ -101,6 +101,11 @@ func (o *topOptions) run(ctx context.Context, c *client.Client, args []string, w
 		table.Headings = nil
 	}
 	return table.Write(w)
+}
+
+// podUse is what the pods use, as a list in JSON or YAML.
+type podUse struct {
+	Items []statsapi.PodStats `json:"items"`
 }
 
 func newTopNode() *cobra.Command {
