@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"path/filepath"
@@ -35,14 +36,63 @@ func (n network) types() []string {
 	return slices.Compact(list)
 }
 
+// places are the directories of the network config and of the plugins.
+type places struct {
+	conf string
+	bins []string
+	// answers is false if the runtime does not answer, which may use other directories.
+	answers bool
+}
+
+// cniPlaces returns the directories that the runtime uses, if it says which; else those of the
+// agent's config.
+func (h *Host) cniPlaces(ctx context.Context) places {
+	p := places{conf: h.Config.Berth.CNI.ConfDir, bins: h.Config.Berth.CNI.BinDirs}
+	if st, err := h.Runtime.Status(ctx, true); err == nil {
+		p.answers = true
+		p.take(st.GetInfo())
+	}
+	return p
+}
+
+// take takes the directories from the verbose status of a runtime: those of containerd's config, of
+// 1.x and 2.x.
+func (p *places) take(info map[string]string) {
+	var config struct {
+		CNI struct {
+			ConfDir string   `json:"confDir"`
+			BinDir  string   `json:"binDir"`
+			BinDirs []string `json:"binDirs"`
+		} `json:"cni"`
+	}
+	if json.Unmarshal([]byte(info["config"]), &config) != nil {
+		return
+	}
+	p.conf = cmp.Or(config.CNI.ConfDir, p.conf)
+	switch {
+	case len(config.CNI.BinDirs) > 0:
+		p.bins = config.CNI.BinDirs
+	case config.CNI.BinDir != "":
+		p.bins = []string{config.CNI.BinDir}
+	}
+}
+
 // cni checks the network config that is in use, and whether its plugins exist.
 func cni(ctx context.Context, h *Host) []Finding {
-	dir := h.Config.Berth.CNI.ConfDir
+	at := h.cniPlaces(ctx)
+	dir := at.conf
+	if h.Files.denied(dir) {
+		return []Finding{hint(asRoot, "this user may not read %s, which has the network config", dir)}
+	}
 	var files []string
 	for _, name := range h.Files.names(dir) {
 		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name)) {
 			files = append(files, name)
 		}
+	}
+	if len(files) == 0 && !at.answers {
+		return []Finding{hint("see the runtime check, and give --config if the agent has a config of its own",
+			"there is no network config in %s, but the runtime, which does not answer, may use another directory", dir)}
 	}
 	if len(files) == 0 {
 		return []Finding{failure("put a network config there; the package brings zz-berth.conflist, a bridge",
@@ -55,12 +105,12 @@ func cni(ctx context.Context, h *Host) []Finding {
 	}
 	out := []Finding{ok("network %q of %s/%s", n.Name, dir, files[0])}
 	for _, name := range n.types() {
-		path := h.plugin(name)
+		path := h.plugin(at.bins, name)
 		if path == "" {
 			out = append(out,
-				failure("install the CNI plugins (containernetworking-plugins), or set cni.binDirs",
+				failure("install the CNI plugins (containernetworking-plugins), or set bin_dir (bin_dirs in 2.x) of containerd's CNI config",
 					"network %q needs the plugin %s, which is not in %s",
-					n.Name, name, strings.Join(h.Config.Berth.CNI.BinDirs, " or ")))
+					n.Name, name, strings.Join(at.bins, " or ")))
 			continue
 		}
 		if name == "portmap" {
@@ -70,9 +120,9 @@ func cni(ctx context.Context, h *Host) []Finding {
 	return out
 }
 
-// plugin returns the path of a CNI plugin; empty if there is none.
-func (h *Host) plugin(name string) string {
-	for _, dir := range h.Config.Berth.CNI.BinDirs {
+// plugin returns the path of a CNI plugin in one of the directories; empty if there is none.
+func (h *Host) plugin(dirs []string, name string) string {
+	for _, dir := range dirs {
 		if path := filepath.Join(dir, name); h.Files.exists(path) {
 			return path
 		}

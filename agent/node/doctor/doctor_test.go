@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -282,6 +283,37 @@ func TestFindings(t *testing.T) {
 		},
 		"a drained node": {func(m *machine) { m.drained = true }, "agent", Warning, "the node is drained"},
 		"another agent":  {func(m *machine) { m.agent.Version = "v0" }, "agent", Warning, "berth v0"},
+		"an agent that others may not ask": {
+			func(m *machine) { m.gone = fmt.Errorf("you may not use it: %w", fs.ErrPermission) }, "agent", Hint,
+			"this user may not use the agent's socket",
+		},
+		"a runtime that others may not ask": {
+			func(m *machine) { m.runtime.err = errors.New("dial unix /run/c.sock: connect: permission denied") }, "runtime",
+			Warning, "this user may not use the runtime",
+		},
+		"the runtime's CNI config": {
+			func(m *machine) { m.runtime.config = `{"cni": {"confDir": "/opt/net.d"}}` }, "cni", Error,
+			"there is no network config in /opt/net.d",
+		},
+		"the runtime's plugins": {
+			func(m *machine) { m.runtime.config = `{"cni": {"binDirs": ["/opt/a", "/opt/b"]}}` }, "cni", Error,
+			"which is not in /opt/a or /opt/b",
+		},
+		"the plugins of 1.x": {
+			func(m *machine) { m.runtime.config = `{"cni": {"binDir": "/opt/a"}}` }, "cni", Error, "which is not in /opt/a",
+		},
+		"the agent's CNI config, of a runtime that says nothing": {
+			func(m *machine) {
+				m.runtime.config = "no JSON"
+				m.remove("/etc/cni/net.d")
+			}, "cni", Error, "there is no network config in /etc/cni/net.d",
+		},
+		"no CNI config, and no runtime": {
+			func(m *machine) {
+				m.runtime.err = errdefs.ErrUnavailable
+				m.remove("/etc/cni/net.d")
+			}, "cni", Hint, "there is no network config in /etc/cni/net.d, but the runtime",
+		},
 		"a killed run": {
 			func(m *machine) { m.runs = []Foreground{{RootDir: "/run/left"}} }, "runs", Warning,
 			"left its pod and the directory /run/left",

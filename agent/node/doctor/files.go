@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,6 +25,12 @@ func (f Files) text(path string) string {
 func (f Files) exists(path string) bool {
 	_, err := os.Stat(f.path(path))
 	return err == nil
+}
+
+// denied reports whether a directory is there and this user may not read it.
+func (f Files) denied(path string) bool {
+	_, err := os.ReadDir(f.path(path))
+	return errors.Is(err, fs.ErrPermission)
 }
 
 func (f Files) stat(path string) (fs.FileInfo, error) { return os.Stat(f.path(path)) }

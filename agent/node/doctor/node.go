@@ -177,6 +177,9 @@ func agentAnswers(ctx context.Context, h *Host) []Finding {
 	}
 	v, err := h.Agent(ctx)
 	switch {
+	case denied(err):
+		return []Finding{hint(asRoot, "this user may not use the agent's socket %s: whether it runs is not known",
+			h.Config.Berth.Socket)}
 	case err != nil:
 		return append(out, hint("systemctl enable --now berth", "%v", err))
 	case !v.Same:

@@ -3,10 +3,13 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -18,6 +21,9 @@ func runtimeAnswers(ctx context.Context, h *Host) []Finding {
 		return []Finding{failure(`take "cri" out of disabled_plugins in /etc/containerd/config.toml (Docker's package `+
 			`disables it), then systemctl restart containerd`,
 			"the runtime at %s has no CRI", endpoint)}
+	}
+	if denied(err) {
+		return []Finding{warning(asRoot, "this user may not use the runtime at %s, and so much cannot be checked", endpoint)}
 	}
 	if err != nil {
 		return []Finding{failure("systemctl enable --now containerd, or set containerRuntimeEndpoint",
@@ -40,12 +46,21 @@ func runtimeAnswers(ctx context.Context, h *Host) []Finding {
 			find = failure
 		case runtimeapi.NetworkReady:
 			find, fix = failure,
-				"put a network config into "+h.Config.Berth.CNI.ConfDir+
+				"put a network config into "+h.cniPlaces(ctx).conf+
 					" (the package brings zz-berth.conflist); the runtime takes it up by itself"
 		}
 		out = append(out, find(fix, "the runtime says that %s is not so: %s", c.Type, strings.TrimSpace(c.Message)))
 	}
 	return append(out, configured(ctx, h, v, parse(st.GetInfo()["config"]))...)
+}
+
+// asRoot is the advice for what only root may see.
+const asRoot = "run the check as root: sudo berth doctor"
+
+// denied reports whether an error says that this user may not use a socket. An error that came
+// through gRPC has only the text.
+func denied(err error) bool {
+	return err != nil && (errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), unix.EACCES.Error()))
 }
 
 // runtimeConfig is the part of containerd's config that is checked. The names are those of 1.x and
