@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/berthd/berth/internal/plural"
 )
 
 // maxFaults is how many faults of one object a validation result reports.
@@ -35,7 +37,7 @@ func several(faults []Fault) *problem {
 	first := faults[0]
 	if more := len(faults) - maxFaults; more > 0 {
 		faults = append(faults[:maxFaults:maxFaults],
-			Fault{Line: first.Line, Message: fmt.Sprintf("and %d more errors", more)})
+			Fault{Line: first.Line, Message: "and " + plural.Of(more, "more error")})
 	}
 	return &problem{line: first.Line, field: first.Field, message: first.Message, all: faults}
 }
@@ -109,7 +111,7 @@ func (v *Result) Text(limit int) string {
 			text = fmt.Sprintf("; line %d: %s", f.Line, f.Message)
 		}
 		if out.Len()+len(text) > limit {
-			fmt.Fprintf(&out, "; and %d more errors", len(v.Faults)-i)
+			out.WriteString("; and " + plural.Of(len(v.Faults)-i, "more error"))
 			break
 		}
 		out.WriteString(text)

@@ -22,7 +22,7 @@ func TestResultText(t *testing.T) {
 	v := Result{Message: "a: wrong", Faults: []Fault{{1, "a", "a: wrong"}, {2, "b", "b: bad"}, {0, "c", "c: worse"}}}
 	for limit, want := range map[int]string{
 		1000: "a: wrong; line 2: b: bad; c: worse",
-		25:   "a: wrong; line 2: b: bad; and 1 more errors",
+		25:   "a: wrong; line 2: b: bad; and 1 more error",
 		1:    "a: wrong; and 2 more errors",
 	} {
 		if got := v.Text(limit); got != want {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/plural"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -191,7 +192,7 @@ func volume(s *v1.VolumeSource) string {
 	case s.DownwardAPI != nil:
 		return "DownwardAPI"
 	case s.Projected != nil:
-		return fmt.Sprintf("Projected of %d sources", len(s.Projected.Sources))
+		return "Projected of " + plural.Of(len(s.Projected.Sources), "source")
 	case s.PersistentVolumeClaim != nil:
 		return "PersistentVolumeClaim " + s.PersistentVolumeClaim.ClaimName
 	case s.Ephemeral != nil:

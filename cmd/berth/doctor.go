@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/containerd"
 	"github.com/berthd/berth/cri/remote"
+	"github.com/berthd/berth/internal/plural"
 )
 
 func newDoctor() *cobra.Command {
@@ -161,15 +162,7 @@ func showReport(w io.Writer, r doctor.Report, warnings []configs.Warning, all bo
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s, %s, %s, %d as they should be\n", counted(count[doctor.Error], "error"),
-		counted(count[doctor.Warning], "warning"), counted(count[doctor.Hint]+len(warnings), "hint"), count[doctor.OK])
+	_, err := fmt.Fprintf(w, "%s, %s, %s, %d as they should be\n", plural.Of(count[doctor.Error], "error"),
+		plural.Of(count[doctor.Warning], "warning"), plural.Of(count[doctor.Hint]+len(warnings), "hint"), count[doctor.OK])
 	return err
-}
-
-// counted returns a number with its noun, in the plural if the number is not 1.
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -53,8 +53,9 @@ func cleanRuns(ctx context.Context, only string, out, errOut io.Writer) error {
 		switch {
 		case only != "" && !sameDir(only, r.RootDir):
 			continue
+		case r.Lives && only != "":
+			return fmt.Errorf("the run in %s goes on (process %d): end that process first", r.RootDir, r.PID)
 		case r.Lives:
-			fmt.Fprintf(errOut, "The run in %s goes on (process %d).\n", r.RootDir, r.PID)
 			continue
 		}
 		cleaned++
@@ -64,9 +65,7 @@ func cleanRuns(ctx context.Context, only string, out, errOut io.Writer) error {
 		}
 		fmt.Fprintf(out, "Removed what was left of the run in %s.\n", r.RootDir)
 	}
-	if cleaned == 0 && only != "" {
-		return fmt.Errorf("no killed \"berth run\" has left something in %s", only)
-	} else if cleaned == 0 {
+	if cleaned == 0 {
 		fmt.Fprintln(out, "No killed run has left anything.")
 	}
 	return errors.Join(errs...)

@@ -198,11 +198,3 @@ func TestPodsRunOn(t *testing.T) {
 		}
 	}
 }
-
-func TestCounted(t *testing.T) {
-	for n, want := range map[int]string{0: "0 errors", 1: "1 error", 2: "2 errors"} {
-		if got := counted(n, "error"); got != want {
-			t.Errorf("%d: %q", n, got)
-		}
-	}
-}

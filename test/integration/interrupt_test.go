@@ -160,7 +160,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 	}
 	r := startRun(t, e, a, "killed")
 	if out, code := r.berth(t, "run", "--clean", "--root-dir", r.root); code != 1 ||
-		!strings.Contains(out, "The run in "+r.root+" goes on (process "+strconv.Itoa(r.Process.Pid)+")") {
+		!strings.Contains(out, "the run in "+r.root+" goes on (process "+strconv.Itoa(r.Process.Pid)+")") {
 		t.Errorf("a run that lives: code %d, %s", code, out)
 	}
 	_ = r.Process.Kill()

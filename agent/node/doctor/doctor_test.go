@@ -339,7 +339,7 @@ func TestFindings(t *testing.T) {
 		},
 		"left network": {
 			func(m *machine) { m.runtime.netns = []string{"/run/netns/cni-1"} }, "leftovers", Warning,
-			"1 network namespaces and bundles: /run/netns/cni-1",
+			"1 path (network namespaces, bundles): /run/netns/cni-1",
 		},
 		"left shim": {
 			func(m *machine) { m.runtime.shims = []int{7, 8} }, "leftovers", Warning, "processes 7 8",

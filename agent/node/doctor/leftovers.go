@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/berthd/berth/internal/plural"
 )
 
 // leftovers looks for what is left of pods that do not exist any more. The agent removes such
@@ -55,7 +57,8 @@ func (h *Host) leftMounts(known map[string]bool) []Finding {
 	}
 	var out []Finding
 	for _, uid := range slices.Sorted(maps.Keys(left)) {
-		out = append(out, warning(runAgent, "%d mounts of pod %s, which is not there any more", left[uid], uid))
+		out = append(out, warning(runAgent, "%s of pod %s, which is not there any more", plural.Of(left[uid], "mount"),
+			uid))
 	}
 	return out
 }
@@ -91,7 +94,7 @@ func (h *Host) leftFiles(ctx context.Context) []Finding {
 	if err != nil || len(paths) == 0 {
 		return nil
 	}
-	return []Finding{warning(runAgent, "containerd has forgotten %d network namespaces and bundles: %s", len(paths),
+	return []Finding{warning(runAgent, "containerd has forgotten %s (network namespaces, bundles): %s", plural.Of(len(paths), "path"),
 		strings.Join(paths, " "))}
 }
 
@@ -104,7 +107,7 @@ func (h *Host) leftShims(ctx context.Context) []Finding {
 	if err != nil || len(pids) == 0 {
 		return nil
 	}
-	return []Finding{warning(runAgent, "containerd has forgotten %d shims: processes %s", len(pids),
+	return []Finding{warning(runAgent, "containerd has forgotten %s: processes %s", plural.Of(len(pids), "shim"),
 		strings.Trim(fmt.Sprint(pids), "[]"))}
 }
 
