@@ -169,7 +169,8 @@ func fingerprint(p api.PodSummary) string {
 }
 
 // stream writes each pod that changes, as it is then: a line of JSON, a document of YAML, or a
-// name. The schema is that of a pod without -w. A pod that is gone is written as it was last seen.
+// name. The schema is that of a pod without -w. A pod that is gone is written as it was last seen,
+// with a deletionTimestamp.
 func (o *psOptions) stream(ctx context.Context, c *client.Client, w io.Writer) error {
 	seen := map[types.UID]*v1.Pod{}
 	return c.WatchPods(ctx, func(change api.Change) error {
@@ -197,6 +198,9 @@ func (o *psOptions) stream(ctx context.Context, c *client.Client, w io.Writer) e
 		}
 		if change.Type == api.Deleted {
 			delete(seen, uid)
+			if pod.DeletionTimestamp == nil {
+				pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} // it ended between two looks
+			}
 		}
 		return o.writeOne(w, pod)
 	})

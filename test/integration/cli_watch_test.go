@@ -37,7 +37,7 @@ func cliWatch(t *testing.T, e *env.Env, a *env.Agent) {
 	a.RemoveManifest(t, "watched-config.yaml")
 	pods.waitOut(t, "Deleted")
 	events.waitOut(t, "Killing")
-	objects.waitOut(t, `"type":"DELETED"`)
+	objects.waitOut(t, `"deletionTimestamp"`)
 	pods.interrupt(t)
 	events.interrupt(t)
 	objects.interrupt(t)
