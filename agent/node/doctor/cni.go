@@ -108,7 +108,8 @@ func cni(ctx context.Context, h *Host) []Finding {
 		path := h.plugin(at.bins, name)
 		if path == "" {
 			out = append(out,
-				failure("install the CNI plugins (containernetworking-plugins), or set bin_dir (bin_dirs in 2.x) of containerd's CNI config",
+				failure("install the CNI plugins (containernetworking-plugins), or set bin_dir (bin_dirs in 2.x) of "+
+					"containerd's CNI config",
 					"network %q needs the plugin %s, which is not in %s",
 					n.Name, name, strings.Join(at.bins, " or ")))
 			continue

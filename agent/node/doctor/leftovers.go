@@ -94,8 +94,8 @@ func (h *Host) leftFiles(ctx context.Context) []Finding {
 	if err != nil || len(paths) == 0 {
 		return nil
 	}
-	return []Finding{warning(runAgent, "containerd has forgotten %s (network namespaces, bundles): %s", plural.Of(len(paths), "path"),
-		strings.Join(paths, " "))}
+	return []Finding{warning(runAgent, "containerd has forgotten %s (network namespaces, bundles): %s",
+		plural.Of(len(paths), "path"), strings.Join(paths, " "))}
 }
 
 // leftShims finds processes that the runtime has lost track of.
