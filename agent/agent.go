@@ -110,6 +110,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 		own("drain", a.drainer.Run),      // and may be taken from them again
 		own("oom", a.reportOOM),          // by now the readers can read events
 		own("housekeeping", a.gc.Run),    // after the sources have begun to speak
+		own("image gc", a.imageGC.Run),   // likewise: what they want is in use
 		own("lock", func(ctx context.Context) error { return lock.Watch(ctx, a.cfg.Lock) }),
 	)
 }

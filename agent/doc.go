@@ -56,6 +56,7 @@
 //	which claim has which volume                       volumes/claims; the API server for its own
 //	which storage drivers are registered               volumes/csi, found by node/plugins
 //	images, pulls, who pulled with which login         images, images/records
+//	when images were last used                         images/garbage
 //	a pod's last status                                status.Store
 //	what happened, step by step                        pod/timeline, telemetry/events
 //	the API server's objects that pods use             the API server, read by cluster/watched

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 	"github.com/berthd/berth/agent/desired"
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/gc"
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/node/plugins"
@@ -33,6 +35,7 @@ import (
 	"github.com/berthd/berth/agent/volumes/claims"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/lifecycle"
+	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/probes"
 )
 
@@ -54,6 +57,7 @@ type parts struct {
 	podCIDR    *podcidr.Keeper
 	plugins    func(context.Context) error
 	gc         *gc.Collector
+	imageGC    *garbage.Collector
 	stats      *stats.Collector
 	room       *room.Room
 }
@@ -120,6 +124,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	p.reconciler = b.newReconciler(p)
 	p.plugins = b.newPlugins()
 	p.stats = b.newStats(p, disks)
+	p.imageGC = b.newImageGC(p)
 	b.local.OnChange(desired.LocalObjects{
 		Store:   b.local,
 		Claims:  podObjects.Claims,
@@ -177,6 +182,27 @@ func (b *base) newImages(podObjects *origin.Objects) (*images.Manager, error) {
 		Runtime: d.Runtime, Importer: can.Importer, Pinner: can.Pinner, Pulls: can.Pulls, Secret: podObjects.PullSecret,
 		Events: d.Events.Pod, Wake: b.workers.Wake, Pulled: d.Metrics.ImagePulled, Logger: d.Logger,
 	})
+}
+
+func (b *base) newImageGC(p *parts) *garbage.Collector {
+	d := &b.deps
+	return garbage.New(garbage.PolicyFrom(b.cfg), filepath.Join(b.cfg.RootDir, "berth", "images.json"), garbage.Deps{
+		Runtime: d.Runtime, Images: p.images, Wanted: p.wanted, FileSystem: p.stats.ImageFs, Event: d.Events.Node,
+		Removed: d.Metrics.ImageCollected, Logger: d.Logger,
+	})
+}
+
+// wanted returns the pods that have not ended, and those that a source wants and that have no
+// worker yet, or have none because the node is drained.
+func (p *parts) wanted() []*v1.Pod {
+	known := p.workers.Known()
+	out := slices.DeleteFunc(p.engine.Pods(), func(pod *v1.Pod) bool { return pods.Terminal(pod.Status.Phase) })
+	for uid, pod := range p.mux.Current().Pods {
+		if !known[uid] {
+			out = append(out, pod)
+		}
+	}
+	return out
 }
 
 // newLogs returns the manager that keeps container logs small. If the config says so, newLogs

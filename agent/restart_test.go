@@ -112,6 +112,7 @@ func liveWith(
 		filepath.Join(dir, "logs"), filepath.Join(dir, "links")
 	cfg.HostnameOverride = "node"
 	cfg.Berth.ImagesDir, cfg.Kubelet.ResolverConfig = "", ptr.To("")
+	cfg.Kubelet.ImageGCHighThresholdPercent = ptr.To(int32(100)) // the fake has no disk
 	if options != nil {
 		options(cfg)
 	}

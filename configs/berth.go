@@ -35,9 +35,9 @@ type BerthConfiguration struct {
 	// ImagesDir has image archives (*.tar) that are imported at the start. Default
 	// /var/lib/berth/images.
 	ImagesDir string `json:"imagesDir,omitempty"`
-	// PinnedImages are not removed by a cleanup of unused images (containerd from 1.7). Each is an
-	// image as pods name it, or a pattern of full names in which * and ? stand for anything but a
-	// slash.
+	// PinnedImages are not removed for being unused: by the agent, and on containerd from 1.7 by
+	// others. Each is an image as pods name it, or a pattern of full names in which * and ? stand
+	// for anything but a slash.
 	PinnedImages []string `json:"pinnedImages,omitempty"`
 	// ImagePullStallTimeout is how long a registry may send nothing before the pull is stopped and
 	// tried again. Default 2m.

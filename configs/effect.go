@@ -106,9 +106,6 @@ func fieldsWithoutEffect() map[string]string {
 			"evictionMaxPodGracePeriod",
 			"evictionMinimumReclaim", "mergeDefaultEvictionSettings",
 		}},
-		{"this version does not remove unused images", []string{
-			"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
-		}},
 		{"the reserved amounts are kept from the pods, and no other cgroup is limited", []string{
 			"systemReservedCgroup", "kubeReservedCgroup", "reservedSystemCPUs",
 		}},

@@ -72,9 +72,13 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 	a := m.askOf(req, name)
 	policy := policyOf(req.Policy, name)
 	for range maxLooks {
-		before, ref, done := m.look(a)
+		last, removing := m.look(a)
+		if removing {
+			return Result{Reason: ReasonCreating, Message: fmt.Sprintf("Image %q is being removed", req.Image)}
+		}
+		done := last.pulled != ""
 		if policy != v1.PullAlways || done {
-			image, err := m.deps.Runtime.ImageStatus(ctx, specOf(req, ref))
+			image, err := m.deps.Runtime.ImageStatus(ctx, specOf(req, last.pulled))
 			if err != nil {
 				return m.refuse(req, name, ReasonInspect, fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err),
 					eventInspectFailed, m.cfg.BackoffInitial)
@@ -86,7 +90,7 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 				m.forgetPulled(a)
 			}
 		}
-		if res, decided := m.missing(a, policy, before); decided {
+		if res, decided := m.missing(a, policy, last.arrivals); decided {
 			return res
 		}
 	}
@@ -143,13 +147,21 @@ func (m *Manager) wantOf(req Request, name string) *want {
 	return w
 }
 
-// look returns how many images came so far and, if this attempt has pulled its image, the reference
-// that the pull returned.
-func (m *Manager) look(a ask) (arrivals uint64, ref string, done bool) {
+// known is what is known of an image before the runtime is asked for it.
+type known struct {
+	// arrivals is how many images came so far. pulled is the reference that this attempt's pull
+	// returned; empty before the pull.
+	arrivals uint64
+	pulled   string
+}
+
+// look returns what is known of the image. It makes the container's want known, so that no removal
+// of the image begins from here on. If a removal is under way, the pod is woken at its end.
+func (m *Manager) look(a ask) (k known, removing bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.wantOf(a.Request, a.name)
-	return m.arrivals, w.pulled, w.pulled != ""
+	return known{arrivals: m.arrivals, pulled: w.pulled}, m.awaitRemoval(a)
 }
 
 // forgetPulled records that the image that this attempt pulled has been removed.

@@ -63,6 +63,8 @@ type Runtime interface {
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 		sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
+	// RemoveImage succeeds if the image is not there.
+	RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error
 }
 
 // NodeCredentials are the credentials that every pod of the node may use; package credentials has
@@ -126,6 +128,7 @@ type Manager struct {
 	wants    map[wantKey]*want
 	backoffs map[backoffKey]*backoff
 	pulls    map[pullKey]*pull // queued and under way
+	removals map[*removal]bool // under way
 	arrivals uint64            // counts the images that came, by a pull or an import
 	order    uint64            // counts the pulls, for their order in the queue
 	preload  preload
@@ -151,6 +154,7 @@ func New(cfg Config, deps Deps) *Manager {
 		wants:    make(map[wantKey]*want),
 		backoffs: make(map[backoffKey]*backoff),
 		pulls:    make(map[pullKey]*pull),
+		removals: make(map[*removal]bool),
 		rate:     rate{perSecond: cfg.PullsPerSecond, burst: cfg.PullBurst},
 		preload: preload{
 			pending:  cfg.ImagesDir != "" && deps.Importer != nil,

@@ -33,6 +33,8 @@ type fakeRuntime struct {
 	// the user of each pull's login, "-" for none
 	users []string
 	deny  func(name, user string) error // nil lets everybody pull
+	// removing is called before an image is removed; nil for nothing.
+	removing func(id string) error
 }
 
 func (f *fakeRuntime) put(name string) *runtimeapi.Image {
@@ -77,6 +79,19 @@ func (f *fakeRuntime) ListImages(context.Context) ([]*runtimeapi.Image, error) {
 		}
 	}
 	return list, f.inspect
+}
+
+func (f *fakeRuntime) RemoveImage(_ context.Context, spec *runtimeapi.ImageSpec) error {
+	f.mu.Lock()
+	removing := f.removing
+	f.mu.Unlock()
+	if removing != nil {
+		if err := removing(spec.Image); err != nil {
+			return err
+		}
+	}
+	f.remove(strings.TrimPrefix(spec.Image, "id-of-"))
+	return nil
 }
 
 func (f *fakeRuntime) PullImage(

@@ -73,6 +73,7 @@ var neighbours = []neighbour{
 	{"agent/cluster/csinode", "agent/volumes/csi", "a CSINode lists the drivers that csi has registered"},
 	{"agent/cluster/podsource", "agent/source", "the API server is one more source of pods"},
 	{"agent/cluster/watched", "agent/source/objects", "the API server's objects have the keys of the local ones"},
+	{"agent/images/garbage", "agent/images", "who removes unused images asks who provides the others"},
 	{"agent/images/records", "agent/images/credentials", "a record says with which login an image was pulled"},
 	{"agent/node/gc", "agent/volumes", "what is left of a pod's volumes is taken down by who made them"},
 	{"agent/node/hostcgroups", "agent/node/stats", "the machine's cgroups are what stats reads"},

@@ -63,6 +63,8 @@ func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 		"failCgroupV1":             false,
 		// Tests may not lower an OOM score, as the defaults would.
 		"oomScoreAdj": 0,
+		// How full this machine's disk is must not decide which images a test has.
+		"imageGCHighThresholdPercent": 100,
 	}
 	berth := map[string]any{
 		"apiVersion":       "berth.dev/v1alpha1",

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -28,6 +29,8 @@ type machine struct {
 	gone    bool
 	runtime error
 	calls   int
+	// imagesAt is where the runtime says it has its images, "/" if it is empty.
+	imagesAt string
 }
 
 func (m *machine) used() time.Duration { return time.Duration(m.cores) * time.Since(m.began) }
@@ -81,7 +84,8 @@ func (m *machine) ListContainerStats(
 func (m *machine) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	m.calls++
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
-		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &runtimeapi.UInt64Value{Value: 12345},
+		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: cmp.Or(m.imagesAt, "/")},
+		UsedBytes: &runtimeapi.UInt64Value{Value: 12345},
 	}}}, m.runtime
 }
 
@@ -332,4 +336,21 @@ func counts(c *Collector, isResource bool) (map[string]int, error) {
 		out[f.GetName()] = len(f.GetMetric())
 	}
 	return out, err
+}
+
+func TestImageFs(t *testing.T) {
+	m := &machine{}
+	c := New(Config{}, Deps{Runtime: m})
+	fs, err := c.ImageFs(t.Context())
+	if err != nil || *fs.UsedBytes != 12345 || *fs.CapacityBytes == 0 || *fs.AvailableBytes == 0 {
+		t.Errorf("got %+v, %v", fs, err)
+	}
+	m.imagesAt = "/no/such/path"
+	if fs, err = c.ImageFs(t.Context()); err != nil || *fs.UsedBytes != 12345 || fs.CapacityBytes != nil {
+		t.Errorf("of a disk that is not here: %+v, %v", fs, err)
+	}
+	m.runtime = errors.New("down")
+	if _, err = c.ImageFs(t.Context()); !errors.Is(err, m.runtime) {
+		t.Errorf("of a runtime that is down: %v", err)
+	}
 }

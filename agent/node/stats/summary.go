@@ -2,6 +2,8 @@ package stats
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -254,4 +256,23 @@ func network(links []link, at time.Time) *statsapi.NetworkStats {
 	}
 	out.InterfaceStats = out.Interfaces[0]
 	return out
+}
+
+// ImageFs returns the space of the disk on which the runtime has its images, as a kubelet does: the
+// first one, if the runtime has several. Capacity and available bytes are missing if the disk is
+// not to be seen from here.
+func (c *Collector) ImageFs(ctx context.Context) (*statsapi.FsStats, error) {
+	info, err := c.deps.Runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the image filesystem: %w", err)
+	}
+	list := info.GetImageFilesystems()
+	if len(list) == 0 {
+		return nil, errors.New("imageFs information is unavailable")
+	}
+	now := time.Now()
+	if fs := runtimeFs(list[:1], now); fs != nil {
+		return fs, nil
+	}
+	return &statsapi.FsStats{Time: metav1.NewTime(now), UsedBytes: new(list[0].GetUsedBytes().GetValue())}, nil
 }

@@ -36,6 +36,7 @@ type Set struct {
 	api     *prometheus.CounterVec
 	csi     *prometheus.HistogramVec
 	storage *prometheus.HistogramVec
+	images  imageMetrics
 }
 
 // podMetrics are about syncs and starts.
@@ -117,7 +118,7 @@ func New(node, version string) *Set {
 	s.life = s.newLifecycle()
 	s.starts, s.relists = s.newStarts(), s.newRelists()
 	s.hooks = s.hookMetrics()
-	s.csi, s.storage = s.csiHistogram(), s.newStorage()
+	s.csi, s.storage, s.images = s.csiHistogram(), s.newStorage(), s.imageMetrics()
 	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",
 		"code", "method", "host")
 	s.Registry.MustRegister(s.pods.manifests, s.pods.panics,
