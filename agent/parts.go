@@ -234,6 +234,7 @@ func (b *base) newEngine(
 	return pod.New(ctx, pod.Config{
 		RootDir: b.cfg.RootDir, PodLogsDir: b.cfg.Kubelet.PodLogsDir, LinksDir: b.cfg.Berth.ContainerLogsDir,
 		CrashLoopBackOff: b.cfg.Berth.CrashLoopBackOff, RunLastKnown: b.cfg.Berth.RunLastKnownPods,
+		Dead: b.cfg.ContainerGC,
 	}, pod.Deps{
 		Records:   b.records,
 		Telemetry: pod.Telemetry{Events: d.Events, Metrics: d.Metrics, Tracing: d.Tracing, Log: d.Logger},
@@ -291,6 +292,8 @@ func (b *base) newGC(p *parts, disks *volumes.Manager) *gc.Collector {
 		Volumes:     disks,
 		Cgroups:     b.deps.Cgroups,
 		Images:      p.images,
+		Containers:  p.engine,
+		Event:       b.deps.Events.Node,
 		Repairer:    b.deps.Capabilities.Repairer,
 		PodLogsDir:  b.cfg.Kubelet.PodLogsDir,
 		Marks:       b.pruning,

@@ -83,7 +83,7 @@ type ContainerGCOptions struct {
 	// (--minimum-container-ttl-duration).
 	MinAge time.Duration
 	// MaxPerContainer is how many dead instances of one container are kept
-	// (--maximum-dead-containers-per-container); below 0 means no limit.
+	// (--maximum-dead-containers-per-container); below 0 means no limit, and 0 the newest one.
 	MaxPerContainer int
 	// MaxTotal is how many dead containers are kept on the node (--maximum-dead-containers); below
 	// 0 means no limit.

@@ -150,12 +150,8 @@ func clusterFields() map[string]string {
 
 // plainFlagsWithoutEffect returns the flags without a field that are ignored.
 func plainFlagsWithoutEffect(f Flags) map[string]string {
-	const dead = "the last dead instance of each container is kept, and no other"
 	flags := map[string]string{
-		"runtime-cgroups":                       "the runtime's cgroup is not measured",
-		"minimum-container-ttl-duration":        dead,
-		"maximum-dead-containers-per-container": dead,
-		"maximum-dead-containers":               dead,
+		"runtime-cgroups": "the runtime's cgroup is not measured",
 	}
 	if f.Kubeconfig == "" {
 		flags["cloud-provider"] = "there is no node object without a cluster"

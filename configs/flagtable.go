@@ -247,7 +247,7 @@ func plainFlags() []flagSpec {
 		{"image-credential-provider-config", kindString, "", "Config of the image credential provider plugins."},
 		{"image-credential-provider-bin-dir", kindString, "", "Directory of the image credential provider plugins."},
 		{"minimum-container-ttl-duration", kindDuration, "", "Age below which a dead container is kept."},
-		{"maximum-dead-containers-per-container", kindInt, "", "Dead instances kept per container."},
+		{"maximum-dead-containers-per-container", kindInt, "", "Dead instances kept per container, 1 or more; -1 keeps all."},
 		{"maximum-dead-containers", kindInt, "", "Dead containers kept on the node; below 0 means no bound."},
 	}
 }

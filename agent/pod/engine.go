@@ -42,6 +42,8 @@ type Config struct {
 	RootDir, PodLogsDir, LinksDir string
 	// CrashLoopBackOff bounds the delays of containers that crash.
 	CrashLoopBackOff configs.CrashLoopBackOffConfiguration
+	// Dead limits the dead containers that are kept.
+	Dead configs.ContainerGCOptions
 	// RunLastKnown lets pods of an earlier run start before the API server is read.
 	RunLastKnown bool
 }

@@ -178,6 +178,7 @@ func (e *Engine) planInput(s *podSync) plan.Input {
 		InitializedIn:   rec.InitializedIn,
 		KilledToRestart: rec.KilledToRestart,
 		Limits:          e.limits(s.Pod),
+		Dead:            plan.DeadLimits{PerContainer: e.cfg.Dead.MaxPerContainer, MinAge: e.cfg.Dead.MinAge},
 		Now:             time.Now(),
 	}
 	if r := rec.RestartAll; r != nil {

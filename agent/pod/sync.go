@@ -213,7 +213,7 @@ func (e *Engine) plan(_ context.Context, s *podSync) (steps.Outcome, error) {
 	}
 	s.Actions = plan.Decide(e.planInput(s))
 	s.wantedSandbox = s.Actions.CreateSandbox
-	return steps.Outcome{}, nil
+	return steps.Outcome{RetryAt: s.Actions.TidyAt}, nil
 }
 
 // operation returns a sync's name by its phase, as in the metric

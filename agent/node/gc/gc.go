@@ -1,5 +1,6 @@
-// Package gc removes things that nobody wants any more: directories, logs and cgroups of pods,
-// staged volumes, records of images, and leftovers of which the runtime has lost track.
+// Package gc removes things that nobody wants any more: directories, logs and cgroups of pods, dead
+// containers of which there are too many, staged volumes, records of images, and leftovers of which
+// the runtime has lost track.
 //
 // Purpose: nothing stays behind for ever, whatever part crashes at whatever moment.
 //
@@ -67,6 +68,12 @@ type Deps struct {
 	Images interface {
 		Tidy(ctx context.Context)
 	}
+	// Containers removes dead containers if there are more than the config allows.
+	Containers interface {
+		TrimDeadContainers(ctx context.Context) error
+	}
+	// Event records an event about the node.
+	Event func(kind, reason, message string)
 	// Repairer removes leftovers of which the runtime has lost track; nil if the runtime leaves
 	// none.
 	Repairer cri.Repairer
@@ -140,6 +147,7 @@ func (c *Collector) rounds(ctx context.Context) error {
 			due = time.Now().Add(period)
 			tick.Reset(period)
 			c.clearForgotten(ctx)
+			c.trimDead(ctx)
 			if time.Since(tidied) >= imageTidyPeriod {
 				c.deps.Images.Tidy(ctx)
 				tidied = time.Now()
@@ -154,6 +162,20 @@ func (c *Collector) rounds(ctx context.Context) error {
 			c.staged.Notify()
 		}
 	}
+}
+
+// trimDead removes dead containers of which there are too many.
+func (c *Collector) trimDead(ctx context.Context) {
+	if err := c.deps.Containers.TrimDeadContainers(ctx); err != nil && ctx.Err() == nil {
+		c.failed(err)
+	}
+}
+
+// failed reports that dead containers or the leftovers of pods could not be removed, in the
+// kubelet's words.
+func (c *Collector) failed(err error) {
+	c.deps.Event(v1.EventTypeWarning, "ContainerGCFailed", err.Error())
+	c.log.Warn("Container garbage collection failed; it is tried again in a minute", "err", err)
 }
 
 // clearForgotten ends the processes, and removes the files, of which the runtime has lost track.
@@ -187,6 +209,9 @@ func (c *Collector) warn(ctx context.Context, limiter *loglimit.Limiter, text st
 func (c *Collector) prune(ctx context.Context) {
 	listed, err := c.deps.Observer.Relist(ctx)
 	if err != nil {
+		if ctx.Err() == nil {
+			c.failed(err)
+		}
 		return
 	}
 	dirs, err := c.deps.Volumes.List(ctx)

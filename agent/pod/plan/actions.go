@@ -98,6 +98,9 @@ type Actions struct {
 	Kill []Kill
 	// RemoveContainers are attempts that no longer matter, or that were created and never started.
 	RemoveContainers []*Container
+	// TidyAt is when to decide again about ended attempts that are too young to be removed; zero
+	// for none.
+	TidyAt time.Time
 	// Wait are the containers held back by their crash back-off.
 	Wait []Wait
 	// RestartAll says that all containers are being ended and removed. Then there is nothing else

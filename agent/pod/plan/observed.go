@@ -169,7 +169,8 @@ type Input struct {
 	RestartingAll bool
 	// Hold keeps the containers from starting again after a restart of all, nil if nothing does.
 	Hold *Hold
-	// Limits are the node's back-off limits.
+	// Limits are the node's back-off limits. Dead says which ended attempts are kept.
 	Limits BackoffLimits
+	Dead   DeadLimits
 	Now    time.Time
 }

@@ -74,22 +74,27 @@ func (d *decision) staleContainers() {
 	}
 }
 
-// garbage marks the records to be removed: the ended attempts of each container but the newest one,
-// a container that an interrupted sync created and never started, and stopped sandboxes without
-// containers. One ended attempt is kept, as the kubelet's MaxPerPodContainer does.
+// garbage marks the records to be removed: the ended attempts of each container that the limits do
+// not spare, a container that an interrupted sync created and never started, and stopped sandboxes
+// without containers.
 func (d *decision) garbage() {
-	dead := map[string]bool{}
+	dead := map[string]int{}
 	kept := map[string]bool{}
 	for _, c := range d.Observed.Containers {
 		switch {
 		case c.Running(), d.Busy[c.Id] != "":
-			kept[c.SandboxID] = true
-		case c.Created(), dead[c.Name()]:
+		case c.Created():
 			d.RemoveContainers = append(d.RemoveContainers, c)
+			continue
+		case d.Dead.sparesNumber(dead[c.Name()]):
+			dead[c.Name()]++
+		case d.Dead.spares(c.CreatedAt, d.Now):
+			d.TidyAt = earlier(d.TidyAt, d.Dead.until(c.CreatedAt))
 		default:
-			dead[c.Name()] = true
-			kept[c.SandboxID] = true
+			d.RemoveContainers = append(d.RemoveContainers, c)
+			continue
 		}
+		kept[c.SandboxID] = true
 	}
 	for i, s := range d.Observed.Sandboxes {
 		if i > 0 && s.State != runtimeapi.PodSandboxState_SANDBOX_READY && !kept[s.Id] {

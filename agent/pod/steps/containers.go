@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/cri"
 )
@@ -83,18 +85,25 @@ func (s *Starter) tidy(ctx context.Context, p *Sync) error {
 	return nil
 }
 
-// remove removes one attempt of a container. It removes the link to the attempt's log first:
-// without the container nobody would find the link again if the agent was killed in between. The
-// log of the newest attempt stays with the pod's logs; the logs of older ones are removed.
+// remove removes one attempt of a container. The log of the newest attempt stays with the pod's
+// logs; the logs of older ones are removed.
 func (s *Starter) remove(ctx context.Context, p *Sync, c *plan.Container) error {
-	link := cri.LogSymlink(s.LinksDir, cri.IDOf(p.Pod), c.Name(), c.Id)
+	newest := p.Observed.Latest(c.Name())
+	return s.Discard(ctx, p.Pod, c, newest != nil && newest.Attempt() > c.Attempt())
+}
+
+// Discard removes one attempt of a container from the runtime and, with logs, its logs. It removes
+// the link to the attempt's log first: without the container nobody would find the link again if
+// the agent was killed in between.
+func (s *Starter) Discard(ctx context.Context, pod *v1.Pod, c *plan.Container, logs bool) error {
+	link := cri.LogSymlink(s.LinksDir, cri.IDOf(pod), c.Name(), c.Id)
 	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("removing the log link of container %s: %w", c.Name(), err)
 	}
 	if err := s.Runtime.RemoveContainer(ctx, c.Id); err != nil {
 		return fmt.Errorf("removing container %s (%s): %w", c.Name(), c.Id, err)
 	}
-	if newest := p.Observed.Latest(c.Name()); newest != nil && newest.Attempt() > c.Attempt() && c.LogPath != "" {
+	if logs && c.LogPath != "" {
 		return removeLogs(s.PodLogsDir, c.LogPath)
 	}
 	return nil
