@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server"
@@ -106,6 +108,36 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 // Healthy returns an error if the agent's main loop has not turned for longer than limit. The
 // systemd watchdog and /healthz/syncloop ask this question.
 func (f Face) Healthy(limit time.Duration) error { return f.parts.reconciler.Healthy(limit) }
+
+// Images returns the node's images and their use; see [garbage.Collector.List].
+func (f Face) Images(ctx context.Context) ([]api.Image, error) {
+	list, err := f.parts.imageGC.List(ctx)
+	return imagesOf(list), err
+}
+
+// PruneImages removes the images that nothing uses, and returns them; see
+// [garbage.Collector.Prune]. With dryRun it removes none.
+func (f Face) PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error) {
+	if !dryRun {
+		removed, err := f.parts.imageGC.Prune(ctx)
+		return imagesOf(removed), err
+	}
+	list, err := f.parts.imageGC.List(ctx)
+	return imagesOf(slices.DeleteFunc(list, func(i garbage.Image) bool { return !i.Removable() })), err
+}
+
+func imagesOf(list []garbage.Image) []api.Image {
+	out := make([]api.Image, 0, len(list))
+	for _, i := range list {
+		tags := slices.Clone(i.GetRepoTags())
+		slices.Sort(tags)
+		out = append(out, api.Image{
+			ID: i.GetId(), Tags: tags, Digests: i.GetRepoDigests(), Size: i.GetSize(), Pinned: i.Kept, InUse: i.InUse,
+			LastUsed: i.LastUsed,
+		})
+	}
+	return out
+}
 
 // Pulls returns the pulls of images that are under way or failed. Pulls asks the runtime for the
 // progress of those under way.

@@ -247,6 +247,20 @@ func (c *Client) Status(ctx context.Context) (*api.NodeStatus, error) {
 	return st, nil
 }
 
+// PruneImages makes the agent remove the images that nothing uses, and returns them. With dryRun
+// the agent removes none. It takes as long as the removals do.
+func (c *Client) PruneImages(ctx context.Context, dryRun bool) (*api.PrunedImages, error) {
+	body, err := json.Marshal(api.PruneRequest{DryRun: dryRun})
+	if err != nil {
+		return nil, fmt.Errorf("asking the agent to remove images: %w", err)
+	}
+	pruned := &api.PrunedImages{}
+	if err := c.send(ctx, http.MethodPost, endpoint(api.PathImagesPrune, nil), body, pruned); err != nil {
+		return nil, err
+	}
+	return pruned, nil
+}
+
 // Version returns the agent's and the runtime's versions.
 func (c *Client) Version(ctx context.Context) (*api.Version, error) {
 	version := &api.Version{}

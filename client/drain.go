@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 
 	"golang.org/x/sys/unix"
 
@@ -36,24 +37,31 @@ func (c *Client) Undrain(ctx context.Context) (*api.Drain, error) {
 func (c *Client) drain(ctx context.Context, method string, body []byte) (*api.Drain, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	u := endpoint(api.PathDrain, nil)
+	d := &api.Drain{}
+	if err := c.send(ctx, method, endpoint(api.PathDrain, nil), body, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// send sends a request with a JSON body, and reads the JSON value in the answer.
+func (c *Client) send(ctx context.Context, method string, u *url.URL, body []byte, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("asking the agent for %s: %w", u.Path, err)
+		return fmt.Errorf("asking the agent for %s: %w", u.Path, err)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.explain(u, err)
+		return c.explain(u, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, statusError(resp)
+		return statusError(resp)
 	}
-	d := &api.Drain{}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(d); err != nil {
-		return nil, fmt.Errorf("reading the agent's answer to %s: %w", u.Path, err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("reading the agent's answer to %s: %w", u.Path, err)
 	}
-	return d, nil
+	return nil
 }
 
 // AgentPID returns the process id of the agent at the socket. The kernel reports it.

@@ -68,6 +68,8 @@ type fixture struct {
 	exitCode  int32
 	// down is the error of a runtime that does not answer.
 	down error
+	// pruneErr is why some images are not removed.
+	pruneErr error
 	// noCheckpoints is why the runtime makes no checkpoints.
 	noCheckpoints error
 }
@@ -208,10 +210,17 @@ func (f *fixture) ContainerStatus(ctx context.Context, id string) (*runtimeapi.C
 	return &runtimeapi.ContainerStatus{State: s.State, LogPath: s.LogPath}, nil
 }
 
-func (f *fixture) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
-	return []*runtimeapi.Image{
-		{Id: "sha256:2", RepoTags: []string{"b:1"}, Size: 20}, {Id: "sha256:1", RepoTags: []string{"a:1"}, Size: 10},
+func (f *fixture) Images(ctx context.Context) ([]api.Image, error) {
+	return []api.Image{
+		{ID: "sha256:2", Tags: []string{"b:1"}, Size: 20}, {ID: "sha256:1", Tags: []string{"a:1"}, Size: 10},
 	}, f.wait(ctx)
+}
+
+func (f *fixture) PruneImages(_ context.Context, dryRun bool) ([]api.Image, error) {
+	if dryRun {
+		return nil, nil
+	}
+	return []api.Image{{ID: "sha256:2", Tags: []string{"b:1"}, Size: 20}}, f.pruneErr
 }
 
 func (f *fixture) ExecSync(

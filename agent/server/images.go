@@ -3,11 +3,12 @@ package server
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
-
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/client/api"
 )
@@ -16,28 +17,45 @@ import (
 func (s *Server) images(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), plainTimeout/2)
 	defer cancel()
-	images, err := s.deps.Runtime.ListImages(ctx)
+	images, err := s.backend.Images(ctx)
 	if err != nil {
 		failWith(w, err)
 		return
 	}
-	out := api.Images{Items: make([]api.Image, 0, len(images)), Pulls: s.backend.Pulls(ctx)}
+	out := api.Images{Items: sorted(images), Pulls: s.backend.Pulls(ctx)}
 	if out.Pulls == nil {
 		out.Pulls = []api.Pull{}
 	}
-	for _, i := range images {
-		out.Items = append(out.Items, imageOf(i))
-	}
-	slices.SortFunc(out.Items, func(a, b api.Image) int {
-		return cmp.Or(strings.Compare(first(a.Tags), first(b.Tags)), strings.Compare(a.ID, b.ID))
-	})
 	answer(w, out)
 }
 
-func imageOf(i *runtimeapi.Image) api.Image {
-	tags := slices.Clone(i.RepoTags)
-	slices.Sort(tags)
-	return api.Image{ID: i.Id, Tags: tags, Digests: i.RepoDigests, Size: i.Size, Pinned: i.Pinned}
+// pruneImages removes the images that nothing uses. Failures of single images do not hide what was
+// removed.
+func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) {
+	var req api.PruneRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil && !errors.Is(err, io.EOF) {
+		failWith(w, failure(http.StatusBadRequest, "reading the request to remove images: %v", err))
+		return
+	}
+	images, err := s.backend.PruneImages(r.Context(), req.DryRun)
+	if err != nil && len(images) == 0 {
+		failWith(w, err)
+		return
+	}
+	out := api.PrunedImages{Items: sorted(images)}
+	if err != nil {
+		out.Error = err.Error()
+	}
+	answer(w, out)
+}
+
+// sorted returns images by their first tag, never nil.
+func sorted(images []api.Image) []api.Image {
+	out := append([]api.Image{}, images...)
+	slices.SortFunc(out, func(a, b api.Image) int {
+		return cmp.Or(strings.Compare(first(a.Tags), first(b.Tags)), strings.Compare(a.ID, b.ID))
+	})
+	return out
 }
 
 func first(list []string) string {

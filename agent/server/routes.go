@@ -127,6 +127,7 @@ func (s *Server) addOwn(mux *mux) {
 	admission := s.quick("berth", s.admission)
 	admission.body = maxPodsBody
 	mux.Handle("POST "+api.PathAdmission, admission)
+	mux.Handle("POST "+api.PathImagesPrune, s.lasting("berth", s.pruneImages))
 	mux.Handle("GET "+api.PathVersion, s.slow("berth", s.version))
 	if s.deps.Drainer != nil {
 		s.addDrain(mux)

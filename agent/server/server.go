@@ -111,12 +111,11 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 type Backend interface {
 	PodBackend
 	EventBackend
+	ImageBackend
 	// Validated returns the validation result of each document of each manifest.
 	Validated() []source.Result
 	// Node returns the state of the runtime, of the connection to the cluster and of a drain.
 	Node(ctx context.Context) api.NodeStatus
-	// Pulls returns the progress of image pulls, and the pulls that have failed.
-	Pulls(ctx context.Context) []api.Pull
 	// Healthy returns an error if the agent's main loop was silent for longer than limit.
 	Healthy(limit time.Duration) error
 }
@@ -148,13 +147,23 @@ type EventBackend interface {
 	WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop func())
 }
 
+// ImageBackend has the node's images.
+type ImageBackend interface {
+	// Images returns the images and their use.
+	Images(ctx context.Context) ([]api.Image, error)
+	// Pulls returns the progress of image pulls, and the pulls that have failed.
+	Pulls(ctx context.Context) []api.Pull
+	// PruneImages removes the images that nothing uses, and returns them, also beside an error.
+	// With dryRun it removes none.
+	PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error)
+}
+
 // Runtime is the part of the container runtime that the server calls. Every cri.Runtime has it.
 type Runtime interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
-	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error
 	Streams
 }

@@ -19,6 +19,10 @@ const (
 	PathAdmission = "/berth/v1/admission"
 )
 
+// PathImagesPrune takes a POST of a [PruneRequest], removes the unused images, and answers with
+// [PrunedImages].
+const PathImagesPrune = PathImages + "/prune"
+
 // EphemeralContainers follows [PathPods]/NAMESPACE/POD/. A POST of a v1.EphemeralContainer adds it
 // to the pod.
 const EphemeralContainers = "ephemeralcontainers"
@@ -152,8 +156,13 @@ type Image struct {
 	Tags    []string `json:"tags,omitempty"`
 	Digests []string `json:"digests,omitempty"`
 	// Size is in bytes.
-	Size   uint64 `json:"size"`
-	Pinned bool   `json:"pinned,omitempty"`
+	Size uint64 `json:"size"`
+	// Pinned says that the image stays although nothing uses it.
+	Pinned bool `json:"pinned,omitempty"`
+	// InUse says that a container has the image, or that a pod needs it. LastUsed is when the agent
+	// last saw that; zero if it never did.
+	InUse    bool      `json:"inUse,omitempty"`
+	LastUsed time.Time `json:"lastUsed,omitzero"`
 }
 
 // Pull is a pull of an image that is running, or that has failed and will be tried again.
@@ -178,6 +187,20 @@ type Pull struct {
 type Images struct {
 	Items []Image `json:"items"`
 	Pulls []Pull  `json:"pulls"`
+}
+
+// PruneRequest is the body of a request to [PathImagesPrune].
+type PruneRequest struct {
+	// DryRun makes the agent only say which images it would remove.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// PrunedImages is the answer of [PathImagesPrune].
+type PrunedImages struct {
+	// Items are the removed images or, in a dry run, those that would be.
+	Items []Image `json:"items"`
+	// Error says why other images could not be removed.
+	Error string `json:"error,omitempty"`
 }
 
 // Version is the answer of [PathVersion].

@@ -21,7 +21,7 @@ func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 		}
 		fmt.Fprintln(w)
 	}
-	t := Table{Headings: []string{"IMAGE", "TAG", "IMAGE ID", "SIZE"}}
+	t := Table{Headings: []string{"IMAGE", "TAG", "IMAGE ID", "SIZE", "LAST USED"}}
 	if wide {
 		t.Headings = append(t.Headings, "DIGEST", "PINNED")
 	}
@@ -37,7 +37,7 @@ func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 				_, id, _ = strings.Cut(id, ":")
 				id = id[:min(shortID, len(id))]
 			}
-			row := []string{orNone(name), orNone(tag), id, Size(i.Size)}
+			row := []string{orNone(name), orNone(tag), id, Size(i.Size), lastUsed(i, now)}
 			if wide {
 				row = append(row, orNone(strings.Join(i.Digests, ",")), fmt.Sprint(i.Pinned))
 			}
@@ -45,6 +45,38 @@ func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 		}
 	}
 	return t.Write(w)
+}
+
+// lastUsed says when an image was last used: "now", "5m ago" or "never".
+func lastUsed(i api.Image, now time.Time) string {
+	switch {
+	case i.InUse:
+		return "now"
+	case i.LastUsed.IsZero():
+		return "never"
+	}
+	return Age(now, i.LastUsed) + " ago"
+}
+
+// Pruned writes which images were removed or, in a dry run, would be, and how much space they took.
+func Pruned(w io.Writer, images []api.Image, dryRun bool) error {
+	did, freed := "Removed", "Freed"
+	if dryRun {
+		did, freed = "Would remove", "Would free"
+	}
+	var sum uint64
+	for _, i := range images {
+		name := strings.Join(i.Tags, ", ")
+		if name == "" {
+			name = i.ID
+		}
+		if _, err := fmt.Fprintf(w, "%s %s (%s)\n", did, Clean(name), Size(i.Size)); err != nil {
+			return err
+		}
+		sum += i.Size
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", freed, Size(sum))
+	return err
 }
 
 // Pulls returns the table of the running pulls.

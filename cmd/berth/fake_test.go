@@ -378,12 +378,20 @@ func (f *fakeAgent) ContainerStatus(_ context.Context, id string) (*runtimeapi.C
 	return &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_EXITED, LogPath: path}, nil
 }
 
-func (f *fakeAgent) ListImages(context.Context) ([]*runtimeapi.Image, error) {
-	return []*runtimeapi.Image{{
-		Id:       "sha256:0123456789abcdef",
-		RepoTags: []string{"reg:5000/img:1"},
-		Size:     2_100_000,
-	}}, nil
+func (f *fakeAgent) Images(context.Context) ([]api.Image, error) {
+	return []api.Image{
+		{ID: "sha256:0123456789abcdef", Tags: []string{"reg:5000/img:1"}, Size: 2_100_000, InUse: true},
+		{ID: "sha256:1", Tags: []string{"old:1"}, Size: 1_000_000, LastUsed: f.began.Add(-3 * time.Hour)},
+		{ID: "sha256:2", Size: 500_000},
+	}, nil
+}
+
+func (f *fakeAgent) PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error) {
+	images, err := f.Images(ctx)
+	if !dryRun {
+		return images[1:2], errors.New("remove image sha256:2: busy")
+	}
+	return images[1:], err
 }
 
 func (f *fakeAgent) ExecSync(context.Context, string, []string, time.Duration) (*runtimeapi.ExecSyncResponse, error) {

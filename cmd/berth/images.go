@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -24,9 +25,11 @@ func newImages() *cobra.Command {
 		Use:   "images",
 		Short: "List this node's images, and the pulls under way",
 		Long: `List the images of this node and, above the images, the pulls. Queued shows what a pull waits for, and
-Pulling how much of the image has come. BackOff shows why a pull failed and when the agent tries it again.`,
+Pulling how much of the image has come. BackOff shows why a pull failed and when the agent tries it again.
+LAST USED is now for an image that a container has or that a pod needs.`,
 		Example: `  berth images
   berth images -w                # go on with how far the pulls are
+  berth images prune --dry-run   # what nobody uses
   berth images -o json | jq '.pulls[] | {image, state, done, total}'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,6 +51,43 @@ Pulling how much of the image has come. BackOff shows why a pull failed and when
 	conn.flag(cmd)
 	out.flag(cmd, "wide", "json", "yaml")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with how far the pulls are")
+	cmd.AddCommand(newPruneImages())
+	return cmd
+}
+
+func newPruneImages() *cobra.Command {
+	var conn connection
+	var out output
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove the images that nothing uses",
+		Long: `Remove the images that no container has and no pod needs, however full the disk is. Pinned images stay,
+among them imported ones and the sandbox image, and images that came a moment ago (imageMinimumGCAge).`,
+		Example: `  berth images prune --dry-run
+  berth images prune`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := conn.client()
+			defer c.Close()
+			pruned, err := c.PruneImages(cmd.Context(), dryRun)
+			if err != nil {
+				return err
+			}
+			if out.structured() {
+				err = out.write(cmd.OutOrStdout(), pruned)
+			} else {
+				err = show.Pruned(cmd.OutOrStdout(), pruned.Items, dryRun)
+			}
+			if err == nil && pruned.Error != "" {
+				err = errors.New(pruned.Error)
+			}
+			return err
+		},
+	}
+	conn.flag(cmd)
+	out.flag(cmd, "json", "yaml")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say which images would be removed")
 	return cmd
 }
 
