@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -66,8 +67,10 @@ type Result struct {
 func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 	name, err := FullName(req.Image)
 	if err != nil {
-		return m.refuse(req, "", ReasonInvalidName,
-			fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err), eventInspectFailed, 0)
+		return m.refuse(req, "", refusal{
+			reason: ReasonInvalidName, event: eventInspectFailed,
+			message: fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err),
+		})
 	}
 	a := m.askOf(req, name)
 	policy := policyOf(req.Policy, name)
@@ -76,12 +79,14 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 		if removing {
 			return Result{Reason: ReasonCreating, Message: fmt.Sprintf("Image %q is being removed", req.Image)}
 		}
-		done := last.pulled != ""
+		done, present := last.pulled != "", unknown
 		if policy != v1.PullAlways || done {
 			image, err := m.deps.Runtime.ImageStatus(ctx, specOf(req, last.pulled))
 			if err != nil {
-				return m.refuse(req, name, ReasonInspect, fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err),
-					eventInspectFailed, m.cfg.BackoffInitial)
+				return m.refuse(req, name, refusal{
+					reason: ReasonInspect, event: eventInspectFailed, after: m.cfg.BackoffInitial,
+					message: fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err),
+				})
 			}
 			if image != nil && (done || m.allowed(a, image)) {
 				return m.ready(a, image)
@@ -89,8 +94,11 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 			if image == nil && done {
 				m.forgetPulled(a)
 			}
+			if policy != v1.PullAlways {
+				present = answerOf(image != nil)
+			}
 		}
-		if res, decided := m.missing(a, policy, last.arrivals); decided {
+		if res, decided := m.missing(a, policy, last.arrivals, present); decided {
 			return res
 		}
 	}
@@ -177,12 +185,15 @@ func (m *Manager) forgetPulled(a ask) {
 func (m *Manager) ready(a ask, image *runtimeapi.Image) Result {
 	m.mu.Lock()
 	w := m.wantOf(a.Request, a.name)
-	first := !w.reported
+	first, pulled := !w.reported, w.pulled != ""
 	w.reported, w.lastWait = true, ""
 	delete(m.backoffs, a.backoff())
 	m.leave(a)
 	m.mu.Unlock()
 	m.dispatch()
+	if first && !pulled {
+		m.ensured(a.Request, yes, no)
+	}
 	if first {
 		m.deps.Events(a.Pod, a.Container, v1.EventTypeNormal, eventPulled,
 			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", a.Image))
@@ -192,8 +203,10 @@ func (m *Manager) ready(a ask, image *runtimeapi.Image) Result {
 
 // missing decides what a container waits for if its image is not there, or may not be used before
 // the registry has agreed. It decides nothing if an image came since arrivals was counted, because
-// that may be this image.
-func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Result, decided bool) {
+// that may be this image. present says whether the image is there.
+func (m *Manager) missing(
+	a ask, policy v1.PullPolicy, arrivals uint64, present answer,
+) (res Result, decided bool) {
 	m.mu.Lock()
 	if m.arrivals != arrivals {
 		m.mu.Unlock()
@@ -212,8 +225,10 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 	}
 	if policy == v1.PullNever {
 		m.mu.Unlock()
-		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", a.Image)
-		return m.refuse(a.Request, a.name, ReasonNeverPull, message, ReasonNeverPull, recheck), true
+		return m.refuse(a.Request, a.name, refusal{
+			reason: ReasonNeverPull, event: ReasonNeverPull, after: recheck, present: present,
+			message: fmt.Sprintf("Container image %q is not present with pull policy of Never", a.Image),
+		}), true
 	}
 	if res, waits := m.backingOff(a); waits {
 		m.mu.Unlock()
@@ -232,6 +247,7 @@ func (m *Manager) missing(a ask, policy v1.PullPolicy, arrivals uint64) (res Res
 	}
 	m.mu.Unlock()
 	if joined {
+		m.ensured(a.Request, present, yes)
 		m.reportSecrets(a)
 	}
 	m.dispatch()
@@ -268,16 +284,30 @@ func (m *Manager) waiting(a ask, p *pull, last string) Result {
 	return Result{Reason: ReasonCreating, Message: pullingMessage(a.Image)}
 }
 
+// refusal is why a container cannot have its image.
+type refusal struct {
+	reason, message, event string
+	// after is when to ask again; 0 for never.
+	after time.Duration
+	// present says whether the image is there nevertheless.
+	present answer
+}
+
 // refuse returns the result for a container that cannot have its image, and records the events
 // once.
-func (m *Manager) refuse(req Request, name, reason, message, event string, after time.Duration) Result {
-	res := Result{Reason: reason, Message: message}
-	if after > 0 {
-		res.RetryAt = time.Now().Add(after)
+func (m *Manager) refuse(req Request, name string, why refusal) Result {
+	res := Result{Reason: why.reason, Message: why.message}
+	if why.after > 0 {
+		res.RetryAt = time.Now().Add(why.after)
 	}
-	m.reportOnce(req, name, reason+message, func() {
-		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, event, message)
-		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, eventFailed, "Error: "+reason)
+	m.reportOnce(req, name, why.reason+why.message, func() {
+		pull := unknown
+		if why.present == yes { // it is there, and the registry would have to agree
+			pull = yes
+		}
+		m.ensured(req, cmp.Or(why.present, unknown), pull)
+		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, why.event, why.message)
+		m.deps.Events(req.Pod, req.Container, v1.EventTypeWarning, eventFailed, "Error: "+why.reason)
 	})
 	return res
 }

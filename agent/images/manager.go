@@ -110,6 +110,10 @@ type Deps struct {
 	// Pulled is called after each pull that succeeded, with the pods that waited for it, the time
 	// at which the pull was queued, and the image's size in bytes. Nil does nothing.
 	Pulled func(pods []types.UID, queued time.Time, size uint64)
+	// Ensured is called when it is decided how a container gets its image. policy is the pull
+	// policy in lower case. present says whether the image is on the node, and pull whether it must
+	// be pulled: "true", "false" or "unknown". Nil does nothing.
+	Ensured func(policy, present, pull string)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -174,6 +178,9 @@ func fill(deps *Deps) {
 	}
 	if deps.Pulled == nil {
 		deps.Pulled = func([]types.UID, time.Time, uint64) {}
+	}
+	if deps.Ensured == nil {
+		deps.Ensured = func(string, string, string) {}
 	}
 	if deps.Events == nil {
 		deps.Events = func(*v1.Pod, string, string, string, string) {}
