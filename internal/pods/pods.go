@@ -63,3 +63,30 @@ func Terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase
 func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
+
+const (
+	// Critical is the least priority of a critical pod (scheduling.k8s.io, SystemCriticalPriority).
+	Critical int32 = 2_000_000_000
+	// NodeCritical is the priority of the class system-node-critical.
+	NodeCritical int32 = Critical + 1000
+)
+
+// Priority returns a pod's priority. A pod that no admission has given a number has the number of
+// its class, if its class is one of the two that every cluster has, and 0 otherwise.
+func Priority(pod *v1.Pod) int32 {
+	switch {
+	case pod.Spec.Priority != nil:
+		return *pod.Spec.Priority
+	case pod.Spec.PriorityClassName == "system-node-critical":
+		return NodeCritical
+	case pod.Spec.PriorityClassName == "system-cluster-critical":
+		return Critical
+	}
+	return 0
+}
+
+// IsCritical reports whether a node must have the pod even under pressure, by the kubelet's rule: a
+// static pod, a mirror pod, or a pod of a critical priority.
+func IsCritical(pod *v1.Pod) bool {
+	return Static(pod) || Mirror(pod) || Priority(pod) >= Critical
+}

@@ -48,3 +48,44 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 }
+
+func TestPriority(t *testing.T) {
+	number := int32(7)
+	for _, c := range []struct {
+		number *int32
+		class  string
+		want   int32
+	}{
+		{nil, "", 0},
+		{&number, "system-node-critical", 7},
+		{nil, "system-node-critical", 2_000_001_000},
+		{nil, "system-cluster-critical", 2_000_000_000},
+		{nil, "of-somebody", 0},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{Priority: c.number, PriorityClassName: c.class}}
+		if got := Priority(pod); got != c.want {
+			t.Errorf("class %q: %d, want %d", c.class, got, c.want)
+		}
+	}
+}
+
+func TestIsCritical(t *testing.T) {
+	high, low := Critical, Critical-1
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		priority    *int32
+		want        bool
+	}{
+		"static":           {map[string]string{AnnotationSource: SourceFile}, nil, true},
+		"mirror":           {map[string]string{AnnotationSource: SourceAPI, v1.MirrorPodAnnotationKey: ""}, nil, true},
+		"plain":            {map[string]string{AnnotationSource: SourceAPI}, nil, false},
+		"critical":         {map[string]string{AnnotationSource: SourceAPI}, &high, true},
+		"nearly critical":  {map[string]string{AnnotationSource: SourceAPI}, &low, false},
+		"of nobody's kind": {nil, nil, false},
+	} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.annotations}, Spec: v1.PodSpec{Priority: c.priority}}
+		if got := IsCritical(pod); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -75,6 +75,7 @@ var neighbours = []neighbour{
 	{"agent/cluster/watched", "agent/source/objects", "the API server's objects have the keys of the local ones"},
 	{"agent/images/garbage", "agent/images", "who removes unused images asks who provides the others"},
 	{"agent/images/records", "agent/images/credentials", "a record says with which login an image was pulled"},
+	{"agent/node/eviction", "agent/node/stats", "what the node and its pods use is what stats has read"},
 	{"agent/node/gc", "agent/volumes", "what is left of a pod's volumes is taken down by who made them"},
 	{"agent/node/hostcgroups", "agent/node/stats", "the machine's cgroups are what stats reads"},
 	{"agent/node/room", "agent/node/admit", "the room asks admission's pure rules"},

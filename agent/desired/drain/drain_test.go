@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 func pod(uid string, priority int32, grace int64) *v1.Pod {
@@ -26,16 +28,16 @@ func TestClasses(t *testing.T) {
 		config kubeletconfigv1beta1.KubeletConfiguration
 		want   []Class
 	}{
-		"nothing said": {want: []Class{{0, DefaultGrace}, {Critical, DefaultGrace}}},
+		"nothing said": {want: []Class{{0, DefaultGrace}, {pods.Critical, DefaultGrace}}},
 		"the critical ones' part": {
 			config: kubeletconfigv1beta1.KubeletConfiguration{
 				ShutdownGracePeriod: seconds(30), ShutdownGracePeriodCriticalPods: seconds(10),
 			},
-			want: []Class{{0, 20 * time.Second}, {Critical, 10 * time.Second}},
+			want: []Class{{0, 20 * time.Second}, {pods.Critical, 10 * time.Second}},
 		},
 		"no part for the critical ones": {
 			config: kubeletconfigv1beta1.KubeletConfiguration{ShutdownGracePeriod: seconds(30)},
-			want:   []Class{{0, 30 * time.Second}, {Critical, 0}},
+			want:   []Class{{0, 30 * time.Second}, {pods.Critical, 0}},
 		},
 		"by priority, unsorted": {
 			config: kubeletconfigv1beta1.KubeletConfiguration{
@@ -57,19 +59,21 @@ func TestOrder(t *testing.T) {
 	byName := pod("named", 0, 5)
 	byName.Spec.Priority, byName.Spec.PriorityClassName = nil, "system-node-critical"
 	plain := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "plain"}}
-	pods := []*v1.Pod{byName, pod("high", Critical, 60), pod("low", -10, 3600), pod("mid", Critical-1, 5), plain}
-	classes := []Class{{0, 20 * time.Second}, {Critical, 10 * time.Second}}
-	got := fmt.Sprint(Order(pods, classes))
+	list := []*v1.Pod{
+		byName, pod("high", pods.Critical, 60), pod("low", -10, 3600), pod("mid", pods.Critical-1, 5), plain,
+	}
+	classes := []Class{{0, 20 * time.Second}, {pods.Critical, 10 * time.Second}}
+	got := fmt.Sprint(Order(list, classes))
 	want := "[{[{low 20s} {mid 5s} {plain 20s}] 20s} {[{named 5s} {high 10s}] 10s}]"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	got = fmt.Sprint(Order(pods, Unbounded(classes, nil)))
+	got = fmt.Sprint(Order(list, Unbounded(classes, nil)))
 	want = "[{[{low 1h0m0s} {mid 5s} {plain 30s}] 1h0m0s} {[{named 5s} {high 1m0s}] 1m0s}]"
 	if got != want {
 		t.Errorf("unbounded: got  %s\nwant %s", got, want)
 	}
-	got = fmt.Sprint(Order(pods[:1], Unbounded(classes, ptr.To(2*time.Second))))
+	got = fmt.Sprint(Order(list[:1], Unbounded(classes, ptr.To(2*time.Second))))
 	if want = "[{[{named 2s}] 2s}]"; got != want {
 		t.Errorf("with a grace: got  %s\nwant %s", got, want)
 	}

@@ -20,13 +20,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 const (
-	// Critical is the least priority of a critical pod (scheduling.k8s.io, SystemCriticalPriority).
-	Critical int32 = 2000000000
-	// NodeCritical is the priority of the class system-node-critical.
-	NodeCritical int32 = Critical + 1000
 	// DefaultGrace bounds each class at a shutdown if the config has no bound. It is systemd's own
 	// default for stopping a service (systemd-system.conf(5), DefaultTimeoutStopSec). A pod with a
 	// shorter grace period keeps that.
@@ -56,9 +54,9 @@ func Classes(k *kubeletconfigv1beta1.KubeletConfiguration) []Class {
 		slices.SortStableFunc(classes, func(a, b Class) int { return cmp.Compare(a.Priority, b.Priority) })
 		return classes
 	case total > 0:
-		return []Class{{0, max(total-critical, 0)}, {Critical, critical}}
+		return []Class{{0, max(total-critical, 0)}, {pods.Critical, critical}}
 	}
-	return []Class{{0, DefaultGrace}, {Critical, DefaultGrace}}
+	return []Class{{0, DefaultGrace}, {pods.Critical, DefaultGrace}}
 }
 
 // Unbounded returns the same classes with grace as their only bound, or without a bound if grace is
@@ -90,11 +88,11 @@ type Group struct {
 
 // Order puts pods into groups, one group for each class that has pods. Pods below the lowest class
 // are stopped with the lowest class.
-func Order(pods []*v1.Pod, classes []Class) []Group {
+func Order(list []*v1.Pod, classes []Class) []Group {
 	byClass := make([]Group, len(classes))
-	for _, pod := range pods {
+	for _, pod := range list {
 		i := 0
-		for i+1 < len(classes) && Priority(pod) >= classes[i+1].Priority {
+		for i+1 < len(classes) && pods.Priority(pod) >= classes[i+1].Priority {
 			i++
 		}
 		grace := own(pod)
@@ -114,18 +112,4 @@ func own(pod *v1.Pod) time.Duration {
 		return time.Duration(*s) * time.Second
 	}
 	return v1.DefaultTerminationGracePeriodSeconds * time.Second
-}
-
-// Priority returns a pod's priority. A node without an API server knows the two system classes by
-// name.
-func Priority(pod *v1.Pod) int32 {
-	switch {
-	case pod.Spec.Priority != nil:
-		return *pod.Spec.Priority
-	case pod.Spec.PriorityClassName == "system-node-critical":
-		return NodeCritical
-	case pod.Spec.PriorityClassName == "system-cluster-critical":
-		return Critical
-	}
-	return 0
 }

@@ -21,7 +21,9 @@ type nodeReading struct {
 	// maxPID is the kernel's limit of tasks, processes the number of tasks.
 	maxPID, processes int64
 	pods              cgroups.Usage
-	agent             processReading
+	// podsMemoryLimit is the limit of the memory of all pods together, in bytes; 0 for none.
+	podsMemoryLimit uint64
+	agent           processReading
 
 	nanoCores, podsNanoCores, agentNanoCores *uint64
 }
@@ -71,15 +73,31 @@ func (c *Collector) readNode() nodeReading {
 			n.vm[name], _ = strconv.ParseUint(value, 10, 64)
 		}
 	}
-	n.maxPID, _ = strconv.ParseInt(strings.TrimSpace(c.proc("sys/kernel/pid_max")), 10, 64)
+	n.maxPID = c.maxPID()
 	if fields := strings.Fields(c.proc("loadavg")); len(fields) > 3 { // running/all tasks
 		_, all, _ := strings.Cut(fields[3], "/")
 		n.processes, _ = strconv.ParseInt(all, 10, 64)
 	}
 	n.network = c.hostLinks()
 	n.pods, _ = c.cgroups().Usage(c.cgroups().Layout().PodsPath())
+	if d, err := c.cgroups().Details(c.cgroups().Layout().PodsPath()); err == nil {
+		n.podsMemoryLimit = d.MemoryLimit
+	}
 	n.agent = c.readSelf(n.boot)
 	return n
+}
+
+// maxPID returns how many tasks there may be: the kernel's largest process id or its limit of
+// threads, whichever is less; 0 if neither can be read.
+func (c *Collector) maxPID() int64 {
+	var least int64
+	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
+		n, err := strconv.ParseInt(strings.TrimSpace(c.proc(name)), 10, 64)
+		if err == nil && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
 }
 
 // usedMemory returns the memory in use, and the part of it that cannot be reclaimed at once.

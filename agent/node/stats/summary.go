@@ -46,6 +46,10 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsap
 func (c *Collector) nodeStats(n *nodeReading, onlyCPUAndMemory bool) statsapi.NodeStats {
 	at := metav1.NewTime(n.at)
 	used, working := n.usedMemory()
+	pods := memory(n.pods, n.at)
+	if n.podsMemoryLimit > 0 {
+		pods.AvailableBytes = new(n.podsMemoryLimit - min(n.podsMemoryLimit, n.pods.WorkingSet))
+	}
 	out := statsapi.NodeStats{
 		NodeName: c.cfg.Node, StartTime: metav1.NewTime(n.boot),
 		CPU: &statsapi.CPUStats{Time: at, UsageNanoCores: n.nanoCores, UsageCoreNanoSeconds: new(uint64(n.cpu))},
@@ -68,7 +72,7 @@ func (c *Collector) nodeStats(n *nodeReading, onlyCPUAndMemory bool) statsapi.No
 				Name:      "pods",
 				StartTime: metav1.NewTime(n.boot),
 				CPU:       cpu(n.pods, n.podsNanoCores, n.at),
-				Memory:    memory(n.pods, n.at),
+				Memory:    pods,
 				Swap:      swap(n.pods, n.at),
 			},
 			{
@@ -102,26 +106,43 @@ func (c *Collector) disks(
 ) map[string]*runtimeapi.ContainerStats {
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
-	if info, err := c.deps.Runtime.ImageFsInfo(ctx); err != nil {
+	c.imageDisks(ctx, node, at)
+	layers := map[string]*runtimeapi.ContainerStats{}
+	c.addLayers(ctx, nil, layers)
+	return layers
+}
+
+// imageDisks asks the runtime where images and writable layers are, and what they take. It returns
+// the runtime's answer; nil if there is none.
+func (c *Collector) imageDisks(
+	ctx context.Context, node *statsapi.NodeStats, at time.Time,
+) *runtimeapi.ImageFsInfoResponse {
+	info, err := c.deps.Runtime.ImageFsInfo(ctx)
+	if err != nil {
 		c.deps.Logger.Debug("the runtime does not tell what its images take", "err", err)
-	} else {
-		node.Runtime = &statsapi.RuntimeStats{
-			ImageFs:     runtimeFs(info.GetImageFilesystems(), at),
-			ContainerFs: runtimeFs(info.GetContainerFilesystems(), at),
-		}
-		if node.Runtime.ContainerFs == nil {
-			node.Runtime.ContainerFs = node.Runtime.ImageFs
-		}
+		return nil
 	}
-	list, err := c.deps.Runtime.ListContainerStats(ctx, nil)
+	node.Runtime = &statsapi.RuntimeStats{
+		ImageFs:     runtimeFs(info.GetImageFilesystems(), at),
+		ContainerFs: runtimeFs(info.GetContainerFilesystems(), at),
+	}
+	if node.Runtime.ContainerFs == nil {
+		node.Runtime.ContainerFs = node.Runtime.ImageFs
+	}
+	return info
+}
+
+// addLayers adds what the runtime knows of the containers that a filter selects, by their ids.
+func (c *Collector) addLayers(
+	ctx context.Context, filter *runtimeapi.ContainerStatsFilter, layers map[string]*runtimeapi.ContainerStats,
+) {
+	list, err := c.deps.Runtime.ListContainerStats(ctx, filter)
 	if err != nil {
 		c.deps.Logger.Debug("the runtime does not tell what containers take", "err", err)
 	}
-	layers := make(map[string]*runtimeapi.ContainerStats, len(list))
 	for _, s := range list {
 		layers[s.GetAttributes().GetId()] = s
 	}
-	return layers
 }
 
 // runtimeFs returns the space of the runtime's file system, and how much of it the runtime uses.
