@@ -108,6 +108,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 		own("sources", a.mux.Run),        // only now do pods come and go
 		own("desired", a.reconciler.Run), // and the workers get them
 		own("drain", a.drainer.Run),      // and may be taken from them again
+		own("eviction", a.eviction.Run),  // for the sake of the node
 		own("oom", a.reportOOM),          // by now the readers can read events
 		own("housekeeping", a.gc.Run),    // after the sources have begun to speak
 		own("image gc", a.imageGC.Run),   // likewise: what they want is in use

@@ -9,6 +9,8 @@ import (
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/desired"
 	"github.com/berthd/berth/agent/desired/drain"
+	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/gc"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/runtimestate"
@@ -55,7 +57,9 @@ type base struct {
 	gate    *drain.Gate
 	runtime *runtimestate.State
 	room    *room.Room
-	pruning *gc.Marks
+	// pressure has what the node lacks.
+	pressure *eviction.Pressure
+	pruning  *gc.Marks
 	// observer reads the sandboxes and containers of the runtime.
 	observer *observe.Observer
 }
@@ -73,6 +77,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		desired:  &desired.State{},
 		gate:     drain.NewGate(cfg.RootDir),
 		pruning:  gc.NewMarks(),
+		pressure: &eviction.Pressure{},
 		observer: observe.New(deps.Runtime),
 	}
 	b.drivers = csi.NewDrivers(func() {
@@ -85,7 +90,12 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 	})
 	b.room = room.New(room.Deps{
 		Occupants: func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) },
-		Node:      deps.Node.Admission, Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake,
+		Node: func() admit.Node {
+			n := deps.Node.Admission()
+			n.Pressures = b.pressure.Conditions()
+			return n
+		},
+		Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake,
 		Leave: func(victim, _ *v1.Pod) {
 			b.workers.Stop(victim.UID, worker.Stop{
 				Cause: worker.CausePreempted, Reason: "Preempting", Message: "Preempted in order to admit critical pod",

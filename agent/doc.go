@@ -13,7 +13,7 @@
 //	agent/pod             the engine: pipeline.go is THE list of a pod's life
 //	agent/pod/steps       the steps of that list, a file each; origin: whose objects a pod gets
 //	agent/source          what is wanted: manifests, a URL, local objects
-//	agent/node            this machine: room, admission, stats, garbage, logs, doctor
+//	agent/node            this machine: room, admission, eviction, stats, garbage, logs, doctor
 //	agent/volumes         every kind of volume; images: pulls and credentials
 //	agent/pod/...         what knows one pod and no part: worker, plan, checkpoint, generate
 //	agent/telemetry       events, metrics, traces, the journal
@@ -50,6 +50,7 @@
 //	which pods are admitted, what they were allocated  node/room
 //	what the node has for pods                         node, read at each decision
 //	what pods and the node use                         the kernel, read by node/stats
+//	what the node lacks, and who leaves for it         node/eviction
 //	container logs and what they take                  node/logs
 //	results of probes                                  probes
 //	directories, mounts and cgroups of pods            volumes, cgroups

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/images/garbage"
+	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/gc"
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/node/plugins"
@@ -60,6 +61,7 @@ type parts struct {
 	imageGC    *garbage.Collector
 	stats      *stats.Collector
 	room       *room.Room
+	eviction   *eviction.Manager
 }
 
 // logKeeper keeps container logs small; *logs.Manager implements it.
@@ -101,7 +103,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	p.side, err = cluster.Join(deps.Cluster, cluster.Deps{
 		Config: cfg, Node: deps.Node, Runtime: deps.Runtime, State: b.runtime, Objects: api, Status: b.records.Status,
 		Workers: b.workers, Desired: b.desired, Gate: b.gate, Volumes: disks, Drivers: b.drivers, PodCIDR: p.podCIDR,
-		Events: deps.Events, Written: deps.Metrics.StatusWritten, Starting: starts.Queued,
+		Pressures: b.pressure.Conditions, Events: deps.Events, Written: deps.Metrics.StatusWritten, Starting: starts.Queued,
 		Signals: b.signals.Signals, Logger: deps.Logger,
 	})
 	if err != nil {
@@ -125,6 +127,9 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	p.plugins = b.newPlugins()
 	p.stats = b.newStats(p, disks)
 	p.imageGC = b.newImageGC(p)
+	if p.eviction, err = b.newEviction(p); err != nil {
+		return nil, err
+	}
 	b.local.OnChange(desired.LocalObjects{
 		Store:   b.local,
 		Claims:  podObjects.Claims,

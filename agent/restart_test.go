@@ -113,6 +113,7 @@ func liveWith(
 	cfg.HostnameOverride = "node"
 	cfg.Berth.ImagesDir, cfg.Kubelet.ResolverConfig = "", ptr.To("")
 	cfg.Kubelet.ImageGCHighThresholdPercent = ptr.To(int32(100)) // the fake has no disk
+	cfg.Kubelet.EvictionHard = nil                               // what this machine has left is no matter
 	if options != nil {
 		options(cfg)
 	}

@@ -124,30 +124,6 @@ func defaultCgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	orPointer(&k.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
 }
 
-// defaultEviction applies the kubelet's hard thresholds for Linux: to a configuration without
-// thresholds, and with mergeDefaultEvictionSettings also to missing signals.
-func defaultEviction(k *kubeletconfigv1beta1.KubeletConfiguration) {
-	orDuration(&k.EvictionPressureTransitionPeriod, 5*time.Minute)
-	orPointer(&k.MergeDefaultEvictionSettings, false)
-	if k.EvictionHard != nil && !*k.MergeDefaultEvictionSettings {
-		return
-	}
-	if k.EvictionHard == nil {
-		k.EvictionHard = map[string]string{}
-	}
-	for signal, threshold := range map[string]string{
-		"memory.available":   "100Mi",
-		"nodefs.available":   "10%",
-		"nodefs.inodesFree":  "5%",
-		"imagefs.available":  "15%",
-		"imagefs.inodesFree": "5%",
-	} {
-		if _, set := k.EvictionHard[signal]; !set {
-			k.EvictionHard[signal] = threshold
-		}
-	}
-}
-
 func defaultLogs(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	orValue(&k.PodLogsDir, "/var/log/pods")
 	orValue(&k.ContainerLogMaxSize, "10Mi")

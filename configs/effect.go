@@ -101,11 +101,6 @@ func fieldsWithoutEffect() map[string]string {
 		{"FlexVolume plugins are not run", []string{"volumePluginDir"}},
 		{"volumes are always attached by the controller", []string{"enableControllerAttachDetach"}},
 		{"no metrics are hidden", []string{"showHiddenMetricsForVersion"}},
-		{"this version does not evict pods", []string{
-			"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod",
-			"evictionMaxPodGracePeriod",
-			"evictionMinimumReclaim", "mergeDefaultEvictionSettings",
-		}},
 		{"the reserved amounts are kept from the pods, and no other cgroup is limited", []string{
 			"systemReservedCgroup", "kubeReservedCgroup", "reservedSystemCPUs",
 		}},
@@ -113,7 +108,6 @@ func fieldsWithoutEffect() map[string]string {
 			"a pod is looked at when something happens; relistPeriod of the BerthConfiguration is the safety net",
 			[]string{"syncFrequency"},
 		},
-		{"local storage is not limited by this version", []string{"localStorageCapacityIsolation"}},
 		{"ConfigMaps and Secrets are always watched", []string{"configMapAndSecretChangeDetectionStrategy"}},
 		{"containers get no swap", []string{"memorySwap.swapBehavior"}},
 		{"the agent stays in the cgroup it was started in", []string{"kubeletCgroups", "systemCgroups"}},

@@ -338,6 +338,24 @@ func TestBadInput(t *testing.T) {
 		"eviction signal": {
 			node{args: []string{"--eviction-hard=mem<1Gi"}}, "--eviction-hard: evictionHard[mem]: ",
 		},
+		"an amount of nothing": {
+			node{file: header + "evictionHard: {memory.available: \"0\"}\n"},
+			`evictionHard[memory.available]: "0" must be greater than zero`,
+		},
+		"a negative amount": {
+			node{file: header + "evictionSoft: {memory.available: -1Gi}\n"}, "evictionSoft[memory.available]: ",
+		},
+		"a reclaim of nothing": {
+			node{file: header + "evictionMinimumReclaim: {nodefs.available: 0%}\n"},
+			`evictionMinimumReclaim[nodefs.available]: "0%" must be greater than zero`,
+		},
+		"a reclaim of an unknown signal": {
+			node{file: header + "evictionMinimumReclaim: {nodefs: 1Gi}\n"}, "evictionMinimumReclaim[nodefs]: ",
+		},
+		"a grace period that is none": {
+			node{file: header + "evictionSoftGracePeriod: {memory.available: soon}\n"},
+			`evictionSoftGracePeriod[memory.available]: "soon" is not a duration`,
+		},
 		"soft without grace": {
 			node{file: header + "evictionSoft: {memory.available: 1Gi}\n"}, "needs a grace period",
 		},

@@ -101,25 +101,32 @@ func (c checker) pods(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	}
 }
 
+// eviction checks the thresholds by the kubelet's rules (pkg/kubelet/eviction,
+// ParseThresholdConfig).
 func (c checker) eviction(k *kubeletconfigv1beta1.KubeletConfiguration) {
-	signals := []string{
-		"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
-		"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",
-	}
 	for field, thresholds := range map[string]map[string]string{
-		"evictionHard":           k.EvictionHard,
-		"evictionSoft":           k.EvictionSoft,
-		"evictionMinimumReclaim": k.EvictionMinimumReclaim,
+		"evictionHard": k.EvictionHard,
+		"evictionSoft": k.EvictionSoft,
 	} {
 		for signal, amount := range thresholds {
 			p := field + "[" + signal + "]"
-			oneOf(c, p, signal, signals...)
+			c.evictionSignal(p, signal)
 			c.amountOrPercentage(p, amount)
+			q, err := resource.ParseQuantity(amount)
+			c.that(err != nil || !q.IsZero(), p, "%q must be greater than zero; 0%% switches the threshold off", amount)
 		}
+	}
+	for signal, amount := range k.EvictionMinimumReclaim {
+		p := "evictionMinimumReclaim[" + signal + "]"
+		c.evictionSignal(p, signal)
+		c.amountOrPercentage(p, amount)
+		percent, isPercentage := strings.CutSuffix(amount, "%")
+		share, err := strconv.ParseFloat(percent, 32)
+		c.that(!isPercentage || err != nil || share != 0, p, "%q must be greater than zero", amount)
 	}
 	for signal, period := range k.EvictionSoftGracePeriod {
 		p := "evictionSoftGracePeriod[" + signal + "]"
-		oneOf(c, p, signal, signals...)
+		c.evictionSignal(p, signal)
 		d, err := time.ParseDuration(period)
 		c.that(err == nil && d >= 0, p, "%q is not a duration of zero or more", period)
 	}
@@ -129,6 +136,13 @@ func (c checker) eviction(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	}
 	c.notNegative("evictionPressureTransitionPeriod", k.EvictionPressureTransitionPeriod)
 	atLeast(c, "evictionMaxPodGracePeriod", &k.EvictionMaxPodGracePeriod, 0)
+}
+
+// evictionSignal checks the name of a signal.
+func (c checker) evictionSignal(field, signal string) {
+	oneOf(c, field, signal, "memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
+		"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "allocatableMemory.available",
+		"pid.available")
 }
 
 // withoutEffect checks the values of fields that berth accepts and ignores, so that the kubelet

@@ -96,7 +96,9 @@ type Deps struct {
 	Volumes *volumes.Manager
 	Drivers *csi.Drivers
 	PodCIDR *podcidr.Keeper
-	Events  *events.Recorder
+	// Pressures returns the node's conditions about what it lacks.
+	Pressures func() []v1.NodeConditionType
+	Events    *events.Recorder
 	// Written, if set, is called after each status that the API server has accepted, with the time
 	// since it did not have the pod's status.
 	Written func(pod *v1.Pod, behind time.Duration)

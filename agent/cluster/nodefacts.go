@@ -67,6 +67,10 @@ func (n *nodeFacts) now(ctx context.Context) noderegistry.Facts {
 		Info: d.Node.Info(d.State.Release()), Faults: n.faults(ctx), Images: n.list(ctx), Port: d.Config.Kubelet.Port,
 		VolumesInUse: d.Volumes.CSI().InUse(), Declared: n.declared,
 	}
+	lacks := d.Pressures()
+	f.MemoryPressure = slices.Contains(lacks, v1.NodeMemoryPressure)
+	f.DiskPressure = slices.Contains(lacks, v1.NodeDiskPressure)
+	f.PIDPressure = slices.Contains(lacks, v1.NodePIDPressure)
 	if st := d.State.Status(); st != nil {
 		f.Handlers = runtimeHandlers(st.GetRuntimeHandlers())
 		groups := st.GetFeatures().GetSupplementalGroupsPolicy()

@@ -30,12 +30,14 @@ func capacity(cfg *configs.Config) (v1.ResourceList, error) {
 	if err != nil {
 		return nil, err
 	}
-	storage, err := storageCapacity(cfg.RootDir)
-	if err != nil {
-		return nil, err
+	if on := cfg.Kubelet.LocalStorageCapacityIsolation; on == nil || *on {
+		storage, err := storageCapacity(cfg.RootDir)
+		if err != nil {
+			return nil, err
+		}
+		out[v1.ResourceEphemeralStorage] = *resource.NewQuantity(storage, resource.BinarySI)
 	}
 	cpus := out[v1.ResourceCPU]
-	out[v1.ResourceEphemeralStorage] = *resource.NewQuantity(storage, resource.BinarySI)
 	out[v1.ResourcePods] = *resource.NewQuantity(maxPods(cfg, int(cpus.Value())), resource.DecimalSI)
 	return out, nil
 }

@@ -318,6 +318,14 @@ func TestNew(t *testing.T) {
 			t.Errorf("capacity has %s %s", q.String(), name)
 		}
 	}
+	off := false
+	unlimited := *cfg
+	unlimited.Kubelet.LocalStorageCapacityIsolation = &off
+	if other, err := New(&unlimited, slog.New(slog.DiscardHandler)); err != nil {
+		t.Error(err)
+	} else if _, ok := other.Capacity()[v1.ResourceEphemeralStorage]; ok {
+		t.Error("capacity has storage, whose isolation is switched off")
+	}
 	if pods := c[v1.ResourcePods]; pods.Value() != 42 {
 		t.Errorf("capacity has %s pods", pods.String())
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/status"
@@ -31,6 +32,8 @@ func failedBecause(pod *v1.Pod, entries []timeline.Entry) string {
 				text += " (" + detail + ")"
 			}
 			text += "; it is not tried again: change the manifest, or take it away and put it back"
+		} else if pod.Status.Reason == eviction.Reason && eviction.ComesBack(pod) {
+			text += "; it runs again when the node has had enough for evictionPressureTransitionPeriod"
 		}
 		parts = append(parts, text)
 	}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/pod/timeline"
+	"github.com/berthd/berth/internal/pods"
 )
 
 func exited(name string, code int32, reason, message string) v1.ContainerStatus {
@@ -54,6 +55,17 @@ func TestEnded(t *testing.T) {
 		if got.Ended != want || got.WaitsFor != "" {
 			t.Errorf("ended %q, waits for %q, want %q", got.Ended, got.WaitsFor, want)
 		}
+	}
+}
+
+// An evicted static pod says that it comes back.
+func TestEndedEvictedStatic(t *testing.T) {
+	pod := &v1.Pod{Status: v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Message: "low on memory"}}
+	pod.Annotations = map[string]string{pods.AnnotationSource: pods.SourceFile}
+	const want = "Evicted: low on memory; it runs again when the node has had enough for " +
+		"evictionPressureTransitionPeriod"
+	if got := Explain(pod, timeline.Timeline{Phase: "Terminated"}).Ended; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -17,13 +17,14 @@ import (
 // recording are the calls that record an event, by the function's name and how many arguments it
 // has: which of them are the type and the reason; -1 is Warning.
 var recording = map[string]struct{ kind, reason int }{
-	"Pod/5":    {2, 3},
-	"Events/5": {2, 3},
-	"Node/3":   {0, 1},
-	"event/4":  {1, 2},
-	"event/3":  {-1, 1},
-	"Event/3":  {0, 1},
-	"refuse/6": {-1, 4},
+	"Pod/5":       {2, 3},
+	"Events/5":    {2, 3},
+	"Node/3":      {0, 1},
+	"Annotated/5": {2, 3},
+	"event/4":     {1, 2},
+	"event/3":     {-1, 1},
+	"Event/3":     {0, 1},
+	"refuse/6":    {-1, 4},
 }
 
 // computed are the files in which a reason is no constant, with those that it can be. What a pod is

@@ -114,8 +114,9 @@ func (m *machine) config(documents [][]byte) *configs.Config {
 	cfg.Berth.ImagesDir = ""
 	cfg.HostnameOverride = nodeName
 	cfg.Kubelet.ResolverConfig = ptr.To("")
-	cfg.Kubelet.StaticPodPath = ""                               // Deps.Sources replaces it
 	cfg.Kubelet.ImageGCHighThresholdPercent = ptr.To(int32(100)) // the fake has no disk
+	cfg.Kubelet.EvictionHard = nil                               // what this machine has left is no matter
+	cfg.Kubelet.StaticPodPath = ""                               // Deps.Sources replaces it
 	return cfg
 }
 

@@ -49,6 +49,8 @@ type Node struct {
 	// PodSecurity is the Pod Security Standard that pods must meet: baseline or restricted.
 	// Privileged and the empty string allow any pod.
 	PodSecurity string
+	// Pressures are the node's conditions about what it lacks, sorted.
+	Pressures []v1.NodeConditionType
 	// Declared are the features that the node declares; nil if admission does not check them.
 	Declared *Declared
 }
@@ -71,7 +73,7 @@ type predicate func(Input) *Rejection
 // the kubelet's admit handlers (pkg/kubelet/lifecycle).
 func predicates() []predicate {
 	return []predicate{
-		podSecurity, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom, nodeMatches, portsFree,
+		podSecurity, enoughLeft, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom, nodeMatches, portsFree,
 		taintsTolerated, appArmorEnforced, fieldsSupported, featuresDeclared,
 	}
 }

@@ -28,35 +28,15 @@ func (f Finding) String() string {
 }
 
 // Check returns the fields of a manifest's pod that have no effect and those that are refused. They
-// are in the order of the API's types; after them come the fields whose effect depends on another
-// field. The pod may be as its author wrote it, or have the API's defaults.
+// are in the order of the API's types. The pod may be as its author wrote it, or have the API's
+// defaults.
 func Check(pod *v1.Pod) []Finding { return check(pod, false) }
 
 func check(pod *v1.Pod, fromAPI bool) []Finding {
 	v := visitor{index: index(), fromAPI: fromAPI}
 	v.visit(reflect.ValueOf(pod.ObjectMeta), "metadata", "metadata")
 	v.visit(reflect.ValueOf(pod.Spec), "spec", "spec")
-	return append(v.found, unlimited(pod)...)
-}
-
-// diskLimit is the reason for the size limit of an emptyDir that is not in memory: Kubernetes
-// evicts a pod that exceeds it, and this version evicts none.
-const diskLimit = "an emptyDir on disk is not limited, since this version evicts no pods; medium: Memory is"
-
-// unlimited finds the size limits of emptyDirs on disk.
-func unlimited(pod *v1.Pod) []Finding {
-	var found []Finding
-	for i := range pod.Spec.Volumes {
-		if dir := pod.Spec.Volumes[i].EmptyDir; dir != nil && dir.Medium == v1.StorageMediumDefault &&
-			dir.SizeLimit != nil {
-			found = append(found, Finding{
-				Path:   fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit", i),
-				Mark:   NoEffect,
-				Reason: diskLimit,
-			})
-		}
-	}
-	return found
+	return v.found
 }
 
 // Refusals returns the findings that keep the pod from running. fromAPI says that the pod came from

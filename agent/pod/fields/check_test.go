@@ -118,10 +118,6 @@ func TestFieldsThatWorkAreNotFound(t *testing.T) {
 	for _, f := range All() {
 		if f.leaf && (f.Mark == Works || f.Mark == WorksWhere) {
 			pod := using(f.Path)
-			if f.Path == "spec.volumes[*].emptyDir.sizeLimit" {
-				// the mark's condition; see TestSizeLimitsOfDisksAreToldOf
-				pod.Spec.Volumes[0].EmptyDir.Medium = v1.StorageMediumMemory
-			}
 			if findings := Check(pod); len(findings) != 0 {
 				t.Errorf("a pod that sets %s has the findings %+v", f.Path, findings)
 			}
@@ -193,23 +189,6 @@ func times(f Finding, n int) []Finding {
 		out = append(out, f)
 	}
 	return out
-}
-
-func TestSizeLimitsOfDisksAreToldOf(t *testing.T) {
-	size := resource.MustParse("1Mi")
-	pod := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{
-		{
-			Name: "memory",
-			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{
-				Medium: v1.StorageMediumMemory, SizeLimit: &size,
-			}},
-		},
-		{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}},
-		{Name: "free", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-	}}}
-	if got := Warnings(pod, false); len(got) != 1 || got[0].Path != "spec.volumes[1].emptyDir.sizeLimit" {
-		t.Errorf("warnings %v", got)
-	}
 }
 
 // Fields that need a cluster work in pods from an API server: an ordinary pod, as admission of an

@@ -18,8 +18,7 @@ func volumeRules() []rule {
 	)
 	return []rule{
 		works("test/integration/TestVolumes/emptyDir", v+"name", v+"emptyDir"),
-		where("the medium is memory or huge pages; an emptyDir on disk is not limited",
-			"test/integration/TestVolumes/emptyDir", v+"emptyDir.sizeLimit"),
+		works("test/integration/TestLocalStorageLimits/emptyDir", v+"emptyDir.sizeLimit"),
 		works("agent/volumes/TestHugePages", v+"emptyDir.medium"),
 		works("test/integration/TestVolumes/hostPath", v+"hostPath", v+"hostPath.{path,type}"),
 		works("test/integration/TestVolumes/files", v+"{configMap,secret,downwardAPI,projected}",

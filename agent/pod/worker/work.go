@@ -44,6 +44,10 @@ const (
 	CauseShutdown Cause = "Shutdown"
 	// CausePreempted: the pod makes room for a critical pod.
 	CausePreempted Cause = "Preempted"
+	// CauseEvicted: the node runs short of something, and the pod has to leave.
+	CauseEvicted Cause = "Evicted"
+	// CauseOverLimit: the pod uses more local storage than its limits allow.
+	CauseOverLimit Cause = "OverLimit"
 )
 
 // Stop is why and how a pod has to end.
@@ -78,7 +82,7 @@ func (s *Stop) ComesBack(pod *v1.Pod) bool {
 // the pod itself.
 func (s *Stop) Disruption() string {
 	switch s.Cause {
-	case CauseDrain, CauseShutdown, CausePreempted:
+	case CauseDrain, CauseShutdown, CausePreempted, CauseEvicted:
 		return v1.PodReasonTerminationByKubelet
 	}
 	return ""

@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -48,11 +49,21 @@ func New(node string) *Recorder {
 // Pod records an event about a pod or, if container is not empty, about that container of the pod.
 // kind is v1.EventTypeNormal or v1.EventTypeWarning.
 func (r *Recorder) Pod(pod *v1.Pod, container, kind, reason, message string) {
-	ref := v1.ObjectReference{
+	r.add(podReference(pod, container), nil, kind, reason, message)
+}
+
+// podReference returns the reference of a pod or, if container is not empty, of that container.
+func podReference(pod *v1.Pod, container string) v1.ObjectReference {
+	return v1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 		ResourceVersion: pod.ResourceVersion, FieldPath: fieldPath(pod, container),
 	}
-	r.add(ref, kind, reason, message)
+}
+
+// Annotated records an event about a pod, with annotations. A repeat of the event keeps the
+// annotations of the first one.
+func (r *Recorder) Annotated(pod *v1.Pod, annotations map[string]string, kind, reason, message string) {
+	r.add(podReference(pod, ""), annotations, kind, reason, message)
 }
 
 // Claim records an event about a claim.
@@ -64,12 +75,12 @@ func (r *Recorder) Claim(claim *v1.PersistentVolumeClaim, kind, reason, message 
 		Name:            claim.Name,
 		UID:             claim.UID,
 		ResourceVersion: claim.ResourceVersion,
-	}, kind, reason, message)
+	}, nil, kind, reason, message)
 }
 
 // Node records an event about the node itself.
 func (r *Recorder) Node(kind, reason, message string) {
-	r.add(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.node, UID: types.UID(r.node)}, kind, reason,
+	r.add(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.node, UID: types.UID(r.node)}, nil, kind, reason,
 		message)
 }
 
@@ -91,7 +102,7 @@ func fieldPath(pod *v1.Pod, container string) string {
 	return "spec.containers{" + container + "}"
 }
 
-func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
+func (r *Recorder) add(ref v1.ObjectReference, annotations map[string]string, kind, reason, message string) {
 	now := metav1.Now()
 	message = head(message, maxMessage)
 	r.mu.Lock()
@@ -114,6 +125,7 @@ func (r *Recorder) add(ref v1.ObjectReference, kind, reason, message string) {
 			Namespace:         namespace,
 			Name:              nameOf(ref.Name, now.UnixNano(), r.next),
 			CreationTimestamp: now,
+			Annotations:       maps.Clone(annotations),
 		},
 		InvolvedObject: ref, Type: kind, Reason: reason, Message: message,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,

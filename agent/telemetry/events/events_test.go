@@ -75,6 +75,19 @@ func TestEventHasWhatToolsRead(t *testing.T) {
 	})
 }
 
+// A repeat has the annotations of the first event, and nobody else can change them.
+func TestAnnotations(t *testing.T) {
+	r := New("node1")
+	given := map[string]string{"starved_resource": "memory"}
+	r.Annotated(pod("p"), given, v1.EventTypeWarning, "Evicted", "low")
+	given["starved_resource"] = "other"
+	r.Annotated(pod("p"), nil, v1.EventTypeWarning, "Evicted", "low")
+	list := r.List()
+	if len(list) != 1 || list[0].Count != 2 || list[0].Annotations["starved_resource"] != "memory" {
+		t.Errorf("events %+v", list)
+	}
+}
+
 func TestRepeatsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("n")

@@ -26,17 +26,18 @@ type Set struct {
 	// Registry gathers all metrics but those of probes, which Probes gathers.
 	Registry, Probes *prometheus.Registry
 
-	pods    podMetrics
-	life    *lifecycleMetrics
-	starts  *starts
-	relists *relistMetrics
-	runtime runtimeMetrics
-	probes  probeMetrics
-	hooks   hookMetrics
-	api     *prometheus.CounterVec
-	csi     *prometheus.HistogramVec
-	storage *prometheus.HistogramVec
-	images  imageMetrics
+	pods      podMetrics
+	life      *lifecycleMetrics
+	starts    *starts
+	relists   *relistMetrics
+	runtime   runtimeMetrics
+	probes    probeMetrics
+	hooks     hookMetrics
+	api       *prometheus.CounterVec
+	csi       *prometheus.HistogramVec
+	storage   *prometheus.HistogramVec
+	images    imageMetrics
+	evictions evictionMetrics
 }
 
 // podMetrics are about syncs and starts.
@@ -119,6 +120,7 @@ func New(node, version string) *Set {
 	s.starts, s.relists = s.newStarts(), s.newRelists()
 	s.hooks = s.hookMetrics()
 	s.csi, s.storage, s.images = s.csiHistogram(), s.newStorage(), s.imageMetrics()
+	s.evictions = s.evictionMetrics()
 	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",
 		"code", "method", "host")
 	s.Registry.MustRegister(s.pods.manifests, s.pods.panics,

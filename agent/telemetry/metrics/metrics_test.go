@@ -82,6 +82,8 @@ func TestEveryMethodIsGathered(t *testing.T) {
 		Result:    probes.ResultSuccessful,
 		Busy:      3 * time.Second,
 	})
+	s.Evicted("memory.available")
+	s.EvictionStatsAge("memory.available", -time.Second)
 	s.Hook(true, false)
 	s.Hook(false, true)
 	s.Hook(false, false)
@@ -116,6 +118,8 @@ func TestEveryMethodIsGathered(t *testing.T) {
 		"berth_probe_exec_seconds_total{container=c,namespace=ns,pod=p,probe_type=Liveness} 3",
 		"kubelet_lifecycle_handler_http_fallbacks_total{} 1",
 		"kubelet_lifecycle_handler_sleep_terminated_total{} 1",
+		"kubelet_evictions{eviction_signal=memory.available} 1",
+		"kubelet_eviction_stats_age_seconds{eviction_signal=memory.available} 1",
 		"kubelet_running_pods{} 2",
 		"kubelet_running_containers{container_state=running} 5",
 		"kubelet_running_containers{container_state=exited} 1",
