@@ -52,8 +52,8 @@ type Deps struct {
 	// Tracing records spans of the syncs; nil if no spans are recorded.
 	Tracing *tracing.Tracing
 	Logger  *slog.Logger
-	// KernelNotices makes the agent rotate container logs and register plugins by the kernel's
-	// notices (inotify). Tests in fake time cannot wait for such notices.
+	// KernelNotices makes the agent rotate container logs, register plugins and look for evictions
+	// by the kernel's notices (inotify, PSI). Tests in fake time cannot wait for such notices.
 	KernelNotices bool
 	// KernelLog is the path of the kernel's log, which says when the node is out of memory; empty
 	// if the agent reads none.

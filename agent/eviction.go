@@ -12,6 +12,9 @@ func (b *base) newEviction(p *parts) (*eviction.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the thresholds of evictions: %w", err)
 	}
+	if b.deps.KernelNotices {
+		cfg.KernelNotices = eviction.KernelNotices
+	}
 	return eviction.New(cfg, eviction.Deps{
 		Stats:     p.stats,
 		Pods:      b.workers,

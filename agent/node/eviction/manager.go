@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,6 +42,9 @@ type Config struct {
 	StorageLimits bool
 	// Cluster says that the node has an API server: static pods are critical there.
 	Cluster bool
+	// KernelNotices is the file by which the kernel tells of a lack of memory; empty if it is not
+	// watched.
+	KernelNotices string
 }
 
 // ConfigFrom returns what a config says about eviction. cluster says that the node has an API
@@ -104,9 +108,7 @@ type Deps struct {
 	Again   func()
 	Events  Events
 	Metrics Metrics
-	// Wake asks for a look at the node before the period is over.
-	Wake   notify.Signal
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
 // Manager evicts pods. Make it with [New].
@@ -114,6 +116,8 @@ type Manager struct {
 	cfg  Config
 	deps Deps
 	log  *slog.Logger
+	// wake asks for a look at the node before the period is over.
+	wake notify.Signal
 
 	// Only the loop uses the fields below.
 
@@ -124,7 +128,7 @@ type Manager struct {
 
 // New returns a manager; it does nothing before [Manager.Run].
 func New(cfg Config, deps Deps) *Manager {
-	m := &Manager{cfg: cfg, deps: deps, log: deps.Logger}
+	m := &Manager{cfg: cfg, deps: deps, log: deps.Logger, wake: notify.New()}
 	m.know(stats.Disks{})
 	return m
 }
@@ -135,9 +139,18 @@ func (m *Manager) know(d stats.Disks) {
 	m.rules = rules{thresholds: withContainerFs(m.cfg.Thresholds, d), transition: m.cfg.Transition}
 }
 
-// Run looks at the node periodically, when it is woken, and as soon as evicted pods have ended,
-// until ctx ends.
+// Run looks at the node periodically, when the kernel tells of a lack of memory, and as soon as
+// evicted pods have ended, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
+	var notices sync.WaitGroup
+	defer notices.Wait()
+	if m.cfg.KernelNotices != "" && m.watchesMemory() {
+		notices.Go(func() {
+			if err := watch(ctx, m.cfg.KernelNotices, m.wake.Notify); err != nil {
+				m.log.Info("the kernel tells of no lack of memory; the node is looked at periodically", "err", err)
+			}
+		})
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -145,7 +158,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case <-m.deps.Wake:
+		case <-m.wake:
 		}
 		for {
 			evicted := m.look(ctx)
@@ -156,6 +169,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		timer.Reset(period)
 	}
+}
+
+// watchesMemory reports whether there is a threshold of memory.
+func (m *Manager) watchesMemory() bool {
+	return slices.ContainsFunc(m.cfg.Thresholds, func(t Threshold) bool {
+		return t.Signal.condition() == v1.NodeMemoryPressure
+	})
 }
 
 // look looks at the node once, and returns the pods that it asked to leave.
@@ -364,36 +384,4 @@ func (m *Manager) awaitEnd(ctx context.Context, evicted []types.UID) {
 			return
 		}
 	}
-}
-
-// revive lets evicted static pods run again once the node has no pressure: nobody else makes them
-// again. A pod waits at least for the transition period, so that a pod that fills its volume again
-// and again does not do it without a pause.
-func (m *Manager) revive() {
-	if m.cfg.Cluster || len(m.deps.Pressure.Conditions()) > 0 {
-		return
-	}
-	again := false
-	for uid, e := range m.deps.Pods.List() {
-		if !e.Waiting && !e.Unwanted && e.Phase == worker.Terminated && evicted(e.Stop) && ComesBack(e.Pod) &&
-			time.Since(e.Stop.Since) >= m.cfg.Transition {
-			m.log.Info("an evicted pod runs again", "pod", pods.FullName(e.Pod), "uid", uid)
-			m.deps.Pods.Remove(uid)
-			again = true
-		}
-	}
-	if again {
-		m.deps.Again()
-	}
-}
-
-// evicted reports whether a pod ends because of an eviction.
-func evicted(stop *worker.Stop) bool {
-	return stop != nil && (stop.Cause == worker.CauseEvicted || stop.Cause == worker.CauseOverLimit)
-}
-
-// ComesBack reports whether a pod that was evicted runs again on this node: a static pod whose
-// restart policy is not Never. In a cluster, no static pod is evicted.
-func ComesBack(pod *v1.Pod) bool {
-	return pods.Static(pod) && pod.Spec.RestartPolicy != v1.RestartPolicyNever
 }

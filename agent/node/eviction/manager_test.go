@@ -199,21 +199,21 @@ func run(t *testing.T, cfg Config, fn func(n *node, p *Pressure, wake notify.Sig
 			t: t, begin: time.Now(), memory: 500, disk: 500, disks: &stats.Disks{}, endsAfter: 2 * time.Second,
 			pods: map[types.UID]worker.Entry{}, usage: map[types.UID]uses{},
 		}
-		pressure, wake := &Pressure{}, notify.New()
+		pressure := &Pressure{}
 		m := New(cfg, Deps{
 			Stats: n, Pods: n, Allocated: func(pod *v1.Pod) *v1.Pod { return pod }, Pressure: pressure,
 			Changed: func() {
 				n.set(func() { n.note("pressure %v", pressure.Conditions()) })
 			},
 			Again:     func() { n.set(func() { n.note("again") }) },
-			Reclaimer: n, Events: recorded{n}, Metrics: recorded{n}, Wake: wake, Logger: slog.New(slog.DiscardHandler),
+			Reclaimer: n, Events: recorded{n}, Metrics: recorded{n}, Logger: slog.New(slog.DiscardHandler),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
 		time.Sleep(300 * time.Millisecond) // what a test does comes between the manager's looks
 		synctest.Wait()
-		fn(n, pressure, wake)
+		fn(n, pressure, m.wake)
 		cancel()
 		<-done
 	})
