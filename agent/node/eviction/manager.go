@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/agent/node/stats"
 	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/internal/loglimit"
 	"github.com/berthd/berth/internal/notify"
 	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/internal/retry"
@@ -124,6 +126,8 @@ type Manager struct {
 	rules rules
 	state state
 	disks stats.Disks
+	// stuck limits the log lines about a lack for which no pod may leave.
+	stuck loglimit.Limiter
 }
 
 // New returns a manager; it does nothing before [Manager.Run].
@@ -198,7 +202,6 @@ func (m *Manager) look(ctx context.Context) []types.UID {
 		return nil
 	}
 	short := due[0].Signal.resource()
-	m.log.Warn("the node runs short; something has to go", "resource", short, "signal", due[0].Signal)
 	m.deps.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(short))
 	if m.reclaim(ctx, due[0].Signal) {
 		m.log.Info("the node has enough again without an eviction", "resource", short)
@@ -275,7 +278,10 @@ func (m *Manager) evictOne(ctx context.Context, due []Threshold, seen observatio
 			return []types.UID{c.pod.UID}
 		}
 	}
-	m.log.Error("no pod of the node may be evicted", "signal", t.Signal, "pods", len(list))
+	err := fmt.Errorf("%s is below its threshold, and none of the node's %d pods may leave", t.Signal, len(list))
+	if m.stuck.Allow(err, time.Now()) {
+		m.log.Error("no pod can be evicted", "err", err)
+	}
 	return nil
 }
 
@@ -343,7 +349,7 @@ func (m *Manager) active() []*v1.Pod {
 // already leaves as soon as it can.
 func (m *Manager) evict(pod *v1.Pod, s Signal, stop worker.Stop, annotations map[string]string) bool {
 	if m.critical(pod) {
-		m.log.Warn("a critical pod is not evicted", "pod", pods.FullName(pod), "uid", pod.UID, "signal", s)
+		m.log.Debug("a critical pod is not evicted", "pod", pods.FullName(pod), "uid", pod.UID, "signal", s)
 		return false
 	}
 	e, ok := m.deps.Pods.Get(pod.UID)

@@ -68,6 +68,12 @@ func (o observations) add(s Signal, available, capacity int64, form resource.For
 	}
 }
 
+// has reports whether a signal could be read.
+func (o observations) has(s Signal) bool {
+	_, ok := o[s]
+	return ok
+}
+
 // met reports whether less is left than a threshold allows. With reclaim, it reports whether less
 // is left than the threshold and its minimum reclaim. A signal that could not be read meets none.
 func (o observations) met(t Threshold, reclaim bool) bool {

@@ -29,7 +29,8 @@ type state struct {
 // next returns the state after a look at the node, the thresholds that pods must be evicted for, in
 // the order of the rules, and the node's conditions, sorted. It follows the kubelet: a threshold
 // that was due stays met until its minimum reclaim is reached; a condition is reported as soon as a
-// threshold is met, also during a grace period, and for the transition period after that.
+// threshold is met, also during a grace period, and for the transition period after that. A signal
+// that cannot be read now changes nothing about its thresholds, and nobody is evicted for it.
 func (s state) next(r rules, o observations, now time.Time) (
 	after state, due []Threshold, conditions []v1.NodeConditionType,
 ) {
@@ -38,6 +39,10 @@ func (s state) next(r rules, o observations, now time.Time) (
 		after.pressed = map[v1.NodeConditionType]time.Time{}
 	}
 	for i, t := range r.thresholds {
+		if since, known := s.since[i]; known && !o.has(t.Signal) {
+			after.since[i], after.due[i] = since, s.due[i]
+			continue
+		}
 		if !o.met(t, s.due[i]) {
 			continue
 		}

@@ -74,6 +74,13 @@ func TestPressure(t *testing.T) {
 			{0, 50, "memory.available<100", memory},
 			{10 * time.Second, -1, "", memory},
 		}},
+		"a grace period goes on while the signal cannot be read": {[]Threshold{soft}, []look{
+			{0, 150, "", memory},
+			{30 * time.Second, -1, "", memory},
+			{time.Minute, 150, "memory.available<20% after 1m0s", memory},
+			{70 * time.Second, -1, "", memory},
+			{80 * time.Second, 150, "memory.available<20% after 1m0s", memory},
+		}},
 	} {
 		var s state
 		begin := time.Now()
