@@ -15,10 +15,11 @@ import (
 const kubeletLinks = "/var/log/containers"
 
 // KubeletOptions adds to an agent's options what a kubelet needs to run on a test's machine with
-// the same config. A nearly full disk must not make it evict the test's pods or delete its images.
+// the same config. A nearly full disk must not make it evict the test's pods or delete its images,
+// and a volume's size may not be minutes old.
 func KubeletOptions(e *env.Env) string {
 	return "makeIPTablesUtilChains: false\nvolumePluginDir: " + filepath.Join(e.Dir, "volume-plugins") +
-		"\nevictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\n"
+		"\nevictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\nvolumeStatsAggPeriod: 5s\n"
 }
 
 // NewKubelet prepares a kubelet that replaces an agent that does not run. It has the agent's

@@ -85,6 +85,17 @@ spec:
     {name: never, image: "berth.local/busybox:v1", command: ["true"]}],
   containers: [{name: main, image: "berth.local/busybox:v1", command: ["true"]}]}}
 ---
+{apiVersion: v1, kind: Pod, metadata: {name: overfull}, spec: {automountServiceAccountToken: false,
+  volumes: [{name: disk, emptyDir: {sizeLimit: 1Mi}}],
+  containers: [{name: main, image: "berth.local/busybox:v1",
+    command: [sh, -c, "dd if=/dev/zero of=/disk/f bs=1M count=3; exec sleep 3600"],
+    volumeMounts: [{name: disk, mountPath: /disk}]}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: overlimit}, spec: {automountServiceAccountToken: false,
+  containers: [{name: main, image: "berth.local/busybox:v1",
+    command: [sh, -c, "dd if=/dev/zero of=/f bs=1M count=3; exec sleep 3600"],
+    resources: {limits: {ephemeral-storage: 1Mi}}}]}}
+---
 {apiVersion: v1, kind: Pod, metadata: {name: imageless}, spec: {automountServiceAccountToken: false,
   terminationGracePeriodSeconds: 1,
   containers: [{name: main, image: "berth.local/nothing:v1", imagePullPolicy: Never}]}}
@@ -124,7 +135,7 @@ const steady = 5 * time.Second
 var waits = map[string]string{
 	"full": "ready", "guaranteed": "ready", "whole": "ready", "static-" + env.NodeName: "ready", "gated": "Running",
 	"unready": "Running", "ended": "Succeeded", "failed": "Failed",
-	"unprepared": "Failed", "imageless": "ErrImageNeverPull", "configless": "CreateContainerConfigError",
+	"unprepared": "Failed", "overfull": "Failed", "overlimit": "Failed", "imageless": "ErrImageNeverPull", "configless": "CreateContainerConfigError",
 	"mountless": "PodInitializing",
 }
 
@@ -326,6 +337,8 @@ var (
 		regexp.MustCompile(`\.stopSignal$`),
 		// what the pod waits for: a kubelet reports it only in events
 		regexp.MustCompile(`^pods/mountless\..*\[PodReadyToStartContainers\]\.(reason|message)$`),
+		// a kubelet often loses the containers of a pod that it evicts
+		regexp.MustCompile(`^pods/over(full|limit)\.status\.(containerStatuses|resources)`),
 		// a kubelet shows cgroup v1's value for "no limit" as a limit
 		regexp.MustCompile(`^pods/[a-z]+\.status\.resources\.limits\.memory$`),
 	}

@@ -80,7 +80,9 @@ func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[
 	node.Fs = fileSystem(c.cfg.RootDir, time.Now())
 	own := map[string]*runtimeapi.ContainerStats{}
 	var readings []podReading
+	there := map[types.UID]bool{}
 	for _, pod := range c.deps.Pods() {
+		there[pod.UID] = true
 		wantsLayers, wanted := layers[pod.UID]
 		if !wanted {
 			continue
@@ -99,6 +101,7 @@ func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[
 			}, own)
 		}
 	}
+	c.keep(there)
 	out := make(map[types.UID]*statsapi.PodStats, len(readings))
 	for i := range readings {
 		stats := podStats(&readings[i])

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -116,6 +117,11 @@ func TestStorage(t *testing.T) {
 	}
 	if !slices.Equal(m.asked, []string{"u-web"}) {
 		t.Errorf("the shims of %q were asked", m.asked)
+	}
+	c.deps.Pods = func() []*v1.Pod { return nil }
+	c.Storage(t.Context(), map[types.UID]bool{"u-web": true})
+	if n := len(c.sizes.known); n != 0 {
+		t.Errorf("%d sizes of a pod that is gone are remembered", n)
 	}
 }
 
