@@ -98,6 +98,9 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 	} else {
 		out.Runtime.Faults = faults
 	}
+	for _, condition := range f.parts.eviction.Conditions() {
+		out.Pressure = append(out.Pressure, string(condition))
+	}
 	if f.parts.side.Joined() {
 		lease := f.parts.side.Lease()
 		out.Cluster = &api.Cluster{Server: lease.Server, Renewed: lease.Renewed, Late: lease.Over}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +35,6 @@ import (
 	"github.com/berthd/berth/agent/volumes/claims"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/lifecycle"
-	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/probes"
 )
 
@@ -188,27 +186,6 @@ func (b *base) newImages(podObjects *origin.Objects) (*images.Manager, error) {
 		Events: d.Events.Pod, Wake: b.workers.Wake, Pulled: d.Metrics.ImagePulled, Ensured: d.Metrics.ImageEnsured,
 		Logger: d.Logger,
 	})
-}
-
-func (b *base) newImageGC(p *parts) *garbage.Collector {
-	d := &b.deps
-	return garbage.New(garbage.PolicyFrom(b.cfg), filepath.Join(b.cfg.RootDir, "berth", "images.json"), garbage.Deps{
-		Runtime: d.Runtime, Images: p.images, Wanted: p.wanted, FileSystem: p.stats.ImageFs, Event: d.Events.Node,
-		Removed: d.Metrics.ImageCollected, Logger: d.Logger,
-	})
-}
-
-// wanted returns the pods that have not ended, and those that a source wants and that have no
-// worker yet, or have none because the node is drained.
-func (p *parts) wanted() []*v1.Pod {
-	known := p.workers.Known()
-	out := slices.DeleteFunc(p.engine.Pods(), func(pod *v1.Pod) bool { return pods.Terminal(pod.Status.Phase) })
-	for uid, pod := range p.mux.Current().Pods {
-		if !known[uid] {
-			out = append(out, pod)
-		}
-	}
-	return out
 }
 
 // newLogs returns the manager that keeps container logs small. If the config says so, newLogs

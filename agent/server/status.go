@@ -83,6 +83,10 @@ func nodeFaults(st *api.NodeStatus) []string {
 		}
 		out = append(out, fmt.Sprintf("the API server %s has not accepted the node's lease %s", c.Server, since))
 	}
+	if len(st.Pressure) > 0 {
+		out = append(out, fmt.Sprintf(`the node runs short (%s): pods are evicted, and new ones refused: see "berth events"`,
+			strings.Join(st.Pressure, ", ")))
+	}
 	if st.Drain.State != "" && st.Drain.State != api.Open {
 		out = append(out, `the node is drained: pods run again after "berth drain --undo"`)
 	}

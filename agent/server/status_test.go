@@ -46,7 +46,8 @@ func TestNodeStatus(t *testing.T) {
 	}, results: []source.Result{{File: "x.yaml"}, {File: "x.yaml"}, {File: "y.yaml", Accepted: true}}}
 	f.node = api.NodeStatus{
 		Runtime: api.Runtime{SilentSince: &since, Error: "refused"},
-		Cluster: &api.Cluster{Server: "https://api", Late: true}, Drain: api.Drain{State: api.Drained},
+		Cluster: &api.Cluster{Server: "https://api", Late: true}, Pressure: []string{"DiskPressure"},
+		Drain: api.Drain{State: api.Drained},
 	}
 	s := &Server{backend: f, cfg: Config{Node: "n", Version: "v", RootDir: "/r", Endpoint: "unix:///c"}, began: since}
 	st := s.nodeStatus(t.Context())
@@ -58,7 +59,8 @@ func TestNodeStatus(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	wants := []string{
-		"unix:///c does not answer since", "https://api has not accepted the node's lease at all", "drained",
+		"unix:///c does not answer since", "https://api has not accepted the node's lease at all",
+		"(DiskPressure)", "drained",
 		"refused manifests: x.yaml: see", "pod ns/b: container c: CrashLoopBackOff: see", "pod ns/d: Failed: see",
 	}
 	if len(st.Attention) != len(wants) {

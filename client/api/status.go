@@ -15,7 +15,10 @@ type NodeStatus struct {
 	Runtime Runtime   `json:"runtime"`
 	// Cluster is the cluster that the node belongs to; nil for a node without a cluster.
 	Cluster *Cluster `json:"cluster,omitempty"`
-	Drain   Drain    `json:"drain"`
+	// Pressure are the node's conditions of pressure that are true: DiskPressure, MemoryPressure,
+	// PIDPressure.
+	Pressure []string `json:"pressure,omitempty"`
+	Drain    Drain    `json:"drain"`
 	// Manifests are how many documents of manifests are accepted, and how many are refused.
 	Manifests ManifestCounts `json:"manifests"`
 	// Pods are how many pods are in each state: Running (and ready), NotReady, Pending,

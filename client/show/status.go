@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -28,6 +29,7 @@ func Status(w io.Writer, st *api.NodeStatus, now time.Time) error {
 		}
 	}
 	p.line(0, "Cluster", "%s", cluster)
+	p.line(0, "Pressure", "%s", cmp.Or(strings.Join(st.Pressure, ", "), "none"))
 	drained := "no"
 	if st.Drain.State != api.Open {
 		drained = fmt.Sprintf("%s, for %s, %d pods left", st.Drain.State, Age(now, st.Drain.Since), len(st.Drain.Left))

@@ -18,7 +18,8 @@ func TestStatus(t *testing.T) {
 	}{
 		"well": {func(*api.NodeStatus) {}, []string{
 			"Node:             n1\n", "Runtime:          containerd 2.1 at unix:///c: ready\n", "Cluster:          none\n",
-			"Drained:          no\n", "Manifests:        2 accepted, 0 refused\n", "Pods:             none\n",
+			"Drained:          no\n", "Pressure:         none\n",
+			"Manifests:        2 accepted, 0 refused\n", "Pods:             none\n",
 			"\nNothing needs a person.\n",
 		}},
 		"silent": {func(st *api.NodeStatus) {

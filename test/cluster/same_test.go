@@ -135,8 +135,9 @@ const steady = 5 * time.Second
 var waits = map[string]string{
 	"full": "ready", "guaranteed": "ready", "whole": "ready", "static-" + env.NodeName: "ready", "gated": "Running",
 	"unready": "Running", "ended": "Succeeded", "failed": "Failed",
-	"unprepared": "Failed", "overfull": "Failed", "overlimit": "Failed", "imageless": "ErrImageNeverPull", "configless": "CreateContainerConfigError",
-	"mountless": "PodInitializing",
+	"unprepared": "Failed", "overfull": "Failed", "overlimit": "Failed", "imageless": "ErrImageNeverPull",
+	"configless": "CreateContainerConfigError",
+	"mountless":  "PodInitializing",
 }
 
 // TestObjectsAreThoseOfAKubelet compares the Node and the pods that a kubelet and berth write to

@@ -77,6 +77,9 @@ type Pods interface {
 	Remove(uid types.UID)
 }
 
+// Conditions returns the conditions of pressure that are true now; see [Pressure.Conditions].
+func (m *Manager) Conditions() []v1.NodeConditionType { return m.deps.Pressure.Conditions() }
+
 // Reclaimer removes what the node has without need, before a pod has to leave.
 type Reclaimer interface {
 	DeleteUnusedImages(ctx context.Context) error

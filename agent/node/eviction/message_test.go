@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/agent/node/stats"
 )
@@ -87,11 +88,6 @@ func TestOverLimit(t *testing.T) {
 	bounded.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("2Mi")}
 	both := bounded.DeepCopy()
 	both.Spec.Volumes[0].EmptyDir.SizeLimit = &most
-	total := func(c candidate, bytes uint64) candidate {
-		c.stats.EphemeralStorage = &c.stats.VolumeStats[0].FsStats
-		c.stats.EphemeralStorage.UsedBytes = &bytes
-		return c
-	}
 	for name, c := range map[string]struct {
 		pod     candidate
 		disks   stats.Disks
@@ -142,6 +138,30 @@ func TestOverLimit(t *testing.T) {
 	} {
 		if has, layers := limited(pod); [2]bool{has, layers} != want {
 			t.Errorf("limits %t, of layers %t; want %v", has, layers, want)
+		}
+	}
+}
+
+// total sets what a pod takes of local storage.
+func total(c candidate, bytes uint64) candidate {
+	c.stats.EphemeralStorage = &statsapi.FsStats{UsedBytes: &bytes}
+	return c
+}
+
+// The limit of an init container counts for its pod, of which it may be the largest, and not for
+// the init container alone, as in a kubelet.
+func TestLimitsOfInitContainers(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "init", Resources: v1.ResourceRequirements{
+			Limits: v1.ResourceList{"ephemeral-storage": resource.MustParse("4Mi")},
+		}}},
+		Containers: []v1.Container{{Name: "app", Resources: v1.ResourceRequirements{
+			Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")},
+		}}},
+	}}
+	for used, want := range map[uint64]Signal{4 << 20: "", 4<<20 + 1: podLimit} {
+		if limit, _, _ := overLimit(total(using(pod, uses{}), used), stats.Disks{}); limit != want {
+			t.Errorf("%d bytes: limit %q, want %q", used, limit, want)
 		}
 	}
 }

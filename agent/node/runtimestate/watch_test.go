@@ -58,7 +58,7 @@ func TestSilenceIsReported(t *testing.T) {
 				time.Sleep(time.Second)
 				rt.set(mode)
 				s.Doubt()
-				time.Sleep(3 * time.Second)
+				time.Sleep(2500 * time.Millisecond) // between two questions
 				rt.set("answers")
 				time.Sleep(time.Minute)
 				if s.Silence() != nil || len(events) != 0 || log.Len() != 0 {

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/agent/images/garbage"
+	"github.com/berthd/berth/agent/node/eviction"
+	"github.com/berthd/berth/internal/pods"
+)
+
+// newEviction returns the manager that asks pods to leave when the node runs short.
+func (b *base) newEviction(p *parts) (*eviction.Manager, error) {
+	cfg, err := eviction.ConfigFrom(&b.cfg.Kubelet, b.deps.Cluster != nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the thresholds of evictions: %w", err)
+	}
+	if b.deps.KernelNotices {
+		cfg.KernelNotices = eviction.KernelNotices
+	}
+	return eviction.New(cfg, eviction.Deps{
+		Stats:     p.stats,
+		Pods:      b.workers,
+		Allocated: b.room.Allocated,
+		Pressure:  b.pressure,
+		Reclaimer: reclaimer{p},
+		Changed:   b.signals.Node.Notify,
+		Again:     b.signals.wanted.Notify,
+		Events:    b.deps.Events,
+		Metrics:   b.deps.Metrics,
+		Logger:    b.deps.Logger,
+	}), nil
+}
+
+// reclaimer frees disk space before any pod has to leave: it removes what no pod needs.
+type reclaimer struct{ parts *parts }
+
+// DeleteUnusedImages removes the images that no pod uses.
+func (r reclaimer) DeleteUnusedImages(ctx context.Context) error {
+	return r.parts.imageGC.DeleteUnusedImages(ctx)
+}
+
+// DeleteDeadContainers removes the containers of pods that have ended.
+func (r reclaimer) DeleteDeadContainers(ctx context.Context) error {
+	return r.parts.engine.DeleteDeadContainers(ctx)
+}
+
+func (b *base) newImageGC(p *parts) *garbage.Collector {
+	d := &b.deps
+	return garbage.New(garbage.PolicyFrom(b.cfg), filepath.Join(b.cfg.RootDir, "berth", "images.json"), garbage.Deps{
+		Runtime: d.Runtime, Images: p.images, Wanted: p.wanted, FileSystem: p.stats.ImageFs, Event: d.Events.Node,
+		Removed: d.Metrics.ImageCollected, Logger: d.Logger,
+	})
+}
+
+// wanted returns the pods that have not ended, and those that a source wants and that have no
+// worker yet, or have none because the node is drained.
+func (p *parts) wanted() []*v1.Pod {
+	known := p.workers.Known()
+	out := slices.DeleteFunc(p.engine.Pods(), func(pod *v1.Pod) bool { return pods.Terminal(pod.Status.Phase) })
+	for uid, pod := range p.mux.Current().Pods {
+		if !known[uid] {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
