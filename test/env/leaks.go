@@ -3,6 +3,7 @@ package env
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (e *Env) Leaks() []string {
 	leaks = append(leaks, prefixed("mount", mounts)...)
 	for _, root := range e.cgroupRoots() {
 		for _, dir := range cgroupsBelow(root)[1:] {
-			if !slices.Contains(qosCgroups, filepath.Base(dir)) {
+			if !slices.Contains(qosCgroups, filepath.Base(dir)) && !e.hasAgent(root, dir) {
 				leaks = append(leaks, "cgroup "+dir)
 			}
 		}
@@ -50,6 +51,17 @@ func (e *Env) Leaks() []string {
 		leaks = append(leaks, fmt.Sprintf("shim %d %s", p.pid, strings.Join(p.args, " ")))
 	}
 	return leaks
+}
+
+// hasAgent reports whether a cgroup is the root of an agent with a name: a directory below the
+// environment's cgroup that is called as the agent's folder.
+func (e *Env) hasAgent(root, dir string) bool {
+	name, err := filepath.Rel(root, dir)
+	if err != nil || strings.Contains(name, "/") {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(e.Dir, name, agentConfigFile))
+	return err == nil
 }
 
 // LeaksOf returns the leaks whose line contains any of the given texts: a pod's UID, name or
