@@ -47,6 +47,7 @@
 //	what a pod needs next                              pod/plan (pure)
 //	the facts of a pod that only the disk can keep     pod/checkpoint
 //	which sandboxes and containers exist               the runtime, read by pod/observe
+//	whether the runtime answers                        the runtime, watched by node/runtimestate
 //	which pods are admitted, what they were allocated  node/room
 //	what the node has for pods                         node, read at each decision
 //	what pods and the node use                         the kernel, read by node/stats

@@ -80,9 +80,12 @@ type NodeCredentials interface {
 // noCredentials is a node without credentials.
 type noCredentials struct{}
 
+// Lookup returns none.
 func (noCredentials) Lookup(context.Context, string) ([]credentials.Credential, error) {
 	return nil, nil
 }
+
+// State is always the same.
 func (noCredentials) State() string { return "" }
 
 // Deps are what the manager needs from other packages.

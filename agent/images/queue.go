@@ -4,17 +4,10 @@ import (
 	"context"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/images/credentials"
-)
-
-// The priorities of the classes that every cluster has (k8s.io/kubernetes pkg/apis/scheduling), for
-// pods that have no number from admission.
-const (
-	nodeCritical    = 2_000_001_000
-	clusterCritical = 2_000_000_000
+	"github.com/berthd/berth/internal/pods"
 )
 
 // pullKey identifies a pull: the image's full name, and the credentials of the pods that wait for
@@ -56,21 +49,9 @@ func (p *pull) abandon() {
 func (p *pull) priority() int32 {
 	highest := int32(-1 << 31)
 	for _, a := range p.waiters {
-		highest = max(highest, priorityOf(a.Pod))
+		highest = max(highest, pods.Priority(a.Pod))
 	}
 	return highest
-}
-
-func priorityOf(pod *v1.Pod) int32 {
-	switch {
-	case pod.Spec.Priority != nil:
-		return *pod.Spec.Priority
-	case pod.Spec.PriorityClassName == "system-node-critical":
-		return nodeCritical
-	case pod.Spec.PriorityClassName == "system-cluster-critical":
-		return clusterCritical
-	}
-	return 0
 }
 
 // join makes the container wait for the image's pull, and queues a pull if there is none. joined
