@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -131,14 +129,7 @@ func ephemeralInput(t *testing.T, e *env.Env, a *env.Agent) {
   - {name: once, image: berth.local/busybox:v1, command: [cat], stdin: true, stdinOnce: true}
 `)
 	joined(t, a, "e-input", "none", "pipe", "terminal", "once")
-	for name, want := range map[string]string{"none": "/dev/null", "pipe": "pipe:", "terminal": "/dev/pts/"} {
-		env.Eventually(t, "the input of "+name, func() error {
-			if got := inside(t, a, "e-input", name, "readlink", "/proc/1/fd/0"); !strings.HasPrefix(got, want) {
-				return fmt.Errorf("it is %q, want %s", got, want) // the program is runc's for a moment
-			}
-			return nil
-		})
-	}
+	inputsAre(t, a, "e-input")
 	attach := exec.CommandContext(t.Context(), binary(t, a), "attach", "--socket", a.Socket, "-i", "e-input", "-c", "once")
 	attach.Stdin = strings.NewReader("last words\n")
 	if out, err := attach.CombinedOutput(); err != nil {
@@ -161,12 +152,7 @@ func ephemeralImage(t *testing.T, e *env.Env, a *env.Agent) {
   - {name: present, image: berth.local/busybox:v1, imagePullPolicy: Never, command: [sleep, "3600"]}
 `)
 	joined(t, a, "e-image", "present")
-	waitPod(t, a, "e-image", "waiting for an image", func(p *corev1.Pod) error {
-		if w := statusOf(p, "never").State.Waiting; w == nil || w.Reason != "ErrImageNeverPull" {
-			return fmt.Errorf("the container waits because of %+v", w)
-		}
-		return nil
-	})
+	neverPulled(t, a, "e-image", "never")
 	removed(t, e, a, "e-image")
 }
 
@@ -183,15 +169,8 @@ func ephemeralMessages(t *testing.T, e *env.Env, a *env.Agent) {
     command: [sh, -c, 'echo from the log; exit 3']
     terminationMessagePolicy: FallbackToLogsOnError
 `)
-	for name, want := range map[string]string{"file": "from the file", "log": "from the log\n"} {
-		// a status may say that a container has ended before its message is read
-		waitPod(t, a, "e-messages", "with the message of "+name, func(p *corev1.Pod) error {
-			if end := statusOf(p, name).State.Terminated; end == nil || end.Message != want {
-				return fmt.Errorf("the end is %+v", end)
-			}
-			return nil
-		})
-	}
+	saysAtItsEnd(t, a, "e-messages", "file", "from the file")
+	saysAtItsEnd(t, a, "e-messages", "log", "from the log\n")
 	removed(t, e, a, "e-messages")
 }
 
@@ -235,105 +214,32 @@ volumes: [{name: v, emptyDir: {}}]
       - {name: NOFILE, valueFrom: {fileKeyRef: {volumeName: v, path: none.env, key: ONE, optional: true}}}
 `)
 	joined(t, a, "e-environment", "look")
-	environment := "\n" + inside(t, a, "e-environment", "look", "/testapp", "env")
-	for _, want := range []string{
-		"C_A=from-a", "S_S=hush", "PLAIN=xfrom-a", "KEY=from-a", "SECRET=hush", "POD=e-environment-" + env.NodeName,
-		"LIMIT=32", "FILE=first",
-	} {
-		if !strings.Contains(environment, "\n"+want+"\n") {
-			t.Errorf("it has no %s:%s", want, environment)
-		}
-	}
-	if strings.Contains(environment, "\nNO") {
-		t.Errorf("it has variables whose source is not there:%s", environment)
-	}
+	hasVariables(t, a, "e-environment", "look", "C_A=from-a", "S_S=hush", "PLAIN=xfrom-a", "KEY=from-a",
+		"SECRET=hush", "POD=e-environment-"+env.NodeName, "LIMIT=32", "FILE=first")
 	removed(t, e, a, "e-environment")
 	a.RemoveManifest(t, "e-objects.yaml")
 }
 
 func ephemeralMounts(t *testing.T, e *env.Env, a *env.Agent) {
-	put(t, a, "e-mounts", "terminationGracePeriodSeconds: 1\ncontainers:\n"+
-		shell("main", "securityContext: {privileged: true}",
-			"volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]")+
-		"volumes: [{name: v, emptyDir: {}}]\n")
+	put(t, a, "e-mounts", "terminationGracePeriodSeconds: 1\n"+mounting())
 	a.WaitReady(t, "e-mounts")
-	join(t, a, "e-mounts", `ephemeralContainers:
-  - name: look
-    image: berth.local/busybox:v1
-    command: [sleep, "3600"]
-    volumeMounts:
-      - {name: v, mountPath: /rw}
-      - {name: v, mountPath: /ro, readOnly: true, mountPropagation: HostToContainer}
-      - {name: v, mountPath: /recursive, readOnly: true, recursiveReadOnly: Enabled, mountPropagation: None}
-`)
-	p := joined(t, a, "e-mounts", "look")
-	seen(t, a, "e-mounts", "main",
-		"mkdir /v/mnt && mount -t tmpfs inner /v/mnt && echo inside >/v/mnt/file && cat /v/mnt/file", "inside")
-	seen(t, a, "e-mounts", "look",
-		"echo y >/rw/file; cat /ro/file", "y",
-		"echo y >/ro/file; echo $?", "sh: can't create /ro/file: Read-only file system\n1",
-		"cat /ro/mnt/file", "inside",
-		"cat /rw/mnt/file", "cat: can't open '/rw/mnt/file': No such file or directory")
-	modes := map[string]corev1.RecursiveReadOnlyMode{"/ro": "Disabled", "/recursive": "Enabled"}
-	for _, m := range statusOf(p, "look").VolumeMounts {
-		if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != modes[m.MountPath] {
-			t.Errorf("the status of %s is %q", m.MountPath, *m.RecursiveReadOnly)
-		}
-		delete(modes, m.MountPath)
-	}
-	if len(modes) > 0 {
-		t.Errorf("the status has nothing of %v", modes)
-	}
+	join(t, a, "e-mounts", "ephemeralContainers:\n"+shell("look", mountFields...))
+	joined(t, a, "e-mounts", "look")
+	mountsAre(t, a, "e-mounts", "look")
 	removed(t, e, a, "e-mounts")
 }
 
 func ephemeralSecurity(t *testing.T, e *env.Env, a *env.Agent) {
-	dir := filepath.Join(a.RootDir, "seccomp")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "e-mkdir.json"), []byte(profile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	addProfile(t, a, "mkdir.json")
 	put(t, a, "e-security", sleeper)
 	a.WaitReady(t, "e-security")
-	join(t, a, "e-security", `ephemeralContainers:
-  - name: user
-    image: berth.local/busybox:v1
-    command: [sleep, "3600"]
-    securityContext: {runAsUser: 5, runAsGroup: 6, runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
-  - name: caps
-    image: berth.local/busybox:v1
-    command: [sleep, "3600"]
-    securityContext:
-      capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}
-      allowPrivilegeEscalation: false
-      readOnlyRootFilesystem: true
-  - name: filtered
-    image: berth.local/busybox:v1
-    command: [sleep, "3600"]
-    securityContext: {seccompProfile: {type: Localhost, localhostProfile: e-mkdir.json}}
-  - name: all
-    image: berth.local/busybox:v1
-    command: [sleep, "3600"]
-    securityContext: {privileged: true}
-  - name: root
-    image: berth.local/busybox:v1
-    command: [sleep, "3600"]
-    securityContext: {runAsNonRoot: true}
-`)
-	joined(t, a, "e-security", "user", "caps", "filtered", "all")
-	for _, c := range []held{
-		{name: "user", want: "Uid=5 Gid=6 Seccomp=2"},
-		{name: "caps", want: "CapEff=400 NoNewPrivs=1"},
-		{name: "filtered", want: "Seccomp=2"},
-		{name: "all", want: "Seccomp=0 NoNewPrivs=0"},
-	} {
-		checkProcess(t, a, "e-security", c)
+	list := "ephemeralContainers:\n" + shell("root", "securityContext: {runAsNonRoot: true}")
+	for _, c := range contexts() {
+		list += shell(c.name, "securityContext: "+c.context)
 	}
-	seen(t, a, "e-security", "caps", "echo x >/file; echo $?", "sh: can't create /file: Read-only file system\n1")
-	seen(t, a, "e-security", "filtered", "mkdir /made 2>/dev/null; echo $?", "1")
-	seen(t, a, "e-security", "all", "grep -q ' /proc/sys .* ro,' /proc/mounts; echo $?", "1")
+	join(t, a, "e-security", list)
+	joined(t, a, "e-security", "user", "caps", "filtered", "all")
+	contextsHold(t, a, "e-security")
 	waitPod(t, a, "e-security", "refused in part", func(p *corev1.Pod) error {
 		w := statusOf(p, "root").State.Waiting
 		if w == nil || !strings.Contains(w.Message, "runAsNonRoot") {

@@ -264,20 +264,10 @@ grep -q ' /proc/interrupts ' /proc/mounts && echo hidden || echo shown`)
 	removed(t, e, a, "privileges")
 }
 
-// profile is a seccomp profile that allows everything except mkdir.
-const profile = `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": ` +
-	`"SCMP_ACT_ERRNO", "errnoRet": 13}]}`
-
 // seccompFilters checks that the seccomp profile is the container's, else the pod's, else none. A
 // Localhost profile is a file beneath the agent's folder.
 func seccompFilters(t *testing.T, e *env.Env, a *env.Agent) {
-	dir := filepath.Join(a.RootDir, "seccomp", "profiles")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "mkdir.json"), []byte(profile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	addProfile(t, a, "profiles/mkdir.json")
 	hold(t, a, "seccomp-none", "", []held{
 		{"plain", "", "", "Seccomp=0"},
 		{"runtimes", "", "{seccompProfile: {type: RuntimeDefault}}", "Seccomp=2"},
