@@ -12,6 +12,7 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // sd_notify and the watchdog
 	github.com/distribution/reference v0.6.0 // image names
 	github.com/fsnotify/fsnotify v1.10.1 // following logs
+	github.com/go-logr/logr v1.4.4 // klog's text logger as a handler of slog
 	github.com/google/go-cmp v0.7.0 // differences in tests
 	github.com/moby/sys/mountinfo v0.7.2 // what is mounted beneath a pod
 	github.com/opencontainers/cgroups v0.1.0 // cgroups v1 and v2, cgroupfs and systemd
@@ -75,7 +76,6 @@ require (
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
 	github.com/go-openapi/jsonreference v1.0.0 // indirect

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2/textlogger"
 )
 
@@ -76,18 +77,13 @@ func flatten(to []slog.Attr, prefix string, a slog.Attr) []slog.Attr {
 
 // klogTo returns a function that writes records to w as klog writes them, by klog's own code.
 func klogTo(w io.Writer) func(context.Context, slog.Record, []slog.Attr) error {
-	sink, ok := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w))).GetSink().(interface {
-		Handle(ctx context.Context, r slog.Record) error
-	})
-	if !ok {
-		panic("klog's text logger takes no records of slog")
-	}
+	klog := logr.ToSlogHandler(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w))))
 	return func(ctx context.Context, r slog.Record, attrs []slog.Attr) error {
 		out := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 		for _, a := range attrs {
 			out.AddAttrs(slog.Attr{Key: a.Key, Value: textOf(a.Value)})
 		}
-		return sink.Handle(ctx, out)
+		return klog.Handle(ctx, out)
 	}
 }
 
