@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/node/iptables"
 	"github.com/berthd/berth/agent/node/lock"
 	"github.com/berthd/berth/agent/node/oom"
 	"github.com/berthd/berth/agent/node/stats"
@@ -55,6 +56,8 @@ type Deps struct {
 	// KernelNotices makes the agent rotate container logs, register plugins and look for evictions
 	// by the kernel's notices (inotify, PSI). Tests in fake time cannot wait for such notices.
 	KernelNotices bool
+	// Iptables runs the machine's iptables; nil if the agent keeps no chains.
+	Iptables iptables.Command
 	// KernelLog is the path of the kernel's log, which says when the node is out of memory; empty
 	// if the agent reads none.
 	KernelLog string
@@ -102,6 +105,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 		own("runtime", a.pleg.Run),       // events wake the restored workers
 		own("relist", a.pleg.Relists),    // if an event is lost
 		own("logs", a.logs.Run),          // rotates what is written from now on
+		own("iptables", a.keepChains),    // before a pod can be reached
 		own("podcidr", a.podCIDR.Run),    // the runtime's network may wait for it
 		own("plugins", a.plugins),        // drivers, before volumes come up or go down
 		a.side.Loops(),                   // the Node, and the objects of restored pods
@@ -120,6 +124,14 @@ func (a *Agent) loops() []lifecycle.Loop {
 func (a *Agent) reportOOM(ctx context.Context) error {
 	oom.Report(ctx, a.deps.KernelLog, a.deps.Events, a.log)
 	return nil
+}
+
+// keepChains keeps a kubelet's chains of iptables.
+func (a *Agent) keepChains(ctx context.Context) error {
+	if a.deps.Iptables == nil {
+		return lifecycle.Idle(ctx)
+	}
+	return iptables.New(a.deps.Iptables, a.log).Run(ctx)
 }
 
 // Run restores the pods of an earlier run, starts the loops, and returns after ctx has ended and

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/node/hostcgroups"
+	"github.com/berthd/berth/agent/node/iptables"
 	"github.com/berthd/berth/agent/node/lock"
 	"github.com/berthd/berth/agent/node/oom"
 	"github.com/berthd/berth/agent/telemetry/events"
@@ -67,14 +68,18 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	a, err = New(ctx, cfg, Deps{
+	deps := Deps{
 		Runtime: own, Capabilities: own.Capabilities(), Node: n, Cluster: conn, Metrics: set, Events: recorder,
 		Tracing: traces, Logger: log, KernelNotices: true, KernelLog: oom.KernelLog,
 		Cgroups: hostcgroups.New(hostcgroups.Deps{
 			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Logger: log,
 			Event: recorder.Node, Observe: set.CgroupOperation, Claim: held.Cgroup,
 		}),
-	})
+	}
+	if *cfg.Kubelet.MakeIPTablesUtilChains {
+		deps.Iptables = iptables.Host
+	}
+	a, err = New(ctx, cfg, deps)
 	return a, undo.all, err
 }
 

@@ -93,7 +93,7 @@ func fieldsWithoutEffect() map[string]string {
 			[]string{"memoryThrottlingFactor", "memoryReservationPolicy"},
 		},
 		{"hairpin traffic is set up by the CNI plugin", []string{"hairpinMode"}},
-		{"no iptables chains are made", []string{"iptablesMasqueradeBit", "iptablesDropBit", "makeIPTablesUtilChains"}},
+		{"no iptables chain marks packets", []string{"iptablesMasqueradeBit", "iptablesDropBit"}},
 		{
 			"memory thresholds are watched through the kernel's pressure information",
 			[]string{"kernelMemcgNotification"},

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent"
 	"github.com/berthd/berth/client"
@@ -219,6 +220,7 @@ func emptyNode(ctx context.Context, cfg *configs.Config, req api.DrainRequest, e
 	klog.SetSlogLogger(log)
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	cfg.Kubelet.MakeIPTablesUtilChains = ptr.To(false) // no pod will need them
 	a, closeAll, err := agent.Assemble(base, cfg, version, log)
 	if err != nil {
 		return err

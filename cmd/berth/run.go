@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent"
 	"github.com/berthd/berth/agent/server"
@@ -131,6 +132,7 @@ func (r *runner) run(ctx context.Context, file string, stdin io.Reader, flags *p
 		return cannotStart, err
 	}
 	r.cfg = cfg
+	cfg.Kubelet.MakeIPTablesUtilChains = ptr.To(false) // the chains are a node's, and would stay
 	pod, manifest, err := r.read(file, stdin)
 	if err != nil {
 		return cannotStart, err

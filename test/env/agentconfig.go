@@ -65,6 +65,8 @@ func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 		"oomScoreAdj": 0,
 		// How full this machine's disk is must not decide which images a test has.
 		"imageGCHighThresholdPercent": 100,
+		// The machine's firewall is not the tests'.
+		"makeIPTablesUtilChains": false,
 		// What the machine has left is no matter, unless a test says so.
 		"evictionHard": map[string]any{},
 	}
