@@ -60,6 +60,9 @@ func dropProgramPages() error {
 		if !ok {
 			continue
 		}
+		// Without this, one read can map 2 MiB again, where the page cache has the file in such pieces. A
+		// kernel that has no huge pages refuses it (EINVAL).
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, start, length, unix.MADV_NOHUGEPAGE)
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, start, length, unix.MADV_DONTNEED); errno != 0 {
 			return fmt.Errorf("giving back a mapping of %s: %w", exe, errno)
 		}
