@@ -25,6 +25,17 @@ within() {
   done
 }
 
+# roomy gives the node thresholds for memory alone: how full this machine's disk is must not decide what runs.
+roomy() {
+  mkdir -p /etc/berth/config.d
+  cat >/etc/berth/config.d/disk.conf <<'EOF'
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+evictionHard: {memory.available: 100Mi}
+imageGCHighThresholdPercent: 100
+EOF
+}
+
 # ready POD…: berth says that all containers of the pods are ready.
 ready() {
   local pod
