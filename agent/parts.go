@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/agent/desired"
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/images"
+	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/gc"
@@ -91,7 +92,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	}
 	podObjects := &origin.Objects{Local: b.local, Claims: b.newClaims(), API: api}
 	disks := b.newVolumes(podObjects, api)
-	if p.images, err = b.newImages(podObjects); err != nil {
+	if p.images, err = b.newImages(podObjects, api); err != nil {
 		return nil, err
 	}
 	if p.logs, err = b.newLogs(); err != nil {
@@ -179,9 +180,9 @@ func (b *base) newVolumes(podObjects *origin.Objects, api cluster.Objects) *volu
 	})
 }
 
-func (b *base) newImages(podObjects *origin.Objects) (*images.Manager, error) {
+func (b *base) newImages(podObjects *origin.Objects, accounts credentials.Accounts) (*images.Manager, error) {
 	d, can := &b.deps, b.deps.Capabilities
-	return images.Open(b.cfg, images.Deps{
+	return images.Open(b.cfg, accounts, images.Deps{
 		Runtime: d.Runtime, Importer: can.Importer, Pinner: can.Pinner, Pulls: can.Pulls, Secret: podObjects.PullSecret,
 		Events: d.Events.Pod, Wake: b.workers.Wake, Pulled: d.Metrics.ImagePulled, Ensured: d.Metrics.ImageEnsured,
 		Logger: d.Logger,

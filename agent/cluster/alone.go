@@ -70,6 +70,14 @@ func (NoObjects) RuntimeClass(string) *nodev1.RuntimeClass { return nil }
 // Services returns no Service, and says that all Services have been read.
 func (NoObjects) Services(*v1.Pod) ([]*v1.Service, bool) { return nil, true }
 
+// ServiceAccount fails.
+func (NoObjects) ServiceAccount(context.Context, string, string) (*v1.ServiceAccount, error) {
+	return nil, errAlone
+}
+
+// PullToken fails.
+func (NoObjects) PullToken(context.Context, *v1.Pod, string) (string, error) { return "", errAlone }
+
 // Token fails.
 func (NoObjects) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) ([]byte, error) {
 	return nil, errAlone

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/agent/cluster/kube"
 	"github.com/berthd/berth/agent/cluster/tokens"
 	"github.com/berthd/berth/agent/cluster/watched"
+	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/pod/origin"
 	"github.com/berthd/berth/agent/telemetry/events"
@@ -31,6 +32,7 @@ import (
 // Objects are the API server's objects that pods use: [*Watched], or [NoObjects].
 type Objects interface {
 	origin.API
+	credentials.Accounts
 	// Growth returns the expander, which lets volumes of the cluster's claims grow; nil without a
 	// cluster.
 	Growth() *expand.Expander
@@ -147,6 +149,16 @@ func (o *Watched) DriverToken(pod *v1.Pod, ask storagev1.TokenRequest) (string, 
 	}
 	text, expires, err := o.tokens.Ask(pod, ask.Audience, seconds)
 	return text, expires, pendingToken(err)
+}
+
+// ServiceAccount asks the API server for a service account.
+func (o *Watched) ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	return o.tokens.Account(ctx, namespace, name)
+}
+
+// PullToken returns a token of a pod's service account for a credential provider plugin.
+func (o *Watched) PullToken(ctx context.Context, pod *v1.Pod, audience string) (string, error) {
+	return o.tokens.Now(ctx, pod, audience)
 }
 
 func pendingToken(err error) error {

@@ -38,10 +38,10 @@ func ConfigFrom(cfg *configs.Config) Config {
 	return out
 }
 
-// Open makes the image manager for a config, with the node's credentials. Open sets Node and
-// Records of deps. Its errors are mistakes in the config.
-func Open(cfg *configs.Config, deps Deps) (*Manager, error) {
-	plugins, err := credentials.OpenPlugins(cfg.Credentials.ConfigPath, cfg.Credentials.BinDir, deps.Logger)
+// Open makes the image manager for a config, with the node's credentials and the service accounts
+// of its pods. Open sets Node and Records of deps. Its errors are mistakes in the config.
+func Open(cfg *configs.Config, accounts credentials.Accounts, deps Deps) (*Manager, error) {
+	plugins, err := credentials.OpenPlugins(cfg.Credentials.ConfigPath, cfg.Credentials.BinDir, accounts, deps.Logger)
 	if err != nil {
 		return nil, err
 	}

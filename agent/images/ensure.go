@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/images/credentials"
+	"github.com/berthd/berth/agent/images/records"
 	"github.com/berthd/berth/cri"
 )
 
@@ -88,7 +90,7 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 					message: fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err),
 				})
 			}
-			if image != nil && (done || m.allowed(a, image)) {
+			if image != nil && (done || m.allowed(ctx, a, image)) {
 				return m.ready(a, image)
 			}
 			if image == nil && done {
@@ -111,8 +113,10 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 }
 
 // allowed reports whether the pod may use an image that is on the node without asking the registry.
-func (m *Manager) allowed(a ask, image *runtimeapi.Image) bool {
-	return m.deps.Records == nil || m.deps.Records.Allowed(a.Image, image.GetId(), a.own)
+func (m *Manager) allowed(ctx context.Context, a ask, image *runtimeapi.Image) bool {
+	return m.deps.Records == nil || m.deps.Records.Allowed(a.Image, image.GetId(), records.Pod{
+		Own: a.own, Account: func() credentials.Source { return m.deps.Node.Account(ctx, a.Pod) },
+	})
 }
 
 // specOf returns the image's name for the runtime: ref, if the image was pulled as ref, otherwise

@@ -67,12 +67,16 @@ type Runtime interface {
 	RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error
 }
 
-// NodeCredentials are the credentials that every pod of the node may use; package credentials has
-// them.
+// NodeCredentials are the node's own credentials; package credentials has them.
 type NodeCredentials interface {
-	// Lookup returns the credentials for a repository, the best first. It may take long. The error
-	// is about some of them.
-	Lookup(ctx context.Context, repository string) ([]credentials.Credential, error)
+	// Lookup returns the credentials for a pod and a repository, the best first. It may take long.
+	// The error is about some of them.
+	Lookup(ctx context.Context, pod *v1.Pod, repository string) ([]credentials.Credential, error)
+	// PerAccount reports whether the credentials for a repository may depend on the service account
+	// of the pod. It is quick.
+	PerAccount(repository string) bool
+	// Account returns the pod's service account; the zero value if there is none.
+	Account(ctx context.Context, pod *v1.Pod) credentials.Source
 	// State identifies the current credentials. It is quick.
 	State() string
 }
@@ -81,8 +85,16 @@ type NodeCredentials interface {
 type noCredentials struct{}
 
 // Lookup returns none.
-func (noCredentials) Lookup(context.Context, string) ([]credentials.Credential, error) {
+func (noCredentials) Lookup(context.Context, *v1.Pod, string) ([]credentials.Credential, error) {
 	return nil, nil
+}
+
+// PerAccount is false.
+func (noCredentials) PerAccount(string) bool { return false }
+
+// Account returns none.
+func (noCredentials) Account(context.Context, *v1.Pod) credentials.Source {
+	return credentials.Source{}
 }
 
 // State is always the same.
@@ -100,7 +112,7 @@ type Deps struct {
 	Pulls cri.PullReporter
 	// Secret returns a pod's pull secret by its name. Nil means that there are none.
 	Secret func(pod *v1.Pod, name string) (*v1.Secret, bool)
-	// Node has the credentials that every pod may use. Nil means that there are none.
+	// Node has the node's own credentials. Nil means that there are none.
 	Node NodeCredentials
 	// Records decide who may use an image that is on the node. With nil, every pod may.
 	Records *records.Store

@@ -16,8 +16,13 @@ import (
 	"github.com/berthd/berth/agent/images/records"
 )
 
-// nodes is the index of a credential that is not one of the pod's own: one of the node's, or none.
-const nodes = -1
+// accepted is the credential that a registry accepted.
+type accepted struct {
+	// own is its index among the pod's own; -1 if it is one of the node's, or none.
+	own int
+	// node is the node's credential; the zero value if there is none.
+	node credentials.Credential
+}
 
 // pull pulls one image.
 func (m *Manager) pull(ctx context.Context, p *pull) {
@@ -53,10 +58,10 @@ func (m *Manager) pull(ctx context.Context, p *pull) {
 }
 
 // attempt tries the pull with one credential after another until the registry accepts one: first
-// the pod's own, then the node's. If there are none, it pulls without credentials. by is the index
-// of the pod's own credential that was accepted, or [nodes].
-func (m *Manager) attempt(ctx context.Context, p *pull) (ref string, by int, failed failure) {
-	given, providers := m.deps.Node.Lookup(ctx, repositoryOf(p.name))
+// the pod's own, then the node's. If there are none, it pulls without credentials. by is the one
+// that was accepted.
+func (m *Manager) attempt(ctx context.Context, p *pull) (ref string, by accepted, failed failure) {
+	given, providers := m.deps.Node.Lookup(ctx, p.pod, repositoryOf(p.name))
 	list := append(slices.Clone(p.own), given...)
 	try := list
 	if len(try) == 0 {
@@ -71,10 +76,10 @@ func (m *Manager) attempt(ctx context.Context, p *pull) (ref string, by int, fai
 		m.moved(p)
 		ref, err := m.deps.Runtime.PullImage(ctx, p.spec, auth, p.sandbox)
 		if err == nil {
-			if i >= len(p.own) {
-				i = nodes
+			if i < len(p.own) {
+				return ref, accepted{own: i}, ""
 			}
-			return ref, i, ""
+			return ref, accepted{own: -1, node: c}, ""
 		}
 		if ctx.Err() != nil {
 			errs = append(errs, m.whyEnded(ctx, err))
@@ -85,7 +90,7 @@ func (m *Manager) attempt(ctx context.Context, p *pull) (ref string, by int, fai
 	if providers != nil {
 		errs = append(errs, providers)
 	}
-	return "", 0, failureOf(p.name, list, errs...)
+	return "", accepted{}, failureOf(p.name, list, errs...)
 }
 
 // whyEnded returns the reason why a pull was ended.
@@ -101,7 +106,7 @@ func (m *Manager) whyEnded(ctx context.Context, err error) error {
 }
 
 // record records who may use the image.
-func (m *Manager) record(p *pull, id string, by int) {
+func (m *Manager) record(p *pull, id string, by accepted) {
 	if m.deps.Records == nil {
 		return
 	}
@@ -109,11 +114,11 @@ func (m *Manager) record(p *pull, id string, by int) {
 	waiters := slices.Collect(maps.Values(p.waiters))
 	m.mu.Unlock()
 	used := func(own []credentials.Credential) credentials.Credential {
-		if by == nodes {
-			return credentials.Credential{}
+		if by.own < 0 {
+			return by.node // all waiting pods have the same service account, if that matters
 		}
 		// all waiting pods have the same credentials in the same order, from Secrets of their own
-		return own[by]
+		return own[by.own]
 	}
 	uses := []records.Use{{Image: p.image, Credential: used(p.own)}}
 	for _, a := range waiters {

@@ -17,7 +17,8 @@ type ask struct {
 	name string // the image's full name
 	// own are the matching credentials of the pod's own Secrets, the best first.
 	own []credentials.Credential
-	// set identifies own by its content, without showing any of it.
+	// set identifies own by its content, without showing any of it, and the pod's service account if
+	// the node's credentials depend on it.
 	set string
 	// state identifies own and the node's credentials. After a failed pull, another state is a
 	// reason to pull again at once.
@@ -51,6 +52,9 @@ func (m *Manager) askOf(req Request, name string) ask {
 		hashes = append(hashes, c.Hash())
 	}
 	a.set = strings.Join(hashes, ",")
+	if credentials.HasAccount(req.Pod) && m.deps.Node.PerAccount(repositoryOf(name)) {
+		a.set += " of " + req.Pod.Namespace + "/" + req.Pod.Spec.ServiceAccountName
+	}
 	a.state = stateOf(a.set, m.deps.Node.State())
 	return a
 }

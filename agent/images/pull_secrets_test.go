@@ -22,6 +22,7 @@ import (
 
 	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/records"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // private is an image that its registry gives only with a login.
@@ -35,6 +36,8 @@ type node struct {
 	err     error
 	state   string
 	hold    chan struct{} // if not nil, lookups wait for it
+	// account says that each service account has a credential with its name.
+	account bool
 }
 
 func newNode() *node { return &node{secrets: map[string]*v1.Secret{}} }
@@ -63,7 +66,9 @@ func (n *node) Secret(pod *v1.Pod, name string) (*v1.Secret, bool) {
 	return s, ok && pod.Namespace == "ns"
 }
 
-func (n *node) Lookup(ctx context.Context, repository string) (list []credentials.Credential, err error) {
+func (n *node) Lookup(
+	ctx context.Context, pod *v1.Pod, repository string,
+) (list []credentials.Credential, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if hold := n.hold; hold != nil {
@@ -77,6 +82,11 @@ func (n *node) Lookup(ctx context.Context, repository string) (list []credential
 	if !strings.HasPrefix(repository, "r.io/") {
 		return nil, nil
 	}
+	if n.account && credentials.HasAccount(pod) {
+		list = append(list, credentials.Credential{
+			Username: credentials.NewSecret(pod.Spec.ServiceAccountName), Source: sourceOf(pod),
+		})
+	}
 	for _, user := range n.users {
 		list = append(list,
 			credentials.Credential{
@@ -84,6 +94,21 @@ func (n *node) Lookup(ctx context.Context, repository string) (list []credential
 			})
 	}
 	return list, n.err
+}
+
+// sourceOf is the service account of a pod.
+func sourceOf(pod *v1.Pod) credentials.Source {
+	name := pod.Spec.ServiceAccountName
+	return credentials.Source{UID: "uid-" + name, Namespace: pod.Namespace, Name: name, Account: true}
+}
+
+func (n *node) PerAccount(string) bool { return n.account }
+
+func (n *node) Account(_ context.Context, pod *v1.Pod) credentials.Source {
+	if !credentials.HasAccount(pod) {
+		return credentials.Source{}
+	}
+	return sourceOf(pod)
 }
 
 func (n *node) State() string {
@@ -187,6 +212,39 @@ func TestAnImageIsForThoseWhoCanPullIt(t *testing.T) {
 		g.want("n", private)
 		wantWait(t, g.want("n", private), ReasonPull, "401 Unauthorized for -", failureShown)
 		wantReady(t, g.want("b3", private, secrets("b")))
+	})
+}
+
+// account makes the pod one of an API server, with a service account.
+func account(name string) func(*Request) {
+	return func(r *Request) {
+		r.Pod.Namespace, r.Pod.Spec.ServiceAccountName = "ns", name
+		r.Pod.Annotations = map[string]string{pods.AnnotationSource: pods.SourceAPI}
+	}
+}
+
+// Pods of one service account share a pull and its image; other pods ask the registry.
+func TestAnImageIsForItsServiceAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := startGuarded(t, Config{})
+		g.account = true
+		var release func(error)
+		g.runtime.pull, release = held()
+		g.want("a", private, account("alice"))
+		g.want("a2", private, account("alice"))
+		g.want("b", private, account("bob"))
+		g.want("e", private, account("eve"))
+		g.want("n", private)
+		g.wantUsers("alice")
+		release(nil)
+		g.wantWoken("a", "a2")
+		release(nil)
+		wantReady(t, g.want("a2", private, account("alice")))
+		wantReady(t, g.want("a3", private, account("alice")))
+		wantReady(t, g.want("b", private, account("bob")))
+		wantWait(t, g.want("e", private, account("eve")), ReasonPull, "401 Unauthorized for [redacted]", failureShown)
+		wantWait(t, g.want("n", private), ReasonPull, "401 Unauthorized for -", failureShown)
+		g.wantUsers("alice", "bob", "eve", "-")
 	})
 }
 

@@ -4,14 +4,15 @@ import (
 	"context"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/internal/pods"
 )
 
-// pullKey identifies a pull: the image's full name, and the credentials of the pods that wait for
-// it; see [ask].
+// pullKey identifies a pull: the image's full name, and the credentials or the service account of
+// the pods that wait for it; see [ask].
 type pullKey struct {
 	name, set string
 }
@@ -20,7 +21,8 @@ type pullKey struct {
 // all that can change in it.
 type pull struct {
 	pullKey
-	image   string // as the first pod writes it
+	pod     *v1.Pod // the first that waits
+	image   string  // as that pod writes it
 	own     []credentials.Credential
 	spec    *runtimeapi.ImageSpec
 	sandbox *runtimeapi.PodSandboxConfig
@@ -61,7 +63,7 @@ func (m *Manager) join(a ask) (p *pull, joined bool) {
 	if p == nil {
 		m.order++
 		p = &pull{
-			pullKey: a.pull(), image: a.Image, own: a.own, spec: specOf(a.Request, ""), sandbox: a.Sandbox,
+			pullKey: a.pull(), pod: a.Pod, image: a.Image, own: a.own, spec: specOf(a.Request, ""), sandbox: a.Sandbox,
 			state: Queued, number: m.order, queued: time.Now(), waiters: make(map[wantKey]ask),
 		}
 		m.pulls[p.pullKey] = p

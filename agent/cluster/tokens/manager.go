@@ -44,7 +44,9 @@ type Manager struct {
 	issue  issuer
 	rounds sync.WaitGroup
 
-	mu   sync.Mutex
+	mu sync.Mutex
+	// once are the tokens that are asked for when they are needed, by pod and audience.
+	once map[types.UID]map[string]*token
 	ctx  context.Context //nolint:containedctx // Run's, for pods that come while it runs; nil before and after
 	pods map[types.UID]map[request]*entry
 }
@@ -95,7 +97,10 @@ func newManager(deps Deps, issue issuer) *Manager {
 	if deps.Ready == nil {
 		deps.Ready = func(context.Context, error) bool { return true }
 	}
-	return &Manager{deps: deps, issue: issue, pods: map[types.UID]map[request]*entry{}}
+	return &Manager{
+		deps: deps, issue: issue,
+		pods: map[types.UID]map[request]*entry{}, once: map[types.UID]map[string]*token{},
+	}
 }
 
 // Run keeps the pods' tokens fresh until ctx ends.
@@ -145,6 +150,38 @@ func (m *Manager) Drop(uid types.UID) {
 		}
 	}
 	delete(m.pods, uid)
+	delete(m.once, uid)
+}
+
+// Now returns a token of the pod's service account for an audience. The API server chooses how long
+// it is valid. Unlike [Manager.Ask], Now waits for the API server if there is no token, or if the
+// last one is old, and renews no token by itself.
+func (m *Manager) Now(ctx context.Context, pod *v1.Pod, audience string) (string, error) {
+	m.mu.Lock()
+	last := m.once[pod.UID][audience]
+	m.mu.Unlock()
+	if last != nil && last.age(time.Now()) < last.refresh {
+		return last.text, nil
+	}
+	next, err := m.ask(ctx, &entry{request: request{audience: audience}, pod: pod})
+	if err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.once[pod.UID] == nil {
+		m.once[pod.UID] = map[string]*token{}
+	}
+	m.once[pod.UID][audience] = next
+	return next.text, nil
+}
+
+// Account asks the API server for a service account.
+func (m *Manager) Account(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out := &v1.ServiceAccount{}
+	return out, m.deps.Core.Get().Namespace(namespace).Resource("serviceaccounts").Name(name).Do(ctx).Into(out)
 }
 
 // requestsOf returns the tokens that a pod's volumes name.

@@ -423,3 +423,41 @@ func TestRequestsToAnAPIServer(t *testing.T) {
 		<-done
 	})
 }
+
+// A token for a plugin is asked for when it is needed, kept until it is old, and forgotten with its
+// pod.
+func TestNow(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		pod := &v1.Pod{Spec: v1.PodSpec{ServiceAccountName: "robot"}}
+		pod.Namespace, pod.Name, pod.UID = "ns", "web", "uid-1"
+		now := func(audience, want string) {
+			t.Helper()
+			got, err := b.Now(t.Context(), pod, audience)
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.HasSuffix(got, want) {
+				t.Errorf("the token for %q is %s, want %s", audience, got, want)
+			}
+		}
+		now("registry", ".1")
+		now("registry", ".1")
+		now("other", ".2")
+		asked, woken := b.took()
+		want := []string{
+			`ns/robot for Pod web uid-1, ["registry"], 3600 s`, `ns/robot for Pod web uid-1, ["other"], 3600 s`,
+		}
+		if !slices.Equal(asked, want) || woken != "" {
+			t.Errorf("asked for %q, woke %q", asked, woken)
+		}
+		time.Sleep(49 * time.Minute)
+		if asked, _ := b.took(); len(asked) != 0 {
+			t.Errorf("asked for %q though nobody needs it", asked)
+		}
+		now("registry", ".3")
+		b.failing(errAway)
+		now("registry", ".3")
+		b.Drop("uid-1")
+		now("registry", errAway.Error())
+	})
+}

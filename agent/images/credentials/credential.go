@@ -13,14 +13,16 @@ import (
 
 // Source says where a credential comes from. The zero value is the node: its files or a plugin.
 type Source struct {
-	// UID, Namespace and Name are the Secret's.
+	// UID, Namespace and Name are the Secret's, or the service account's.
 	UID, Namespace, Name string
+	// Account says that a plugin gave the credential for a service account.
+	Account bool
 }
 
 // Node reports whether every pod of the node may use the credential.
 func (s Source) Node() bool { return s.Name == "" }
 
-// String is the Secret's name, or "node".
+// String is the name of the Secret or of the service account, or "node".
 func (s Source) String() string {
 	if s.Node() {
 		return "node"

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 )
@@ -40,11 +39,9 @@ type execution struct {
 
 // run asks the program for the image's credentials: it writes the request to the program's input
 // and reads the answer from its output. The returned error contains what the program wrote to
-// standard error, without the values of the environment in the plugin's config.
-func (e execution) run(ctx context.Context, image string) (*credentialproviderv1.CredentialProviderResponse, error) {
-	request, err := json.Marshal(credentialproviderv1.CredentialProviderRequest{
-		TypeMeta: metav1.TypeMeta{Kind: kindRequest, APIVersion: e.config.APIVersion}, Image: image,
-	})
+// standard error, without the token and the values of the environment in the plugin's config.
+func (e execution) run(ctx context.Context, q query) (*credentialproviderv1.CredentialProviderResponse, error) {
+	request, err := json.Marshal(requestOf(e.config.APIVersion, q))
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +52,7 @@ func (e execution) run(ctx context.Context, image string) (*credentialproviderv1
 	cmd := exec.CommandContext(ctx, e.program, e.config.Args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(request, '\n')), output, stderr
 	cmd.Env = e.environ()
-	var private []string
+	private := []string{q.token}
 	for _, v := range e.config.Env {
 		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
 		private = append(private, v.Value)

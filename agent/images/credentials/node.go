@@ -1,20 +1,41 @@
 package credentials
 
-import "context"
+import (
+	"context"
 
-// Node has the credentials that every pod may use: those of the node's files, and then those of its
-// plugins.
+	v1 "k8s.io/api/core/v1"
+)
+
+// Node has the node's own credentials: those of its files, which every pod may use, and then those
+// of its plugins, which may be for pods of one service account.
 type Node struct {
 	Files   *Files
 	Plugins *Plugins
 }
 
-// Lookup returns the node's credentials for a repository, the best first. It may wait for plugins;
-// [Plugins.Lookup] explains the errors.
-func (n Node) Lookup(ctx context.Context, repository string) ([]Credential, error) {
+// Lookup returns the node's credentials for a pod and a repository, the best first. It may wait for
+// plugins; [Plugins.Lookup] explains the errors.
+func (n Node) Lookup(ctx context.Context, pod *v1.Pod, repository string) ([]Credential, error) {
 	list := n.Files.Lookup(repository)
-	given, err := n.Plugins.Lookup(ctx, repository)
+	given, err := n.Plugins.Lookup(ctx, pod, repository)
 	return append(list, given...), err
+}
+
+// PerAccount reports whether the credentials for a repository may depend on the service account of
+// the pod.
+func (n Node) PerAccount(repository string) bool { return n.Plugins.PerAccount(repository) }
+
+// Account returns the service account of a pod, as the source of its credentials. The zero value
+// means that the pod has none, or that the API server does not say now.
+func (n Node) Account(ctx context.Context, pod *v1.Pod) Source {
+	if !HasAccount(pod) || n.Plugins.accounts == nil {
+		return Source{}
+	}
+	account, err := n.Plugins.accounts.ServiceAccount(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return Source{}
+	}
+	return Source{UID: string(account.UID), Namespace: account.Namespace, Name: account.Name, Account: true}
 }
 
 // State identifies the content of the node's files: it changes if one of them changes.

@@ -138,10 +138,5 @@ func checkPlugin(p kubeletconfigv1.CredentialProvider) (errs []error) {
 	case d.Duration < 0:
 		errs = append(errs, fmt.Errorf("defaultCacheDuration: %s is below 0", d.Duration))
 	}
-	if p.TokenAttributes != nil {
-		errs = append(errs,
-			errors.New("tokenAttributes: is not supported: no API server issues service account tokens for pods of "+
-				"local sources; remove it, and give the plugin what it needs by env"))
-	}
-	return errs
+	return append(errs, checkAttributes(p)...)
 }

@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 )
@@ -24,18 +26,19 @@ const everywhere = "<global>"
 // Plugins are the node's credential provider plugins: programs that return the credentials for the
 // images that they match.
 type Plugins struct {
-	list []*plugin
-	log  *slog.Logger
+	list     []*plugin
+	accounts Accounts
+	log      *slog.Logger
 }
 
 // plugin is one program, with its answers that are still valid.
 type plugin struct {
 	config kubeletconfigv1.CredentialProvider
-	run    func(ctx context.Context, image string) (*credentialproviderv1.CredentialProviderResponse, error)
+	run    func(ctx context.Context, q query) (*credentialproviderv1.CredentialProviderResponse, error)
 
 	mu     sync.Mutex
 	cache  map[string]answer
-	asking map[string]chan struct{} // by image; closed when the answer is there
+	asking map[string]chan struct{} // by image and scope; closed when the answer is there
 }
 
 // answer is what a plugin returned, until it expires.
@@ -45,10 +48,11 @@ type answer struct {
 }
 
 // OpenPlugins reads the config (a file, or a directory of files) and looks for the programs in
-// binDir. An empty configPath means no plugins. The errors name file and field, and are mistakes in
+// binDir. An empty configPath means no plugins. accounts has the service accounts of pods of an API
+// server; nil on a node that has no such pods. The errors name file and field, and are mistakes in
 // the config.
-func OpenPlugins(configPath, binDir string, log *slog.Logger) (*Plugins, error) {
-	p := &Plugins{log: log}
+func OpenPlugins(configPath, binDir string, accounts Accounts, log *slog.Logger) (*Plugins, error) {
+	p := &Plugins{accounts: accounts, log: log}
 	if configPath == "" {
 		return p, nil
 	}
@@ -69,23 +73,30 @@ func OpenPlugins(configPath, binDir string, log *slog.Logger) (*Plugins, error) 
 
 func newPlugin(
 	config kubeletconfigv1.CredentialProvider,
-	run func(context.Context, string) (*credentialproviderv1.CredentialProviderResponse, error),
+	run func(context.Context, query) (*credentialproviderv1.CredentialProviderResponse, error),
 ) *plugin {
 	return &plugin{config: config, run: run, cache: map[string]answer{}, asking: map[string]chan struct{}{}}
 }
 
-// Lookup asks every plugin that matches the repository and returns all their credentials, the best
-// first. Of equal keys, the plugin that is first in the config comes first. Lookup takes as long as
-// the plugins do, at most [pluginTimeout] for each. The error names the plugins that failed; the
-// credentials of the others are valid all the same.
-func (p *Plugins) Lookup(ctx context.Context, repository string) ([]Credential, error) {
+// Lookup asks every plugin that matches the repository and returns all their credentials for the
+// pod, the best first. Of equal keys, the plugin that is first in the config comes first. Lookup
+// takes as long as the plugins do, at most [pluginTimeout] for each. The error names the plugins
+// that failed; the credentials of the others are valid all the same.
+func (p *Plugins) Lookup(ctx context.Context, pod *v1.Pod, repository string) ([]Credential, error) {
 	ring := &Keyring{}
 	var errs []error
 	for _, plugin := range p.list {
 		if !plugin.matches(repository) {
 			continue
 		}
-		given, err := plugin.ask(ctx, repository)
+		q, ok, err := plugin.queryFor(ctx, p.accounts, pod, repository)
+		if err == nil && !ok {
+			continue
+		}
+		var given *Keyring
+		if err == nil {
+			given, err = plugin.ask(ctx, q)
+		}
 		if err != nil {
 			err = fmt.Errorf("credential provider %s: %w", plugin.config.Name, err)
 			p.log.Warn("A credential provider plugin failed", "image", repository, "err", err)
@@ -95,6 +106,14 @@ func (p *Plugins) Lookup(ctx context.Context, repository string) ([]Credential, 
 		ring.merge(given)
 	}
 	return ring.Lookup(repository), errors.Join(errs...)
+}
+
+// PerAccount reports whether the credentials for a repository may depend on the service account of
+// the pod.
+func (p *Plugins) PerAccount(repository string) bool {
+	return slices.ContainsFunc(p.list, func(plugin *plugin) bool {
+		return plugin.config.TokenAttributes != nil && plugin.matches(repository)
+	})
 }
 
 func (p *plugin) matches(repository string) bool {
@@ -107,15 +126,16 @@ func (p *plugin) matches(repository string) bool {
 }
 
 // ask returns the plugin's credentials: its earlier answer while that is valid, otherwise a new
-// one. It runs the plugin once at a time for each image.
-func (p *plugin) ask(ctx context.Context, image string) (*Keyring, error) {
+// one. It runs the plugin once at a time for each image and scope.
+func (p *plugin) ask(ctx context.Context, q query) (*Keyring, error) {
+	key := scoped(q.image, q.scope)
 	for {
 		p.mu.Lock()
-		if ring := p.cached(image, time.Now()); ring != nil {
+		if ring := p.cached(q, time.Now()); ring != nil {
 			p.mu.Unlock()
 			return ring, nil
 		}
-		other := p.asking[image]
+		other := p.asking[key]
 		if other == nil {
 			break
 		}
@@ -127,24 +147,24 @@ func (p *plugin) ask(ctx context.Context, image string) (*Keyring, error) {
 		}
 	}
 	done := make(chan struct{})
-	p.asking[image] = done
+	p.asking[key] = done
 	p.mu.Unlock()
-	response, err := p.run(ctx, image)
+	response, err := p.run(ctx, q)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.asking, image)
+	delete(p.asking, key)
 	close(done)
 	if err != nil {
 		return nil, err
 	}
-	return p.keep(image, response, time.Now())
+	return p.keep(q, response, time.Now())
 }
 
 // cached returns an answer that is still valid, or nil. The lock is held.
-func (p *plugin) cached(image string, now time.Time) *Keyring {
+func (p *plugin) cached(q query, now time.Time) *Keyring {
 	maps.DeleteFunc(p.cache, func(_ string, a answer) bool { return !now.Before(a.expires) })
-	for _, key := range []string{image, registryOf(image), everywhere} {
-		if a, ok := p.cache[key]; ok {
+	for _, key := range []string{q.image, registryOf(q.image), everywhere} {
+		if a, ok := p.cache[scoped(key, q.scope)]; ok {
 			return a.ring
 		}
 	}
@@ -154,14 +174,17 @@ func (p *plugin) cached(image string, now time.Time) *Keyring {
 // keep converts a plugin's answer to a keyring, and caches it as the answer demands. The lock is
 // held.
 func (p *plugin) keep(
-	image string, response *credentialproviderv1.CredentialProviderResponse, now time.Time,
+	q query, response *credentialproviderv1.CredentialProviderResponse, now time.Time,
 ) (*Keyring, error) {
+	if q.echoes(response) && p.config.TokenAttributes.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType {
+		return nil, errEchoed
+	}
 	var key string
 	switch response.CacheKeyType {
 	case credentialproviderv1.ImagePluginCacheKeyType:
-		key = image
+		key = q.image
 	case credentialproviderv1.RegistryPluginCacheKeyType:
-		key = registryOf(image)
+		key = registryOf(q.image)
 	case credentialproviderv1.GlobalPluginCacheKeyType:
 		key = everywhere
 	default:
@@ -172,16 +195,19 @@ func (p *plugin) keep(
 		config[registry] = Credential{Username: NewSecret(auth.Username), Password: NewSecret(auth.Password)}
 	}
 	ring := &Keyring{}
-	ring.Add(Source{}, config)
+	ring.Add(q.source, config)
 	lasts := p.config.DefaultCacheDuration.Duration
 	if response.CacheDuration != nil {
 		lasts = response.CacheDuration.Duration
 	}
 	if lasts > 0 {
-		p.cache[key] = answer{ring: ring, expires: now.Add(lasts)}
+		p.cache[scoped(key, q.scope)] = answer{ring: ring, expires: now.Add(lasts)}
 	}
 	return ring, nil
 }
+
+// scoped returns a key for the answers of one scope. No image's name contains a space.
+func scoped(key, scope string) string { return key + " " + scope }
 
 func registryOf(image string) string {
 	host, _, _ := strings.Cut(image, "/")

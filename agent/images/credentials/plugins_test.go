@@ -134,12 +134,12 @@ func TestPluginIsRun(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			var log bytes.Buffer
-			p, err := OpenPlugins(writePluginConfig(t, onePlugin(mode)), pluginDir(t),
+			p, err := OpenPlugins(writePluginConfig(t, onePlugin(mode)), pluginDir(t), nil,
 				slog.New(slog.NewTextHandler(&log, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			list, err := p.Lookup(t.Context(), "r.io/a")
+			list, err := p.Lookup(t.Context(), static, "r.io/a")
 			got := fmt.Sprint(err)
 			if len(list) > 0 && err == nil {
 				got = list[0].Username.Reveal()
@@ -152,7 +152,7 @@ func TestPluginIsRun(t *testing.T) {
 					t.Errorf("%s is in the log: %s", secret, log.String())
 				}
 			}
-			if list, err := p.Lookup(t.Context(), "else.example/a"); len(list) != 0 || err != nil {
+			if list, err := p.Lookup(t.Context(), static, "else.example/a"); len(list) != 0 || err != nil {
 				t.Errorf("an image that nobody matches: %v, %v", list, err)
 			}
 		})
@@ -160,23 +160,23 @@ func TestPluginIsRun(t *testing.T) {
 }
 
 func TestPluginThatHangsIsEnded(t *testing.T) {
-	p, err := OpenPlugins(writePluginConfig(t, onePlugin("hang")), pluginDir(t), quietLog())
+	p, err := OpenPlugins(writePluginConfig(t, onePlugin("hang")), pluginDir(t), nil, quietLog())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("enough"))
 	defer cancel()
-	if _, err := p.Lookup(ctx, "r.io/a"); err == nil || !strings.Contains(err.Error(), "enough") {
+	if _, err := p.Lookup(ctx, static, "r.io/a"); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("error is %v", err)
 	}
 }
 
 func TestNoPlugins(t *testing.T) {
-	p, err := OpenPlugins("", "", quietLog())
+	p, err := OpenPlugins("", "", nil, quietLog())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list, err := p.Lookup(t.Context(), "r.io/a"); len(list) != 0 || err != nil {
+	if list, err := p.Lookup(t.Context(), static, "r.io/a"); len(list) != 0 || err != nil {
 		t.Errorf("got %v, %v", list, err)
 	}
 }
@@ -190,11 +190,11 @@ func fakePlugin(cacheKey string, duration *time.Duration, asked *[]string) *plug
 	}
 	var mu sync.Mutex
 	return newPlugin(config,
-		func(_ context.Context, image string) (*credentialproviderv1.CredentialProviderResponse, error) {
+		func(_ context.Context, q query) (*credentialproviderv1.CredentialProviderResponse, error) {
 			time.Sleep(time.Second)
 			mu.Lock()
 			defer mu.Unlock()
-			*asked = append(*asked, image)
+			*asked = append(*asked, q.image)
 			r := &credentialproviderv1.CredentialProviderResponse{
 				CacheKeyType: credentialproviderv1.PluginCacheKeyType(cacheKey),
 				Auth:         map[string]credentialproviderv1.AuthConfig{"*.io": {Username: fmt.Sprint(len(*asked))}},
@@ -229,7 +229,7 @@ func TestAnswersAreCached(t *testing.T) {
 				p := &Plugins{list: []*plugin{fakePlugin(tc.key, tc.duration, &asked)}, log: quietLog()}
 				for range 2 {
 					for _, image := range images {
-						list, err := p.Lookup(t.Context(), image)
+						list, err := p.Lookup(t.Context(), static, image)
 						if tc.key == "Pod" {
 							if err == nil || !strings.Contains(err.Error(), "cacheKeyType") {
 								t.Errorf("error is %v", err)
@@ -255,7 +255,7 @@ func TestPluginIsAskedOnceAtATime(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				if list, err := p.Lookup(t.Context(), "a.io/x"); err != nil || len(list) != 1 {
+				if list, err := p.Lookup(t.Context(), static, "a.io/x"); err != nil || len(list) != 1 {
 					t.Errorf("got %v, %v", list, err)
 				}
 			})
@@ -263,7 +263,7 @@ func TestPluginIsAskedOnceAtATime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		synctest.Wait()
-		if _, err := p.Lookup(ctx, "a.io/x"); !errors.Is(err, context.Canceled) {
+		if _, err := p.Lookup(ctx, static, "a.io/x"); !errors.Is(err, context.Canceled) {
 			t.Errorf("error of one who does not wait: %v", err)
 		}
 		wg.Wait()
@@ -281,7 +281,7 @@ func TestPluginsOrder(t *testing.T) {
 			DefaultCacheDuration: &metav1.Duration{},
 		}
 		return newPlugin(config,
-			func(context.Context, string) (*credentialproviderv1.CredentialProviderResponse, error) {
+			func(context.Context, query) (*credentialproviderv1.CredentialProviderResponse, error) {
 				return &credentialproviderv1.CredentialProviderResponse{CacheKeyType: "Image", Auth: auth}, err
 			})
 	}
@@ -292,7 +292,7 @@ func TestPluginsOrder(t *testing.T) {
 		give("three",
 			map[string]credentialproviderv1.AuthConfig{"r.io/a": {Username: "three-a"}, "s.io": {Username: "s"}}, nil),
 	}}
-	list, err := p.Lookup(t.Context(), "r.io/a")
+	list, err := p.Lookup(t.Context(), static, "r.io/a")
 	var got []string
 	for _, c := range list {
 		got = append(got, c.Username.Reveal())
@@ -347,15 +347,9 @@ func TestPluginConfigs(t *testing.T) {
 		"URL":               {change(`"*.io"`, `"https://r.io"`), "providers[0].matchImages[0]"},
 		"no cache duration": {change("defaultCacheDuration: 1h", ""), "providers[0].defaultCacheDuration: is required"},
 		"below 0":           {change("1h", "-1h"), "providers[0].defaultCacheDuration: -1h0m0s is below 0"},
-		"account tokens": {
-			change("args:",
-				"tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false}\n"+
-					"  args:"),
-			"providers[0].tokenAttributes: is not supported",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := OpenPlugins(writePluginConfig(t, tc.text), bin, quietLog())
+			_, err := OpenPlugins(writePluginConfig(t, tc.text), bin, nil, quietLog())
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("error is %v, want %q in it", err, tc.want)
 			}
@@ -366,7 +360,7 @@ func TestPluginConfigs(t *testing.T) {
 func TestPluginConfigDirectory(t *testing.T) {
 	bin := pluginDir(t)
 	dir := t.TempDir()
-	if _, err := OpenPlugins(dir, bin, quietLog()); err == nil || !strings.Contains(err.Error(), "no *.json") {
+	if _, err := OpenPlugins(dir, bin, nil, quietLog()); err == nil || !strings.Contains(err.Error(), "no *.json") {
 		t.Errorf("error of an empty directory is %v", err)
 	}
 	write := func(file, text string) {
@@ -377,16 +371,16 @@ func TestPluginConfigDirectory(t *testing.T) {
 	}
 	write("b.yaml", onePlugin("good"))
 	write("README", "not a config")
-	p, err := OpenPlugins(dir, bin, quietLog())
+	p, err := OpenPlugins(dir, bin, nil, quietLog())
 	if err != nil || len(p.list) != 1 {
 		t.Fatalf("got %v, %v", p, err)
 	}
 	write("a.yml", onePlugin("good"))
-	if _, err := OpenPlugins(dir, bin, quietLog()); err == nil ||
+	if _, err := OpenPlugins(dir, bin, nil, quietLog()); err == nil ||
 		!strings.Contains(err.Error(), `b.yaml: providers[0].name: another provider is called "p"`) {
 		t.Errorf("error of two of one name is %v", err)
 	}
-	if _, err := OpenPlugins(filepath.Join(dir, "none"), bin, quietLog()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := OpenPlugins(filepath.Join(dir, "none"), bin, nil, quietLog()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error of a config that is not there is %v", err)
 	}
 }

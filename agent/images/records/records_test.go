@@ -26,8 +26,9 @@ const (
 type node struct {
 	*testing.T
 	*Store
-	root string
-	log  *bytes.Buffer
+	root    string
+	log     *bytes.Buffer
+	account credentials.Source // of the pod that asks
 }
 
 func newNode(
@@ -69,7 +70,8 @@ func (n *node) pull(image, id string, by ...credentials.Credential) {
 
 func (n *node) wantAllowed(want bool, image string, own ...credentials.Credential) {
 	n.Helper()
-	if got := n.Allowed(image, imageID, own); got != want {
+	pod := Pod{Own: own, Account: func() credentials.Source { return n.account }}
+	if got := n.Allowed(image, imageID, pod); got != want {
 		n.Errorf("%s is allowed: %t, want %t", image, got, want)
 	}
 }
@@ -469,4 +471,41 @@ func TestManyAtOnce(t *testing.T) {
 	if len(n.files("pulling")) != 0 || len(n.files("pulled")) != 1 {
 		t.Errorf("files are %v and %v", n.files("pulling"), n.files("pulled"))
 	}
+}
+
+// An image that was pulled with a service account's credentials is for pods of that account.
+func TestServiceAccounts(t *testing.T) {
+	one := credentials.Source{UID: "u1", Namespace: "ns", Name: "one", Account: true}
+	two := credentials.Source{UID: "u2", Namespace: "ns", Name: "two", Account: true}
+	anew := credentials.Source{UID: "u3", Namespace: "ns", Name: "one", Account: true}
+	n := newNode(t, preloaded)
+	image := "r.io/a:1"
+	n.pull(image, imageID, credentials.Credential{Source: two}, credentials.Credential{Source: one},
+		credentials.Credential{Source: one})
+	for range 2 {
+		for _, tc := range []struct {
+			account credentials.Source
+			want    bool
+		}{
+			{one, true},
+			{two, true},
+			{anew, false},
+			{credentials.Source{}, false},
+			{credentials.Source{UID: "u1", Namespace: "ns", Name: "two", Account: true}, false},
+		} {
+			n.account = tc.account
+			n.wantAllowed(tc.want, image)
+		}
+		n.account = credentials.Source{}
+		n.wantAllowed(false, image, login("one", "u1", "p")) // a Secret of that name is none
+		n.restart(preloaded)
+	}
+	data, err := os.ReadFile(filepath.Join(n.root, "image_manager", "pulled", n.files("pulled")[0]))
+	const want = `"r.io/a":{"kubernetesServiceAccounts":[{"uid":"u1","namespace":"ns","name":"one"},` +
+		`{"uid":"u2","namespace":"ns","name":"two"}]}`
+	if err != nil || !strings.Contains(string(data), want) {
+		t.Errorf("the record is %s, %v", data, err)
+	}
+	n.pull(image, imageID) // and then without credentials
+	n.wantAllowed(true, image)
 }

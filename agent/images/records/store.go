@@ -1,6 +1,7 @@
 package records
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -124,6 +125,19 @@ func grant(record *kubeletconfigv1beta1.ImagePulledRecord, repository string, c 
 		record.CredentialMapping[repository] = kubeletconfigv1beta1.ImagePullCredentials{NodePodsAccessible: true}
 		return true
 	}
+	if c.Source.Account {
+		account := accountOf(c.Source)
+		if slices.Contains(have.KubernetesServiceAccounts, account) {
+			return false
+		}
+		have.KubernetesServiceAccounts = append(have.KubernetesServiceAccounts, account)
+		slices.SortFunc(have.KubernetesServiceAccounts, func(a, b kubeletconfigv1beta1.ImagePullServiceAccount) int {
+			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+				strings.Compare(a.UID, b.UID))
+		})
+		record.CredentialMapping[repository] = have
+		return true
+	}
 	secret := secretOf(c)
 	if slices.Contains(have.KubernetesSecrets, secret) {
 		return false
@@ -136,6 +150,10 @@ func grant(record *kubeletconfigv1beta1.ImagePulledRecord, repository string, c 
 	})
 	record.CredentialMapping[repository] = have
 	return true
+}
+
+func accountOf(s credentials.Source) kubeletconfigv1beta1.ImagePullServiceAccount {
+	return kubeletconfigv1beta1.ImagePullServiceAccount{UID: s.UID, Namespace: s.Namespace, Name: s.Name}
 }
 
 func secretOf(c credentials.Credential) kubeletconfigv1beta1.ImagePullSecret {
@@ -153,30 +171,52 @@ func coordinates(s kubeletconfigv1beta1.ImagePullSecret) string {
 }
 
 // Allowed reports whether a pod may use an image that is on the node without asking the registry.
-// image is its name as the pod writes it, id is the runtime's, and own are the matching credentials
-// of the pod's own Secrets. The answer is no if the records cannot be read.
-func (s *Store) Allowed(image, id string, own []credentials.Credential) bool {
+// image is its name as the pod writes it, id is the runtime's, and pod is what the pod has. The
+// answer is no if the records cannot be read.
+func (s *Store) Allowed(image, id string, pod Pod) bool {
+	allowed, accounts := s.look(image, id, pod.Own)
+	return allowed || len(accounts) > 0 && slices.Contains(accounts, accountOf(pod.Account()))
+}
+
+// Pod is what a pod has to get an image.
+type Pod struct {
+	// Own are the matching credentials of the pod's own Secrets.
+	Own []credentials.Credential
+	// Account returns the pod's service account; the zero value if there is none. It may ask the API
+	// server, and is called only if a service account decides.
+	Account func() credentials.Source
+}
+
+// look reports whether the records allow an image for a pod's own credentials, and which service
+// accounts may use the image, too.
+func (s *Store) look(
+	image, id string, own []credentials.Credential,
+) (allowed bool, accounts []kubeletconfigv1beta1.ImagePullServiceAccount) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.load()
 	record, err := s.record(id)
 	if err != nil {
 		s.log.Warn("Could not read who may use an image; pods have to ask the registry", "image", image, "err", err)
-		return !s.policy.Verify(image, true)
+		return !s.policy.Verify(image, true), nil
 	}
 	if !s.policy.Verify(image, record != nil || s.names[fullName(image)] > 0 || s.left[fullName(image)]) {
-		return true
+		return true, nil
 	}
 	repository, err := repositoryOf(image)
 	if record == nil || err != nil {
-		return false
+		return false, nil
 	}
 	for known, have := range record.CredentialMapping {
-		if sameRepository(known, repository) && (have.NodePodsAccessible || opens(have.KubernetesSecrets, own)) {
-			return true
+		switch {
+		case !sameRepository(known, repository):
+		case have.NodePodsAccessible || opens(have.KubernetesSecrets, own):
+			return true, nil
+		default:
+			accounts = append(accounts, have.KubernetesServiceAccounts...)
 		}
 	}
-	return false
+	return false, accounts
 }
 
 // opens reports whether one of a pod's credentials is on record: one with the same content, or of
