@@ -8,9 +8,13 @@ ONCE     ?=
 FUZZTIME ?= 10s
 # One way to build our programs, so that none of their packages is compiled twice.
 GOBUILD  := CGO_ENABLED=0 go build -trimpath
+# The release of Kubernetes that bin/berth-apiserver says it is of: the one that its module pins.
+KUBERNETES = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2 }' apiserver/go.mod)
+KUBEFLAGS  = $(LDFLAGS) -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
+	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help build package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster lint fuzz deps clean
+.PHONY: help build apiserver package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster lint fuzz deps clean
 
 help: ## list the targets
 	@echo 'berth: a node agent that runs pods on containerd'
@@ -21,6 +25,10 @@ build: ## build bin/berth
 	@mkdir -p bin
 	@scripts/step 'make: building bin/berth' env $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
 
+apiserver: ## build bin/berth-apiserver (the first time compiles Kubernetes: some minutes)
+	@mkdir -p bin
+	@scripts/step 'make: building bin/berth-apiserver' env -C apiserver $(GOBUILD) -ldflags '$(KUBEFLAGS)' -o ../bin/berth-apiserver ./cmd/berth-apiserver
+
 package: ## build dist/*.deb and dist/*.rpm, for amd64 and arm64
 	@scripts/deps packager
 	packaging/build
@@ -30,9 +38,9 @@ run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are 
 	@scripts/step 'make: building bin/berth, and what runs the samples' env $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/berth ./test/run
 	@BERTH_BIN=bin/berth bin/run $(if $(filter-out 0,$(ONCE)),--once)
 
-test: deps build ## lint, unit, scenario and integration tests; needs root
+test: deps build apiserver ## lint, unit, scenario and integration tests; needs root
 	@$(GOBUILD) -o .cache/runner ./test/runner
-	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner lint unit integration
+	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver .cache/runner lint unit integration
 
 test-unit: ## unit and scenario tests only
 	@scripts/deps gotestsum
@@ -44,11 +52,11 @@ test-crashes: ## kill the agent at every call of the scenario tests' pods, not a
 	@$(GOBUILD) -o .cache/runner ./test/runner
 	@CRASHES=all .cache/runner crashes
 
-test-integration: ## the tests on a real containerd only; needs root
-	@scripts/deps host containerd gotestsum
-	@$(MAKE) --no-print-directory build
+test-integration: ## the tests on a real containerd, and those of berth-apiserver; needs root
+	@scripts/deps host containerd gotestsum kubectl
+	@$(MAKE) --no-print-directory build apiserver
 	@$(GOBUILD) -o .cache/runner ./test/runner
-	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner integration
+	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver .cache/runner integration
 
 test-service: ## install, kill, hang, upgrade, reboot and purge the packages on a Debian with systemd (systemd-nspawn); needs root
 	@scripts/deps host packager lab

@@ -28,6 +28,9 @@ const (
 	integrationTag = "integration"
 	// clusterTag marks those that need a control plane, besides.
 	clusterTag = "cluster"
+	// apiServer is the folder of a module of its own: the phases lint, unit and integration run its
+	// checks after this module's.
+	apiServer = "apiserver"
 	// lazyCollector has Go programs collect garbage a quarter as often as they do by themselves:
 	// what lives a minute has better use for two cores.
 	lazyCollector = "GOGC=400"
@@ -38,15 +41,24 @@ const (
 // "go vet" are the linter's.
 var testFlags = []string{"-trimpath", "-vet=off"}
 
+// sharedCache is the environment of checks in the module apiServer. With it they use what building
+// its program has compiled, for which all of Kubernetes is compiled; with the race detector or
+// without -trimpath, all would be compiled again.
+var sharedCache = []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath"}
+
 // lint runs each linter as one check. golangci-lint has the analyzers of "go vet" in it.
 func lint(ctx context.Context, s *total) error {
 	folders, err := sourceFolders()
 	if err != nil {
 		return err
 	}
-	check := func(name string, command ...string) {
-		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-		cmd.Env = append(os.Environ(), lazyCollector)
+	bin, err := filepath.Abs(tools)
+	if err != nil {
+		return fmt.Errorf("find the linters: %w", err)
+	}
+	check := func(name, dir string, env []string, command string, args ...string) {
+		cmd := exec.CommandContext(ctx, filepath.Join(bin, command), args...)
+		cmd.Dir, cmd.Env = dir, slices.Concat(os.Environ(), []string{lazyCollector}, env)
 		out, err := cmd.CombinedOutput()
 		// gofumpt -l prints the files that differ and ends with 0.
 		if err != nil || (name == "gofumpt" && len(out) > 0) {
@@ -55,8 +67,10 @@ func lint(ctx context.Context, s *total) error {
 		}
 		s.pass(name)
 	}
-	check("gofumpt", append([]string{filepath.Join(tools, "gofumpt"), "-l"}, folders...)...)
-	check("golangci-lint", filepath.Join(tools, "golangci-lint"), "run", "--allow-parallel-runners", "./...")
+	check("gofumpt", "", nil, "gofumpt", append([]string{"-l"}, folders...)...)
+	all := []string{"run", "--allow-parallel-runners", "./..."}
+	check("golangci-lint", "", nil, "golangci-lint", all...)
+	check("golangci-lint of "+apiServer, apiServer, sharedCache, "golangci-lint", all...)
 	return nil
 }
 
@@ -80,19 +94,18 @@ func sourceFolders() ([]string, error) {
 func unit(ctx context.Context, s *total) error {
 	return inMemory(func(env []string) error {
 		all := append(slices.Clone(sideBySide), "./...")
+		raceless := slices.Concat(env, sharedCache)
 		if os.Getenv("RACE") == "off" {
-			return goTest(ctx, s, env, all...)
+			return errors.Join(goTest(ctx, s, "", env, all...), goTest(ctx, s, apiServer, raceless, all...))
 		}
-		if err := goTest(ctx, s, env, append([]string{"-race"}, all...)...); err != nil {
-			return err
-		}
-		return goTest(ctx, s, env, crashTest...)
+		return errors.Join(goTest(ctx, s, "", env, append([]string{"-race"}, all...)...),
+			goTest(ctx, s, "", env, crashTest...), goTest(ctx, s, apiServer, raceless, all...))
 	})
 }
 
 // crashes runs TestCrashes alone: $CRASHES says how much of it.
 func crashes(ctx context.Context, s *total) error {
-	return inMemory(func(env []string) error { return goTest(ctx, s, env, crashTest...) })
+	return inMemory(func(env []string) error { return goTest(ctx, s, "", env, crashTest...) })
 }
 
 // sideBySide are the flags for packages that wait more than they compute, for a probe or for a
@@ -143,17 +156,20 @@ func shortFolder(beneath string) (string, error) {
 	}
 }
 
-// integration runs the tests that need root and a container runtime.
-func integration(ctx context.Context, s *total) error { return tagged(ctx, s, integrationTag) }
+// integration runs the tests that need root and a container runtime, and those of the API server's
+// program.
+func integration(ctx context.Context, s *total) error {
+	return errors.Join(tagged(ctx, s, ".", integrationTag, nil), tagged(ctx, s, apiServer, integrationTag, sharedCache))
+}
 
 // cluster runs the tests that need a control plane.
-func cluster(ctx context.Context, s *total) error { return tagged(ctx, s, clusterTag) }
+func cluster(ctx context.Context, s *total) error { return tagged(ctx, s, ".", clusterTag, nil) }
 
-// tagged runs the tests in files with a build tag, package by package: each package wants the
-// machine for itself. The other tests of these packages are the phase unit's.
-func tagged(ctx context.Context, s *total, tag string) error {
+// tagged runs the tests of a module in files with a build tag, package by package: each package
+// wants the machine for itself. The other tests of these packages are the phase unit's.
+func tagged(ctx context.Context, s *total, module, tag string, env []string) error {
 	var folders, names []string
-	err := eachTestFile(func(path string, text []byte) {
+	err := eachTestFile(module, func(path string, text []byte) {
 		if !bytes.HasPrefix(text, []byte("//go:build "+tag+"\n")) {
 			return
 		}
@@ -167,7 +183,7 @@ func tagged(ctx context.Context, s *total, tag string) error {
 	args := []string{
 		"-tags", tag, "-count", "1", "-p", "1", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
 	}
-	return goTest(ctx, s, nil, append(args, slices.Compact(folders)...)...)
+	return goTest(ctx, s, module, env, append(args, slices.Compact(folders)...)...)
 }
 
 // functions returns the names of a test file's functions that begin with prefix.
@@ -185,7 +201,7 @@ func fuzz(ctx context.Context, s *total) error {
 		duration = "10s"
 	}
 	var runs [][2]string
-	err := eachTestFile(func(path string, text []byte) {
+	err := eachTestFile(".", func(path string, text []byte) {
 		for _, name := range functions(text, "Fuzz") {
 			runs = append(runs, [2]string{"./" + filepath.Dir(path), name})
 		}
@@ -225,20 +241,24 @@ func timeOver(out []byte) bool {
 		!bytes.Contains(out, []byte("Failing input"))
 }
 
-// eachTestFile gives every test file of this module to visit.
-func eachTestFile(visit func(path string, text []byte)) error {
-	return filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+// eachTestFile gives every test file of the module in a folder to visit, with the file's path in
+// the module. Modules below the folder are others.
+func eachTestFile(module string, visit func(path string, text []byte)) error {
+	root := os.DirFS(module)
+	return fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("look for tests: %w", err)
 		}
-		if d.IsDir() && path != "." &&
-			(strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata") {
-			return fs.SkipDir
+		if d.IsDir() && path != "." {
+			_, err := fs.Stat(root, path+"/go.mod")
+			if err == nil || strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata" {
+				return fs.SkipDir
+			}
 		}
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := fs.ReadFile(root, path)
 		if err != nil {
 			return fmt.Errorf("look for tests: %w", err)
 		}
@@ -250,21 +270,25 @@ func eachTestFile(visit func(path string, text []byte)) error {
 // stopGrace is how long gotestsum may take to end after a signal, with the tests that it runs.
 const stopGrace = time.Minute
 
-// goTest has gotestsum run "go test" with the arguments, in this environment and env, and counts
-// what it reports.
-func goTest(ctx context.Context, s *total, env []string, args ...string) error {
+// goTest has gotestsum run "go test" with the arguments in a module's folder, in this environment
+// and env, and counts what it reports.
+func goTest(ctx context.Context, s *total, module string, env []string, args ...string) error {
 	dir, err := os.MkdirTemp("", "berth-runner-")
 	if err != nil {
 		return fmt.Errorf("make a folder for the report: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	report := filepath.Join(dir, "report.xml")
-	cmd := exec.CommandContext(ctx, filepath.Join(tools, "gotestsum"), append([]string{
+	program, err := filepath.Abs(filepath.Join(tools, "gotestsum"))
+	if err != nil {
+		return fmt.Errorf("find gotestsum: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, program, append([]string{
 		"--format", "pkgname-and-test-fails", "--format-icons", "text", "--format-hide-empty-pkg", "--hide-summary",
 		"output",
 		"--junitfile", report, "--",
 	}, append(slices.Clone(testFlags), args...)...)...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = module, append(os.Environ(), env...)
 	// which gotestsum hands on to "go test"
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace

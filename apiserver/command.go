@@ -1,0 +1,108 @@
+package apiserver
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/term"
+	utilversion "k8s.io/component-base/version"
+	"k8s.io/component-base/version/verflag"
+
+	"github.com/berthd/berth/apiserver/store"
+)
+
+// collectAt is by how much the heap may grow, in percent, before garbage is collected: memory is
+// dearer than time on a machine that has no cluster. $GOGC has priority.
+const collectAt = 40
+
+// NewCommand returns the command berth-apiserver of that version.
+func NewCommand(version string) *cobra.Command {
+	o := NewOptions()
+	cmd := &cobra.Command{
+		Use:   "berth-apiserver",
+		Short: "A Kubernetes API server for machines without a cluster, in one process",
+		Long: `berth-apiserver is a Kubernetes API server, its store (etcd), the scheduler and the controllers in one process.
+
+The first start makes the keys and two kubeconfigs in the data directory: admin.kubeconfig for kubectl, and
+node.kubeconfig for the agent on this machine. Beside its own flags it takes those of kube-apiserver.`,
+		Example: `  berth-apiserver --workloads
+  kubectl --kubeconfig /var/lib/berth-apiserver/admin.kubeconfig get nodes`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested() // the flag --version, which upstream's packages add
+			registry := o.Server.GenericServerRunOptions.ComponentGlobalsRegistry
+			if err := registry.Set(); err != nil {
+				return fmt.Errorf("set the feature gates: %w", err)
+			}
+			if err := logsapi.ValidateAndApply(o.Server.Logs, utilfeature.DefaultFeatureGate); err != nil {
+				return fmt.Errorf("set up the log: %w", err)
+			}
+			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // the server's own requests
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(collectAt)
+			}
+			return Run(cmd.Context(), o)
+		},
+	}
+	sets := o.Flags()
+	for _, set := range sets.FlagSets {
+		cmd.Flags().AddFlagSet(set)
+	}
+	width, _, err := term.TerminalSize(cmd.OutOrStdout())
+	if err != nil {
+		width = 0 // not a terminal: no limit
+	}
+	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
+	cmd.AddCommand(newSnapshotCommand(), &cobra.Command{
+		Use: "version", Short: "Print the version of this program and of Kubernetes", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintf(cmd.OutOrStdout(), "berth-apiserver %s, Kubernetes %s\n", version, utilversion.Get().GitVersion)
+		},
+	})
+	return cmd
+}
+
+// newSnapshotCommand returns "berth-apiserver snapshot".
+func newSnapshotCommand() *cobra.Command {
+	dir := DefaultDataDir
+	cmd := &cobra.Command{Use: "snapshot", Short: "Save and restore the content of the API", Args: cobra.NoArgs}
+	cmd.PersistentFlags().StringVar(&dir, "data-dir", dir, "The data directory of the server.")
+	cmd.AddCommand(&cobra.Command{
+		Use: "save FILE", Short: "Save a snapshot of a running server's content", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := store.Save(cmd.Context(), dir, args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "saved %s\nThe keys are not in it: keep a copy of %s/pki, too.\n", args[0], dir)
+			return nil
+		},
+	}, &cobra.Command{
+		Use: "restore FILE", Short: "Replace a stopped server's content by a snapshot", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			unlock, err := store.Lock(dir)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			kept, err := store.Restore(dir, args[0], time.Now())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "restored %s\n", args[0])
+			if kept != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), "the content before is in %s\n", kept)
+			}
+			return nil
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,47 @@
+package control
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berthd/berth/apiserver/pki"
+)
+
+// bindings are the rights beyond Kubernetes' bootstrap policy that this server cannot do without.
+// kubeadm grants the same ones.
+var bindings = []rbacv1.ClusterRoleBinding{
+	{ // logs, exec, port-forward
+		ObjectMeta: metav1.ObjectMeta{Name: "berth:kubelet-client"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: pki.KubeletClientUser}},
+	},
+	{ // a node renews its own certificate
+		ObjectMeta: metav1.ObjectMeta{Name: "berth:node-certificate-renewal"},
+		RoleRef: rbacv1.RoleRef{
+			APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+		},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}},
+	},
+}
+
+// ensureBindings creates the bindings that are missing. One that a person changed stays as it is.
+func ensureBindings(ctx context.Context, loopback *rest.Config) error {
+	client, err := kubernetes.NewForConfig(loopback)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	for i := range bindings {
+		_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &bindings[i], metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create the ClusterRoleBinding %s: %w", bindings[i].Name, err)
+		}
+	}
+	return nil
+}

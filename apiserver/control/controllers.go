@@ -1,0 +1,160 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+)
+
+// always are the controllers without which an API does not do what clients expect of it.
+var always = []string{
+	names.NamespaceController, names.ServiceAccountController, names.RootCACertificatePublisherController,
+	names.ClusterRoleAggregationController, names.GarbageCollectorController,
+	names.PodGarbageCollectorController, names.NodeLifecycleController, names.TaintEvictionController,
+	names.EndpointsController, names.EndpointSliceController, names.EndpointSliceMirroringController,
+	names.ResourceQuotaController, names.PersistentVolumeBinderController,
+	names.PersistentVolumeClaimProtectionController, names.PersistentVolumeProtectionController,
+	names.EphemeralVolumeController, names.CertificateSigningRequestApprovingController,
+	names.CertificateSigningRequestSigningController, names.CertificateSigningRequestCleanerController,
+}
+
+// workloads are the controllers that make pods, and those that only matter beside them.
+var workloads = []string{
+	names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
+	names.DaemonSetController, names.StatefulSetController, names.JobController, names.CronJobController,
+	names.TTLAfterFinishedController, names.HorizontalPodAutoscalerController, names.DisruptionController,
+}
+
+// WorkloadGroups are the API versions, in the form of kube-apiserver's --runtime-config, that the
+// server serves only with workloads.
+var WorkloadGroups = []string{"apps/v1", "batch/v1", "autoscaling/v1", "autoscaling/v2"}
+
+// resync is how often controllers look at all objects again, as in kube-controller-manager.
+const resync = 12 * time.Hour
+
+// buildControllers makes the controllers that opts asks for. They do nothing before run.
+func buildControllers(ctx context.Context, opts Options) (*controllerSet, error) {
+	s, err := newControllerSet(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	wanted := slices.Clone(always)
+	if opts.Workloads {
+		wanted = append(wanted, workloads...)
+	} else {
+		withoutDaemonSets(s.context.InformerFactory)
+	}
+	descriptors := manager.NewControllerDescriptors()
+	for _, name := range wanted {
+		descriptor, ok := descriptors[name]
+		if !ok {
+			return nil, fmt.Errorf("there is no controller %q in this release of Kubernetes", name)
+		}
+		c, err := descriptor.BuildController(ctx, s.context)
+		if err != nil {
+			return nil, fmt.Errorf("make the %s: %w", name, err)
+		}
+		if c != nil { // one whose feature gate is off
+			s.controllers = append(s.controllers, c)
+		}
+	}
+	return s, nil
+}
+
+// controllerSet has the controllers and what they share.
+type controllerSet struct {
+	context     manager.ControllerContext
+	controllers []manager.Controller
+}
+
+// newControllerSet makes what the controllers share. They use the informers of the API server, so
+// that each object is in memory once.
+func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error) {
+	config, err := options.NewDefaultComponentConfig()
+	if err != nil {
+		return nil, fmt.Errorf("make the settings of controllers: %w", err)
+	}
+	config.SAController.RootCAFile = opts.CA
+	config.CSRSigningController.ClusterSigningCertFile = opts.CA
+	config.CSRSigningController.ClusterSigningKeyFile = opts.CAKey
+	clients := clientbuilder.SimpleControllerClientBuilder{ClientConfig: unlimited(opts.Loopback)}
+	metadataConfig, err := clients.Config("metadata-informers")
+	if err != nil {
+		return nil, fmt.Errorf("make the client of controllers: %w", err)
+	}
+	metadataClient, err := metadata.NewForConfig(metadataConfig)
+	if err != nil {
+		return nil, fmt.Errorf("make the metadata client of controllers: %w", err)
+	}
+	discovery, err := clients.DiscoveryClient("controller-discovery")
+	if err != nil {
+		return nil, fmt.Errorf("make the discovery client of controllers: %w", err)
+	}
+	s := &controllerSet{context: manager.ControllerContext{
+		ClientBuilder:   clients,
+		InformerFactory: opts.Informers,
+		ObjectOrMetadataInformerFactory: informerfactory.NewInformerFactory(opts.Informers,
+			metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, resync,
+				metadatainformer.WithTransform(withoutManagedFields))),
+		ComponentConfig:          config,
+		RESTMapper:               restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery)),
+		InformersStarted:         make(chan struct{}),
+		ResyncPeriod:             func() time.Duration { return resync },
+		ControllerManagerMetrics: controllers.NewControllerManagerMetrics("berth-apiserver"),
+	}}
+	ignored := map[schema.GroupResource]struct{}{}
+	for r := range garbagecollector.DefaultIgnoredResources() {
+		ignored[r] = struct{}{}
+	}
+	s.context.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(ctx, metadataClient, s.context.RESTMapper,
+		ignored, s.context.ObjectOrMetadataInformerFactory, s.context.InformersStarted)
+	return s, nil
+}
+
+// start starts the informers that the controllers asked for.
+func (s *controllerSet) start(ctx context.Context) {
+	s.context.InformerFactory.Start(ctx.Done())
+	s.context.ObjectOrMetadataInformerFactory.Start(ctx.Done())
+	close(s.context.InformersStarted)
+}
+
+// unlimited returns the config of a client whose requests only the server limits: a client's own
+// limit is there to protect a server that others use, too.
+func unlimited(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	return config
+}
+
+// withoutManagedFields drops what no controller reads and what may be half of an object.
+func withoutManagedFields(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil && accessor.GetManagedFields() != nil {
+		accessor.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// withoutDaemonSets tells the informers that there are no DaemonSets, because a server without
+// workloads does not serve them. The node lifecycle controller waits for DaemonSets and makes no
+// other use of them.
+func withoutDaemonSets(factory informers.SharedInformerFactory) {
+	factory.InformerFor(&appsv1.DaemonSet{}, emptyInformer)
+}

@@ -1,0 +1,58 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+)
+
+// Options say what runs.
+type Options struct {
+	// Loopback is the API server's connection to itself, which may do everything.
+	Loopback *rest.Config
+	// Informers are the API server's own. They may have started already.
+	Informers informers.SharedInformerFactory
+	// CA and CAKey are the files of the authority that signs certificates and that pods trust.
+	CA, CAKey string
+	// Workloads adds the controllers that make pods, Scheduler the scheduler.
+	Workloads, Scheduler bool
+}
+
+// Run runs the controllers and the scheduler until the context ends or one of them fails to start.
+// The API server serves already.
+func Run(ctx context.Context, opts Options) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := ensureBindings(ctx, opts.Loopback)
+	var set *controllerSet
+	if err == nil {
+		set, err = buildControllers(ctx, opts)
+	}
+	if ctx.Err() != nil {
+		return nil // and so everything fails
+	}
+	if err != nil {
+		return err
+	}
+	set.start(ctx)
+	var all sync.WaitGroup
+	for _, c := range set.controllers {
+		all.Go(func() { c.Run(ctx) })
+	}
+	if opts.Scheduler {
+		all.Go(func() {
+			if err := runScheduler(ctx, opts); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return fmt.Errorf("run the scheduler: %w", cause)
+	}
+	return nil
+}

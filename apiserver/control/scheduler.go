@@ -1,0 +1,76 @@
+package control
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/profile"
+)
+
+// runScheduler gives pods to nodes until the context ends.
+func runScheduler(ctx context.Context, opts Options) error {
+	settings, err := schedulerConfig(opts.Workloads)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(unlimited(opts.Loopback))
+	if err != nil {
+		return fmt.Errorf("make the scheduler's client: %w", err)
+	}
+	// The scheduler's informers are its own: they leave out pods that ended.
+	informers := scheduler.NewInformerFactory(client, 0)
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("record the scheduler's events: %w", err)
+	}
+	s, err := scheduler.New(ctx, client, informers, nil, profile.NewRecorderFactory(broadcaster),
+		scheduler.WithComponentConfigVersion(settings.APIVersion),
+		scheduler.WithKubeConfig(opts.Loopback),
+		scheduler.WithProfiles(settings.Profiles...),
+		scheduler.WithPercentageOfNodesToScore(settings.PercentageOfNodesToScore),
+		scheduler.WithPodMaxBackoffSeconds(settings.PodMaxBackoffSeconds),
+		scheduler.WithPodInitialBackoffSeconds(settings.PodInitialBackoffSeconds),
+		scheduler.WithParallelism(settings.Parallelism),
+	)
+	if err != nil {
+		return fmt.Errorf("make the scheduler: %w", err)
+	}
+	informers.Start(ctx.Done())
+	defer informers.Shutdown()
+	informers.WaitForCacheSync(ctx.Done())
+	if err := s.WaitForHandlersSync(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("start the scheduler: %w", err)
+	}
+	s.Run(ctx)
+	return nil
+}
+
+// schedulerConfig returns kube-scheduler's default settings. Without workloads the server has no
+// ReplicaSets and StatefulSets, by whose pods the default constraints of topology would spread
+// pods: then there are no default constraints. Those of a pod count in any case.
+func schedulerConfig(workloads bool) (*config.KubeSchedulerConfiguration, error) {
+	settings, err := latest.Default()
+	if err != nil {
+		return nil, fmt.Errorf("make the scheduler's settings: %w", err)
+	}
+	if workloads {
+		return settings, nil
+	}
+	for _, p := range settings.Profiles[0].PluginConfig {
+		if args, ok := p.Args.(*config.PodTopologySpreadArgs); ok && p.Name == names.PodTopologySpread {
+			args.DefaultingType = config.ListDefaulting
+			return settings, nil
+		}
+	}
+	return nil, fmt.Errorf("the scheduler's default settings have no %s", names.PodTopologySpread)
+}

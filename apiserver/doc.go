@@ -1,0 +1,22 @@
+// Package apiserver is the bundled API server: a Kubernetes API for machines without a cluster, in
+// one process.
+//
+// Purpose: [Run] puts upstream's parts together and adds none of its own behaviour: kube-apiserver
+// with its registries, admission plugins and authorizers, etcd, kube-scheduler, and the controllers
+// without which an API does not do what clients expect. What is done here is what an administrator
+// does otherwise: keys, certificates, kubeconfigs, settings that fit each other.
+//
+//	cmd/berth-apiserver     the program
+//	apiserver (this)        settings and composition
+//	  control               scheduler and controllers, as clients of the API server
+//	  pki                   keys, certificates and kubeconfigs
+//	  store                 etcd in the process; snapshots
+//
+// Parts start in the order in which they need each other, and stop in reverse: keys, store, API
+// server, controllers.
+//
+// It is a module of its own, because the agent must not depend on an API server.
+//
+// Truth owned: none; the store owns the content, package pki the keys. Concurrency: Run starts one
+// goroutine for the controllers and one for the renewal of certificates, and joins both.
+package apiserver

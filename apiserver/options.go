@@ -1,0 +1,193 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	cp "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
+	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
+	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
+
+	"github.com/berthd/berth/apiserver/control"
+	"github.com/berthd/berth/apiserver/pki"
+	"github.com/berthd/berth/apiserver/store"
+)
+
+// DefaultDataDir is where everything is that the server keeps.
+const DefaultDataDir = "/var/lib/berth-apiserver"
+
+const (
+	// issuer is in each token of a ServiceAccount. It is the one that kubeadm sets.
+	issuer = "https://kubernetes.default.svc.cluster.local"
+	// serviceRange has the addresses of Services. Its first one is the API server's.
+	serviceRange = "10.96.0.0/16"
+	// watchesEnd is how long the server, when it stops, waits for watches that end by themselves.
+	watchesEnd = time.Second
+)
+
+// Options are the settings of [Run].
+type Options struct {
+	// DataDir has the content, the keys and the kubeconfigs.
+	DataDir string
+	// NodeName is the node for whose agent a kubeconfig is made.
+	NodeName string
+	// TLSSANs are more names and addresses under which clients reach the server.
+	TLSSANs []string
+	// Scheduler and Workloads switch on what control.Options says.
+	Scheduler, Workloads bool
+	// Server has kube-apiserver's own settings.
+	Server *options.ServerRunOptions
+}
+
+// NewOptions returns the defaults. They differ from kube-apiserver's where a machine of its own
+// needs others.
+func NewOptions() *Options {
+	o := &Options{DataDir: DefaultDataDir, Scheduler: true, Server: options.NewServerRunOptions()}
+	if name, err := os.Hostname(); err == nil {
+		o.NodeName = strings.ToLower(name) // as a kubelet does
+	}
+	s := o.Server
+	s.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
+	s.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchesEnd
+	s.ServiceClusterIPRanges = serviceRange
+	s.AllowPrivileged = true // PodSecurity says which namespaces allow it
+	s.Authorization.Modes = []string{modes.ModeNode, modes.ModeRBAC}
+	s.Admission.GenericAdmission.EnablePlugins = []string{noderestriction.PluginName}
+	s.Authentication.ServiceAccounts.Issuers = []string{issuer}
+	s.KubeletConfig.PreferredAddressTypes = []string{"InternalIP", "Hostname"}
+	return o
+}
+
+// Flags returns the flags: the server's own ones, and all of kube-apiserver's.
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	all := o.Server.Flags()
+	own := all.FlagSet("berth")
+	all.Order = append([]string{"berth"}, all.Order[:len(all.Order)-1]...)
+	own.StringVar(&o.DataDir, "data-dir", o.DataDir,
+		"The directory with the content, the keys and the kubeconfigs.")
+	own.StringVar(&o.NodeName, "node-name", o.NodeName, "The node for whose agent node.kubeconfig is made.")
+	own.StringSliceVar(&o.TLSSANs, "tls-san", o.TLSSANs,
+		"More names and IP addresses under which clients reach the server.")
+	own.BoolVar(&o.Scheduler, "scheduler", o.Scheduler, "Run the scheduler in this process.")
+	own.BoolVar(&o.Workloads, "workloads", o.Workloads,
+		"Serve Deployments, DaemonSets, StatefulSets, Jobs and the like, and run their controllers.")
+	return all
+}
+
+// external says whether the content is in an etcd outside of this process.
+func (o *Options) external() bool { return len(o.Server.Etcd.StorageConfig.Transport.ServerList) > 0 }
+
+// complete fills in what follows from the other settings. What a flag says stays.
+func (o *Options) complete() error {
+	if o.NodeName == "" {
+		return errors.New("the host has no name: set --node-name")
+	}
+	dir, err := filepath.Abs(o.DataDir)
+	if err != nil {
+		return fmt.Errorf("find the data directory: %w", err)
+	}
+	o.DataDir = dir
+	s := o.Server
+	if bound := s.SecureServing.BindAddress; s.GenericServerRunOptions.AdvertiseAddress == nil && bound.IsLoopback() {
+		// No pod can reach a loopback address of the host, and the Endpoints of the Service
+		// kubernetes must not have one.
+		s.GenericServerRunOptions.AdvertiseAddress = bound
+		s.EndpointReconcilerType = string(reconcilers.NoneEndpointReconcilerType)
+	}
+	if err := s.GenericServerRunOptions.DefaultAdvertiseAddress(s.SecureServing.SecureServingOptions); err != nil {
+		return fmt.Errorf("find the address of this host (set --advertise-address): %w", err)
+	}
+	if o.Workloads {
+		return nil
+	}
+	if s.APIEnablement.RuntimeConfig == nil {
+		s.APIEnablement.RuntimeConfig = cliflag.ConfigurationMap{}
+	}
+	for _, group := range control.WorkloadGroups {
+		if _, ok := s.APIEnablement.RuntimeConfig[group]; !ok {
+			s.APIEnablement.RuntimeConfig[group] = "false"
+		}
+	}
+	return nil
+}
+
+// keysConfig says what the certificates must say for these settings.
+func (o *Options) keysConfig() (pki.Config, error) {
+	advertised := o.Server.GenericServerRunOptions.AdvertiseAddress
+	_, first, err := firstService(o.Server.ServiceClusterIPRanges)
+	if err != nil {
+		return pki.Config{}, err
+	}
+	bound := o.Server.SecureServing.BindAddress
+	server := advertised
+	if bound.IsUnspecified() || bound.IsLoopback() {
+		server = net.IPv4(127, 0, 0, 1)
+	}
+	hosts := sets.New("localhost", "127.0.0.1", "::1", o.NodeName, advertised.String(), first.String(),
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+	if !bound.IsUnspecified() {
+		hosts.Insert(bound.String())
+	}
+	hosts.Insert(o.TLSSANs...)
+	return pki.Config{
+		DataDir: o.DataDir, NodeName: o.NodeName, Hosts: sets.List(hosts),
+		Server: "https://" + net.JoinHostPort(server.String(), strconv.Itoa(o.Server.SecureServing.BindPort)),
+	}, nil
+}
+
+// firstService returns the first of the ranges of Services, and the API server's address in it.
+func firstService(ranges string) (net.IPNet, net.IP, error) {
+	first, _, _ := strings.Cut(ranges, ",")
+	_, network, err := net.ParseCIDR(first)
+	if err != nil {
+		return net.IPNet{}, nil, fmt.Errorf("read --service-cluster-ip-range: %w", err)
+	}
+	return cp.ServiceIPRange(*network)
+}
+
+// useKeys has the server use the keys for everything for which no flag names others.
+func (o *Options) useKeys(k *pki.Keys) {
+	s := o.Server
+	for _, f := range []struct {
+		flag *string
+		path string
+	}{
+		{&s.SecureServing.ServerCert.CertKey.CertFile, k.Server},
+		{&s.SecureServing.ServerCert.CertKey.KeyFile, k.Server},
+		{&s.Authentication.ClientCert.ClientCA, k.CA},
+		{&s.KubeletConfig.TLSClientConfig.CertFile, k.KubeletClient},
+		{&s.KubeletConfig.TLSClientConfig.KeyFile, k.KubeletClient},
+		{&s.ProxyClientCertFile, k.FrontProxyClient},
+		{&s.ProxyClientKeyFile, k.FrontProxyClient},
+		{&s.ServiceAccountSigningKeyFile, k.ServiceAccounts},
+	} {
+		if *f.flag == "" {
+			*f.flag = f.path
+		}
+	}
+	if len(s.Authentication.ServiceAccounts.KeyFiles) == 0 {
+		s.Authentication.ServiceAccounts.KeyFiles = []string{k.ServiceAccounts}
+	}
+	if proxy := s.Authentication.RequestHeader; proxy.ClientCAFile == "" {
+		proxy.ClientCAFile = k.FrontProxyCA
+		proxy.AllowedNames = []string{"front-proxy-client"}
+		proxy.UsernameHeaders = []string{"X-Remote-User"}
+		proxy.GroupHeaders = []string{"X-Remote-Group"}
+		proxy.ExtraHeaderPrefixes = []string{"X-Remote-Extra-"}
+	}
+}
+
+// useStore has the server keep its content in the store of the data directory.
+func (o *Options) useStore() {
+	o.Server.Etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint(o.DataDir)}
+}

@@ -1,0 +1,132 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+
+	"github.com/berthd/berth/apiserver/control"
+	"github.com/berthd/berth/apiserver/pki"
+	"github.com/berthd/berth/apiserver/store"
+)
+
+// errStopped is the cause of a stop that somebody asked for.
+var errStopped = errors.New("asked to stop")
+
+// Run runs the server until the context ends, or until a part of it fails for good. It returns
+// after every part has stopped.
+func Run(ctx context.Context, o *Options) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	context.AfterFunc(ctx, func() { cancel(errStopped) })
+	if err := o.complete(); err != nil {
+		return err
+	}
+	unlock, err := store.Lock(o.DataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	config, err := o.keysConfig()
+	if err != nil {
+		return err
+	}
+	keys, err := pki.Ensure(config, time.Now())
+	if err != nil {
+		return err
+	}
+	var parts sync.WaitGroup
+	defer func() {
+		cancel(nil)
+		parts.Wait()
+	}()
+	parts.Go(func() {
+		keys.Maintain(ctx, func(err error) { klog.ErrorS(err, "Certificates could not be renewed") })
+	})
+	if !o.external() {
+		s, err := store.Start(ctx, o.DataDir)
+		if err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		defer s.Close()
+		parts.Go(func() { watchStore(ctx, s, cancel) })
+		o.useStore()
+	}
+	o.useKeys(keys)
+	if err := o.restrictAnonymous(); err != nil {
+		return err
+	}
+	return errors.Join(serve(ctx, o, keys, cancel), failure(ctx))
+}
+
+// failure returns what stopped the server, nil if somebody asked for it.
+func failure(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, errStopped) {
+		return cause
+	}
+	return nil
+}
+
+// watchStore stops the server if the store fails.
+func watchStore(ctx context.Context, s *store.Store, stop context.CancelCauseFunc) {
+	select {
+	case <-ctx.Done():
+	case err, ok := <-s.Failed():
+		if ok {
+			stop(fmt.Errorf("the store failed: %w", err))
+		}
+	}
+}
+
+// serve runs the API server, and the controllers as soon as the API answers.
+func serve(ctx context.Context, o *Options, keys *pki.Keys, stop context.CancelCauseFunc) error {
+	completed, err := o.Server.Complete(ctx)
+	if err != nil {
+		return fmt.Errorf("complete the settings: %w", err)
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return fmt.Errorf("check the settings: %w", utilerrors.NewAggregate(errs))
+	}
+	config, err := app.NewConfig(completed)
+	if err != nil {
+		return fmt.Errorf("configure the API server: %w", err)
+	}
+	informers := config.KubeAPIs.ControlPlane.VersionedInformers
+	chain, err := config.Complete()
+	if err != nil {
+		return fmt.Errorf("configure the API server: %w", err)
+	}
+	server, err := app.CreateServerChain(chain)
+	if err != nil {
+		return fmt.Errorf("make the API server: %w", err)
+	}
+	var controllers sync.WaitGroup
+	defer controllers.Wait()
+	run := func(h genericapiserver.PostStartHookContext) error {
+		controllers.Go(func() {
+			if err := control.Run(h, control.Options{
+				Loopback: rest.CopyConfig(h.LoopbackClientConfig), Informers: informers, CA: keys.CA, CAKey: keys.CAKey,
+				Workloads: o.Workloads, Scheduler: o.Scheduler,
+			}); err != nil {
+				stop(fmt.Errorf("the controllers failed: %w", err))
+			}
+		})
+		return nil
+	}
+	if err := server.GenericAPIServer.AddPostStartHook("berth-controllers", run); err != nil {
+		return fmt.Errorf("add the controllers: %w", err)
+	}
+	prepared, err := server.PrepareRun()
+	if err != nil {
+		return fmt.Errorf("prepare the API server: %w", err)
+	}
+	return prepared.Run(ctx)
+}

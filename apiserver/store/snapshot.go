@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	save "go.etcd.io/etcd/client/v3/snapshot"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+)
+
+// dialTimeout is how long a store may take to accept a connection on its socket.
+const dialTimeout = 5 * time.Second
+
+// revisionBump is added to the revision of a restored store, so that it is above every revision
+// that a client has seen: a client which watches from such a revision is told to list again
+// (https://etcd.io/docs/v3.6/op-guide/recovery/, "Restoring with revision bump").
+const revisionBump = 1_000_000_000
+
+// Save writes a snapshot of the running store of a data directory to a file, which only the owner
+// may read: it has all Secrets. An existing file is replaced, but only when the snapshot is whole.
+func Save(ctx context.Context, dataDir, file string) error {
+	if _, err := os.Stat(socket(dataDir)); err != nil {
+		return fmt.Errorf("find the running store of %s (start berth-apiserver first; an external etcd saves its own "+
+			"snapshots with etcdctl): %w", dataDir, err)
+	}
+	_, err := save.SaveWithVersion(ctx, zap.NewNop(), clientv3.Config{
+		Endpoints: []string{Endpoint(dataDir)}, DialTimeout: dialTimeout,
+	}, file)
+	if err != nil {
+		return fmt.Errorf("save a snapshot of %s to %s: %w", dataDir, file, err)
+	}
+	return nil
+}
+
+// Restore makes the store of a data directory from a snapshot. A store that is there already is
+// kept beside it, and Restore returns the folder where; it returns "" if there was none. The caller
+// holds the directory's [Lock], so that no server runs.
+func Restore(dataDir, file string, now time.Time) (kept string, err error) {
+	if _, err := os.Stat(file); err != nil {
+		return "", fmt.Errorf("read the snapshot: %w", err)
+	}
+	fresh := filepath.Join(dataDir, "etcd.restoring")
+	if err := os.RemoveAll(fresh); err != nil {
+		return "", fmt.Errorf("remove what a broken-off restore left: %w", err)
+	}
+	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: file, Name: member, OutputDataDir: fresh, PeerURLs: []string{peerURL},
+		InitialCluster: member + "=" + peerURL, InitialClusterToken: "etcd-cluster",
+		RevisionBump: revisionBump, MarkCompacted: true,
+	})
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("restore the snapshot %s: %w", file, err), os.RemoveAll(fresh))
+	}
+	kept = folder(dataDir) + "." + now.UTC().Format("20060102T150405Z")
+	if err := os.Rename(folder(dataDir), kept); errors.Is(err, fs.ErrNotExist) {
+		kept = ""
+	} else if err != nil {
+		return "", fmt.Errorf("put the old store aside: %w", err)
+	}
+	if err := os.Rename(fresh, folder(dataDir)); err != nil {
+		return kept, fmt.Errorf("put the restored store into its place (the old one is %q): %w", kept, err)
+	}
+	return kept, nil
+}

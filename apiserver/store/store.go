@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+const (
+	// member is etcd's name of its only member. It is in the data: it never changes.
+	member = "berth"
+	// peerURL and clientURL are what the member says of itself to other members and their clients.
+	// There are none, and nobody listens there.
+	peerURL, clientURL = "http://127.0.0.1:2380", "http://127.0.0.1:2379"
+	// keptEntries is how many entries of its log etcd keeps in memory for members that are behind.
+	// There are none.
+	keptEntries = 100
+	// snapshotEvery is after how many writes etcd drops older entries of its log.
+	snapshotEvery = 2000
+	// longestPath is how long the path of a unix socket may be (unix(7)).
+	longestPath = 107
+)
+
+// Store is a running etcd.
+type Store struct {
+	etcd *embed.Etcd
+	// level is of what etcd logs. Its listeners call their own end an error.
+	level zap.AtomicLevel
+}
+
+// Endpoint returns the address at which the store of a data directory answers, in the form that
+// the flag --etcd-servers takes.
+func Endpoint(dataDir string) string { return "unix://" + socket(dataDir) }
+
+func socket(dataDir string) string { return filepath.Join(dataDir, "etcd.sock") }
+
+func folder(dataDir string) string { return filepath.Join(dataDir, "etcd") }
+
+// Lock takes a data directory for this process until it ends or unlock is called. It makes the
+// directory where it is missing, and lets only its owner enter it.
+func Lock(dataDir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	if err := os.Chmod(dataDir, 0o700); err != nil { // #nosec: a directory needs its x
+		return nil, fmt.Errorf("close the data directory to others: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dataDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another berth-apiserver uses %s: stop it, or choose another --data-dir", dataDir)
+		}
+		return nil, fmt.Errorf("lock the data directory %s: %w", dataDir, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// Start starts the store of a data directory and returns when it can be used. The caller holds the
+// directory's [Lock].
+func Start(ctx context.Context, dataDir string) (*Store, error) {
+	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
+	config, err := config(dataDir, level)
+	if err != nil {
+		return nil, err
+	}
+	// Of a process that was killed. The lock says that nobody listens.
+	if err := os.Remove(socket(dataDir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket of the store: %w", err)
+	}
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		return nil, fmt.Errorf("start the store in %s: %w", config.Dir, err)
+	}
+	s := &Store{etcd: etcd, level: level}
+	select {
+	case <-etcd.Server.ReadyNotify():
+		return s, nil
+	case err := <-etcd.Err():
+		s.Close()
+		return nil, fmt.Errorf("start the store in %s: %w", config.Dir, err)
+	case <-etcd.Server.StopNotify():
+		s.Close()
+		return nil, fmt.Errorf("start the store in %s: it stopped by itself", config.Dir)
+	case <-ctx.Done():
+		s.Close()
+		return nil, fmt.Errorf("start the store in %s: %w", config.Dir, context.Cause(ctx))
+	}
+}
+
+// config returns etcd's settings.
+func config(dataDir string, level zap.AtomicLevel) (*embed.Config, error) {
+	path := socket(dataDir)
+	if len(path) > longestPath {
+		return nil, fmt.Errorf("the path %s has more than %d bytes, which no socket may have: choose a shorter --data-dir",
+			path, longestPath)
+	}
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("the data directory %s is no absolute path", dataDir)
+	}
+	if err := os.MkdirAll(folder(dataDir), 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the store: %w", err)
+	}
+	peer, err := url.Parse(peerURL)
+	if err != nil {
+		return nil, fmt.Errorf("read the store's address: %w", err)
+	}
+	client, err := url.Parse(clientURL)
+	if err != nil {
+		return nil, fmt.Errorf("read the store's address: %w", err)
+	}
+	c := embed.NewConfig()
+	c.Name, c.Dir = member, folder(dataDir)
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{{Scheme: "unix", Path: path}}, []url.URL{*client}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{*peer}
+	c.InitialCluster = c.InitialClusterFromName(member)
+	c.EnableGRPCGateway = false
+	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keptEntries
+	log, err := logger(level)
+	if err != nil {
+		return nil, err
+	}
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
+	return c, nil
+}
+
+// Failed returns what ends the store while it runs.
+func (s *Store) Failed() <-chan error { return s.etcd.Err() }
+
+// Close stops the store and waits for its end.
+func (s *Store) Close() {
+	s.level.SetLevel(zap.FatalLevel)
+	s.etcd.Close()
+}
+
+// logger returns a logger that writes lines to the standard error.
+func logger(level zap.AtomicLevel) (*zap.Logger, error) {
+	format := zap.NewProductionEncoderConfig()
+	format.EncodeTime = zapcore.ISO8601TimeEncoder
+	log, err := zap.Config{
+		Level: level, Encoding: "console", EncoderConfig: format, DisableStacktrace: true,
+		OutputPaths: []string{"stderr"}, ErrorOutputPaths: []string{"stderr"},
+	}.Build()
+	if err != nil {
+		return nil, fmt.Errorf("make the log of the store: %w", err)
+	}
+	return log.Named("etcd"), nil
+}

@@ -1,0 +1,195 @@
+package store_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/berthd/berth/apiserver/store"
+)
+
+// start starts the store of a folder, and ends it with the test unless the test closes it.
+func start(t *testing.T, dir string) (s *store.Store, stop func()) {
+	t.Helper()
+	unlock, err := store.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err = store.Start(t.Context(), dir)
+	if err != nil {
+		unlock()
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			s.Close()
+			unlock()
+		}
+	}
+	t.Cleanup(stop)
+	return s, stop
+}
+
+// client returns a client of the running store.
+func client(t *testing.T, dir string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{store.Endpoint(dir)}, DialTimeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func put(t *testing.T, c *clientv3.Client, key, value string) {
+	t.Helper()
+	if _, err := c.Put(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get returns a key's value, "" if there is none, and the store's revision.
+func get(t *testing.T, c *clientv3.Client, key string) (string, int64) {
+	t.Helper()
+	r, err := c.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Kvs) == 0 {
+		return "", r.Header.Revision
+	}
+	return string(r.Kvs[0].Value), r.Header.Revision
+}
+
+func TestStoreKeepsItsContent(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := start(t, dir)
+	put(t, client(t, dir), "a", "1")
+	for path, want := range map[string]os.FileMode{"": 0o700, "etcd": 0o700} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %v", path, info.Mode(), err, want)
+		}
+	}
+	stop()
+	start(t, dir)
+	if got, _ := get(t, client(t, dir), "a"); got != "1" {
+		t.Errorf("after a restart the value is %q", got)
+	}
+}
+
+func TestOneProcessPerDirectory(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := start(t, dir)
+	if _, err := store.Lock(dir); err == nil || !strings.Contains(err.Error(), "another berth-apiserver") {
+		t.Errorf("a second lock: %v", err)
+	}
+	stop()
+	unlock, err := store.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+}
+
+func TestStartRefusesALongPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if _, err := store.Start(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+		t.Errorf("a path that no socket may have: %v", err)
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := start(t, dir)
+	c := client(t, dir)
+	put(t, c, "kept", "1")
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := store.Save(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the snapshot: %v, %v", info.Mode(), err)
+	}
+	put(t, c, "later", "2")
+	_, before := get(t, c, "later")
+	stop()
+
+	unlock, err := store.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := store.Restore(dir, file, time.Now())
+	unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(kept); err != nil || !info.IsDir() {
+		t.Errorf("the content before the restore is not kept: %v", err)
+	}
+	start(t, dir)
+	c = client(t, dir)
+	if got, _ := get(t, c, "kept"); got != "1" {
+		t.Errorf("what was saved is %q", got)
+	}
+	got, revision := get(t, c, "later")
+	if got != "" {
+		t.Errorf("what came after the snapshot is %q", got)
+	}
+	if revision <= before {
+		t.Errorf("the revision fell from %d to %d", before, revision)
+	}
+}
+
+func TestRestoreIntoAnEmptyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := start(t, dir)
+	put(t, client(t, dir), "a", "1")
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := store.Save(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	other := t.TempDir()
+	if kept, err := store.Restore(other, file, time.Now()); err != nil || kept != "" {
+		t.Fatalf("restore: %q, %v", kept, err)
+	}
+	start(t, other)
+	if got, _ := get(t, client(t, other), "a"); got != "1" {
+		t.Errorf("the value is %q", got)
+	}
+}
+
+func TestFailedRestoreChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := start(t, dir)
+	put(t, client(t, dir), "a", "1")
+	stop()
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte(strings.Repeat("no snapshot", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{broken, filepath.Join(t.TempDir(), "missing")} {
+		if _, err := store.Restore(dir, file, time.Now()); err == nil {
+			t.Errorf("%s was restored", file)
+		}
+	}
+	start(t, dir)
+	if got, _ := get(t, client(t, dir), "a"); got != "1" {
+		t.Errorf("the value is %q", got)
+	}
+}
+
+func TestSaveNeedsARunningStore(t *testing.T) {
+	err := store.Save(context.Background(), t.TempDir(), filepath.Join(t.TempDir(), "s"))
+	if err == nil || !strings.Contains(err.Error(), "start berth-apiserver first") {
+		t.Errorf("it says %v", err)
+	}
+}

@@ -1,0 +1,160 @@
+//go:build integration
+
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// client returns a client of the administrator.
+func (s *server) client(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.file("admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// TestKilledUnderWrites kills the server again and again while clients write, and looks for each
+// write that it acknowledged.
+func TestKilledUnderWrites(t *testing.T) {
+	const rounds, writers, enough = 3, 4, 20
+	s := start(t, "--scheduler=false")
+	var acknowledged []string
+	for round := range rounds {
+		client, written := s.client(t), make(chan string)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for writer := range writers {
+			all.Go(func() {
+				for n := 0; ; n++ {
+					name := fmt.Sprintf("c-%d-%d-%d", round, writer, n)
+					_, err := client.CoreV1().ConfigMaps("default").Create(ctx,
+						&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+					if err != nil {
+						return // the server is dead
+					}
+					written <- name
+				}
+			})
+		}
+		go func() {
+			all.Wait()
+			close(written)
+		}()
+		seen := 0
+		for name := range written {
+			acknowledged = append(acknowledged, name)
+			if seen++; seen == enough {
+				go s.kill()
+			}
+		}
+		cancel()
+		<-s.done
+		s.start(t)
+	}
+	client := s.client(t)
+	for _, name := range acknowledged {
+		_, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			t.Errorf("%s is lost", name)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d acknowledged writes, %d kills", len(acknowledged), rounds)
+}
+
+// TestSnapshot saves the content of a running server and restores it.
+func TestSnapshot(t *testing.T) {
+	s := start(t, "--scheduler=false")
+	run := func(args ...string) (string, error) {
+		out, err := exec.Command(program, append([]string{"snapshot", "--data-dir", s.dir}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	s.kubectl(t, "create", "configmap", "before")
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	if out, err := run("save", file); err != nil {
+		t.Fatalf("save: %v: %s", err, out)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the snapshot: %v, %v", info, err)
+	}
+	s.kubectl(t, "create", "configmap", "after")
+	if out, err := run("restore", file); err == nil || !strings.Contains(out, "another berth-apiserver") {
+		t.Errorf("restore beside a running server: %v: %s", err, out)
+	}
+	s.stop(t)
+	if out, err := run("save", file); err == nil || !strings.Contains(out, "start berth-apiserver first") {
+		t.Errorf("save without a server: %v: %s", err, out)
+	}
+	if out, err := run("restore", file); err != nil || !strings.Contains(out, "the content before is in") {
+		t.Fatalf("restore: %v: %s", err, out)
+	}
+	s.start(t)
+	s.kubectl(t, "get", "configmap", "before")
+	if out := s.kubectl(t, "get", "configmap", "after", "--ignore-not-found"); out != "" {
+		t.Errorf("what came after the snapshot is there: %s", out)
+	}
+	s.kubectl(t, "create", "configmap", "later")
+}
+
+// TestWorkloads shows that a Deployment makes pods, and that its end takes them away.
+func TestWorkloads(t *testing.T) {
+	s := start(t, "--workloads")
+	register(t, s, "worker")
+	s.kubectl(t, "create", "deployment", "web", "--image", "registry.example/image:1", "--replicas", "2")
+	s.eventually(t, "worker worker", "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.nodeName}")
+	s.kubectl(t, "create", "job", "once", "--image", "registry.example/image:1")
+	s.eventually(t, "worker", "get", "pods", "-l", "job-name=once", "-o", "jsonpath={.items[*].spec.nodeName}")
+	s.kubectl(t, "delete", "deployment", "web")
+	s.eventually(t, "", "get", "replicasets", "-o", "name")
+}
+
+// TestSettingsThatCannotBe shows that a server which cannot start says why and ends.
+func TestSettingsThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		flags []string
+		want  string
+	}{
+		"unknown flag":   {[]string{"--no-such-flag"}, "no-such-flag"},
+		"long path":      {[]string{"--data-dir", filepath.Join(dir, strings.Repeat("x", 100))}, "shorter --data-dir"},
+		"service range":  {[]string{"--data-dir", dir, "--service-cluster-ip-range", "wrong"}, "--service-cluster-ip-range"},
+		"authority gone": {[]string{"--data-dir", dir}, "restore both"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "authority gone" {
+				if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, "pki", "ca.crt"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := exec.Command(program, c.flags...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("it ends with %v and says %s", err, out)
+			}
+		})
+	}
+}
