@@ -68,9 +68,9 @@ test-vm: ## pods' slices and limits under cgroup v2 with the systemd driver, in 
 
 test-cluster: ## berth as a node of a real control plane, with kubectl and kube-proxy; needs root (the first time builds Kubernetes: five minutes)
 	@scripts/deps host containerd cluster gotestsum
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build apiserver
 	@$(GOBUILD) -o .cache/runner ./test/runner
-	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner cluster
+	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver .cache/runner cluster
 
 test-conformance: ## Kubernetes' own tests of a cluster and of a node (SUITE=TestConformance or TestNodeConformance, FOCUS=, SKIP=: which); needs root (the first time builds them)
 	@scripts/deps host containerd cluster conformance

@@ -26,11 +26,17 @@ func (c *Cluster) StartNode(t testing.TB, opts env.AgentOptions) *env.Agent {
 // that kubeadm sets. Settings that are already in the options have priority.
 func (c *Cluster) NodeOptions(t testing.TB, node string, opts env.AgentOptions) env.AgentOptions {
 	t.Helper()
+	return nodeOptions(t, node, c.NodeKubeconfig(t, node), c.PKI.CA.File, opts)
+}
+
+// nodeOptions does that for any kubeconfig and the file of any authority.
+func nodeOptions(t testing.TB, node, kubeconfig, authority string, opts env.AgentOptions) env.AgentOptions {
+	t.Helper()
 	config := map[string]any{
 		"enableServer": true, "address": "0.0.0.0", "port": 10250,
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},
-			"x509": map[string]any{"clientCAFile": c.PKI.CA.File},
+			"x509": map[string]any{"clientCAFile": authority},
 		},
 		"authorization": map[string]any{"mode": "Webhook"},
 		"clusterDomain": "cluster.local",
@@ -46,7 +52,7 @@ func (c *Cluster) NodeOptions(t testing.TB, node string, opts env.AgentOptions) 
 	}
 	opts.Kubelet = string(text)
 	opts.Flags = append([]string{
-		"--kubeconfig", c.NodeKubeconfig(t, node), "--hostname-override", node, "--node-ip", env.HostIP,
+		"--kubeconfig", kubeconfig, "--hostname-override", node, "--node-ip", env.HostIP,
 	}, opts.Flags...)
 	return opts
 }

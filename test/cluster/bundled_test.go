@@ -1,0 +1,119 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/test/env"
+)
+
+// startBundled starts berth-apiserver in place of a control plane, in an environment of its own. It
+// returns when the API is ready. Of the cluster's parts there is only APIServer.
+func startBundled(t *testing.T, flags ...string) *Cluster {
+	t.Helper()
+	e := env.Containerd(t, env.Options{OwnNetwork: true})
+	c := &Cluster{Env: e, Folder: filepath.Join(e.Dir, "cluster")}
+	var err error
+	if c.programs, err = findPrograms(e.Checkout); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(c.Folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.programs["berth-apiserver"] = bundledProgram(t, e.Checkout)
+	data := filepath.Join(c.Folder, "api")
+	c.Admin = filepath.Join(data, "admin.kubeconfig")
+	flags = append([]string{"--data-dir", data, "--node-name", env.NodeName}, flags...)
+	c.APIServer = c.program("berth-apiserver", flags...)
+	if err := c.APIServer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually(t, Contains("ok"), "get", "--raw", "/readyz")
+	return c
+}
+
+// bundledProgram returns the path of berth-apiserver: $BERTH_APISERVER_BIN, else a fresh build.
+func bundledProgram(t *testing.T, checkout string) string {
+	t.Helper()
+	if path := os.Getenv("BERTH_APISERVER_BIN"); path != "" {
+		return path
+	}
+	path := filepath.Join(t.TempDir(), "berth-apiserver")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "./cmd/berth-apiserver")
+	build.Dir, build.Env = filepath.Join(checkout, "apiserver"), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build berth-apiserver: %v: %s", err, out)
+	}
+	return path
+}
+
+const webDeployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+        - name: main
+          image: berth.local/busybox:v1
+          command: [sh, -c, "echo started; exec sleep 3600"]
+`
+
+// TestBundledAPIServer shows that berth is the node of berth-apiserver on the same machine, with
+// the kubeconfig that the server made: a Deployment runs, kubectl reads logs and executes commands,
+// and a kill of the server disturbs no pod.
+func TestBundledAPIServer(t *testing.T) {
+	c := startBundled(t, "--workloads")
+	data := filepath.Dir(c.Admin)
+	c.StartAgent(t, nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
+		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{}))
+	c.WaitNodeReady(t)
+	account(t, c)
+
+	c.Apply(t, webDeployment)
+	c.Eventually(t, Contains("2 2"), "get", "deployment", "web", "-o",
+		"jsonpath={.status.replicas} {.status.readyReplicas}")
+	c.Apply(t, sleeper("one"))
+	c.Eventually(t, Contains("Running True 1 1"), "get", "pod", "one", "-o", phaseAndReady)
+	for _, pod := range strings.Fields(c.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "name")) {
+		if out := c.Kubectl(t, "logs", pod); strings.TrimSpace(out) != "started" {
+			t.Errorf("the log of %s is %q", pod, out)
+		}
+	}
+	if out := c.Kubectl(t, "exec", "one", "--", "echo", "hello"); strings.TrimSpace(out) != "hello" {
+		t.Errorf("kubectl exec prints %q", out)
+	}
+
+	const uids = "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].containerID} " +
+		"{.status.containerStatuses[0].restartCount}{\"\\n\"}{end}"
+	before := c.Kubectl(t, "get", "pods", "-o", uids)
+	c.APIServer.Kill9()
+	if err := c.APIServer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually(t, Contains("ok"), "get", "--raw", "/readyz")
+	c.WaitNodeReady(t)
+	c.Kubectl(t, "exec", "one", "--", "true")
+	if after := c.Kubectl(t, "get", "pods", "-o", uids); after != before {
+		t.Errorf("after a kill of the server the pods are\n%s, before\n%s", after, before)
+	}
+
+	c.Kubectl(t, "delete", "pod", "one", "--timeout=180s")
+	c.Kubectl(t, "delete", "deployment", "web", "--timeout=180s")
+	c.Eventually(t, func(out string) error {
+		if out != "" {
+			return fmt.Errorf("there are %s", out)
+		}
+		return nil
+	}, "get", "pods", "-o", "name")
+}
