@@ -13,6 +13,7 @@ require (
 	github.com/distribution/reference v0.6.0 // image names
 	github.com/fsnotify/fsnotify v1.10.1 // following logs
 	github.com/go-logr/logr v1.4.4 // klog's text logger as a handler of slog
+	github.com/godbus/dbus/v5 v5.2.2 // systemd-logind: go-systemd cannot read how long it waits for a delay lock
 	github.com/google/go-cmp v0.7.0 // differences in tests
 	github.com/moby/sys/mountinfo v0.7.2 // what is mounted beneath a pod
 	github.com/opencontainers/cgroups v0.1.0 // cgroups v1 and v2, cgroupfs and systemd
@@ -91,7 +92,6 @@ require (
 	github.com/go-openapi/swag/stringutils v0.28.0 // indirect
 	github.com/go-openapi/swag/typeutils v0.28.0 // indirect
 	github.com/go-openapi/swag/yamlutils v0.28.0 // indirect
-	github.com/godbus/dbus/v5 v5.2.2 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674 // indirect

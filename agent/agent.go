@@ -113,6 +113,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 		own("desired", a.reconciler.Run), // and the workers get them
 		own("drain", a.drainer.Run),      // and may be taken from them again
 		own("eviction", a.eviction.Run),  // for the sake of the node
+		own("shutdown", a.shutdown.Run),  // for which the machine waits
 		own("oom", a.reportOOM),          // by now the readers can read events
 		own("housekeeping", a.gc.Run),    // after the sources have begun to speak
 		own("image gc", a.imageGC.Run),   // likewise: what they want is in use
@@ -189,8 +190,8 @@ func makeDirs(cfg *configs.Config) error {
 // Ready is closed once Run has begun: the agent answers, even if its runtime does not.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Shutdown stops the node's pods because the machine shuts down; see [drain.Drainer.Shutdown].
-func (a *Agent) Shutdown(ctx context.Context) error { return a.drainer.Shutdown(ctx) }
+// Shutdown stops the node's pods because the machine shuts down; see [shutdown.Manager.Shutdown].
+func (a *Agent) Shutdown(ctx context.Context) error { return a.shutdown.Shutdown(ctx) }
 
 // ShutdownLimit is the longest that Shutdown takes.
 func (a *Agent) ShutdownLimit() time.Duration { return a.drainer.ShutdownLimit() }

@@ -92,7 +92,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		Occupants: func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) },
 		Node: func() admit.Node {
 			n := deps.Node.Admission()
-			n.Pressures = b.pressure.Conditions()
+			n.Pressures, n.ShuttingDown = b.pressure.Conditions(), b.gate.ShuttingDown()
 			return n
 		},
 		Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake,

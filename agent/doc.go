@@ -52,6 +52,7 @@
 //	what the node has for pods                         node, read at each decision
 //	what pods and the node use                         the kernel, read by node/stats
 //	what the node lacks, and who leaves for it         node/eviction
+//	when the machine last shut down                    node/shutdown
 //	container logs and what they take                  node/logs
 //	results of probes                                  probes
 //	directories, mounts and cgroups of pods            volumes, cgroups

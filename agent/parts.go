@@ -15,7 +15,6 @@ import (
 	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/garbage"
-	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/gc"
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/node/plugins"
@@ -60,7 +59,7 @@ type parts struct {
 	imageGC    *garbage.Collector
 	stats      *stats.Collector
 	room       *room.Room
-	eviction   *eviction.Manager
+	protection
 }
 
 // logKeeper keeps container logs small; *logs.Manager implements it.
@@ -126,7 +125,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	p.plugins = b.newPlugins()
 	p.stats = b.newStats(p, disks)
 	p.imageGC = b.newImageGC(p)
-	if p.eviction, err = b.newEviction(p); err != nil {
+	if p.protection, err = b.newProtection(p); err != nil {
 		return nil, err
 	}
 	b.local.OnChange(desired.LocalObjects{

@@ -10,8 +10,20 @@ import (
 
 	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/eviction"
+	"github.com/berthd/berth/agent/node/shutdown"
 	"github.com/berthd/berth/internal/pods"
 )
+
+// protection are the parts that protect the node, and its pods when the machine ends.
+type protection struct {
+	eviction *eviction.Manager
+	shutdown *shutdown.Manager
+}
+
+func (b *base) newProtection(p *parts) (protection, error) {
+	evicting, err := b.newEviction(p)
+	return protection{eviction: evicting, shutdown: b.newShutdown(p)}, err
+}
 
 // newEviction returns the manager that asks pods to leave when the node runs short.
 func (b *base) newEviction(p *parts) (*eviction.Manager, error) {
@@ -34,6 +46,17 @@ func (b *base) newEviction(p *parts) (*eviction.Manager, error) {
 		Metrics:   b.deps.Metrics,
 		Logger:    b.deps.Logger,
 	}), nil
+}
+
+// newShutdown returns the manager that ends the pods before the machine does.
+func (b *base) newShutdown(p *parts) *shutdown.Manager {
+	deps := shutdown.Deps{
+		Pods: p.drainer, Event: b.deps.Events.Node, Metrics: b.deps.Metrics, Logger: b.deps.Logger,
+	}
+	if b.deps.KernelNotices {
+		deps.Connect = shutdown.Logind
+	}
+	return shutdown.New(shutdown.ConfigFrom(b.cfg), deps)
 }
 
 // reclaimer frees disk space before any pod has to leave: it removes what no pod needs.

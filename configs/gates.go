@@ -43,7 +43,7 @@ func parseGates(text string) map[string]gate {
 // ownGates returns the gates that berth itself looks at.
 func ownGates() []string {
 	return []string{
-		"ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint", "CustomCPUCFSQuotaPeriod",
+		"ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint", "CustomCPUCFSQuotaPeriod", "GracefulNodeShutdown",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "NodeDeclaredFeatures",
 		"NodeLogQuery",

@@ -124,6 +124,9 @@ func (r *Reconciler) apply(u source.Update) {
 	r.reportResults(u.Results)
 	r.rememberFiles(u.Results)
 	if state == drain.Draining {
+		if r.deps.Gate.ShuttingDown() {
+			r.refuse(u)
+		}
 		return // the wanted pods count again after the drain
 	}
 	known = r.deps.Workers.List()
@@ -143,6 +146,18 @@ func (r *Reconciler) apply(u source.Update) {
 	}
 	maps.DeleteFunc(r.alike, func(uid types.UID, _ [2]*v1.Pod) bool { return u.Pods[uid] == nil })
 	r.deps.Changed()
+}
+
+// refuse gives the workers the pods of the API server while the machine shuts down. A new pod is
+// refused by admission, so that the cluster runs it elsewhere.
+func (r *Reconciler) refuse(u source.Update) {
+	known := r.deps.Workers.List()
+	for uid, pod := range u.Pods {
+		if pods.FromAPI(pod) {
+			e, ok := known[uid]
+			r.wantFromAPI(pod, e, ok)
+		}
+	}
 }
 
 // wakeAll wakes all pods after the first read of the API server. The API server's own pods may wait

@@ -4,6 +4,7 @@
 set -e
 kept=/var/lib/berth/purge
 network=/etc/cni/net.d/zz-berth.conflist
+logind=/etc/systemd/logind.conf.d/99-kubelet.conf
 if [ "$1" = purge ]; then
   if [ -x $kept/berth ]; then
     [ ! -e $kept/etc/config.yaml ] || set -- "$@" --config $kept/etc/config.yaml
@@ -16,6 +17,8 @@ if [ "$1" = purge ]; then
     rm -rf /var/lib/cni/networks/berth
     rmdir /var/lib/cni/networks /var/lib/cni 2>/dev/null || :
   fi
+  # A kubelet has a file of this name, too.
+  ! grep -q '^# Written by berth' $logind 2>/dev/null || rm -f $logind
   rm -rf /etc/berth /var/lib/berth /run/berth
   ! getent group berth >/dev/null || groupdel berth || :
 fi

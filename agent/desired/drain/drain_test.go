@@ -64,17 +64,17 @@ func TestOrder(t *testing.T) {
 	}
 	classes := []Class{{0, 20 * time.Second}, {pods.Critical, 10 * time.Second}}
 	got := fmt.Sprint(Order(list, classes))
-	want := "[{[{low 20s} {mid 5s} {plain 20s}] 20s} {[{named 5s} {high 10s}] 10s}]"
+	want := "[{[{low 20s} {mid 5s} {plain 20s}] 20s 20s} {[{named 5s} {high 10s}] 10s 10s}]"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	got = fmt.Sprint(Order(list, Unbounded(classes, nil)))
-	want = "[{[{low 1h0m0s} {mid 5s} {plain 30s}] 1h0m0s} {[{named 5s} {high 1m0s}] 1m0s}]"
+	want = "[{[{low 1h0m0s} {mid 5s} {plain 30s}] 1h0m0s -1ns} {[{named 5s} {high 1m0s}] 1m0s -1ns}]"
 	if got != want {
 		t.Errorf("unbounded: got  %s\nwant %s", got, want)
 	}
 	got = fmt.Sprint(Order(list[:1], Unbounded(classes, ptr.To(2*time.Second))))
-	if want = "[{[{named 2s}] 2s}]"; got != want {
+	if want = "[{[{named 2s}] 2s 2s}]"; got != want {
 		t.Errorf("with a grace: got  %s\nwant %s", got, want)
 	}
 	if n := len(Order(nil, classes)); n != 0 {

@@ -96,13 +96,7 @@ func (d *Drainer) Undrain() error {
 	if err := d.gate.unmark(); err != nil {
 		return err
 	}
-	d.gate.undo(func() {
-		for uid, e := range d.deps.Pods.List() {
-			if !e.Unwanted && e.Stop.ComesBack(e.Pod) {
-				d.deps.Pods.Remove(uid)
-			}
-		}
-	})
+	d.gate.undo(d.removeStopped)
 	return nil
 }
 
@@ -166,7 +160,8 @@ func (d *Drainer) empty(ctx context.Context, r round) error {
 	}
 	d.log.Info("draining: the node's pods are stopped", "hold", r.Hold)
 	unless := func(do func()) bool { return d.gate.during(r, do) }
-	if err := d.stopInOrder(ctx, Unbounded(Classes(d.deps.Config), grace), drainStop(), unless); err != nil {
+	o := order{Unbounded(Classes(d.deps.Config), grace), drainStop(), withMargin, unless}
+	if err := d.stopInOrder(ctx, o); err != nil {
 		return err
 	}
 	d.deps.Reported(ctx) // a pod is reported before it is forgotten
@@ -196,16 +191,45 @@ func (d *Drainer) empty(ctx context.Context, r round) error {
 
 // Shutdown stops the node's pods because the machine shuts down: in order, within the times of the
 // config, with their final status on record. The next agent starts the pods again. Shutdown returns
-// when all pods have ended, when their time is over, or when ctx ends.
+// when all pods have ended, when their time is over, or when ctx ends. A second call goes on with
+// the pods that are left.
 func (d *Drainer) Shutdown(ctx context.Context) error {
+	return d.shutdown(ctx, withMargin)
+}
+
+// ShutdownInTime is [Drainer.Shutdown] for a machine that waits no longer than the sum of the
+// classes' times: the next class's turn comes when the time of its predecessor is over.
+func (d *Drainer) ShutdownInTime(ctx context.Context) error {
+	return d.shutdown(ctx, func(g Group) time.Duration { return g.Time })
+}
+
+func (d *Drainer) shutdown(ctx context.Context, wait func(Group) time.Duration) error {
 	d.gate.close()
 	d.deps.NodeChanged()
 	d.log.Info("the machine shuts down: the node's pods are stopped")
 	began := time.Now()
-	err := d.stopInOrder(ctx, Classes(d.deps.Config), shutdownStop(), always)
+	err := d.stopInOrder(ctx, order{Classes(d.deps.Config), shutdownStop(), wait, always})
 	d.deps.Reported(ctx)
 	d.log.Info("pods stopped for the shutdown", "took", time.Since(began).Round(time.Millisecond), "err", err)
 	return err
+}
+
+// Resume undoes a shutdown that the machine has given up: the pods of manifests that it stopped run
+// again. Pods that had to end for good stay as they are.
+func (d *Drainer) Resume() {
+	d.gate.reopen(d.removeStopped)
+	d.deps.NodeChanged()
+	d.log.Info("the machine does not shut down: the node's pods run again")
+}
+
+// removeStopped removes the pods that a drain or a shutdown stopped and that run again, so that
+// they get new workers.
+func (d *Drainer) removeStopped() {
+	for uid, e := range d.deps.Pods.List() {
+		if !e.Unwanted && e.Stop.ComesBack(e.Pod) {
+			d.deps.Pods.Remove(uid)
+		}
+	}
 }
 
 // ShutdownLimit is the longest that Shutdown takes.
@@ -223,25 +247,35 @@ func always(do func()) bool {
 	return true
 }
 
+// withMargin returns how long the end of a group may take if nothing presses.
+func withMargin(g Group) time.Duration { return g.Longest + endMargin }
+
+// order says how all pods of the node are stopped.
+type order struct {
+	classes []Class
+	stop    worker.Stop
+	// wait returns how long the next group waits for a group.
+	wait func(Group) time.Duration
+	// unless does every part of the stop, and returns false once the stop was undone.
+	unless func(do func()) bool
+}
+
 // stopInOrder stops the pods, one group after the other. A group whose time is over does not hold
-// up the next group; stopInOrder only logs that. The function unless does every part of the stop,
-// and returns false once the stop was undone.
-func (d *Drainer) stopInOrder(
-	ctx context.Context, classes []Class, stop worker.Stop, unless func(do func()) bool,
-) error {
-	for _, group := range Order(d.stoppable(), classes) {
+// up the next group; stopInOrder only logs that.
+func (d *Drainer) stopInOrder(ctx context.Context, o order) error {
+	for _, group := range Order(d.stoppable(), o.classes) {
 		begin := func() {
 			for _, p := range group.Pods {
-				s, grace := stop, int64(p.Grace/time.Second)
+				s, grace := o.stop, int64(p.Grace/time.Second)
 				s.Grace = &grace
 				d.deps.Pods.Stop(p.UID, s)
 			}
 		}
-		if !unless(begin) {
+		if !o.unless(begin) {
 			return errUndone
 		}
-		waiting, cancel := context.WithTimeout(ctx, group.Longest+endMargin)
-		err := d.awaitEnd(waiting, group, unless)
+		waiting, cancel := context.WithTimeout(ctx, o.wait(group))
+		err := d.awaitEnd(waiting, group, o.unless)
 		cancel()
 		switch {
 		case err != nil:

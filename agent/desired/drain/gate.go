@@ -44,8 +44,9 @@ var errUndone = errors.New("pods may run again")
 //	Open ──begin──▶ Draining ──all pods gone──▶ Drained ──begin──▶ Draining …
 //	  ▲               │  └───────undo───────┐      │
 //	  └───────────────┴─────────────────────┴──────┘
-//	  └────close────▶ Draining, until the agent ends
+//	Open ──close──▶ Draining ──reopen──▶ Open
 //
+// A shutdown closes the gate beside a drain: when the gate is reopened, the drain goes on.
 // A drain that holds leaves a marker on the disk, with the request. The next agent begins in the
 // state Draining, and goes on with the pods that are left. Make a Gate with [NewGate]; it is safe
 // for concurrent use.
@@ -59,8 +60,8 @@ type Gate struct {
 	since time.Time
 	// hold says that pods that had ended before the drain stay on record.
 	hold bool
-	// shutting says that the machine shuts down.
-	shutting bool
+	// shutting is since when the machine shuts down; zero if it does not.
+	shutting time.Time
 	// undone is the number of undone drains.
 	undone int
 	// asked has the drain that is to be done. changed asks the main loop to look again at the
@@ -113,7 +114,7 @@ func (g *Gate) Open() bool { return g.State() == Open }
 func (g *Gate) ShuttingDown() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.shutting
+	return !g.shutting.IsZero()
 }
 
 // Changed receives after the state has changed.
@@ -158,12 +159,26 @@ func (g *Gate) begin(req Request) {
 	g.asked <- round{req, g.undone}
 }
 
-// close closes the gate for good, because the machine shuts down.
+// close closes the gate because the machine shuts down.
 func (g *Gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shutting = true
-	g.set(Draining)
+	if g.shutting.IsZero() {
+		g.shutting = time.Now()
+	}
+	g.changed.Notify()
+}
+
+// reopen undoes close. If no drain keeps the gate closed, do first corrects what the shutdown did
+// to the pods.
+func (g *Gate) reopen(do func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shutting = time.Time{}
+	if g.state == Open {
+		do()
+	}
+	g.changed.Notify()
 }
 
 // undo opens the gate. Before that, do corrects what the undone drains did to the pods.
@@ -208,5 +223,8 @@ func (g *Gate) set(state State) {
 func (g *Gate) now() (state State, since time.Time, hold bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.state == Open && !g.shutting.IsZero() {
+		return Draining, g.shutting, false
+	}
 	return g.state, g.since, g.hold
 }

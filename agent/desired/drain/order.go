@@ -84,6 +84,8 @@ type Group struct {
 	Pods []Pod
 	// Longest is the longest grace in the group.
 	Longest time.Duration
+	// Time is the time of the group's class; [Forever] if the class has no bound.
+	Time time.Duration
 }
 
 // Order puts pods into groups, one group for each class that has pods. Pods below the lowest class
@@ -101,7 +103,7 @@ func Order(list []*v1.Pod, classes []Class) []Group {
 		}
 		g := &byClass[i]
 		g.Pods = append(g.Pods, Pod{UID: pod.UID, Grace: grace})
-		g.Longest = max(g.Longest, grace)
+		g.Longest, g.Time = max(g.Longest, grace), classes[i].Grace
 	}
 	return slices.DeleteFunc(byClass, func(g Group) bool { return len(g.Pods) == 0 })
 }

@@ -53,6 +53,8 @@ type Node struct {
 	Pressures []v1.NodeConditionType
 	// Declared are the features that the node declares; nil if admission does not check them.
 	Declared *Declared
+	// ShuttingDown says that the machine shuts down.
+	ShuttingDown bool
 }
 
 // Rejection says why a pod may not run. Reason and Message go into the pod's status.
@@ -64,6 +66,8 @@ type Rejection struct {
 	// Also are the other shortages that the same rule found. The pod's status reports the first
 	// shortage only, as a kubelet's does.
 	Also []Rejection
+	// Later says that the pod is not refused for good: it has to wait.
+	Later bool
 }
 
 // predicate is one rule. It returns nil for a pod that may run.
@@ -73,8 +77,8 @@ type predicate func(Input) *Rejection
 // the kubelet's admit handlers (pkg/kubelet/lifecycle).
 func predicates() []predicate {
 	return []predicate{
-		podSecurity, enoughLeft, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom, nodeMatches, portsFree,
-		taintsTolerated, appArmorEnforced, fieldsSupported, featuresDeclared,
+		podSecurity, enoughLeft, notShuttingDown, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom,
+		nodeMatches, portsFree, taintsTolerated, appArmorEnforced, fieldsSupported, featuresDeclared,
 	}
 }
 

@@ -76,7 +76,8 @@ type Decision struct {
 	// Refused is the reason why the pod must never run; nil if the pod may run.
 	Refused *admit.Rejection
 	// Waits is the reason why the pod has to wait: only pods that are being ended keep it from
-	// running. Then nothing is decided, and the room wakes the pod when the pod should ask again.
+	// running, or the machine shuts down. Then nothing is decided, and the room wakes the pod when
+	// the pod should ask again.
 	Waits *admit.Rejection
 }
 
@@ -96,6 +97,9 @@ func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (
 	}
 	refused := admit.Check(in)
 	if refused != nil {
+		if refused.Later {
+			return Decision{Waits: refused}, nil
+		}
 		if victims := r.victims(pod, stay, refused); len(victims) > 0 {
 			for _, v := range victims {
 				r.deps.Leave(v, pod)

@@ -66,9 +66,7 @@ func (a Admit) decide(p *Sync) (Outcome, error) {
 	case err != nil:
 		return Outcome{}, err
 	case decision.Waits != nil:
-		p.Problem = status.Reason{
-			Reason: a.Name(), Message: "waiting for pods that are leaving: " + rejectionOf(decision.Waits).Error(),
-		}
+		p.Problem = status.Reason{Reason: a.Name(), Message: waiting(decision.Waits)}
 		return Outcome{Halt: true, Waiting: p.Problem.Message, RetryAt: time.Now().Add(leavingRetry)}, nil
 	case decision.Refused == nil:
 		a.warn(p.Pod)
@@ -78,6 +76,14 @@ func (a Admit) decide(p *Sync) (Outcome, error) {
 		a.Events.Pod(p.Pod, "", v1.EventTypeWarning, r.Reason, r.Message)
 	}
 	return Outcome{}, nil
+}
+
+// waiting says what a pod waits for.
+func waiting(r *admit.Rejection) string {
+	if r.Later {
+		return "waiting for the end of the shutdown"
+	}
+	return "waiting for pods that are leaving: " + rejectionOf(r).Error()
 }
 
 func rejectionOf(r *admit.Rejection) *Rejection {

@@ -38,6 +38,7 @@ type Set struct {
 	storage   *prometheus.HistogramVec
 	images    imageMetrics
 	evictions evictionMetrics
+	shutdown  shutdownMetrics
 }
 
 // podMetrics are about syncs and starts.
@@ -120,7 +121,7 @@ func New(node, version string) *Set {
 	s.starts, s.relists = s.newStarts(), s.newRelists()
 	s.hooks = s.hookMetrics()
 	s.csi, s.storage, s.images = s.csiHistogram(), s.newStorage(), s.imageMetrics()
-	s.evictions = s.evictionMetrics()
+	s.evictions, s.shutdown = s.evictionMetrics(), s.shutdownMetrics()
 	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",
 		"code", "method", "host")
 	s.Registry.MustRegister(s.pods.manifests, s.pods.panics,
