@@ -10,9 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/agent/node/shutdown"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/atomicfile"
 )
 
 // newPurge is for the packages' scripts. Users have "berth drain --stop".
@@ -57,7 +59,8 @@ func removeState(ctx context.Context, cfg *configs.Config) error {
 	if err := removeEmpty(filepath.Join(root, "pods")); err != nil {
 		return fmt.Errorf("something of a pod is left: %w", err)
 	}
-	errs = append(errs, volumes.RemoveDir(ctx, filepath.Join(root, "berth")))
+	errs = append(errs, volumes.RemoveDir(ctx, filepath.Join(root, "berth")),
+		atomicfile.Remove(filepath.Join(root, shutdown.StateFile), atomicfile.OverCrash))
 	for _, dir := range []string{
 		filepath.Join(root, "image_manager", "pulling"), filepath.Join(root, "image_manager", "pulled"),
 		filepath.Join(root, "image_manager"),

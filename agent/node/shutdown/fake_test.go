@@ -189,7 +189,7 @@ func follows(t *testing.T, before func(*machine), fn func(t *testing.T, m *machi
 		if before != nil {
 			before(m)
 		}
-		s := New(Config{Delay: 30 * time.Second, StateFile: filepath.Join(dir, stateFile), LogindConf: m.conf}, Deps{
+		s := New(Config{Delay: 30 * time.Second, StateFile: filepath.Join(dir, StateFile), LogindConf: m.conf}, Deps{
 			Pods: m, Connect: m.connect, Event: m.event, Metrics: m, Logger: slog.New(slog.DiscardHandler),
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -39,7 +39,7 @@ type Config struct {
 
 // ConfigFrom returns what an agent's config says about shutdowns.
 func ConfigFrom(cfg *configs.Config) Config {
-	out := Config{StateFile: filepath.Join(cfg.RootDir, stateFile), LogindConf: LogindConf}
+	out := Config{StateFile: filepath.Join(cfg.RootDir, StateFile), LogindConf: LogindConf}
 	if !cfg.GateEnabled("GracefulNodeShutdown") {
 		return out
 	}
@@ -168,7 +168,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if worked {
 			failures = 1 // the failures before it are over
 		}
-		if m.failing.Allow(err, time.Now()) {
+		if !m.announced() && m.failing.Allow(err, time.Now()) { // systemd stops logind, too
 			m.log.Warn("systemd-logind does not tell the agent of shutdowns: pods end when systemd stops the agent",
 				"err", err)
 		}

@@ -207,7 +207,7 @@ func TestDelay(t *testing.T) {
 // no shutdown.
 func TestTimesOutliveTheAgent(t *testing.T) {
 	m := &machine{t: t}
-	file := filepath.Join(t.TempDir(), stateFile)
+	file := filepath.Join(t.TempDir(), StateFile)
 	run := func(file string) string {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{StateFile: file}, Deps{

@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/internal/atomicfile"
 )
 
-// stateFile is the name of the file of the last shutdown beneath the root directory, as a kubelet
+// StateFile is the name of the file of the last shutdown beneath the root directory, as a kubelet
 // has it.
-const stateFile = "graceful_node_shutdown_state"
+const StateFile = "graceful_node_shutdown_state"
 
 // state is when the last shutdown began and ended. A shutdown whose end is zero was cut off, or
 // goes on.
