@@ -4,14 +4,13 @@ import (
 	"context"
 	"path/filepath"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/desired"
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/gc"
+	"github.com/berthd/berth/agent/node/preempt"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/runtimestate"
 	"github.com/berthd/berth/agent/pod"
@@ -88,6 +87,10 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		Runtime: deps.Runtime, Node: deps.Node, Changed: b.signals.Node.Notify,
 		Event: deps.Events.Node, Logger: deps.Logger,
 	})
+	preemptor := preempt.New(preempt.Deps{
+		Cluster: deps.Cluster != nil, Stop: b.workers.Stop, Event: deps.Events.Pod, Preempted: deps.Metrics.Preempted,
+		Logger: deps.Logger,
+	})
 	b.room = room.New(room.Deps{
 		Occupants: func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) },
 		Node: func() admit.Node {
@@ -95,12 +98,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 			n.Pressures, n.ShuttingDown = b.pressure.Conditions(), b.gate.ShuttingDown()
 			return n
 		},
-		Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake,
-		Leave: func(victim, _ *v1.Pod) {
-			b.workers.Stop(victim.UID, worker.Stop{
-				Cause: worker.CausePreempted, Reason: "Preempting", Message: "Preempted in order to admit critical pod",
-			})
-		},
+		Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake, Victims: preemptor.Victims, Leave: preemptor.Leave,
 	})
 	return b, nil
 }

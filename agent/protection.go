@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/shutdown"
+	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -41,11 +42,24 @@ func (b *base) newEviction(p *parts) (*eviction.Manager, error) {
 		Pressure:  b.pressure,
 		Reclaimer: reclaimer{p},
 		Changed:   b.signals.Node.Notify,
+		Fitting:   b.fitting,
 		Again:     b.signals.wanted.Notify,
 		Events:    b.deps.Events,
 		Metrics:   b.deps.Metrics,
 		Logger:    b.deps.Logger,
 	}), nil
+}
+
+// fitting returns those of these pods that the node has room for, all together. While a pod has not
+// been decided on, it returns none: that pod may need the room.
+func (b *base) fitting(list []*v1.Pod) []*v1.Pod {
+	for uid, e := range b.workers.List() {
+		if e.Phase == worker.Running && !e.Waiting && !b.room.Admitted(uid) && !pods.RuntimeOnly(e.Pod) {
+			return nil
+		}
+	}
+	refused := b.room.Try(list, func(*v1.Pod) bool { return false })
+	return slices.DeleteFunc(slices.Clone(list), func(pod *v1.Pod) bool { return refused[pod.UID] != nil })
 }
 
 // newShutdown returns the manager that ends the pods before the machine does.

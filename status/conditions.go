@@ -110,7 +110,7 @@ func disruption(in *Input) *v1.PodCondition {
 		Type:               v1.DisruptionTarget,
 		Status:             v1.ConditionTrue,
 		Reason:             in.Failed.Disruption,
-		Message:            in.Failed.Message,
+		Message:            in.Failed.Disrupted,
 		ObservedGeneration: in.Pod.Generation,
 	}
 }

@@ -117,8 +117,8 @@ type Failure struct {
 	// rejection.
 	Message string
 	// Disruption, if not empty, adds the condition DisruptionTarget with this reason
-	// (TerminationByKubelet) and Message.
-	Disruption string
+	// (TerminationByKubelet). Disrupted is the condition's message.
+	Disruption, Disrupted string
 }
 
 // Reasons of container states and conditions that Derive itself sets, in the API's spelling.

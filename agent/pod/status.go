@@ -97,7 +97,8 @@ func (r *reporter) input(s *podSync) status.Input {
 		in.Rejected = &status.Failure{Reason: rejected.Reason, Message: rejected.Message}
 	}
 	if stop := s.work.Stop; stop != nil && stop.Reason != "" && !stop.ComesBack(s.Pod) {
-		in.Failed = &status.Failure{Reason: stop.Reason, Message: stop.Message, Disruption: stop.Disruption()}
+		in.Failed = &status.Failure{Reason: stop.Reason, Message: stop.Message}
+		in.Failed.Disruption, in.Failed.Disrupted = stop.Disruption()
 	}
 	if s.Pod.Spec.HostNetwork {
 		in.PodIPs = in.HostIPs

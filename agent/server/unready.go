@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/node/eviction"
+	"github.com/berthd/berth/agent/node/preempt"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/status"
@@ -34,6 +35,8 @@ func failedBecause(pod *v1.Pod, entries []timeline.Entry) string {
 			text += "; it is not tried again: change the manifest, or take it away and put it back"
 		} else if pod.Status.Reason == eviction.Reason && eviction.ComesBack(pod) {
 			text += "; it runs again when the node has had enough for evictionPressureTransitionPeriod"
+		} else if pod.Status.Reason == preempt.Reason && eviction.ComesBack(pod) {
+			text += "; it runs again when the node has room for it"
 		}
 		parts = append(parts, text)
 	}

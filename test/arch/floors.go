@@ -78,6 +78,7 @@ var neighbours = []neighbour{
 	{"agent/node/eviction", "agent/node/stats", "what the node and its pods use is what stats has read"},
 	{"agent/node/gc", "agent/volumes", "what is left of a pod's volumes is taken down by who made them"},
 	{"agent/node/hostcgroups", "agent/node/stats", "the machine's cgroups are what stats reads"},
+	{"agent/node/preempt", "agent/node/admit", "who leaves is chosen by what admission found missing"},
 	{"agent/node/room", "agent/node/admit", "the room asks admission's pure rules"},
 	{"agent/node/runtimestate", "agent/node", "the node's facts have what the runtime can do"},
 	{"agent/node/runtimestate", "agent/node/doctor", "a runtime with known holes is warned of by doctor's list"},

@@ -66,8 +66,17 @@ type Rejection struct {
 	// Also are the other shortages that the same rule found. The pod's status reports the first
 	// shortage only, as a kubelet's does.
 	Also []Rejection
+	// Lacks is what the pod lacks, if it is refused for want of resources.
+	Lacks []Shortage
 	// Later says that the pod is not refused for good: it has to wait.
 	Later bool
+}
+
+// Shortage is how much of a resource is missing: thousandths of a core for cpu, whole units for
+// other resources.
+type Shortage struct {
+	Resource v1.ResourceName
+	Amount   int64
 }
 
 // predicate is one rule. It returns nil for a pod that may run.

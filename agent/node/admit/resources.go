@@ -23,10 +23,10 @@ func enoughRoom(in Input) *Rejection {
 	if in.Allocatable == nil {
 		return nil
 	}
-	if most, limited := in.Allocatable[v1.ResourcePods]; limited && int64(len(in.Others)) >= most.Value() {
-		return outOf(v1.ResourcePods, 1, int64(len(in.Others)), most.Value())
-	}
 	var short []Rejection
+	if most, limited := in.Allocatable[v1.ResourcePods]; limited && int64(len(in.Others)) >= most.Value() {
+		short = append(short, *outOf(v1.ResourcePods, 1, int64(len(in.Others)), most.Value()))
+	}
 	wanted := requests(in.Pod)
 	for _, name := range counted(wanted) {
 		capacity, known := in.Allocatable[name]
@@ -50,9 +50,12 @@ func enoughRoom(in Input) *Rejection {
 	}
 	first := short[0]
 	first.Also = short[1:]
+	details := []string{first.Detail}
 	for _, r := range first.Also {
-		first.Detail += "; also " + r.Reason + ": " + r.Message + " (" + r.Detail + ")"
+		details = append(details, "also "+r.Reason+": "+r.Message+" ("+r.Detail+")")
+		first.Lacks = append(first.Lacks, r.Lacks...)
 	}
+	first.Detail = strings.Join(slices.DeleteFunc(details, func(s string) bool { return s == "" }), "; ")
 	return &first
 }
 
@@ -73,6 +76,7 @@ func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
 		Reason: "OutOf" + string(name),
 		Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name,
 			requested, used, capacity),
+		Lacks: []Shortage{{name, requested + used - capacity}},
 	}
 }
 
@@ -80,6 +84,15 @@ func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
 // the resources of the whole pod.
 func requests(pod *v1.Pod) v1.ResourceList {
 	return resource.PodRequests(pod, resource.PodResourcesOptions{})
+}
+
+// Requested returns how much of a resource a pod requests: thousandths of a core for cpu, whole
+// units for other resources. Each pod is one of the pods that a node can have.
+func Requested(pod *v1.Pod, name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	return amount(name, requests(pod))
 }
 
 // counted returns the names of the resources in a list, in the order in which enoughRoom checks

@@ -109,6 +109,8 @@ type Deps struct {
 	Changed  func()
 	// Reclaimer is nil if nothing can be removed but pods.
 	Reclaimer Reclaimer
+	// Fitting returns those of these pods that the node has room for, all together.
+	Fitting func(list []*v1.Pod) []*v1.Pod
 	// Again says that a removed pod is wanted again, if its source has it still.
 	Again   func()
 	Events  Events

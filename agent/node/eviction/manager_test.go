@@ -45,6 +45,8 @@ type node struct {
 	// frees is how much memory the end of a pod frees.
 	frees uint64
 	notes []string
+	// places is how many pods the node has room for.
+	places int
 	// asked counts the questions about the usage of pods.
 	asked int
 }
@@ -204,6 +206,11 @@ func run(t *testing.T, cfg Config, fn func(n *node, p *Pressure, wake notify.Sig
 			Stats: n, Pods: n, Allocated: func(pod *v1.Pod) *v1.Pod { return pod }, Pressure: pressure,
 			Changed: func() {
 				n.set(func() { n.note("pressure %v", pressure.Conditions()) })
+			},
+			Fitting: func(list []*v1.Pod) []*v1.Pod {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				return list[:min(n.places, len(list))]
 			},
 			Again:     func() { n.set(func() { n.note("again") }) },
 			Reclaimer: n, Events: recorded{n}, Metrics: recorded{n}, Logger: slog.New(slog.DiscardHandler),
@@ -456,6 +463,36 @@ func TestStaticPodsRunAgain(t *testing.T) {
 		if strings.Contains(got, "never") || strings.Contains(got, "removed") {
 			t.Errorf("others come back:\n%s", got)
 		}
+	})
+}
+
+// A preempted static pod of a node without a cluster runs again when there is room for it, the one
+// of the highest priority first.
+func TestPreemptedPodsRunAgain(t *testing.T) {
+	cfg := Config{Transition: time.Hour}
+	run(t, cfg, func(n *node, _ *Pressure, _ notify.Signal) {
+		for name, priority := range map[string]int32{"low": 1, "high": 9, "never": 10, "runs": 11} {
+			pod := n.add(name, priority, uses{memory: 1})
+			pod.Annotations[pods.AnnotationSource] = pods.SourceFile
+			if name == "never" {
+				pod.Spec.RestartPolicy = v1.RestartPolicyNever
+			}
+			if name != "runs" {
+				n.set(func() {
+					n.pods[pod.UID] = worker.Entry{
+						Pod: pod, Phase: worker.Terminated, Stop: &worker.Stop{Cause: worker.CausePreempted, Since: time.Now()},
+					}
+				})
+			}
+		}
+		time.Sleep(time.Minute)
+		n.want("without room")
+		n.set(func() { n.places = 1 })
+		time.Sleep(10 * time.Second)
+		n.want("with a place", "1m10s: remove high", "1m10s: again")
+		n.set(func() { n.places = 2 })
+		time.Sleep(10 * time.Second)
+		n.want("with more", "1m20s: remove low", "1m20s: again")
 	})
 }
 

@@ -39,11 +39,12 @@ type Deps struct {
 	// node's resources for pods. Both are read at each decision.
 	Node        func() admit.Node
 	Allocatable func() v1.ResourceList
-	// Victims returns the pods that must leave so that a refused pod can run; none if the refusal
-	// stands. Victims is nil on a node where no pod has to leave for another pod.
-	Victims func(pod *v1.Pod, stay []*v1.Pod, refused *admit.Rejection) []*v1.Pod
-	// Leave asks a pod to leave for another pod. Leave does not wait for the pod's end.
-	Leave func(victim, beneficiary *v1.Pod)
+	// Victims returns the pods that must leave so that a refused pod can run. If there are none, it
+	// returns the refusal that stands.
+	Victims func(in admit.Input, refused *admit.Rejection) ([]*v1.Pod, *admit.Rejection)
+	// Leave asks a pod to leave for another pod, which was refused. Leave does not wait for the
+	// pod's end.
+	Leave func(victim, beneficiary *v1.Pod, refused *admit.Rejection)
 	// Wake makes a pod that waits for room ask again.
 	Wake func(uid types.UID)
 }
@@ -100,12 +101,14 @@ func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (
 		if refused.Later {
 			return Decision{Waits: refused}, nil
 		}
-		if victims := r.victims(pod, stay, refused); len(victims) > 0 {
-			for _, v := range victims {
-				r.deps.Leave(v, pod)
-			}
+		victims, stands := r.deps.Victims(in, refused)
+		for _, v := range victims {
+			r.deps.Leave(v, pod, refused)
+		}
+		if len(victims) > 0 {
 			return Decision{Waits: refused}, nil
 		}
+		refused = stands
 	} else {
 		in.Others = slices.Concat(stay, terminating)
 		if waits := admit.Check(in); waits != nil {
@@ -134,23 +137,18 @@ func (r *Room) Try(wanted []*v1.Pod, leaves func(*v1.Pod) bool) map[types.UID]*a
 	stay = slices.DeleteFunc(stay, func(pod *v1.Pod) bool { return replaced[pods.FullName(pod)] || leaves(pod) })
 	out := map[types.UID]*admit.Rejection{}
 	for _, pod := range wanted {
-		refused := admit.Check(admit.Input{
+		in := admit.Input{
 			Pod: pod, FromAPI: pods.FromAPI(pod), Others: stay, Allocatable: r.deps.Allocatable(), Node: r.deps.Node(),
-		})
-		if refused != nil && len(r.victims(pod, stay, refused)) == 0 {
-			out[pod.UID] = refused
-			continue
+		}
+		if refused := admit.Check(in); refused != nil {
+			if victims, stands := r.deps.Victims(in, refused); len(victims) == 0 {
+				out[pod.UID] = stands
+				continue
+			}
 		}
 		stay = append(stay, pod)
 	}
 	return out
-}
-
-func (r *Room) victims(pod *v1.Pod, stay []*v1.Pod, refused *admit.Rejection) []*v1.Pod {
-	if r.deps.Victims == nil {
-		return nil
-	}
-	return r.deps.Victims(pod, stay, refused)
 }
 
 // CheckAdded returns the reason why an admitted pod may not have the containers that were added

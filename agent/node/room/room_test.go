@@ -32,7 +32,10 @@ type node struct {
 	asked     []types.UID
 }
 
-func newNode(victims func(*v1.Pod, []*v1.Pod, *admit.Rejection) []*v1.Pod) *node {
+func newNode(victims func(admit.Input, *admit.Rejection) ([]*v1.Pod, *admit.Rejection)) *node {
+	if victims == nil {
+		victims = func(_ admit.Input, refused *admit.Rejection) ([]*v1.Pod, *admit.Rejection) { return nil, refused }
+	}
 	n := &node{cpu: "1"}
 	n.Room = New(Deps{
 		Occupants: func() []Occupant { return n.occupants },
@@ -41,7 +44,7 @@ func newNode(victims func(*v1.Pod, []*v1.Pod, *admit.Rejection) []*v1.Pod) *node
 			return v1.ResourceList{v1.ResourceCPU: resource.MustParse(n.cpu), v1.ResourcePods: resource.MustParse("10")}
 		},
 		Victims: victims,
-		Leave:   func(victim, _ *v1.Pod) { n.asked = append(n.asked, victim.UID) },
+		Leave:   func(victim, _ *v1.Pod, _ *admit.Rejection) { n.asked = append(n.asked, victim.UID) },
 		Wake:    func(uid types.UID) { n.woken = append(n.woken, uid) },
 	})
 	return n
@@ -102,11 +105,11 @@ func TestPodWaitsForPodsThatAreLeaving(t *testing.T) {
 
 // Admission can ask other pods to leave: the pod waits for that, and runs afterwards.
 func TestPodsLeaveForAnother(t *testing.T) {
-	n := newNode(func(_ *v1.Pod, stay []*v1.Pod, refused *admit.Rejection) []*v1.Pod {
+	n := newNode(func(in admit.Input, refused *admit.Rejection) ([]*v1.Pod, *admit.Rejection) {
 		if refused.Reason != "OutOfcpu" {
 			t.Errorf("asked about %q", refused.Reason)
 		}
-		return stay
+		return in.Others, nil
 	})
 	n.admit(t, podOf("small", "600m"))
 	critical := podOf("critical", "600m")

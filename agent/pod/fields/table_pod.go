@@ -103,8 +103,7 @@ func schedulingRules() []rule {
 		noEffect(Cluster, "a node without an API server has no taints",
 			"spec.tolerations...").unless("{ Exists  NoExecute <nil>}"),
 		where("it is system-node-critical", "cgroups/TestOOMScoreAdj", "spec.priorityClassName").inCluster(Works, ""),
-		where("it is about the order of pulls, evictions and a shutdown: nothing is preempted for it",
-			"agent/images/TestOrderOfPulls", "spec.priority"),
+		works("test/integration/TestCriticalPodTakesARoom", "spec.priority"),
 		noEffect(ControlPlane, "it is about pods that a scheduler would evict", "spec.preemptionPolicy"),
 	}
 }

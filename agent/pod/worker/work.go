@@ -77,15 +77,17 @@ func (s *Stop) ComesBack(pod *v1.Pod) bool {
 	return s.Cause == CauseDrain
 }
 
-// Disruption returns the reason of the condition DisruptionTarget of a pod that ends for the node's
-// sake. It is empty for other ends. A Job uses the condition to tell such an end from a failure of
-// the pod itself.
-func (s *Stop) Disruption() string {
+// Disruption returns the reason and the message of the condition DisruptionTarget of a pod that
+// ends for the node's sake. Both are empty for other ends. A Job uses the condition to tell such
+// an end from a failure of the pod itself.
+func (s *Stop) Disruption() (reason, message string) {
 	switch s.Cause {
-	case CauseDrain, CauseShutdown, CausePreempted, CauseEvicted:
-		return v1.PodReasonTerminationByKubelet
+	case CausePreempted: // the kubelet's words
+		return v1.PodReasonTerminationByKubelet, "Pod was preempted by Kubelet to accommodate a critical pod."
+	case CauseDrain, CauseShutdown, CauseEvicted:
+		return v1.PodReasonTerminationByKubelet, s.Message
 	}
-	return ""
+	return "", ""
 }
 
 // State is how far a pod has come, for an agent that takes the pod over from an earlier run. The
