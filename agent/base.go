@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/desired"
 	"github.com/berthd/berth/agent/desired/drain"
+	"github.com/berthd/berth/agent/desired/stopped"
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/gc"
@@ -54,6 +55,8 @@ type base struct {
 	drivers *csi.Drivers
 	desired *desired.State
 	gate    *drain.Gate
+	// stopped has the pods that operators have stopped.
+	stopped *stopped.Marks
 	runtime *runtimestate.State
 	room    *room.Room
 	// pressure has what the node lacks.
@@ -75,6 +78,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		local:    objects.New(),
 		desired:  &desired.State{},
 		gate:     drain.NewGate(cfg.RootDir),
+		stopped:  stopped.Open(cfg.RootDir, deps.Logger),
 		pruning:  gc.NewMarks(),
 		pressure: &eviction.Pressure{},
 		observer: observe.New(deps.Runtime),

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/desired/drain"
+	"github.com/berthd/berth/agent/desired/stopped"
 	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/admit"
@@ -25,8 +26,8 @@ import (
 // that.
 func (a *Agent) NewServer(version string, setVerbosity func(level uint32)) (*server.Server, error) {
 	deps := server.Deps{
-		Runtime: a.deps.Runtime, Drainer: a.Face, Stats: a.stats, SetVerbosity: setVerbosity, Metrics: a.deps.Metrics,
-		Tracing: a.deps.Tracing, Logger: a.log,
+		Runtime: a.deps.Runtime, Drainer: a.Face, Operator: a.Operator(), Stats: a.stats,
+		SetVerbosity: setVerbosity, Metrics: a.deps.Metrics, Tracing: a.deps.Tracing, Logger: a.log,
 	}
 	if a.cfg.ServesAPI() {
 		secure := server.SecureDeps{
@@ -177,6 +178,9 @@ func (f Face) Drain(req api.DrainRequest) error {
 
 // Undrain lets pods run again.
 func (f Face) Undrain() error { return f.parts.drainer.Undrain() }
+
+// Operator restarts, stops and starts single pods.
+func (f Face) Operator() *stopped.Operator { return f.parts.operator }
 
 // Drained says whether pods may run. If pods may not run, Drained names the pods that are left.
 func (f Face) Drained() api.Drain {

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/desired"
 	"github.com/berthd/berth/agent/desired/drain"
+	"github.com/berthd/berth/agent/desired/stopped"
 	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/garbage"
@@ -48,18 +49,24 @@ type parts struct {
 	mux        *source.Mux
 	reconciler *desired.Reconciler
 	adopter    *desired.Adopter
-	drainer    *drain.Drainer
-	side       cluster.Side
-	images     *images.Manager
-	probes     *probes.Manager
-	logs       logKeeper
-	podCIDR    *podcidr.Keeper
-	plugins    func(context.Context) error
-	gc         *gc.Collector
-	imageGC    *garbage.Collector
-	stats      *stats.Collector
-	room       *room.Room
+	operations
+	side    cluster.Side
+	images  *images.Manager
+	probes  *probes.Manager
+	logs    logKeeper
+	podCIDR *podcidr.Keeper
+	plugins func(context.Context) error
+	gc      *gc.Collector
+	imageGC *garbage.Collector
+	stats   *stats.Collector
+	room    *room.Room
 	protection
+}
+
+// operations are what stops and starts pods for operators: all of the node, or single ones.
+type operations struct {
+	drainer  *drain.Drainer
+	operator *stopped.Operator
 }
 
 // logKeeper keeps container logs small; *logs.Manager implements it.
@@ -119,6 +126,10 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		Reported:    p.side.Reported,
 		NodeChanged: b.signals.Node.Notify,
 		Logger:      deps.Logger,
+	})
+	p.operator = stopped.NewOperator(stopped.Deps{
+		Marks: b.stopped, Pods: b.workers, Containers: p.engine.Restart, Changed: b.signals.wanted.Notify,
+		Logger: deps.Logger,
 	})
 	p.mux = b.newMux(p)
 	p.reconciler = b.newReconciler(p)
@@ -245,6 +256,7 @@ func (b *base) newEngine(
 		Cluster:       p.side,
 		StaticChanged: b.signals.Static.Notify,
 		Pruning:       b.pruning.Has,
+		Stopped:       b.stopped.Of,
 	})
 }
 
@@ -297,6 +309,7 @@ func (b *base) newAdopter(p *parts, disks *volumes.Manager) *desired.Adopter {
 		Observer:   b.observer,
 		State:      b.desired,
 		Gate:       b.gate,
+		Stopped:    b.stopped.Of,
 		Hold:       b.room.Hold,
 		Stale:      b.signals.stale,
 		Orphaned:   b.deps.Metrics.PodOrphaned,

@@ -46,6 +46,8 @@ type AdopterDeps struct {
 	Observer          *observe.Observer
 	State             *State
 	Gate              *drain.Gate
+	// Stopped returns the stop of a pod that an operator has stopped; nil for any other pod.
+	Stopped func(pod *v1.Pod) *worker.Stop
 	// Hold holds back all decisions about the node's room until the call of release.
 	Hold func() (release func())
 	// Stale is notified when the runtime has a pod that no worker knew.
@@ -109,7 +111,7 @@ func (a *Adopter) Restore(ctx context.Context) error {
 			a.remember(rec)
 			files[uid] = rec.File
 		}
-		if !a.deps.Gate.Held() && revive(rec) {
+		if !a.deps.Gate.Held() && a.deps.Stopped(rec.Pod) == nil && revive(rec) {
 			a.log.Info("pod that a shutdown or a drain ended is started again", "pod", pods.FullName(rec.Pod),
 				"uid", uid)
 		}
@@ -269,7 +271,7 @@ func revive(rec *checkpoint.Record) bool {
 	rec.Stop, rec.Ended, rec.InitializedIn = nil, false, ""
 	rec.PostStart, rec.Stops, rec.StartFailed, rec.KilledToRestart, rec.Backoff, rec.RestartAll = nil, nil, nil, nil,
 		nil, nil
-	rec.Probes = nil
+	rec.Probes, rec.Asked = nil, nil
 	if rec.Status != nil {
 		s := rec.Status.DeepCopy()
 		s.Reason, s.Message = "", ""

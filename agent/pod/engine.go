@@ -136,6 +136,8 @@ type Deps struct {
 	Cluster Cluster
 	// StaticChanged is called when static pods went.
 	StaticChanged func()
+	// Stopped returns the stop of a pod that an operator has stopped; nil for any other pod.
+	Stopped func(pod *v1.Pod) *worker.Stop
 	// Pruning reports whether leftovers of the pod are being removed: a sync waits until that is
 	// done.
 	Pruning func(uid types.UID) bool
@@ -152,6 +154,7 @@ type Engine struct {
 	starter    *steps.Starter
 	stopper    *steps.Stopper
 	ephemerals *ephemerals
+	restarts   *askedRestarts
 	reporter   *reporter
 	resizer    *resizer
 	takeover   *takeover
@@ -162,7 +165,7 @@ type Engine struct {
 func New(ctx context.Context, cfg Config, deps Deps) *Engine {
 	e := &Engine{
 		cfg: cfg, deps: deps, log: deps.Log,
-		ephemerals: &ephemerals{},
+		ephemerals: &ephemerals{}, restarts: &askedRestarts{},
 		stopper: &steps.Stopper{
 			Runtime: deps.Runtime, Hooks: deps.Hooks, Events: deps.Events, HostIPs: deps.Node.HostIPs,
 		},
@@ -231,6 +234,7 @@ func (e *Engine) Gone(uid types.UID, next *v1.Pod) {
 		e.log.Error("checkpoint of a pod that is gone not removed", "uid", uid, "err", err)
 	}
 	e.ephemerals.drop(uid)
+	e.restarts.drop(uid)
 	d.Images.Forget(uid)
 	d.Probes.Stop(uid)
 	if s, ok := d.Status.Get(uid); ok {

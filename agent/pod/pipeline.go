@@ -71,6 +71,8 @@ func (e *Engine) list() pipeline {
 			{name: timeline.StepObserve, of: always, timed: true, run: e.observe},
 			// Only the observation shows which notes about containers are out of date.
 			{name: "settle", of: always, run: settle},
+			// An operator's request for a restart is answered before anything is decided.
+			{name: "asked restarts", of: always, run: e.noteAsked},
 			// A pod found in the runtime waits until a source claims it, or until all sources have
 			// said that they do not want it.
 			{name: "runtime-only", of: running, run: awaitClaim},
@@ -86,6 +88,8 @@ func (e *Engine) list() pipeline {
 			// take long.
 			{name: "first report", of: running, run: e.reportFirst},
 			{name: "ended", of: running, run: endedBefore},
+			// A pod that an operator has stopped is kept from starting, whatever made it wanted.
+			{name: "stopped", of: running, run: e.keepStopped},
 			{name: "api server", of: running, run: e.awaitAPI},
 			// Interrupted starts are finished before anything may fail, and before plan looks at
 			// these containers.
@@ -174,6 +178,7 @@ func (e *Engine) planInput(s *podSync) plan.Input {
 		RestartFloor:    plan.RestartFloors(rec.Status),
 		Ended:           plan.Ended(rec.Status),
 		Resize:          restartsFor(s.Sync),
+		Asked:           rec.Asked,
 		Stops:           rec.Stops,
 		InitializedIn:   rec.InitializedIn,
 		KilledToRestart: rec.KilledToRestart,

@@ -131,6 +131,15 @@ func endedBefore(_ context.Context, s *podSync) (steps.Outcome, error) {
 	return steps.Outcome{Finished: s.Record.Ended}, nil
 }
 
+// keepStopped ends a pod that an operator has stopped. A pod comes here with a changed manifest, or
+// when it was made again under its name.
+func (e *Engine) keepStopped(_ context.Context, s *podSync) (steps.Outcome, error) {
+	if stop := e.deps.Stopped(s.Pod); stop != nil {
+		return steps.Outcome{Finished: true, Why: *stop}, nil
+	}
+	return steps.Outcome{}, nil
+}
+
 // awaitAPI halts the sync of an API server's pod of an earlier run, of which nothing runs any more,
 // until the API server is read: the pod may have been made elsewhere meanwhile. The config may say
 // that such pods do not wait.

@@ -70,6 +70,8 @@ type fixture struct {
 	down error
 	// pruneErr is why some images are not removed.
 	pruneErr error
+	// operator stops pods, if it is set.
+	operator Operator
 	// noCheckpoints is why the runtime makes no checkpoints.
 	noCheckpoints error
 }
@@ -327,6 +329,8 @@ func start(t *testing.T, f *fixture) *rig {
 		Stats:   f,
 		Metrics: metrics.New("node", "v1"),
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+
+		Operator: f.operator,
 	})
 	if err != nil {
 		t.Fatal(err)

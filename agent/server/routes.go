@@ -132,6 +132,9 @@ func (s *Server) addOwn(mux *mux) {
 	if s.deps.Drainer != nil {
 		s.addDrain(mux)
 	}
+	if s.deps.Operator != nil {
+		s.addOperator(mux)
+	}
 }
 
 // addProfiles adds Go's profiles (enableProfilingHandler).

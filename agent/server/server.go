@@ -209,6 +209,8 @@ type Deps struct {
 	Guard Guard
 	// Drainer is nil if the node cannot be drained.
 	Drainer Drainer
+	// Operator is nil if nobody may stop pods.
+	Operator Operator
 	// Tracing records spans of the requests to the API's port; nil for none.
 	Tracing *tracing.Tracing
 	// SetVerbosity sets how much the agent logs, in the numbers of the kubelet's flag -v; nil if

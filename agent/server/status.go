@@ -20,6 +20,7 @@ const (
 	podRunning     = "Running"
 	podNotReady    = "NotReady"
 	podTerminating = "Terminating"
+	podStopped     = pods.ReasonStopped
 )
 
 // status answers with the state of the node as a whole.
@@ -51,10 +52,12 @@ func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
 // stateOf returns the state in which a pod is counted.
 func stateOf(pod *v1.Pod) string {
 	switch {
-	case pods.Terminal(pod.Status.Phase):
+	case pods.Terminal(pod.Status.Phase) && !stoppedPod(pod):
 		return string(pod.Status.Phase)
 	case pod.DeletionTimestamp != nil:
 		return podTerminating
+	case stoppedPod(pod):
+		return podStopped
 	case pod.Status.Phase != v1.PodRunning:
 		return string(v1.PodPending)
 	}
@@ -62,6 +65,11 @@ func stateOf(pod *v1.Pod) string {
 		return podNotReady
 	}
 	return podRunning
+}
+
+// stoppedPod reports whether an operator has stopped the pod. Its containers may still end.
+func stoppedPod(pod *v1.Pod) bool {
+	return pod.Status.Reason == pods.ReasonStopped && !pods.FromAPI(pod)
 }
 
 // nodeFaults says what about the node itself needs a person.
@@ -118,6 +126,9 @@ func some(names []string) []string {
 func podFaults(all []*v1.Pod) []string {
 	var out []string
 	for _, pod := range all {
+		if stoppedPod(pod) {
+			continue
+		}
 		why := ""
 		if pod.Status.Phase == v1.PodFailed && !pods.FromAPI(pod) {
 			why = joinWords(": ", "Failed", pod.Status.Reason)

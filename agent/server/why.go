@@ -179,6 +179,12 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 			out.WaitsFor = fmt.Sprintf("%s to succeed: %s", called(at.Step), at.Message)
 		}
 	}
+	if stoppedPod(pod) {
+		if summary.Status == pods.ReasonStopped {
+			out.Step, out.WaitsFor = "", "an operator to start it: "+pod.Status.Message
+		}
+		return out
+	}
 	ended := pods.Terminal(pod.Status.Phase)
 	if out.WaitsFor == "" && !ended && pod.DeletionTimestamp == nil {
 		out.WaitsFor, out.Crashed = unready(pod), crashed(pod)

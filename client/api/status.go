@@ -22,7 +22,7 @@ type NodeStatus struct {
 	// Manifests are how many documents of manifests are accepted, and how many are refused.
 	Manifests ManifestCounts `json:"manifests"`
 	// Pods are how many pods are in each state: Running (and ready), NotReady, Pending,
-	// Terminating, Succeeded, Failed.
+	// Terminating, Stopped (by an operator), Succeeded, Failed.
 	Pods map[string]int `json:"pods"`
 	// Attention lists what needs a person, the most important first; empty if all is well.
 	Attention []string `json:"attention,omitempty"`

@@ -68,6 +68,9 @@ func Summarize(pod *v1.Pod) PodSummary {
 	if !initializing || condition(pod, v1.PodInitialized) {
 		t.appContainers()
 	}
+	if pod.Status.Reason == pods.ReasonStopped && !pods.FromAPI(pod) {
+		t.word = stoppedWord(pod)
+	}
 	switch {
 	case pod.DeletionTimestamp == nil:
 	case pod.Status.Reason == reasonNodeLost:
@@ -85,6 +88,21 @@ func Summarize(pod *v1.Pod) PodSummary {
 	}
 	return s
 }
+
+// stoppedWord is the status of a pod that an operator has stopped.
+func stoppedWord(pod *v1.Pod) string {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if list[i].State.Running != nil {
+				return Stopping
+			}
+		}
+	}
+	return pods.ReasonStopped
+}
+
+// Stopping is the status of a pod that an operator has stopped, while a container of it still runs.
+const Stopping = "Stopping"
 
 // ContainerNames returns the names of a pod's containers: regular ones, then ephemeral ones, then
 // init containers.

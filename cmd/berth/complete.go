@@ -33,6 +33,34 @@ func completePods(conn *connection, most int) cobra.CompletionFunc {
 	}
 }
 
+// completeContainerPaths completes any number of arguments with the names of pods and, behind a
+// slash, of their containers.
+func completeContainerPaths(conn *connection) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		c := conn.client()
+		defer c.Close()
+		pods, err := c.Pods(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for i := range pods {
+			p := &pods[i]
+			of := []string{p.Namespace + "/" + p.Name}
+			if p.Namespace == v1.NamespaceDefault {
+				of = append(of, p.Name)
+			}
+			for _, name := range of {
+				names = append(names, name)
+				for _, container := range api.ContainerNames(p) {
+					names = append(names, name+"/"+container)
+				}
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 // completeNamespaces completes -n with the namespaces of the node's pods.
 func completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	c := flaggedClient(cmd)

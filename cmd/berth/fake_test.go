@@ -49,6 +49,8 @@ type fakeAgent struct {
 	mu sync.Mutex
 	// ephemeral are the containers that were added to the pod web.
 	ephemeral []v1.EphemeralContainer
+	// stopped has the pods that were stopped, by UID.
+	stopped map[types.UID]bool
 	// brief is the state of the container with the image brief. It ends once its log was read.
 	brief briefly
 }
@@ -91,7 +93,9 @@ func serve(dir string) (stop func() error, err error) {
 	s, err := server.New(server.Config{
 		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Node: "node", Version: "v9", RootDir: dir,
 		Configz: map[string]any{"kubeletconfig": map[string]string{"staticPodPath": f.manifests()}},
-	}, f, server.Deps{Runtime: f, Stats: f, Metrics: metrics.New("node", "v9"), Logger: slog.New(slog.DiscardHandler)})
+	}, f, server.Deps{
+		Runtime: f, Stats: f, Operator: f, Metrics: metrics.New("node", "v9"), Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -183,6 +187,11 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 			status = f.briefStatus(status)
 		}
 		web.Status.EphemeralContainerStatuses = append(web.Status.EphemeralContainerStatuses, status)
+	}
+	for _, pod := range []*v1.Pod{web, broken} {
+		if f.stopped[pod.UID] {
+			f.stop(pod)
+		}
 	}
 	return []*v1.Pod{
 		broken, f.pod("default", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c"), web, other,

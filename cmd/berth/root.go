@@ -55,7 +55,7 @@ says otherwise.`,
 			"pods", "Pods:",
 			[]*cobra.Command{
 				newPs(), newDescribe(), newWhy(), newLogs(), newExec(), newAttach(), newDebug(), newPortForward(),
-				newCp(), newTop(), newEvents(),
+				newCp(), newRestart(), newStop(), newStart(), newTop(), newEvents(),
 			},
 		},
 		{"manifests", "Manifests:", []*cobra.Command{newManifests(), newValidate(), newDiff(), newRun(), newFields()}},

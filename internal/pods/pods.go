@@ -29,6 +29,9 @@ const (
 	AnnotationHash = "kubernetes.io/config.hash"
 )
 
+// ReasonStopped is the reason in the status of a pod that an operator has stopped ("berth stop").
+const ReasonStopped = "Stopped"
+
 // Source returns the name of the source that the pod came from; empty if nobody knows it.
 func Source(pod *v1.Pod) string { return pod.Annotations[AnnotationSource] }
 

@@ -38,6 +38,11 @@
 //	start-agent, stop-agent, kill-agent, restart-agent
 //	advance D                       let time go by
 //	drain [hold], undrain           empty the node, and let pods run again
+//	restart POD [CONTAINER...] [force] [refused]
+//	                                restart containers, all without a name; without a grace with
+//	                                "force"; the agent must say no with "refused"
+//	stop POD [force] [refused]      stop a pod until it is started
+//	start POD                       start a pod that was stopped
 //	shutdown                        the machine shuts down: the agent stops its pods and ends
 //	exit CONTAINER CODE, oom CONTAINER
 //	lose-sandbox POD, forget-sandbox POD, forget-container CONTAINER, reboot

@@ -119,6 +119,14 @@ func podLives(t *testing.T) []podLife {
 			{func(m *machine) error { return m.runtime.LoseSandbox(full("full")) }, ready("full", 1)},
 			gone("full"),
 		}},
+		{name: "operator", behave: map[string][]fake.Behavior{
+			"setup": {exits(0, time.Second)}, "web": {slow}, "log": {slow},
+		}, acts: []act{
+			{manifest("full"), ready("full", 0)},
+			{stopPod("full"), all(reason("full", "Stopped"), stops("web"), stops("log"))},
+			{restart, all(reason("full", "Stopped"), stops("web"), stops("log"))},
+			gone("full"),
+		}},
 		{
 			name: "restart-all", acts: []act{{manifest("restart-all"), ready("restart-all", 1)}, gone("restart-all")},
 			behave: map[string][]fake.Behavior{

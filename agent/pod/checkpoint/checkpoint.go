@@ -58,6 +58,9 @@ type Record struct {
 	// KilledToRestart has the ids of containers that were killed to start again, whatever they end
 	// with. Its JSON name is older than its name here.
 	KilledToRestart map[string]bool `json:"condemned,omitempty"`
+	// Asked are the restarts that an operator asked for, by the id of the attempt that ends, or has
+	// ended, for the restart.
+	Asked map[string]plan.AskedRestart `json:"asked,omitempty"`
 	// RestartAll is set while all containers of the pod start again (KEP-5532).
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
 	// Ephemeral are the ephemeral containers that were added to the pod on this node.
@@ -89,6 +92,14 @@ func (r *Record) MarkKilledToRestart(id string) {
 		r.KilledToRestart = map[string]bool{}
 	}
 	r.KilledToRestart[id] = true
+}
+
+// Ask records that an operator asked for a restart, of the container with that attempt.
+func (r *Record) Ask(id string, how plan.AskedRestart) {
+	if r.Asked == nil {
+		r.Asked = map[string]plan.AskedRestart{}
+	}
+	r.Asked[id] = how
 }
 
 // RestartAll is how far a restart of all containers has come.

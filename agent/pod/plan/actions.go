@@ -38,6 +38,8 @@ const (
 	KillStartup  KillReason = "startup"
 	KillUnknown  KillReason = "unknown"
 	KillResize   KillReason = "resize"
+	// KillAsked stops a container because an operator asked for its restart.
+	KillAsked KillReason = "asked"
 	// KillStale stops a stale container: an older attempt beside a newer one, or one in a sandbox
 	// that is not in use.
 	KillStale KillReason = "stale"
@@ -58,7 +60,8 @@ type Kill struct {
 	Spec    *v1.Container
 	Reason  KillReason
 	Message string
-	// Grace is the probe's own grace period in seconds, nil for the pod's.
+	// Grace is the grace period in seconds of the probe or of the operator's request, nil for the
+	// pod's.
 	Grace *int64
 	// Held says that other containers have to end before this one may get its signal, as long as it
 	// has any grace left. Its preStop hook runs now.

@@ -73,7 +73,9 @@ func (d *decision) start(c *v1.Container, kind Kind) {
 			until, delay = time.Unix(0, s.Previous.StartedAt).Add(cleanExitSpacing), cleanExitSpacing
 		}
 		// an end in the future means that the clock was put back: it is no reason to wait
-		if until.After(d.Now) && !finished.After(d.Now) {
+		// nor is it for a container that an operator wants to start again
+		_, asked := d.Asked[s.Previous.Id]
+		if until.After(d.Now) && !finished.After(d.Now) && !asked {
 			d.Wait = append(d.Wait, Wait{Name: c.Name, Until: until, Delay: delay, Attempt: s.Attempt})
 			return
 		}
@@ -129,7 +131,7 @@ func (d *decision) kill(c *Container, reason KillReason, message string, grace *
 	switch reason {
 	case KillLiveness, KillStartup, KillResize:
 		k.Again = spec != nil && d.policy(spec) != v1.RestartPolicyNever
-	case KillChanged: // whatever the policy: the new definition has never run
+	case KillChanged, KillAsked: // whatever the policy
 		k.Again = spec != nil
 	}
 	d.Kill = append(d.Kill, k)
@@ -172,7 +174,11 @@ func (d *decision) killIfNeeded(spec *v1.Container, c *Container, kind Kind) boo
 	case probe.Failed == "Startup":
 		d.kill(c, KillStartup, who+" failed startup probe"+tail, probeGrace(spec.StartupProbe))
 	default:
-		return false
+		asked, ok := d.Asked[c.Id]
+		if !ok {
+			return false
+		}
+		d.kill(c, KillAsked, who+" is restarted on request", asked.Grace)
 	}
 	return true
 }

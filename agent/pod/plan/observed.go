@@ -148,6 +148,9 @@ type Input struct {
 	// Resize are the ids of running containers whose new resources need a restart (resizePolicy
 	// RestartContainer).
 	Resize map[string]bool
+	// Asked are the restarts that an operator asked for, by the id of the attempt that ends, or has
+	// ended, for the restart.
+	Asked map[string]AskedRestart
 	// Stops are the stops that have begun, by container id. They go on whatever else is decided.
 	Stops map[string]ContainerStop
 	// Backoff is the crash back-off by container name.

@@ -26,6 +26,7 @@ func (Containers) Name() string { return "containers" }
 
 // Ensure stops the containers that plan wants killed, and starts those whose turn it is.
 func (c Containers) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
+	c.shortenAsked(ctx, p)
 	again := c.stopAll(ctx, p)
 	out, err := c.startAll(ctx, p, plan.App)
 	// ephemeral containers wait for no hook of others

@@ -57,6 +57,16 @@ func (s *Stopper) shorten(ctx context.Context, p *Sync) {
 	}
 }
 
+// shortenAsked cuts short the stops under way that have more grace left than an operator's request
+// for a restart gives.
+func (s *Stopper) shortenAsked(ctx context.Context, p *Sync) {
+	for _, c := range p.Observed.Running() {
+		if asked := p.Record.Asked[c.Id]; asked.Grace != nil {
+			s.hasten(ctx, p, c, s.grace(p, plan.Kill{Container: c, Grace: asked.Grace}))
+		}
+	}
+}
+
 // hasten cuts short a container's stop under way that has more than grace left.
 func (s *Stopper) hasten(ctx context.Context, p *Sync, c *plan.Container, grace time.Duration) {
 	stop, begun := p.Record.Stops[c.Id]

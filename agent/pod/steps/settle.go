@@ -60,6 +60,11 @@ func Settle(ctx context.Context, p *Sync) {
 	maps.DeleteFunc(p.Record.PostStart, func(id string, _ bool) bool { return !running[id] })
 	maps.DeleteFunc(p.Record.Stops, func(id string, _ plan.ContainerStop) bool { return !running[id] })
 	maps.DeleteFunc(p.Record.KilledToRestart, func(id string, _ bool) bool { return !known[id] })
+	maps.DeleteFunc(p.Record.Asked, func(id string, _ plan.AskedRestart) bool {
+		return !slices.ContainsFunc(p.Observed.Containers, func(c *plan.Container) bool {
+			return c.Id == id && p.Observed.Latest(c.Name()) == c // else it was made again
+		})
+	})
 	maps.DeleteFunc(p.Record.StartFailed, func(id string, _ bool) bool { return !known[id] })
 	for _, key := range p.Tasks.Active() {
 		for _, prefix := range []string{preStopTask, hookTask, postStartTask} {

@@ -40,6 +40,8 @@ const (
 	CauseDeadline Cause = "Deadline"
 	// CauseDrain: "berth drain" empties the node.
 	CauseDrain Cause = "Drain"
+	// CauseOperator: an operator has stopped the pod ("berth stop").
+	CauseOperator Cause = "Operator"
 	// CauseShutdown: the machine shuts down.
 	CauseShutdown Cause = "Shutdown"
 	// CausePreempted: the pod makes room for a critical pod.
@@ -63,10 +65,10 @@ type Stop struct {
 	Since time.Time `json:"since"`
 }
 
-// ComesBack reports whether a pod with this stop runs again, by the next agent or at the end of the
-// drain. The phase of such a pod must not become final. Only pods of this node's own manifests come
-// back; an API server makes new pods instead. A shutdown ends a pod for good if the pod's restart
-// policy is Never: it must not run twice.
+// ComesBack reports whether a pod with this stop runs again: by the next agent, at the end of the
+// drain, or when an operator starts it. The phase of such a pod must not become final. Only pods of
+// this node's own manifests come back; an API server makes new pods instead. A shutdown ends a pod
+// for good if the pod's restart policy is Never: it must not run twice.
 func (s *Stop) ComesBack(pod *v1.Pod) bool {
 	switch {
 	case s == nil || pods.FromAPI(pod):
@@ -74,7 +76,7 @@ func (s *Stop) ComesBack(pod *v1.Pod) bool {
 	case s.Cause == CauseShutdown:
 		return pod.Spec.RestartPolicy != v1.RestartPolicyNever
 	}
-	return s.Cause == CauseDrain
+	return s.Cause == CauseDrain || s.Cause == CauseOperator
 }
 
 // Disruption returns the reason and the message of the condition DisruptionTarget of a pod that

@@ -1,0 +1,105 @@
+package stopped
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/internal/pods"
+)
+
+// ErrRefused is the error of a request that the pod's state or source forbids. Its text says what
+// to do instead.
+var ErrRefused = errors.New("refused")
+
+// Pods has the operations on workers that an operator's requests need; *worker.Pool implements it.
+type Pods interface {
+	List() map[types.UID]worker.Entry
+	Stop(uid types.UID, stop worker.Stop)
+	Remove(uid types.UID)
+}
+
+// Deps are what an operator's requests work with.
+type Deps struct {
+	Marks *Marks
+	Pods  Pods
+	// Containers restarts containers of a running pod, and returns which.
+	Containers func(ctx context.Context, uid types.UID, names []string, grace *int64) ([]string, error)
+	// Changed says that the wanted pods have to be given to the workers again.
+	Changed func()
+	Logger  *slog.Logger
+}
+
+// Operator carries out what operators ask for. Make it with [NewOperator].
+type Operator struct {
+	deps Deps
+	log  *slog.Logger
+}
+
+// NewOperator returns an operator.
+func NewOperator(deps Deps) *Operator { return &Operator{deps: deps, log: deps.Logger} }
+
+// Restart restarts containers of a pod, and returns which; see [pod.Engine.Restart].
+func (o *Operator) Restart(ctx context.Context, pod *v1.Pod, names []string, grace *int64) ([]string, error) {
+	return o.deps.Containers(ctx, pod.UID, names, grace)
+}
+
+// Stop begins to stop a static pod, which then stays stopped until [Operator.Start]. grace replaces
+// the pod's own grace period, in seconds, if it is not nil; a second Stop can only shorten it. A
+// pod that is being removed is not marked: for it, Stop only shortens the grace. Stop refuses a pod
+// of the API server, and a pod that has ended by itself.
+func (o *Operator) Stop(pod *v1.Pod, grace *int64) error {
+	name := pods.FullName(pod)
+	if pods.FromAPI(pod) {
+		return fmt.Errorf("%w: pod %s belongs to the API server, which would make it run again: delete it there "+
+			"(kubectl delete pod -n %s %s), or scale its owner down (kubectl scale)", ErrRefused, name, pod.Namespace,
+			pod.Name)
+	}
+	e, known := o.deps.Pods.List()[pod.UID]
+	switch {
+	case !known || pods.RuntimeOnly(e.Pod):
+		return fmt.Errorf("%w: pod %s is not wanted on this node any more", ErrRefused, name)
+	case !e.Unwanted && !e.Waiting && pods.Terminal(pod.Status.Phase):
+		return fmt.Errorf("%w: pod %s has ended by itself (%s)", ErrRefused, name, pod.Status.Phase)
+	case !e.Unwanted || e.Again:
+		if err := o.deps.Marks.add(e.Pod); err != nil {
+			return err
+		}
+	}
+	stop := worker.Stop{}
+	if by := o.deps.Marks.Of(e.Pod); by != nil {
+		stop = *by
+	}
+	stop.Grace = grace
+	o.log.Info("pod is stopped on request", "pod", name, "uid", pod.UID, "graceSeconds", grace)
+	if !e.Waiting {
+		o.deps.Pods.Stop(pod.UID, stop)
+	}
+	return nil
+}
+
+// Start lets a stopped pod run again, and reports whether it was stopped. A pod that has not ended
+// yet runs again as soon as it has.
+func (o *Operator) Start(pod *v1.Pod) (was bool, err error) {
+	was, err = o.deps.Marks.remove(pod)
+	if err != nil {
+		return was, err
+	}
+	name := pods.FullName(pod)
+	for uid, e := range o.deps.Pods.List() {
+		if !e.Unwanted && e.Stop != nil && e.Stop.Cause == worker.CauseOperator && pods.FullName(e.Pod) == name {
+			was = true
+			o.deps.Pods.Remove(uid)
+		}
+	}
+	if was {
+		o.log.Info("pod is started on request", "pod", name)
+		o.deps.Changed()
+	}
+	return was, nil
+}

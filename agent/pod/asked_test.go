@@ -1,0 +1,87 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/pod/checkpoint"
+	"github.com/berthd/berth/agent/pod/plan"
+	"github.com/berthd/berth/agent/pod/tasks"
+	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/probes"
+)
+
+// askRestart makes a sync that meets a request for a restart of containers of a pod with two
+// containers, a and b, of which a runs. It returns the answer.
+func askRestart(rec *checkpoint.Record, phase worker.Phase, save error, names ...string) restartAnswer {
+	e := &Engine{
+		deps: Deps{Probes: probes.New(probes.Config{}, probes.Deps{})}, ephemerals: &ephemerals{},
+		restarts: &askedRestarts{},
+	}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Namespace: "ns", Name: "p"}}
+	pod.Spec.Containers = []v1.Container{{Name: "a"}, {Name: "b"}}
+	s := e.syncOf(worker.Work{UID: "u", Pod: pod, Phase: phase}, rec, save)
+	s.Tasks = tasks.New(context.Background(), func() {}, func(any) error { return nil })
+	s.Observed.Containers = []*plan.Container{{ContainerStatus: &runtimeapi.ContainerStatus{
+		Id: "a0", Metadata: &runtimeapi.ContainerMetadata{Name: "a"},
+		State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+	}}}
+	r := &askedRestart{names: names, done: make(chan restartAnswer, 1)}
+	e.restarts.ask("u", r)
+	if _, err := e.noteAsked(context.Background(), s); err != nil {
+		return restartAnswer{err: err}
+	}
+	return <-r.done
+}
+
+func TestAskedRestarts(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rec   checkpoint.Record
+		phase worker.Phase
+		save  error
+		names []string
+		want  string
+		noted int
+	}{
+		{name: "all that can", want: "[a] <nil>", noted: 1},
+		{name: "one", names: []string{"a"}, want: "[a] <nil>", noted: 1},
+		{
+			name: "one that cannot", names: []string{"a", "b"},
+			want: "[] not restarted: container b has not started yet",
+		},
+		{name: "nobody", names: []string{"x"}, want: `[] not restarted: the pod has no container "x"`},
+		{name: "a full disk", save: errors.New("no space left on device"), want: "[] no space left on device"},
+		{name: "the pod ends", phase: worker.Terminating, want: "[] not restarted: the pod ends, or has ended"},
+		{
+			name: "the pod has ended", rec: checkpoint.Record{Ended: true},
+			want: "[] not restarted: the pod ends, or has ended",
+		},
+	} {
+		rec := c.rec
+		got := askRestart(&rec, c.phase, c.save, c.names...)
+		if text := fmt.Sprint(got.names, " ", got.err); text != c.want || len(rec.Asked) != c.noted {
+			t.Errorf("%s: %s, noted %v; want %s", c.name, text, rec.Asked, c.want)
+		}
+	}
+}
+
+// A request that nobody waits for any more restarts nothing, and one of a pod that is gone is
+// answered.
+func TestForgottenRestarts(t *testing.T) {
+	a := &askedRestarts{}
+	first, second := &askedRestart{done: make(chan restartAnswer, 1)}, &askedRestart{done: make(chan restartAnswer, 1)}
+	a.ask("u", first)
+	a.ask("u", second)
+	a.withdraw("u", first)
+	a.drop("u")
+	if answer := <-second.done; !errors.Is(answer.err, ErrNotRestarted) || len(first.done) > 0 || len(a.byUID) > 0 {
+		t.Errorf("%v, %d answers to the first, %v left", answer.err, len(first.done), a.byUID)
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berthd/berth/agent/desired/stopped"
+	podengine "github.com/berthd/berth/agent/pod"
+	"github.com/berthd/berth/internal/pods"
+)
+
+// stop shows a pod as stopped by an operator.
+func (f *fakeAgent) stop(pod *v1.Pod) {
+	pod.Status.Reason, pod.Status.Message = pods.ReasonStopped, "Pod was stopped by an operator."
+	for i := range pod.Status.ContainerStatuses {
+		c := &pod.Status.ContainerStatuses[i]
+		c.Ready, c.State = false, v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed"}}
+	}
+}
+
+// Restart restarts the pod web, and no other.
+func (f *fakeAgent) Restart(_ context.Context, pod *v1.Pod, names []string, grace *int64) ([]string, error) {
+	switch {
+	case pod.UID != "u-web":
+		return nil, fmt.Errorf("%w: container c has not started yet", podengine.ErrNotRestarted)
+	case ptr.Deref(grace, 30) == 0:
+		return []string{"main (at once)"}, nil
+	case len(names) == 0:
+		return []string{"main", "side"}, nil
+	}
+	return names, nil
+}
+
+// Stop stops the pods web and broken, which ask for their own grace or for 5 seconds or none.
+func (f *fakeAgent) Stop(pod *v1.Pod, grace *int64) error {
+	if pod.Namespace == "other" {
+		return fmt.Errorf("%w: pod other/%s belongs to the API server", stopped.ErrRefused, pod.Name)
+	}
+	if seconds := ptr.Deref(grace, 5); seconds != 5 && seconds != 0 {
+		return errors.New("an odd grace")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped == nil {
+		f.stopped = map[types.UID]bool{}
+	}
+	f.stopped[pod.UID] = true
+	return nil
+}
+
+// Start starts a pod again.
+func (f *fakeAgent) Start(pod *v1.Pod) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.stopped[pod.UID]
+	delete(f.stopped, pod.UID)
+	return was, nil
+}

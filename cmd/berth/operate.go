@@ -1,0 +1,254 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pods"
+)
+
+// operateOptions are the flags of restart, stop and start.
+type operateOptions struct {
+	conn      connection
+	namespace string
+	container string
+	grace     int64
+	force     bool
+	wait      bool
+}
+
+// graceFlags adds --grace-period and --force, as kubectl delete has them.
+func (o *operateOptions) graceFlags(cmd *cobra.Command) {
+	cmd.Flags().Int64Var(&o.grace, "grace-period", -1, "`SECONDS` for the containers to end (default: the pod's own)")
+	cmd.Flags().BoolVar(&o.force, "force", false, "end the containers at once, without their preStop hooks")
+}
+
+// seconds returns the grace period to ask for; nil for the pod's own. The rules are those of
+// "kubectl delete": only --force gives no time at all.
+func (o *operateOptions) seconds() (*int64, error) {
+	switch {
+	case o.force && o.grace > 0:
+		return nil, wrongly("--force and --grace-period greater than 0 cannot be specified together")
+	case o.force:
+		return new(int64), nil
+	case o.grace < 0:
+		return nil, nil //nolint:nilnil // nil is the pod's own grace period
+	case o.grace == 0:
+		o.grace = 1
+	}
+	return &o.grace, nil
+}
+
+func newRestart() *cobra.Command {
+	o := &operateOptions{}
+	cmd := &cobra.Command{
+		Use:   "restart POD[/CONTAINER]...",
+		Short: "Restart the containers of a pod",
+		Long: `Restart the app containers and sidecars of a pod, or one container. Each runs its preStop hook, gets its grace
+period, and starts again whatever the restart policy says. A container in CrashLoopBackOff starts at once.
+
+A restart counts in RESTARTS, and for the back-off it is like the end of a container that a probe has failed. The
+pod keeps its address, its volumes, and the other containers. A cluster does not notice more than that.`,
+		Example: `  berth restart web
+  berth restart web/sidecar              # one container
+  berth restart web --force              # one that does not end`,
+		Args:              somePod,
+		ValidArgsFunction: completeContainerPaths(&o.conn),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			grace, err := o.seconds()
+			if err != nil {
+				return err
+			}
+			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
+				return o.restart(ctx, c, arg, grace, cmd.OutOrStdout())
+			})
+		},
+	}
+	o.conn.flag(cmd)
+	namespaceFlag(cmd, &o.namespace)
+	cmd.Flags().StringVarP(&o.container, "container", "c", "", "only this container")
+	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)
+	o.graceFlags(cmd)
+	return cmd
+}
+
+// restart restarts the containers that one argument names.
+func (o *operateOptions) restart(
+	ctx context.Context, c *client.Client, arg string, grace *int64, w io.Writer,
+) error {
+	pod, container, err := findContainer(ctx, c, arg, o.namespace)
+	if err != nil {
+		return err
+	}
+	if container != "" && o.container != "" && container != o.container {
+		return wrongly("%s names container %s, and -c names container %s", arg, container, o.container)
+	}
+	req := api.RestartRequest{GraceSeconds: grace}
+	if container = cmp.Or(container, o.container); container != "" {
+		req.Containers = []string{container}
+	}
+	done, err := c.Restart(ctx, pod.Namespace, pod.Name, req)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s restarts: %s\n", pods.FullName(pod), strings.Join(done.Containers, ", "))
+	return err
+}
+
+// findContainer finds the pod, and the container if there is one, in an argument: what [findPod]
+// takes, or that with /CONTAINER behind it. A pod of that name wins.
+func findContainer(
+	ctx context.Context, c *client.Client, arg, namespace string,
+) (pod *v1.Pod, container string, err error) {
+	pod, err = findPod(ctx, c, arg, namespace)
+	at := strings.LastIndex(arg, "/")
+	if unknown := (*unknownPodError)(nil); err == nil || !errors.As(err, &unknown) || at < 0 {
+		return pod, "", err
+	}
+	of, other := findPod(ctx, c, arg[:at], namespace)
+	if other != nil {
+		return nil, "", err
+	}
+	return of, arg[at+1:], nil
+}
+
+func newStop() *cobra.Command {
+	o := &operateOptions{}
+	cmd := &cobra.Command{
+		Use:   "stop POD...",
+		Short: "Stop a static pod, and keep it stopped",
+		Long: `Stop a static pod: its containers end within its grace period, and the pod stays listed as Stopped until
+"berth start". Restarts of the agent and of the machine, and a changed manifest, leave it stopped. A manifest with the
+annotation ` + startAnnotation + `: "true" starts its pod when the manifest changes.
+
+The pod of a cluster is refused: its API server would start it again. Delete it there, or scale its owner down.
+
+--force is for a pod that does not end. It cuts the grace period to the 2 seconds that a kubelet gives, and skips
+preStop hooks that have not run. It may also be used for a pod that is being removed, or that stops already.`,
+		Example: `  berth stop web
+  berth stop web --grace-period 5
+  berth stop web --force --grace-period=0
+  berth start web                        # and it runs again`,
+		Args:              somePod,
+		ValidArgsFunction: completePods(&o.conn, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			grace, err := o.seconds()
+			if err != nil {
+				return err
+			}
+			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
+				return o.stop(ctx, c, arg, grace, cmd.OutOrStdout())
+			})
+		},
+	}
+	o.conn.flag(cmd)
+	namespaceFlag(cmd, &o.namespace)
+	o.graceFlags(cmd)
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "wait until the pod has stopped")
+	return cmd
+}
+
+// startAnnotation starts a stopped pod when its manifest changes.
+const startAnnotation = "berth.dev/start-when-changed"
+
+// stopLook is the time between two looks at whether a pod has stopped.
+const stopLook = 200 * time.Millisecond
+
+// stop stops one pod, and waits until it has stopped.
+func (o *operateOptions) stop(ctx context.Context, c *client.Client, arg string, grace *int64, w io.Writer) error {
+	pod, err := findPod(ctx, c, arg, o.namespace)
+	if err != nil {
+		return err
+	}
+	if err := c.Stop(ctx, pod.Namespace, pod.Name, api.StopRequest{GraceSeconds: grace}); err != nil {
+		return err
+	}
+	name := pods.FullName(pod)
+	for o.wait {
+		all, err := c.Summaries(ctx)
+		if err != nil {
+			return err
+		}
+		if ended := hasStopped(all, pod); ended {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s goes on stopping without this command: %w", name, context.Cause(ctx))
+		case <-time.After(stopLook):
+		}
+	}
+	word := "is stopped"
+	if !o.wait {
+		word = "stops"
+	}
+	_, err = fmt.Fprintf(w, "%s %s; \"berth start %[1]s\" starts it.\n", name, word)
+	return err
+}
+
+// hasStopped reports whether the pod has stopped, or is gone.
+func hasStopped(all []api.PodSummary, pod *v1.Pod) bool {
+	for i := range all {
+		if all[i].UID == pod.UID {
+			return all[i].Status == pods.ReasonStopped
+		}
+	}
+	return true
+}
+
+func newStart() *cobra.Command {
+	o := &operateOptions{}
+	cmd := &cobra.Command{
+		Use:               "start POD...",
+		Short:             "Start a pod that \"berth stop\" has stopped",
+		Example:           `  berth start web`,
+		Args:              somePod,
+		ValidArgsFunction: completePods(&o.conn, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
+				pod, err := findPod(ctx, c, arg, o.namespace)
+				if err != nil {
+					return err
+				}
+				word := "starts"
+				was, err := c.Start(ctx, pod.Namespace, pod.Name)
+				if err == nil && !was {
+					word = "was not stopped"
+				}
+				if err == nil {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", pods.FullName(pod), word)
+				}
+				return err
+			})
+		},
+	}
+	o.conn.flag(cmd)
+	namespaceFlag(cmd, &o.namespace)
+	return cmd
+}
+
+// each does something with each argument. An error does not keep it from the arguments behind.
+func (o *operateOptions) each(
+	cmd *cobra.Command, args []string, do func(ctx context.Context, c *client.Client, arg string) error,
+) error {
+	ctx, c := cmd.Context(), o.conn.client()
+	defer c.Close()
+	var errs []error
+	for _, arg := range args {
+		if err := do(ctx, c, arg); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return ended(ctx, errors.Join(errs...))
+}
