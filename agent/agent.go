@@ -100,6 +100,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 	}
 	return slices.Concat(
 		a.side.First(),                   // certificates and events, up to the last event
+		own("history", a.history.Run),    // likewise
 		own("images", a.images.Run),      // pulls and preloads, for the syncs
 		own("probes", a.probes.Run),      // probing starts with what is restored
 		own("runtime", a.pleg.Run),       // events wake the restored workers

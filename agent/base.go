@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/desired"
@@ -14,12 +17,14 @@ import (
 	"github.com/berthd/berth/agent/node/preempt"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/runtimestate"
+	"github.com/berthd/berth/agent/node/userns"
 	"github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/agent/pod/checkpoint"
 	"github.com/berthd/berth/agent/pod/observe"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/source/objects"
+	"github.com/berthd/berth/agent/telemetry/history"
 	"github.com/berthd/berth/agent/volumes/csi"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/notify"
@@ -83,6 +88,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		pressure: &eviction.Pressure{},
 		observer: observe.New(deps.Runtime),
 	}
+	b.records.History = b.newHistory()
 	b.drivers = csi.NewDrivers(func() {
 		desired.WakeCSI(b.workers)
 		b.signals.Drivers.Notify()
@@ -105,4 +111,39 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake, Victims: preemptor.Victims, Leave: preemptor.Leave,
 	})
 	return b, nil
+}
+
+// newHistory returns the recorder of what happened to the pods, which hears of every event.
+func (b *base) newHistory() *history.Recorder {
+	h := history.New(history.ConfigFrom(b.cfg), history.Deps{
+		Timeline: b.records.Timeline, Logger: b.deps.Logger,
+		Pod: func(uid types.UID) (history.Pod, bool) {
+			s, ok := b.records.Status.Get(uid)
+			if !ok {
+				return history.Pod{}, false
+			}
+			word := cmp.Or(s.Status.Reason, string(s.Status.Phase))
+			return history.Pod{Namespace: s.Namespace, Name: s.Name, Status: word}, true
+		},
+	})
+	b.deps.Events.Listen(h.Event)
+	return h
+}
+
+// newUserIDs returns the allocator that gives pods with hostUsers: false their ids.
+func (b *base) newUserIDs() *userns.Allocator {
+	ids := uint32(userns.Unit)
+	if u := b.cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil {
+		ids = uint32(*u.IDsPerPod) // the config's validation has checked the range
+	}
+	return userns.New(userns.Config{
+		PodsDir:   filepath.Join(b.cfg.RootDir, "pods"),
+		IDsPerPod: ids,
+		MaxPods:   b.deps.Node.MaxPods(),
+		Logger:    b.deps.Logger,
+		Used:      userns.UsedBy(b.deps.Runtime),
+		Host: func() (userns.Range, error) {
+			return userns.HostRange(context.Background(), ids, userns.HostLookups())
+		},
+	})
 }

@@ -8,7 +8,7 @@
 //
 //	agent                 composition: New, Run, the ordered list of loops
 //	agent/server          the face: the HTTP API, with auth and hostlogs
-//	agent/desired         from what sources want to workers: adoption, drain, removal
+//	agent/desired         from what sources want to workers: adoption, drain, stopped pods
 //	agent/cluster         the side of a cluster, present or absent as one thing
 //	agent/pod             the engine: pipeline.go is THE list of a pod's life
 //	agent/pod/steps       the steps of that list, a file each; origin: whose objects a pod gets
@@ -43,6 +43,7 @@
 //	which pods and local objects are wanted            source, source/objects
 //	which sources have said what they want             desired.State
 //	whether pods may run on the node                   desired/drain.Gate
+//	which static pods an operator has stopped          desired/stopped.Marks
 //	a pod's phase, and why it ends                     pod/worker
 //	what a pod needs next                              pod/plan (pure)
 //	the facts of a pod that only the disk can keep     pod/checkpoint
@@ -62,6 +63,7 @@
 //	when images were last used                         images/garbage
 //	a pod's last status                                status.Store
 //	what happened, step by step                        pod/timeline, telemetry/events
+//	what happened before the agent's start             telemetry/history
 //	the API server's objects that pods use             the API server, read by cluster/watched
 //	tokens of service accounts                         cluster/tokens, in memory alone
 //	the Node, its Lease, mirror pods                   the API server, kept by cluster/noderegistry

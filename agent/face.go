@@ -27,7 +27,7 @@ import (
 func (a *Agent) NewServer(version string, setVerbosity func(level uint32)) (*server.Server, error) {
 	deps := server.Deps{
 		Runtime: a.deps.Runtime, Drainer: a.Face, Operator: a.Operator(), Stats: a.stats,
-		SetVerbosity: setVerbosity, Metrics: a.deps.Metrics, Tracing: a.deps.Tracing, Logger: a.log,
+		History: a.history, SetVerbosity: setVerbosity, Metrics: a.deps.Metrics, Tracing: a.deps.Tracing, Logger: a.log,
 	}
 	if a.cfg.ServesAPI() {
 		secure := server.SecureDeps{

@@ -23,7 +23,6 @@ import (
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/runtimestate"
 	"github.com/berthd/berth/agent/node/stats"
-	"github.com/berthd/berth/agent/node/userns"
 	"github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/agent/pod/hooks"
@@ -31,6 +30,7 @@ import (
 	"github.com/berthd/berth/agent/pod/origin"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/telemetry/history"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/agent/volumes/claims"
@@ -56,11 +56,17 @@ type parts struct {
 	logs    logKeeper
 	podCIDR *podcidr.Keeper
 	plugins func(context.Context) error
-	gc      *gc.Collector
-	imageGC *garbage.Collector
+	collectors
+	history *history.Recorder
 	stats   *stats.Collector
 	room    *room.Room
 	protection
+}
+
+// collectors remove what nobody needs any more.
+type collectors struct {
+	gc      *gc.Collector
+	imageGC *garbage.Collector
 }
 
 // operations are what stops and starts pods for operators: all of the node, or single ones.
@@ -85,6 +91,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	}
 	p := &parts{
 		runtime: b.runtime,
+		history: b.records.History,
 		workers: b.workers,
 		desired: b.desired,
 		room:    b.room,
@@ -257,24 +264,6 @@ func (b *base) newEngine(
 		StaticChanged: b.signals.Static.Notify,
 		Pruning:       b.pruning.Has,
 		Stopped:       b.stopped.Of,
-	})
-}
-
-// newUserIDs returns the allocator that gives pods with hostUsers: false their ids.
-func (b *base) newUserIDs() *userns.Allocator {
-	ids := uint32(userns.Unit)
-	if u := b.cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil {
-		ids = uint32(*u.IDsPerPod) // the config's validation has checked the range
-	}
-	return userns.New(userns.Config{
-		PodsDir:   filepath.Join(b.cfg.RootDir, "pods"),
-		IDsPerPod: ids,
-		MaxPods:   b.deps.Node.MaxPods(),
-		Logger:    b.deps.Logger,
-		Used:      userns.UsedBy(b.deps.Runtime),
-		Host: func() (userns.Range, error) {
-			return userns.HostRange(context.Background(), ids, userns.HostLookups())
-		},
 	})
 }
 

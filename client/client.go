@@ -211,10 +211,26 @@ func (c *Client) Manifests(ctx context.Context) ([]api.Manifest, error) {
 	return list.Items, nil
 }
 
-// Events returns the kept events, the latest one last.
-func (c *Client) Events(ctx context.Context) ([]v1.Event, error) {
+// PreviousWhy returns the timeline of the last life of a pod before the present one. The pod need
+// not exist any more.
+func (c *Client) PreviousWhy(ctx context.Context, namespace, name string) (*api.Why, error) {
+	why := &api.Why{}
+	u := endpoint(api.PathWhy+namespace+"/"+name, url.Values{api.Previous: {"true"}})
+	if err := c.get(ctx, u, why); err != nil {
+		return nil, err
+	}
+	return why, nil
+}
+
+// Events returns the events since a time, the latest one last; those that the agent has in memory
+// if the time is zero.
+func (c *Client) Events(ctx context.Context, since time.Time) ([]v1.Event, error) {
+	query := url.Values{}
+	if !since.IsZero() {
+		query.Set(api.Since, since.Format(time.RFC3339Nano))
+	}
 	var list v1.EventList
-	if err := c.get(ctx, endpoint(api.PathEvents, nil), &list); err != nil {
+	if err := c.get(ctx, endpoint(api.PathEvents, query), &list); err != nil {
 		return nil, err
 	}
 	return list.Items, nil

@@ -77,6 +77,16 @@ type BerthConfiguration struct {
 	// RelistPeriod is how often the runtime is listed in full, in case events were lost. Default
 	// 30s.
 	RelistPeriod metav1.Duration `json:"relistPeriod,omitempty"`
+	// History limits the events and timelines of pods that are kept on the disk.
+	History HistoryConfiguration `json:"history,omitempty"`
+}
+
+// HistoryConfiguration limits what "berth events --since" and "berth why --previous" can show.
+type HistoryConfiguration struct {
+	// MaxSize is the limit for all files of the history, as a quantity. Default 16Mi.
+	MaxSize string `json:"maxSize,omitempty"`
+	// MaxAge is how long the history goes back. Default 168h, which is a week.
+	MaxAge metav1.Duration `json:"maxAge,omitempty"`
 }
 
 // PodSecurityLevel is one of the Pod Security Standards
@@ -186,6 +196,8 @@ func (b *BerthConfiguration) setDefaults() {
 		}
 	}
 	orValue(&b.RelistPeriod.Duration, 30*time.Second)
+	orValue(&b.History.MaxSize, "16Mi")
+	orValue(&b.History.MaxAge.Duration, 7*24*time.Hour)
 }
 
 // defaultParallelPodStarts is four times the cores, at least 8 and at most 16. Measured on 2 cores,

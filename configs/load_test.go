@@ -414,6 +414,15 @@ func TestBadInput(t *testing.T) {
 			node{file: berthHeader + "crashLoopBackOff: {cleanExits: Never}\n"},
 			`crashLoopBackOff.cleanExits: "Never" is not supported`,
 		},
+		"size of the history": {
+			node{file: berthHeader + "history: {maxSize: 1Ki}\n"}, `history.maxSize: "1Ki" must be a quantity of 1Mi or more`,
+		},
+		"no size of the history": {
+			node{file: berthHeader + "history: {maxSize: 10%}\n"}, `history.maxSize: "10%" must be a quantity`,
+		},
+		"age of the history": {
+			node{file: berthHeader + "history: {maxAge: 1s}\n"}, "history.maxAge: 1s must be 1m or more",
+		},
 		"parallel starts": {
 			node{file: berthHeader + "maxParallelPodStarts: -1\n"}, "config.yaml:3: maxParallelPodStarts: ",
 		},

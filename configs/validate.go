@@ -275,4 +275,8 @@ func validateBerth(b *BerthConfiguration, r *report) {
 	c.that(b.ImagePullStallTimeout.Duration >= time.Second, "imagePullStallTimeout", "%v must be 1s or more",
 		b.ImagePullStallTimeout.Duration)
 	c.that(b.RelistPeriod.Duration >= time.Second, "relistPeriod", "%v must be 1s or more", b.RelistPeriod.Duration)
+	size, err := resource.ParseQuantity(b.History.MaxSize)
+	c.that(err == nil && size.Value() >= 1<<20, "history.maxSize", "%q must be a quantity of 1Mi or more",
+		b.History.MaxSize)
+	c.that(b.History.MaxAge.Duration >= time.Minute, "history.maxAge", "%v must be 1m or more", b.History.MaxAge.Duration)
 }

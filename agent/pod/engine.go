@@ -25,6 +25,7 @@ import (
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/telemetry/events"
+	"github.com/berthd/berth/agent/telemetry/history"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/telemetry/tracing"
 	"github.com/berthd/berth/agent/volumes"
@@ -86,6 +87,7 @@ type Records struct {
 	Checkpoint *checkpoint.Store
 	Status     *status.Store
 	Timeline   *timeline.Recorder
+	History    *history.Recorder
 }
 
 // Telemetry has the receivers of the engine's reports.
@@ -241,6 +243,7 @@ func (e *Engine) Gone(uid types.UID, next *v1.Pod) {
 		d.Metrics.ForgetPod(s.Namespace, s.Name, uid)
 	}
 	d.Runtime.Observer.Forget(uid)
+	d.History.End(uid)
 	d.Status.Delete(uid)
 	d.Timeline.Forget(uid)
 	d.Node.Room.Forget(uid)

@@ -6,13 +6,19 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berthd/berth/client/api"
 )
 
 // events answers with the node's events. With ?watch=true, it sends them one by one and continues
 // with new events.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if !asked(r, "watch") {
-		items := s.backend.Events()
+		items, err := s.eventsSince(r.URL.Query().Get(api.Since))
+		if err != nil {
+			failWith(w, err)
+			return
+		}
 		if items == nil {
 			items = []v1.Event{}
 		}

@@ -72,6 +72,8 @@ type fixture struct {
 	pruneErr error
 	// operator stops pods, if it is set.
 	operator Operator
+	// history is what happened before, if it is set.
+	history History
 	// noCheckpoints is why the runtime makes no checkpoints.
 	noCheckpoints error
 }
@@ -331,6 +333,7 @@ func start(t *testing.T, f *fixture) *rig {
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 
 		Operator: f.operator,
+		History:  f.history,
 	})
 	if err != nil {
 		t.Fatal(err)

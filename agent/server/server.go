@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server/hostlogs"
 	"github.com/berthd/berth/agent/source"
+	"github.com/berthd/berth/agent/telemetry/history"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/telemetry/tracing"
 	"github.com/berthd/berth/client/api"
@@ -184,6 +185,15 @@ type Drainer interface {
 	Drained() api.Drain
 }
 
+// History has what happened before; *history.Recorder does.
+type History interface {
+	// Events returns the kept events since a time, the latest one last.
+	Events(since time.Time) ([]v1.Event, error)
+	// Previous returns the last life before the present one of a pod that has one of these names;
+	// nil if there is none. current is the UID of the present pod, empty for none.
+	Previous(namespace string, names []string, current types.UID) (*history.Past, error)
+}
+
 // Stats measures what the node and its pods use; *stats.Collector does.
 type Stats interface {
 	// Summary returns the content of /stats/summary, or only its cpu and memory.
@@ -209,8 +219,9 @@ type Deps struct {
 	Guard Guard
 	// Drainer is nil if the node cannot be drained.
 	Drainer Drainer
-	// Operator is nil if nobody may stop pods.
+	// Operator is nil if nobody may stop pods. History is nil if none is kept.
 	Operator Operator
+	History  History
 	// Tracing records spans of the requests to the API's port; nil for none.
 	Tracing *tracing.Tracing
 	// SetVerbosity sets how much the agent logs, in the numbers of the kubelet's flag -v; nil if

@@ -21,6 +21,10 @@ import (
 // the answer is that refusal.
 func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
+	if asked(r, api.Previous) {
+		s.previous(w, namespace, name)
+		return
+	}
 	pod, err := s.find(namespace, name, "")
 	if err != nil {
 		if m := s.refused(namespace, name); m != nil {
@@ -148,19 +152,8 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 		Status:      summary.Status,
 		Phase:       pod.Status.Phase,
 		WorkerPhase: line.Phase,
-		Steps:       make([]api.Step, 0, len(line.Entries)),
 	}
-	for _, e := range line.Entries {
-		out.Steps = append(out.Steps, api.Step{
-			Step:    e.Step,
-			Begin:   e.Begin,
-			End:     e.End,
-			Last:    e.Last,
-			Count:   e.Count,
-			Outcome: string(e.Outcome),
-			Message: e.Message,
-		})
-	}
+	out.Steps = stepsOf(line.Entries)
 	out.LastError = lastError(line.Entries)
 	if !line.RetryAt.IsZero() {
 		out.NextRetry = &line.RetryAt

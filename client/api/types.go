@@ -19,6 +19,14 @@ const (
 	PathAdmission = "/berth/v1/admission"
 )
 
+// Since is a parameter of [PathEvents]: a time in the format of RFC 3339. The answer then has the
+// events since that time, also those before the agent's start. Previous is a parameter of
+// [PathWhy]: the answer is the last life of the pod before the present one.
+const (
+	Since    = "since"
+	Previous = "previous"
+)
+
 // PathImagesPrune takes a POST of a [PruneRequest], removes the unused images, and answers with
 // [PrunedImages].
 const PathImagesPrune = PathImages + "/prune"
@@ -69,6 +77,9 @@ type Why struct {
 	NextRetry *time.Time `json:"nextRetry,omitempty"`
 	// LastError is the latest failure of any step, also of one that has succeeded since.
 	LastError *Failure `json:"lastError,omitempty"`
+	// Until is when the life ended that the answer is about, or when it was last heard of; nil for
+	// the present one.
+	Until *time.Time `json:"until,omitempty"`
 	// Steps is the timeline, oldest first.
 	Steps []Step `json:"steps"`
 	// Crashed are the containers that ended with an error and are to run again: the ends of their

@@ -12,6 +12,9 @@ import (
 func Why(w io.Writer, why *api.Why, now time.Time) error {
 	name := why.Namespace + "/" + why.Name
 	switch {
+	case why.Until != nil:
+		fmt.Fprintf(w, "%s was %s, as last heard of at %s.\n", name, Clean(why.Status),
+			why.Until.Local().Format(time.DateTime))
 	case why.WaitsFor == "" && why.Ended != "":
 		fmt.Fprintf(w, "%s is %s and waits for nothing. It failed: %s\n", name, Clean(why.Status), Clean(why.Ended))
 	case why.WaitsFor == "":

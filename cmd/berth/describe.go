@@ -46,7 +46,7 @@ func describe(ctx context.Context, c *client.Client, chosen *choice, w, errOut i
 	if err != nil {
 		return err
 	}
-	events, err := c.Events(ctx)
+	events, err := c.Events(ctx, time.Time{})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type eventsOptions struct {
 	conn           connection
 	output         output
 	namespace, pod string
+	since          string
 	types          []string
 	watch, all     bool
 	sort           string
@@ -34,11 +35,13 @@ func newEvents() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "List what happened on this node lately",
-		Long: "List what happened on this node lately, the latest at the end. The agent keeps some hundreds of " +
-			"events in memory.",
+		Long: `List what happened on this node lately, the latest at the end. The agent has some hundreds of events in memory.
+With --since it also reads those that it has kept on the disk, from before its start; history.maxSize and
+history.maxAge in its config limit them.`,
 		Example: `  berth events
   berth events --for web
-  berth events --types Warning -w        # go on with those that follow`,
+  berth events --since yesterday         # or 2h, 3d, 2026-01-31, 2026-01-31T15:04:05Z
+  berth events --types Warning -w        # also the events that follow`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, c := cmd.Context(), o.conn.client()
@@ -51,7 +54,11 @@ func newEvents() *cobra.Command {
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "only events of this namespace")
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "events of all namespaces (the default)")
 	cmd.Flags().StringVar(&o.pod, "for", "", "only events about this `POD`")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with those that follow")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "also list the events that follow")
+	cmd.Flags().StringVar(&o.since, "since", "", sinceUsage)
+	cmd.MarkFlagsMutuallyExclusive("since", "watch")
+	_ = cmd.RegisterFlagCompletionFunc("since",
+		cobra.FixedCompletions([]string{"today", "yesterday", "1h", "24h"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringSliceVar(&o.types, "types", nil, "only events of these `TYPES`: Normal, Warning")
 	cmd.Flags().StringVar(&o.sort, "sort-by", "", "in the order of this field, such as .firstTimestamp or .count")
 	cmd.MarkFlagsMutuallyExclusive("sort-by", "watch")
@@ -76,7 +83,13 @@ func (o *eventsOptions) run(ctx context.Context, c *client.Client, w, errOut io.
 		}
 		return o.follow(ctx, c, w, columns, wants)
 	}
-	all, err := c.Events(ctx)
+	var since time.Time
+	if o.since != "" {
+		if since, err = parseSince(o.since, time.Now()); err != nil {
+			return err
+		}
+	}
+	all, err := c.Events(ctx, since)
 	if err != nil {
 		return err
 	}

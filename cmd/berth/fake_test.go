@@ -94,7 +94,8 @@ func serve(dir string) (stop func() error, err error) {
 		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Node: "node", Version: "v9", RootDir: dir,
 		Configz: map[string]any{"kubeletconfig": map[string]string{"staticPodPath": f.manifests()}},
 	}, f, server.Deps{
-		Runtime: f, Stats: f, Operator: f, Metrics: metrics.New("node", "v9"), Logger: slog.New(slog.DiscardHandler),
+		Runtime: f, Stats: f, Operator: f, History: fakeHistory{}, Metrics: metrics.New("node", "v9"),
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err

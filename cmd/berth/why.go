@@ -21,20 +21,29 @@ func newWhy() *cobra.Command {
 	var conn connection
 	var out output
 	var namespace string
+	var previous bool
 	cmd := &cobra.Command{
 		Use:   "why POD",
 		Short: "Show what a pod waits for, and each step so far",
 		Long: `Show what a pod waits for, the last error, the next retry, and each step so far with how long it took.
 
-The pod may also be one whose manifest was refused.`,
+The pod may also be one whose manifest was refused.
+
+With --previous, show the steps of the pod before the agent's last restart, or of the last pod of that name. That pod
+may be gone.`,
 		Example: `  berth why web
+  berth why web --previous               # before the agent's restart, or before the pod was replaced
   berth why web -o yaml                  # for programs`,
 		Args:              onePod,
 		ValidArgsFunction: completePods(&conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := conn.client()
 			defer c.Close()
-			why, err := timelineOf(cmd.Context(), c, args[0], namespace)
+			find := timelineOf
+			if previous {
+				find = previousOf
+			}
+			why, err := find(cmd.Context(), c, args[0], namespace)
 			if err != nil {
 				return err
 			}
@@ -51,6 +60,7 @@ The pod may also be one whose manifest was refused.`,
 	conn.flag(cmd)
 	out.flag(cmd, "json", "yaml")
 	namespaceFlag(cmd, &namespace)
+	cmd.Flags().BoolVarP(&previous, "previous", "p", false, "the last life of the pod before the present one")
 	return cmd
 }
 
@@ -85,6 +95,20 @@ func lastWords(ctx context.Context, c *client.Client, why *api.Why, w io.Writer)
 
 // maxLastWords bounds what is shown of a crashed container's log, in bytes.
 const maxLastWords = 8 << 10
+
+// previousOf requests the timeline of the last life of a pod before the present one. The pod may be
+// gone, and so a name without a namespace is looked for in the default one.
+func previousOf(ctx context.Context, c *client.Client, arg, namespace string) (*api.Why, error) {
+	pod, err := findPod(ctx, c, arg, namespace)
+	if unknown := (*unknownPodError)(nil); errors.As(err, &unknown) {
+		namespace, name := splitPod(arg, namespace)
+		return c.PreviousWhy(ctx, cmp.Or(namespace, v1.NamespaceDefault), name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.PreviousWhy(ctx, pod.Namespace, pod.Name)
+}
 
 // timelineOf requests a pod's timeline. A name that no pod has may be that of a refused manifest.
 func timelineOf(ctx context.Context, c *client.Client, arg, namespace string) (*api.Why, error) {

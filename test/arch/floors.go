@@ -89,6 +89,7 @@ var neighbours = []neighbour{
 	{"agent/pod/checkpoint", "agent/pod/plan", "the record keeps the delays and the stops that plan decided"},
 	{"agent/pod/checkpoint", "agent/pod/resize", "the record keeps what a resize has allocated"},
 	{"agent/pod/checkpoint", "agent/pod/worker", "the record keeps the worker's phase"},
+	{"agent/telemetry/history", "agent/pod/timeline", "what happened to a pod is its timeline"},
 	{"agent/pod/observe", "agent/pod/plan", "what is observed is plan's input"},
 }
 

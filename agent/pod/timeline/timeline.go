@@ -5,7 +5,7 @@
 // the same outcome of a step, several times in a row, is one entry with a count.
 //
 // Truth owned: the timelines. The package decides nothing, and the timelines are lost when the
-// agent ends.
+// agent ends; package history reads them before that.
 //
 // Concurrency: a [Recorder] is safe for concurrent use.
 package timeline
@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/notify"
 )
 
 // Outcome is how a step ended.
@@ -95,10 +97,17 @@ type Recorder struct {
 	mu    sync.Mutex
 	pods  map[types.UID][]Entry
 	begun map[types.UID]Begun
+	// added has the entries since the last Take, and changed says that there are some.
+	added   map[types.UID][]Entry
+	changed notify.Signal
 }
 
 // New returns a recorder without entries.
-func New() *Recorder { return &Recorder{pods: map[types.UID][]Entry{}, begun: map[types.UID]Begun{}} }
+func New() *Recorder {
+	return &Recorder{
+		pods: map[types.UID][]Entry{}, begun: map[types.UID]Begun{}, added: map[types.UID][]Entry{}, changed: notify.New(),
+	}
+}
 
 // Begin records that a step of the pod is under way. It stays so until [Recorder.Add] records how
 // it ended, [Recorder.End] is called, or another step begins.
@@ -146,6 +155,33 @@ func (r *Recorder) Add(uid types.UID, e Entry) {
 		entries = slices.Delete(entries, head, head+1)
 	}
 	r.pods[uid] = append(entries, e)
+	if len(r.added[uid]) < limit { // else nobody takes them
+		r.added[uid] = append(r.added[uid], e)
+	}
+	r.changed.Notify()
+}
+
+// Changed receives after entries were added. A repeat that was only counted is no such entry.
+func (r *Recorder) Changed() <-chan struct{} { return r.changed }
+
+// Take returns the entries that were added since the last call, by pod, at most [limit] of each.
+func (r *Recorder) Take() map[types.UID][]Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.added
+	r.added = map[types.UID][]Entry{}
+	return out
+}
+
+// All returns a copy of every pod's entries, oldest first.
+func (r *Recorder) All() map[types.UID][]Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[types.UID][]Entry, len(r.pods))
+	for uid, entries := range r.pods {
+		out[uid] = slices.Clone(entries)
+	}
+	return out
 }
 
 // Get returns a copy of the pod's entries, oldest first.
@@ -161,6 +197,7 @@ func (r *Recorder) Forget(uid types.UID) {
 	defer r.mu.Unlock()
 	delete(r.pods, uid)
 	delete(r.begun, uid)
+	delete(r.added, uid)
 }
 
 // oneLine joins the lines of a message with semicolons: if several things failed, each has a line.

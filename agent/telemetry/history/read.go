@@ -1,0 +1,131 @@
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// maxLine limits a line of a segment, in bytes. A timeline of 96 entries with messages of 1 KiB is
+// far below it.
+const maxLine = 1 << 20
+
+// Events returns the events whose last time is not before since, the latest one last. A repeated
+// event is there once, as it was last.
+func (r *Recorder) Events(since time.Time) ([]v1.Event, error) {
+	if r == nil {
+		return nil, nil
+	}
+	latest := map[string]*v1.Event{}
+	err := r.each(since, func(rec record) {
+		if e := rec.Event; e != nil && !e.LastTimestamp.Time.Before(since) {
+			latest[e.Namespace+"/"+e.Name] = e
+		}
+	})
+	out := make([]v1.Event, 0, len(latest))
+	for _, e := range latest {
+		out = append(out, *e)
+	}
+	slices.SortFunc(out, func(a, b v1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	return out, err
+}
+
+// Past is one life of a pod, and when it was last heard of.
+type Past struct {
+	Life
+
+	Until time.Time
+}
+
+// Previous returns the last life of a pod before the present one: in an earlier run of the agent,
+// or under another UID. current is the UID of the pod that is there now; empty for none. The names
+// are those that the pod may have. Previous returns nil if there is none.
+func (r *Recorder) Previous(namespace string, names []string, current types.UID) (*Past, error) {
+	if r == nil {
+		return nil, nil //nolint:nilnil // there is no history
+	}
+	type key struct {
+		uid types.UID
+		run int64
+	}
+	lives := map[key]*Past{}
+	var last *Past
+	err := r.each(time.Time{}, func(rec record) {
+		l := rec.Life
+		if l == nil || l.Namespace != namespace || !slices.Contains(names, l.Name) ||
+			l.UID == current && l.Run.Equal(r.run) && !l.Gone {
+			return
+		}
+		k := key{l.UID, l.Run.UnixNano()}
+		past := lives[k]
+		if past == nil {
+			past = &Past{Life: *l}
+			lives[k] = past
+		} else {
+			past.join(l)
+		}
+		past.Until, last = rec.At, past
+	})
+	return last, err
+}
+
+// join adds a later part to a life.
+func (p *Past) join(l *Life) {
+	if l.Whole {
+		p.Life = *l
+		return
+	}
+	p.Status, p.Entries = l.Status, append(p.Entries, l.Entries...)
+}
+
+// each calls do with the records of the segments that were written since a time, and of those that
+// are not written yet, in order. It skips lines that are torn.
+func (r *Recorder) each(since time.Time, do func(record)) error {
+	r.disk.Lock()
+	defer r.disk.Unlock()
+	list, err := r.segments.list()
+	if err != nil {
+		return err
+	}
+	for i, seg := range list {
+		if i+1 < len(list) && list[i+1].began.Before(since) {
+			continue // it was not written any more then
+		}
+		if err := eachLine(seg.path, do); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	queue := slices.Clone(r.queue)
+	r.mu.Unlock()
+	for _, rec := range queue {
+		do(rec)
+	}
+	return nil
+}
+
+func eachLine(path string, do func(record)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading the history of pods: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var rec record
+		if json.Unmarshal(lines.Bytes(), &rec) == nil {
+			do(rec)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading the history of pods in %s: %w", path, err)
+	}
+	return nil
+}
