@@ -9,6 +9,7 @@ require (
 	github.com/containerd/errdefs v1.0.0 // one classification of runtime errors
 	github.com/containerd/errdefs/pkg v0.3.0 // gRPC codes to errdefs
 	github.com/containerd/typeurl/v2 v2.3.0 // decoding containerd's events
+	github.com/containernetworking/cni v1.3.1 // running CNI plugins
 	github.com/coreos/go-systemd/v22 v22.7.0 // sd_notify and the watchdog
 	github.com/distribution/reference v0.6.0 // image names
 	github.com/fsnotify/fsnotify v1.10.1 // following logs
