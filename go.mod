@@ -5,7 +5,7 @@ go 1.26.8
 require (
 	github.com/container-storage-interface/spec v1.13.0 // what storage drivers speak
 	github.com/containerd/containerd/api v1.11.1 // containerd's events, for runtimes whose CRI has none
-	github.com/containerd/containerd/v2 v2.3.7 // importing image archives
+	github.com/containerd/containerd/v2 v2.3.7 // images: importing archives, pulling
 	github.com/containerd/errdefs v1.0.0 // one classification of runtime errors
 	github.com/containerd/errdefs/pkg v0.3.0 // gRPC codes to errdefs
 	github.com/containerd/typeurl/v2 v2.3.0 // decoding containerd's events
@@ -18,8 +18,8 @@ require (
 	github.com/google/go-cmp v0.7.0 // differences in tests
 	github.com/moby/sys/mountinfo v0.7.2 // what is mounted beneath a pod
 	github.com/opencontainers/cgroups v0.1.0 // cgroups v1 and v2, cgroupfs and systemd
-	github.com/opencontainers/go-digest v1.0.0 // digests of the test images
-	github.com/opencontainers/image-spec v1.1.1 // layout of the test images
+	github.com/opencontainers/go-digest v1.0.0 // digests of images
+	github.com/opencontainers/image-spec v1.1.1 // manifests and configs of images
 	github.com/prometheus/client_golang v1.25.0 // metrics
 	github.com/rogpeppe/go-internal v1.16.0 // text scripts of the command line's tests
 	github.com/spf13/cobra v1.10.2 // the command line
@@ -59,6 +59,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // YAML to JSON and back
 )
 
+require github.com/containerd/platforms v1.0.0-rc.5 // indirect
+
 require (
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect
 	github.com/Microsoft/hcsshim v0.15.0-rc.4 // indirect
@@ -70,7 +72,6 @@ require (
 	github.com/containerd/continuity v0.5.0 // indirect
 	github.com/containerd/fifo v1.1.0 // indirect
 	github.com/containerd/log v0.2.0 // indirect
-	github.com/containerd/platforms v1.0.0-rc.5 // indirect
 	github.com/containerd/plugin v1.1.0 // indirect
 	github.com/containerd/ttrpc v1.2.9 // indirect
 	github.com/cyphar/filepath-securejoin v0.7.0 // indirect
@@ -111,6 +112,7 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/mxk/go-flowrate v0.0.0-20140419014527-cca7078d478f // indirect
 	github.com/opencontainers/runtime-spec v1.3.0 // indirect
+	github.com/pelletier/go-toml/v2 v2.3.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
