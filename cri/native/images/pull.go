@@ -43,8 +43,8 @@ func (s *Service) PullImage(
 	return id, nil
 }
 
-// keyOf returns what a pull is known by: the image, and a digest of the login. Another login may not
-// be allowed to have the image.
+// keyOf returns what a pull is known by: the image, and a digest of the login. Another login may
+// not be allowed to have the image.
 func keyOf(ref reference.Named, auth *runtimeapi.AuthConfig) (string, error) {
 	login, err := proto.MarshalOptions{Deterministic: true}.Marshal(auth)
 	if err != nil {
