@@ -56,7 +56,8 @@ type Deps struct {
 	// KernelNotices makes the agent rotate container logs, register plugins and look for evictions
 	// by the kernel's notices (inotify, PSI). Tests in fake time cannot wait for such notices.
 	KernelNotices bool
-	// Iptables runs the machine's iptables; nil if the agent keeps no chains.
+	// Iptables runs the machine's iptables; nil if the agent keeps no chains, whatever the config
+	// says.
 	Iptables iptables.Command
 	// KernelLog is the path of the kernel's log, which says when the node is out of memory; empty
 	// if the agent reads none.
@@ -128,9 +129,9 @@ func (a *Agent) reportOOM(ctx context.Context) error {
 	return nil
 }
 
-// keepChains keeps a kubelet's chains of iptables.
+// keepChains keeps a kubelet's chains of iptables, if the config wants them.
 func (a *Agent) keepChains(ctx context.Context) error {
-	if a.deps.Iptables == nil {
+	if a.deps.Iptables == nil || !*a.cfg.Kubelet.MakeIPTablesUtilChains {
 		return lifecycle.Idle(ctx)
 	}
 	return iptables.New(a.deps.Iptables, a.log).Run(ctx)

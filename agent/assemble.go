@@ -68,18 +68,16 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	deps := Deps{
+	var reserved hostcgroups.Reserved
+	reserved.System, reserved.Kube = n.Reserved()
+	a, err = New(ctx, cfg, Deps{
 		Runtime: own, Capabilities: own.Capabilities(), Node: n, Cluster: conn, Metrics: set, Events: recorder,
-		Tracing: traces, Logger: log, KernelNotices: true, KernelLog: oom.KernelLog,
+		Tracing: traces, Logger: log, KernelNotices: true, Iptables: iptables.Host, KernelLog: oom.KernelLog,
 		Cgroups: hostcgroups.New(hostcgroups.Deps{
-			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Logger: log,
+			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Reserved: reserved, Logger: log,
 			Event: recorder.Node, Observe: set.CgroupOperation, Claim: held.Cgroup,
 		}),
-	}
-	if *cfg.Kubelet.MakeIPTablesUtilChains {
-		deps.Iptables = iptables.Host
-	}
-	a, err = New(ctx, cfg, deps)
+	})
 	return a, undo.all, err
 }
 

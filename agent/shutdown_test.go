@@ -85,7 +85,7 @@ func TestStaticPodWaitsForTheEndOfAShutdown(t *testing.T) {
 			t.Error(err)
 		}
 		j.workers.Set(late)
-		time.Sleep(time.Hour)
+		time.Sleep(5 * time.Minute)
 		for _, p := range j.Pods() {
 			if p.Name == "late-node" && p.Status.Phase != v1.PodPending {
 				t.Errorf("it is %s: %s", p.Status.Phase, p.Status.Message)

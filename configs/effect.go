@@ -101,9 +101,6 @@ func fieldsWithoutEffect() map[string]string {
 		{"FlexVolume plugins are not run", []string{"volumePluginDir"}},
 		{"volumes are always attached by the controller", []string{"enableControllerAttachDetach"}},
 		{"no metrics are hidden", []string{"showHiddenMetricsForVersion"}},
-		{"the reserved amounts are kept from the pods, and no other cgroup is limited", []string{
-			"systemReservedCgroup", "kubeReservedCgroup", "reservedSystemCPUs",
-		}},
 		{
 			"a pod is looked at when something happens; relistPeriod of the BerthConfiguration is the safety net",
 			[]string{"syncFrequency"},

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"k8s.io/utils/cpuset"
+
 	"github.com/berthd/berth/configs"
 )
 
@@ -42,6 +44,10 @@ func capacity(cfg *configs.Config) (v1.ResourceList, error) {
 	return out, nil
 }
 
+// onlineCPUs is the file in which the kernel lists the machine's CPUs
+// (Documentation/ABI/testing/sysfs-devices-system-cpu).
+const onlineCPUs = "/sys/devices/system/cpu/online"
+
 // Machine reads how much cpu and memory and how many huge pages the machine has.
 func Machine() (v1.ResourceList, error) {
 	memory, err := MemoryCapacity()
@@ -50,7 +56,7 @@ func Machine() (v1.ResourceList, error) {
 	}
 	// those that the agent may use, if the kernel does not list the machine's
 	cpus := runtime.NumCPU()
-	if data, err := readFile("/sys/devices/system/cpu/online"); err == nil {
+	if data, err := readFile(onlineCPUs); err == nil {
 		if n := countCPUs(string(data)); n > 0 {
 			cpus = n
 		}
@@ -150,13 +156,48 @@ func storageCapacity(dir string) (int64, error) {
 	}
 }
 
-// reserve subtracts reserved amounts from list. A resource that is not in the list is ignored.
-func reserve(list v1.ResourceList, reserved map[string]string) {
+// resourcePids is a kubelet's name for process ids in reservations.
+const resourcePids v1.ResourceName = "pid"
+
+// amounts reads reserved amounts. The config's validation has checked them.
+func amounts(reserved map[string]string) v1.ResourceList {
+	out := v1.ResourceList{}
 	for name, amount := range reserved {
 		if q, err := resource.ParseQuantity(amount); err == nil {
-			subtract(list, v1.ResourceName(name), q)
+			out[v1.ResourceName(name)] = q
 		}
 	}
+	return out
+}
+
+// maxPids returns how many processes and threads the kernel allows (proc_sys_kernel(5), pid_max and
+// threads-max). It returns 0 if neither can be read.
+func maxPids(dir string) int64 {
+	most := int64(0)
+	for _, file := range []string{"pid_max", "threads-max"} {
+		text, err := readFile(filepath.Join(dir, file))
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && n > 0 && (most == 0 || n < most) {
+			most = n
+		}
+	}
+	return most
+}
+
+// online returns an error if the config reserves CPUs that the machine does not have.
+func online(reserved, list string) error {
+	wanted, err := cpuset.Parse(reserved)
+	if err != nil {
+		return fmt.Errorf("reservedSystemCPUs: %w", err)
+	}
+	have, err := cpuset.Parse(strings.TrimSpace(list))
+	if err == nil && !wanted.IsSubsetOf(have) {
+		return fmt.Errorf("reservedSystemCPUs: %s is not a subset of this machine's CPUs (%s)", reserved, have)
+	}
+	return nil
 }
 
 // take subtracts from list what hard eviction keeps free: an amount, or a percentage of the

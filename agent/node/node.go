@@ -21,6 +21,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/pod/generate"
@@ -72,6 +74,11 @@ func New(cfg *configs.Config, log *slog.Logger) (*Node, error) {
 	capacity, err := capacity(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if cpus, err := readFile(onlineCPUs); err == nil {
+		if err := online(cfg.Kubelet.ReservedSystemCPUs, string(cpus)); err != nil {
+			return nil, err
+		}
 	}
 	masked, err := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle")
 	if err != nil {
@@ -213,6 +220,7 @@ func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
 // without what hard eviction keeps free, and without memory that is reserved for huge pages.
 func (n *Node) Allocatable() v1.ResourceList {
 	out := n.Enforced()
+	delete(out, resourcePids) // no pod requests them
 	take(out, n.capacity, n.cfg.Kubelet.EvictionHard)
 	for name, pages := range n.capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
@@ -223,12 +231,34 @@ func (n *Node) Allocatable() v1.ResourceList {
 }
 
 // Enforced returns the cgroup limits of all pods together: the capacity without the config's
-// reservations.
+// reservations. It has process ids ("pid") only if some are reserved.
 func (n *Node) Enforced() v1.ResourceList {
 	out := n.capacity.DeepCopy()
-	reserve(out, n.cfg.Kubelet.SystemReserved)
-	reserve(out, n.cfg.Kubelet.KubeReserved)
+	system, kube := n.Reserved()
+	_, systemPids := system[resourcePids]
+	if _, kubePids := kube[resourcePids]; systemPids || kubePids {
+		out[resourcePids] = *resource.NewQuantity(maxPids("/proc/sys/kernel"), resource.DecimalSI)
+	}
+	for name, amount := range system {
+		subtract(out, name, amount)
+	}
+	for name, amount := range kube {
+		subtract(out, name, amount)
+	}
 	return out
+}
+
+// Reserved returns the amounts that the config keeps from the pods: for the services of the
+// system, and for those of Kubernetes. The CPUs of reservedSystemCPUs count as the system's, in
+// the place of both amounts of cpu, as on a kubelet.
+func (n *Node) Reserved() (system, kube v1.ResourceList) {
+	k := &n.cfg.Kubelet
+	system, kube = amounts(k.SystemReserved), amounts(k.KubeReserved)
+	if cpus, err := cpuset.Parse(k.ReservedSystemCPUs); err == nil && cpus.Size() > 0 {
+		system[v1.ResourceCPU] = *resource.NewQuantity(int64(cpus.Size()), resource.DecimalSI)
+		delete(kube, v1.ResourceCPU)
+	}
+	return system, kube
 }
 
 // HostsFile returns the content of /etc/hosts; empty if it cannot be read.

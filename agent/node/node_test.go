@@ -191,7 +191,7 @@ func TestAllocatable(t *testing.T) {
 		if strings.Join(out, " ") != want {
 			t.Errorf("%s: %q, want %s", what, out, want)
 		}
-		if len(got) != 4 {
+		if _, pids := got[resourcePids]; len(got) != 4 && !pids || pids && what != "enforced" {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
@@ -212,6 +212,54 @@ func TestAllocatable(t *testing.T) {
 	k.EvictionHard = map[string]string{"memory.available": "x%", "nodefs.available": "y"}
 	check("nonsense", n.Allocatable(), "3500m 7Gi 100Gi 110")
 	check("capacity", n.Capacity(), "4 8Gi 100Gi 110")
+}
+
+func TestReservedCPUs(t *testing.T) {
+	cfg := &configs.Config{}
+	n := &Node{cfg: cfg, capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("8")}}
+	cfg.Kubelet.SystemReserved = map[string]string{"cpu": "500m"}
+	cfg.Kubelet.KubeReserved = map[string]string{"cpu": "2", "memory": "1Gi"}
+	cfg.Kubelet.ReservedSystemCPUs = "0-1,4"
+	system, kube := n.Reserved()
+	allocatable := n.Allocatable()
+	if got := fmt.Sprint(system.Cpu(), kube.Cpu(), kube.Memory(), allocatable.Cpu()); got != "3 0 1Gi 5" {
+		t.Error(got)
+	}
+	for reserved, have := range map[string]string{"": "0-1\n", "0": "0-1\n", "1,3": "0-3\n", "0-7": "no list"} {
+		if err := online(reserved, have); err != nil {
+			t.Errorf("%q of %q: %v", reserved, have, err)
+		}
+	}
+	err := online("0-4", "0-3\n")
+	if want := "reservedSystemCPUs: 0-4 is not a subset of this machine's CPUs (0-3)"; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if err := online("x", "0-3"); err == nil {
+		t.Error("a list that is none")
+	}
+}
+
+func TestMaxPids(t *testing.T) {
+	dir := t.TempDir()
+	if got := maxPids(dir); got != 0 {
+		t.Errorf("without files %d", got)
+	}
+	for _, c := range []struct {
+		file, text string
+		want       int64
+	}{
+		{"pid_max", "4194304\n", 4194304},
+		{"threads-max", "191000\n", 191000},
+		{"pid_max", "32768\n", 32768},
+		{"pid_max", "nonsense\n", 191000},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := maxPids(dir); got != c.want {
+			t.Errorf("with %s of %q: %d, want %d", c.file, c.text, got, c.want)
+		}
+	}
 }
 
 // Memory that is reserved for huge pages is not allocatable.

@@ -34,6 +34,8 @@ type Deps struct {
 	}
 	// Capacity is the node's capacity, and Enforced the limit of all pods together.
 	Capacity, Enforced v1.ResourceList
+	// Reserved are the amounts that the pods do not get.
+	Reserved Reserved
 	// Observe is called after each operation on a cgroup (create, update, destroy) with how long it
 	// took.
 	Observe func(operation string, took time.Duration)
@@ -79,7 +81,7 @@ func (h *Host) Setup(ctx context.Context) error {
 		config.Options.PodPids = *k.PodPidsLimit
 	}
 	for _, e := range k.EnforceNodeAllocatable {
-		if e == "pods" && (len(k.SystemReserved) > 0 || len(k.KubeReserved) > 0) {
+		if e == "pods" && len(h.deps.Reserved.System)+len(h.deps.Reserved.Kube) > 0 {
 			config.Allocatable = h.deps.Enforced
 		}
 	}
@@ -93,6 +95,9 @@ func (h *Host) Setup(ctx context.Context) error {
 		h.deps.Event(v1.EventTypeWarning, "CgroupV1", cgroupV1)
 	}
 	if err := h.Manager.Setup(ctx); err != nil {
+		return err
+	}
+	if err := h.reserve(h.Manager); err != nil {
 		return err
 	}
 	h.ready.Store(true)
