@@ -89,7 +89,7 @@ func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 		deps:  deps,
 		log:   deps.Logger,
 		parts: parts,
-		Face:  Face{parts: parts, events: deps.Events},
+		Face:  Face{parts: parts, node: deps.Node, events: deps.Events},
 		ready: make(chan struct{}),
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/agent/desired/stopped"
 	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/images/garbage"
+	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server"
@@ -47,6 +48,7 @@ func (a *Agent) NewServer(version string, setVerbosity func(level uint32)) (*ser
 // that has the answer.
 type Face struct {
 	parts  *parts
+	node   *node.Node
 	events *events.Recorder
 }
 
@@ -87,10 +89,14 @@ func (f Face) WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop fu
 // Validated returns the validation result of each document of each manifest.
 func (f Face) Validated() []source.Result { return f.parts.desired.Validated() }
 
-// Node returns the state of the runtime, of the connection to the cluster and of a drain. It asks
+// Node returns the node's resources, and the state of the runtime, of the connection to the cluster
+// and of a drain. It asks
 // the runtime for the runtime's conditions, unless the runtime is known to be silent.
 func (f Face) Node(ctx context.Context) api.NodeStatus {
-	out := api.NodeStatus{Drain: f.Drained()}
+	out := api.NodeStatus{Drain: f.Drained(), Resources: &api.Resources{
+		Capacity: f.node.Capacity(), Allocatable: f.node.Allocatable(), Requested: f.parts.room.Requested(),
+		ReservedCPUs: f.node.ReservedCPUs(),
+	}}
 	out.Runtime.Name, out.Runtime.Version = f.parts.runtime.Is()
 	if silence := f.parts.runtime.Silence(); silence != nil {
 		out.Runtime.SilentSince, out.Runtime.Error = &silence.Since, silence.Err.Error()

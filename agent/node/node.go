@@ -261,6 +261,9 @@ func (n *Node) Reserved() (system, kube v1.ResourceList) {
 	return system, kube
 }
 
+// ReservedCPUs returns the CPUs that the config keeps for the system, as "0-1,4"; empty for none.
+func (n *Node) ReservedCPUs() string { return n.cfg.Kubelet.ReservedSystemCPUs }
+
 // HostsFile returns the content of /etc/hosts; empty if it cannot be read.
 func (n *Node) HostsFile() []byte {
 	n.refresh()

@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // PathStatus is the path of a [NodeStatus].
 const PathStatus = "/berth/v1/status"
@@ -19,6 +23,8 @@ type NodeStatus struct {
 	// PIDPressure.
 	Pressure []string `json:"pressure,omitempty"`
 	Drain    Drain    `json:"drain"`
+	// Resources are what the node has.
+	Resources *Resources `json:"resources,omitempty"`
 	// Manifests are how many documents of manifests are accepted, and how many are refused.
 	Manifests ManifestCounts `json:"manifests"`
 	// Pods are how many pods are in each state: Running (and ready), NotReady, Pending,
@@ -26,6 +32,17 @@ type NodeStatus struct {
 	Pods map[string]int `json:"pods"`
 	// Attention lists what needs a person, the most important first; empty if all is well.
 	Attention []string `json:"attention,omitempty"`
+}
+
+// Resources are the node's resources, by their names.
+type Resources struct {
+	// Capacity is what the machine has, and Allocatable what of it pods can request.
+	Capacity    v1.ResourceList `json:"capacity"`
+	Allocatable v1.ResourceList `json:"allocatable"`
+	// Requested is what the admitted pods request that have not ended. Its "pods" is their number.
+	Requested v1.ResourceList `json:"requested"`
+	// ReservedCPUs are the CPUs that are kept for the system (reservedSystemCPUs), as "0-1,4".
+	ReservedCPUs string `json:"reservedCPUs,omitempty"`
 }
 
 // Runtime is the container runtime.

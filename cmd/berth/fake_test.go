@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -524,5 +525,11 @@ func (*fakeAgent) Cadvisor() prometheus.Gatherer { return prometheus.NewRegistry
 func (f *fakeAgent) Node(context.Context) api.NodeStatus {
 	return api.NodeStatus{
 		Runtime: api.Runtime{Name: "containerd", Version: "v2.4.2"}, Drain: api.Drain{State: api.Draining, Since: f.began},
+		Resources: &api.Resources{
+			Capacity:     v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("110")},
+			Allocatable:  v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"), v1.ResourcePods: resource.MustParse("110")},
+			Requested:    v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourcePods: resource.MustParse("4")},
+			ReservedCPUs: "0",
+		},
 	}
 }

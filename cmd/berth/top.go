@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
 )
 
@@ -108,12 +111,34 @@ type podUse struct {
 	Items []statsapi.PodStats `json:"items"`
 }
 
+// nodeUse is what the node uses, and what it has, in JSON or YAML.
+type nodeUse struct {
+	*statsapi.NodeStats
+
+	Resources *api.Resources `json:"resources,omitempty"`
+}
+
+// writeResources writes what the node has of each resource, with bars on a terminal.
+func writeResources(w io.Writer, r *api.Resources, node *statsapi.NodeStats) error {
+	file, ok := w.(*os.File)
+	fmt.Fprintln(w)
+	err := show.NodeResources(r, node, ok && term.IsTerminal(int(file.Fd()))).Write(w)
+	if r.ReservedCPUs != "" {
+		fmt.Fprintf(w, "\nKept for the system: CPUs %s (reservedSystemCPUs).\n", r.ReservedCPUs)
+	}
+	return err
+}
+
 func newTopNode() *cobra.Command {
 	var conn connection
 	var out output
 	var noHeaders bool
 	cmd := &cobra.Command{
-		Use: "node", Aliases: []string{"nodes", "no"}, Short: "Show what the node uses of cpu and memory", Args: noArgs,
+		Use: "node", Aliases: []string{"nodes", "no"}, Short: "Show what the node has, and what is requested and used of it",
+		Long: `Show what the node uses of cpu and memory, as "kubectl top node" does, and below it for each resource of the
+node its capacity, what of it pods can request (allocatable), what they request, and what is used. --no-headers shows
+the first line alone.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := conn.client()
 			defer c.Close()
@@ -121,14 +146,21 @@ func newTopNode() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			st, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
 			if out != "" {
-				return out.write(cmd.OutOrStdout(), &summary.Node)
+				return out.write(cmd.OutOrStdout(), nodeUse{&summary.Node, st.Resources})
 			}
 			table := show.TopNode(&summary.Node, runtime.NumCPU())
 			if noHeaders {
 				table.Headings = nil
 			}
-			return table.Write(cmd.OutOrStdout())
+			if err := table.Write(cmd.OutOrStdout()); err != nil || noHeaders || st.Resources == nil {
+				return err
+			}
+			return writeResources(cmd.OutOrStdout(), st.Resources, &summary.Node)
 		},
 	}
 	conn.flag(cmd)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/berthd/berth/internal/pods"
@@ -93,6 +94,20 @@ func Requested(pod *v1.Pod, name v1.ResourceName) int64 {
 		return 1
 	}
 	return amount(name, requests(pod))
+}
+
+// Total returns what pods request together, with their number ("pods").
+func Total(list []*v1.Pod) v1.ResourceList {
+	total := v1.ResourceList{}
+	for _, pod := range list {
+		for name, q := range requests(pod) {
+			sum := total[name]
+			sum.Add(q)
+			total[name] = sum
+		}
+	}
+	total[v1.ResourcePods] = *apiresource.NewQuantity(int64(len(list)), apiresource.DecimalSI)
+	return total
 }
 
 // counted returns the names of the resources in a list, in the order in which enoughRoom checks

@@ -178,6 +178,12 @@ func (r *Room) Resize(wanted, current *v1.Pod, record func() error) (*resize.Pen
 	return nil, nil
 }
 
+// Requested returns what the admitted pods that have not ended request together, with their number.
+func (r *Room) Requested() v1.ResourceList {
+	stay, terminating := r.others("")
+	return admit.Total(slices.Concat(stay, terminating))
+}
+
 // Hold holds back all decisions until the call of release.
 func (r *Room) Hold() (release func()) {
 	r.deciding.Lock()

@@ -80,6 +80,20 @@ func TestRoomIsReadLive(t *testing.T) {
 	}
 }
 
+// What pods request together counts those that are leaving, and not those that wait.
+func TestRequested(t *testing.T) {
+	n := newNode(nil)
+	n.admit(t, podOf("a", "300m"))
+	n.admit(t, podOf("b", "300m"))
+	n.occupants[1].Terminating = true
+	n.admit(t, podOf("waits", "600m"))
+	n.occupants = append(n.occupants, Occupant{Pod: podOf("waits", "600m")})
+	got := n.Requested()
+	if got.Cpu().MilliValue() != 600 || got.Pods().Value() != 2 {
+		t.Errorf("%s cpu of %s pods", got.Cpu(), got.Pods())
+	}
+}
+
 func TestPodWaitsForPodsThatAreLeaving(t *testing.T) {
 	n := newNode(nil)
 	n.admit(t, podOf("old", "600m"))
