@@ -202,13 +202,13 @@ func (c *Client) Why(ctx context.Context, namespace, name string) (*api.Why, err
 	return why, nil
 }
 
-// Manifests returns the validation results of the manifests.
-func (c *Client) Manifests(ctx context.Context) ([]api.Manifest, error) {
-	var list api.ManifestList
-	if err := c.get(ctx, endpoint(api.PathManifests, nil), &list); err != nil {
+// Manifests returns the validation results of the manifests, and the files that the agent ignores.
+func (c *Client) Manifests(ctx context.Context) (*api.ManifestList, error) {
+	list := &api.ManifestList{}
+	if err := c.get(ctx, endpoint(api.PathManifests, nil), list); err != nil {
 		return nil, err
 	}
-	return list.Items, nil
+	return list, nil
 }
 
 // PreviousWhy returns the timeline of the last life of a pod before the present one. The pod need

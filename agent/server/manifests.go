@@ -13,6 +13,9 @@ func (s *Server) manifests(w http.ResponseWriter, _ *http.Request) {
 	for _, v := range s.backend.Validated() {
 		list.Items = append(list.Items, ManifestOf(v))
 	}
+	for _, i := range source.IgnoredIn(s.cfg.Manifests) {
+		list.Ignored = append(list.Ignored, api.IgnoredFile{File: i.Path, Why: i.Why})
+	}
 	answer(w, list)
 }
 

@@ -45,6 +45,8 @@ type Config struct {
 	// PodLogsDir is the directory of the container logs, CheckpointsDir the directory of
 	// checkpoints.
 	PodLogsDir, CheckpointsDir string
+	// Manifests is the manifest directory; empty if there is none.
+	Manifests string
 	// StreamIdle is how long a stream may be idle before it is closed; 0 means no limit.
 	StreamIdle time.Duration
 	// Node is the node's name and Version the agent's version. Kubernetes is the version of the
@@ -79,6 +81,7 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 		Socket:         cfg.Berth.Socket,
 		SocketGroup:    cfg.Berth.SocketGroup,
 		PodLogsDir:     cfg.Kubelet.PodLogsDir,
+		Manifests:      cfg.Kubelet.StaticPodPath,
 		Node:           name,
 		RootDir:        cfg.RootDir,
 		Version:        version,

@@ -195,6 +195,9 @@ func unsupported(e element, t metav1.TypeMeta) problem {
 			return problem{line: e.line("kind"), field: "kind", message: what + "did you mean kind: " + kind + "?"}
 		}
 	}
+	if instead := insteadOf(t.Kind); instead != "" {
+		return problem{line: e.line("kind"), field: "kind", message: what + instead}
+	}
 	return problem{
 		line: e.line("kind"), field: "kind",
 		message: what +

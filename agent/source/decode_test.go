@@ -137,7 +137,11 @@ func TestDecode(t *testing.T) {
 		{"no kind", "apiVersion: v1\n", []string{"1/1  / kind: kind: Required value"}},
 		{"no version", "kind: Pod\n", []string{"1/1 Pod / apiVersion: apiVersion: Required value"}},
 		{"other kind", "apiVersion: apps/v1\n\nkind: Deployment\nmetadata: {name: d}\n", []string{
-			"3/1 Deployment /d kind: Deployment of apps/v1 is not supported in manifests: only Pod, ConfigMap, " +
+			"3/1 Deployment /d kind: Deployment of apps/v1 is not supported in manifests: a node agent runs pods: copy " +
+				"spec.template (its metadata and its spec) into a manifest of kind Pod, and write one manifest for each pod",
+		}},
+		{"a kind of somebody else", "apiVersion: a.b/v1\n\nkind: Widget\nmetadata: {name: d}\n", []string{
+			"3/1 Widget /d kind: Widget of a.b/v1 is not supported in manifests: only Pod, ConfigMap, " +
 				"Secret, PersistentVolume, PersistentVolumeClaim and lists of them, of v1, RuntimeClass of " +
 				"node.k8s.io/v1 and CSIDriver of storage.k8s.io/v1 are",
 		}},

@@ -159,6 +159,14 @@ type ManifestError struct {
 // ManifestList is the answer of [PathManifests].
 type ManifestList struct {
 	Items []Manifest `json:"items"`
+	// Ignored are the files of the manifest directory that the agent does not read.
+	Ignored []IgnoredFile `json:"ignored,omitempty"`
+}
+
+// IgnoredFile is a file, or a directory, that the agent does not read, and why.
+type IgnoredFile struct {
+	File string `json:"file"`
+	Why  string `json:"why"`
 }
 
 // Image is an image in the runtime's store.

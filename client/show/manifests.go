@@ -17,7 +17,9 @@ const (
 	refused  = "refused"
 	// kept is for an object whose earlier version is used.
 	kept = "kept"
-	both = refused + ", " + kept
+	// ignored is for a file that the agent does not read.
+	ignored = "ignored"
+	both    = refused + ", " + kept
 )
 
 func verdict(m api.Manifest) string {
@@ -99,20 +101,36 @@ func fileOf(m api.Manifest) string {
 	return m.File
 }
 
-// Manifests returns the table of validation results, each object once; wide adds namespace, UID and
-// age.
-func Manifests(list []api.Manifest, wide bool, now time.Time) *Table {
+// Manifests returns the table of validation results, each object once, and of the ignored files
+// behind them; wide adds namespace, UID and age.
+func Manifests(list *api.ManifestList, wide bool, now time.Time) *Table {
 	t := &Table{Headings: []string{"FILE", "KIND", "NAME", "VERDICT", "MESSAGE"}}
 	if wide {
 		t.Headings = []string{"FILE", "KIND", "NAMESPACE", "NAME", "VERDICT", "AGE", "UID", "MESSAGE"}
 	}
-	for _, m := range once(list) {
+	for _, m := range once(list.Items) {
 		if wide {
 			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Namespace), orNone(m.Name), verdict(m), Age(now, m.Since),
 				orNone(string(m.UID)), Problem(m))
 		} else {
 			t.Add(fileOf(m), orNone(m.Kind), orNone(m.Name), verdict(m), Problem(m))
 		}
+	}
+	for _, i := range list.Ignored {
+		row := make([]string, len(t.Headings))
+		for at, heading := range t.Headings {
+			switch heading {
+			case "FILE":
+				row[at] = i.File
+			case "VERDICT":
+				row[at] = ignored
+			case "MESSAGE":
+				row[at] = i.Why
+			default:
+				row[at] = orNone("")
+			}
+		}
+		t.Add(row...)
 	}
 	return t
 }

@@ -226,7 +226,7 @@ func TestManifestsOnce(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	if err := Manifests(list, false, time.Now()).Write(&out); err != nil {
+	if err := Manifests(&api.ManifestList{Items: list}, false, time.Now()).Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	want := `FILE   KIND     NAME       VERDICT         MESSAGE

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"math"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -58,6 +60,43 @@ func completeContainerPaths(conn *connection) cobra.CompletionFunc {
 			}
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completePorts completes the first argument with a pod, and those behind it with the pod's ports.
+func completePorts(conn *connection) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return completePods(conn, 1)(cmd, args, typed)
+		}
+		c := conn.client()
+		defer c.Close()
+		namespace, _ := cmd.Flags().GetString("namespace")
+		pod, err := findPod(cmd.Context(), c, args[0], namespace)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var ports []string
+		for i := range pod.Spec.Containers {
+			for _, port := range pod.Spec.Containers[i].Ports {
+				ports = append(ports, strconv.Itoa(int(port.ContainerPort)))
+				if port.Name != "" {
+					ports = append(ports, port.Name)
+				}
+			}
+		}
+		return ports, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completePlaces completes the places of a copy: pods with a colon behind them, and local files.
+func completePlaces(conn *connection) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		names, _ := completePods(conn, math.MaxInt)(cmd, nil, typed)
+		for i := range names {
+			names[i] += ":"
+		}
+		return names, cobra.ShellCompDirectiveNoSpace
 	}
 }
 

@@ -32,7 +32,7 @@ func newCp() *cobra.Command {
 		Use:   "cp SRC DST",
 		Short: "Copy files to and from a container",
 		Long: `Copy files and directories to and from a container. One of SRC and DST is POD:PATH or NAMESPACE/POD:PATH. As with
-"kubectl cp", the image of the container must have tar.
+"kubectl cp", the image of the container must have tar. If DST is -, the content of a file goes to standard output.
 
 Symbolic links in a directory that you copy to a container stay links, wherever they lead. If SRC itself is a
 symbolic link, its target is copied.
@@ -42,13 +42,15 @@ names each link and where the link leads. Hard links become copies. To copy link
 DIR | tar xf -`,
 		Example: `  berth cp web:/etc/hosts ./hosts
   berth cp ./web.yaml web:/tmp/          # into a directory that is there
+  berth cp web:/etc/hosts -              # to standard output
   berth cp -c sidecar default/web:/etc/passwd users`,
-		Args: exactly(2, "SRC and DST"),
+		Args:              exactly(2, "SRC and DST"),
+		ValidArgsFunction: completePlaces(&o.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := o.conn.client()
 			defer c.Close()
 			return ended(cmd.Context(),
-				o.run(cmd.Context(), c, parsePlace(args[0]), parsePlace(args[1]), cmd.ErrOrStderr()))
+				o.run(cmd.Context(), c, parsePlace(args[0]), parsePlace(args[1]), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	o.conn.flag(cmd)
@@ -72,7 +74,7 @@ func parsePlace(arg string) place {
 	return place{pod: pod, path: file}
 }
 
-func (o *cpOptions) run(ctx context.Context, c *client.Client, from, to place, errOut io.Writer) error {
+func (o *cpOptions) run(ctx context.Context, c *client.Client, from, to place, w, errOut io.Writer) error {
 	switch {
 	case from.pod != "" && to.pod != "":
 		return wrongly("one of SRC and DST must be a path on this machine")
@@ -95,6 +97,9 @@ func (o *cpOptions) run(ctx context.Context, c *client.Client, from, to place, e
 	r := inside{client: c, target: client.Target{Namespace: pod.Namespace, Pod: pod.Name, Container: container}}
 	skipped := func(name, what string) {
 		fmt.Fprintf(errOut, "not copied: %s is %s\n", show.Clean(name), show.Clean(what))
+	}
+	if to.pod == "" && to.path == standardOutput {
+		return o.print(ctx, r, from.path, w)
 	}
 	if from.pod != "" {
 		return o.download(ctx, r, from.path, to.path, skipped)

@@ -18,16 +18,23 @@ func newDescribe() *cobra.Command {
 	var conn connection
 	var pods podFlags
 	cmd := &cobra.Command{
-		Use:   "describe [POD...]",
+		Use:   "describe [pod] [POD...]",
 		Short: "Show all about pods: their containers, events, and what they wait for",
+		Long: `Show all about pods: their containers, events, and what they wait for. As with kubectl, the word pod may stand
+before the names, and "describe node" shows the node.`,
 		Example: `  berth describe web
+  berth describe pod web
+  berth describe node
   berth describe -l app=web
   berth describe kube-system/coredns`,
 		ValidArgsFunction: completePods(&conn, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, c := cmd.Context(), conn.client()
 			defer c.Close()
-			chosen, err := pods.choose(ctx, c, args)
+			if meansNode(ctx, c, args, pods.namespace) {
+				return describeNode(ctx, c, cmd.OutOrStdout())
+			}
+			chosen, err := pods.choose(ctx, c, withoutKind(ctx, c, args, pods.namespace))
 			if err != nil {
 				return err
 			}
@@ -38,6 +45,15 @@ func newDescribe() *cobra.Command {
 	conn.flag(cmd)
 	pods.flags(cmd)
 	return cmd
+}
+
+// describeNode writes the state of the node.
+func describeNode(ctx context.Context, c *client.Client, w io.Writer) error {
+	st, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return show.Status(w, st, time.Now())
 }
 
 // describe writes everything about the chosen pods.

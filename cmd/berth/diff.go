@@ -112,9 +112,11 @@ func newDiffer(ctx context.Context, c *client.Client) (*differ, error) {
 	if d.pods, err = c.Pods(ctx); err != nil {
 		return nil, err
 	}
-	if d.results, err = c.Manifests(ctx); err != nil {
+	list, err := c.Manifests(ctx)
+	if err != nil {
 		return nil, err
 	}
+	d.results = list.Items
 	d.settings, err = c.Settings(ctx)
 	return d, err
 }

@@ -68,6 +68,10 @@ command running. The command is then at the end of its input, and its output is 
 		},
 	}
 	o.flags(cmd)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w: put -- before the command, so that its flags are its own: berth exec POD -- COMMAND [ARG...]",
+			err)
+	})
 	return cmd
 }
 

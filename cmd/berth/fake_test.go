@@ -92,7 +92,8 @@ func serve(dir string) (stop func() error, err error) {
 	streams.Config.Handler = f.streaming
 	streams.Start()
 	s, err := server.New(server.Config{
-		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Node: "node", Version: "v9", RootDir: dir,
+		Socket: filepath.Join(dir, "s"), PodLogsDir: filepath.Join(dir, "logs"), Manifests: f.manifests(),
+		Node: "node", Version: "v9", RootDir: dir,
 		Configz: map[string]any{"kubeletconfig": map[string]string{"staticPodPath": f.manifests()}},
 	}, f, server.Deps{
 		Runtime: f, Stats: f, Operator: f, History: fakeHistory{}, Metrics: metrics.New("node", "v9"),
@@ -168,6 +169,7 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 		{Type: "example.com/b", Status: v1.ConditionTrue}, {Type: "example.com/a", Status: v1.ConditionFalse},
 	}
 	web.Spec.InitContainers = []v1.Container{{Name: "init", Image: "img:1"}}
+	web.Spec.Containers[0].Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 8080}}
 	other := f.pod("other", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c")
 	other.UID = "u-other"
 	broken := f.pod("default", "broken-node", v1.PodStatus{

@@ -28,8 +28,9 @@ func newImages() *cobra.Command {
 Pulling how much of the image has come. BackOff shows why a pull failed and when the agent tries it again.
 LAST USED is now for an image that a container has or that a pod needs.`,
 		Example: `  berth images
-  berth images -w                # go on with how far the pulls are
+  berth images -w                # also the progress of the pulls
   berth images prune --dry-run   # what nobody uses
+  berth images -o name           # for scripts
   berth images -o json | jq '.pulls[] | {image, state, done, total}'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,6 +43,9 @@ LAST USED is now for an image that a container has or that a pod needs.`,
 			if out.structured() {
 				return out.write(w, images)
 			}
+			if out == "name" {
+				return imageNames(w, images.Items)
+			}
 			if err := show.Images(w, images, out == "wide", time.Now()); err != nil || !watch {
 				return err
 			}
@@ -49,10 +53,26 @@ LAST USED is now for an image that a container has or that a pod needs.`,
 		},
 	}
 	conn.flag(cmd)
-	out.flag(cmd, "wide", "json", "yaml")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with how far the pulls are")
+	out.flag(cmd, "wide", "json", "yaml", "name")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "also show the progress of the pulls")
 	cmd.AddCommand(newPruneImages())
 	return cmd
+}
+
+// imageNames writes a name of each image: its first tag, or else a digest, or its ID.
+func imageNames(w io.Writer, images []api.Image) error {
+	for i := range images {
+		name := images[i].ID
+		for _, list := range [][]string{images[i].Digests, images[i].Tags} {
+			if len(list) > 0 {
+				name = list[0]
+			}
+		}
+		if _, err := fmt.Fprintln(w, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newPruneImages() *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ func newManifests() *cobra.Command {
 with its place.
 
 A refused object changes nothing that runs. Its verdict is "refused, kept" if an earlier version stays in use, or
-"kept" if the agent cannot read the file.`,
+"kept" if the agent cannot read the file. Files that the agent does not read are "ignored".`,
 		Example: `  berth manifests
   berth manifests -o wide                # since when, and the pods' UIDs`,
 		Args: noArgs,
@@ -39,10 +40,13 @@ A refused object changes nothing that runs. Its verdict is "refused, kept" if an
 				return err
 			}
 			if out.structured() {
-				return out.writeList(cmd.OutOrStdout(), api.ManifestList{Items: list}, noHeaders)
+				return out.writeList(cmd.OutOrStdout(), list, noHeaders)
+			}
+			if out == "name" {
+				return manifestNames(cmd.OutOrStdout(), list.Items)
 			}
 			noteNode(cmd.Context(), c, cmd)
-			if len(list) == 0 {
+			if len(list.Items)+len(list.Ignored) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(),
 					"No manifests found: put a pod's YAML file into the manifest directory (staticPodPath of the "+
 						"agent's config).")
@@ -56,9 +60,25 @@ A refused object changes nothing that runs. Its verdict is "refused, kept" if an
 		},
 	}
 	conn.flag(cmd)
-	out.flag(cmd, "wide", "json", "yaml")
+	out.flag(cmd, "wide", "json", "yaml", "name")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "no headings")
 	return cmd
+}
+
+// manifestNames writes the name of each object as kubectl does, KIND/NAME, each once.
+func manifestNames(w io.Writer, list []api.Manifest) error {
+	said := map[string]bool{}
+	for i := range list {
+		name := strings.ToLower(list[i].Kind) + "/" + list[i].Name
+		if list[i].Name == "" || said[name] {
+			continue
+		}
+		said[name] = true
+		if _, err := fmt.Fprintln(w, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newValidate() *cobra.Command {

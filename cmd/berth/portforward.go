@@ -24,7 +24,7 @@ func newPortForward() *cobra.Command {
   berth port-forward web 8081:8080
   berth port-forward web :http           # any free local port, to the port that is called http
   berth port-forward web 8082:8080 --address 0.0.0.0   # for others, too`,
-		ValidArgsFunction: completePods(&conn, 1),
+		ValidArgsFunction: completePorts(&conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return wrongly("POD and list of ports are required for port-forward")

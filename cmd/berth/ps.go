@@ -49,9 +49,7 @@ func newPs() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()
-			if cmd.CalledAs() == "get" && len(args) > 0 && slices.Contains([]string{"pods", "pod", "po"}, args[0]) {
-				args = args[1:] // kubectl is called like this
-			}
+			args = withoutKind(ctx, c, args, o.pods.namespace)
 			if o.choice, err = o.pods.choose(ctx, c, args); err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ func findPod(ctx context.Context, c *client.Client, arg, namespace string) (*v1.
 	// If the agent does not answer, the error stays as it is.
 	if list, merr := c.Manifests(ctx); merr == nil {
 		if version, verr := c.Version(ctx); verr == nil {
-			unknown.blame(list, arg, namespace, version.Node)
+			unknown.blame(list.Items, arg, namespace, version.Node)
 		}
 	}
 	return nil, unknown

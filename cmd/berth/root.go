@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -37,7 +38,7 @@ says otherwise.`,
   berth run job.yaml --once              # run one manifest and exit with its code`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noVerb,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			log := plainLog{}
 			if cmd.Name() == "port-forward" {
@@ -79,6 +80,27 @@ says otherwise.`,
 	root.SetHelpCommandGroupID("node")
 	addHelp(root)
 	return root
+}
+
+// noVerb refuses an argument of the program itself, which is a verb that does not exist. It names
+// verbs that are spelled alike, and those that other programs call so.
+func noVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	others := map[string]string{
+		"list": "ps", "ls": "ps", "inspect": "describe", "rm": "stop", "kill": "stop", "delete": "stop",
+		"apply": "manifests", "create": "manifests", "explain": "fields", "uncordon": "drain --undo", "cordon": "drain",
+		"check": "doctor", "lint": "validate", "stats": "top", "log": "logs",
+	}
+	if other := others[args[0]]; other != "" {
+		return fmt.Errorf("%s: did you mean \"berth %s\"?", text, other)
+	}
+	if alike := cmd.SuggestionsFor(args[0]); len(alike) > 0 {
+		return fmt.Errorf("%s: did you mean \"berth %s\"?", text, strings.Join(alike, "\" or \"berth "))
+	}
+	return errors.New(text)
 }
 
 // addHelp adds the verbs help and completion, which refuse what they do not know.
