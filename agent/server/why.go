@@ -170,6 +170,9 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 		out.Step, out.WaitsFor = at.Step, at.Message
 		if at.Outcome == timeline.Failed {
 			out.WaitsFor = fmt.Sprintf("%s to succeed: %s", called(at.Step), at.Message)
+		} else if names := crashed(pod); len(names) > 0 && line.Phase == "Running" {
+			// the step only says how long it waits, and not what for
+			out.WaitsFor, out.Crashed = cmp.Or(unready(pod), at.Message), names
 		}
 	}
 	if stoppedPod(pod) {

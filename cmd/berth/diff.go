@@ -43,8 +43,8 @@ a static pod, as in a kubelet. metadata.uid in the manifest prevents this.
 
 The exit code is 1 if the agent would refuse something.`,
 		Example: `  berth diff web.yaml
-  berth diff staged/                     # all that is to be put into the manifest directory
-  berth diff                             # the manifest directory, against what runs`,
+  berth diff staged/                     # files for the manifest directory
+  berth diff                             # compare the manifest directory with what runs`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := conn.client()
 			defer c.Close()

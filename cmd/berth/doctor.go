@@ -39,7 +39,7 @@ The config is read as "berth agent" reads it, and the check looks at its endpoin
 The exit code is 0 if there is nothing to do, 1 with warnings, and 2 with errors, with a config that stops the
 agent, or with wrong flags. Hints do not count.`,
 		Example: `  berth doctor
-  berth doctor -o wide              # with what is as it should be
+  berth doctor -o wide              # also the checks that found nothing
   berth doctor --config /etc/berth/config.yaml
   berth doctor -o json`,
 		Args: noArgs,
@@ -162,7 +162,7 @@ func showReport(w io.Writer, r doctor.Report, warnings []configs.Warning, all bo
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s, %s, %s, %d as they should be\n", plural.Of(count[doctor.Error], "error"),
+	_, err := fmt.Fprintf(w, "%s, %s, %s, %d ok\n", plural.Of(count[doctor.Error], "error"),
 		plural.Of(count[doctor.Warning], "warning"), plural.Of(count[doctor.Hint]+len(warnings), "hint"), count[doctor.OK])
 	return err
 }

@@ -45,12 +45,12 @@ func newLogs() *cobra.Command {
 		Short: "Print what pods' containers have written",
 		Long: `Print what a pod's containers have written, as "kubectl logs" does.
 
-With -f, a restart of the agent does not end it: it waits for the agent, at most 30 seconds, and goes on where it was.
+With -f, the command outlives a restart of the agent: it waits up to 30 seconds, and continues where it was.
 
 Without an agent, it reads the files of one pod's logs (podLogsDir of the config), and says so.`,
 		Example: `  berth logs web
   berth logs -f web -c sidecar --tail 20
-  berth logs -p web                      # of the container before the last restart
+  berth logs -p web                      # what the container printed before its last restart
   berth logs web --all-containers --prefix --since 1h
   berth logs -l app=web --prefix         # of all pods with this label`,
 		Args:              cobra.MaximumNArgs(2),
@@ -96,7 +96,8 @@ func (o *logsOptions) flags(cmd *cobra.Command) {
 	f.StringVarP(&o.container, "container", "c", "", "the container (default the pod's first)")
 	f.BoolVar(&o.allContainers, "all-containers", false, "of all containers of the pod")
 	f.BoolVar(&o.prefix, "prefix", false, "pod and container before each line")
-	f.BoolVar(&o.ignoreErrors, "ignore-errors", false, "go on with the other containers where one's log cannot be read")
+	f.BoolVar(&o.ignoreErrors, "ignore-errors", false,
+		"continue with the other containers if the log of one cannot be read")
 	f.IntVar(&o.maxRequests, "max-log-requests", defaultRequests, "at most this many logs at once with -f")
 	cmd.MarkFlagsMutuallyExclusive("container", "all-containers")
 	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)

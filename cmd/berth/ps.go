@@ -40,8 +40,8 @@ func newPs() *cobra.Command {
 		Example: `  berth ps
   berth ps -n kube-system -o wide
   berth ps -l app=web --show-labels
-  berth ps -w                            # go on with what changes
-  berth ps web -o yaml                   # one pod, whole
+  berth ps -w                            # then a line for each change
+  berth ps web -o yaml                   # all of one pod
   berth ps -o name                       # for scripts
   berth ps web -o jsonpath={.status.podIP}
   berth ps --sort-by .status.startTime -o custom-columns=POD:.metadata.name,IMAGE:.spec.containers[*].image`,
@@ -62,7 +62,7 @@ func newPs() *cobra.Command {
 	o.conn.flag(cmd)
 	o.output.flag(cmd, "wide", "json", "yaml", "name")
 	o.pods.flags(cmd)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with what changes")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "after the list, print a line for each change, until Ctrl-C")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "no headings")
 	cmd.Flags().StringVar(&o.sort, "sort-by", "",
 		"in the order of this field, such as .metadata.creationTimestamp or .status.podIP")

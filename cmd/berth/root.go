@@ -29,8 +29,8 @@ func newRoot() *cobra.Command {
 "berth agent" is the daemon. The other commands show what it does and reach into its pods; no API server is needed.
 POD is a pod's name, NAMESPACE/NAME, or the name in a static pod's manifest.
 
-A command that cannot do what it is asked to ends with 1, one that is called wrongly with 2, but where its own help
-says otherwise.`,
+The exit code is 0 if a command succeeds, 1 if it fails, and 2 if it is called wrongly. The help of a command says
+where its exit codes differ.`,
 		Example: `  berth ps                               # the node's pods
   berth why web                          # what a pod waits for
   berth logs -f web                      # what it prints

@@ -30,8 +30,8 @@ func newRun() *cobra.Command {
 		Use:   "run POD.yaml",
 		Short: "Run one manifest on this node in the foreground",
 		Long: `Run one manifest, with the ConfigMaps and Secrets in its file, on this node in the foreground. No
-agent is needed: the pod gets one of its own, in this process, beside whatever else runs on the node. What the
-containers print goes to standard output, what happens to standard error.
+agent is needed: the pod gets one of its own, in this process, beside whatever else runs on the node. The
+output of the containers goes to standard output, and the events of the pod go to standard error.
 
 Ctrl-C stops the pod within its grace period and leaves nothing behind; a second Ctrl-C kills it. The end of the
 terminal (SIGHUP), SIGTERM and a closed pipe stop it, too. If this command itself is killed, its pod runs on: "berth
@@ -45,7 +45,7 @@ cannot be executed, and 127 if it is not there.
 		Example: `  berth run pod.yaml                     # until Ctrl-C
   berth run job.yaml --once && echo done
   berth run - --once <job.yaml           # what another program writes
-  berth run --clean                      # what killed runs have left`,
+  berth run --clean                      # remove what killed runs have left`,
 		Args: runArgs(&clean),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if clean {

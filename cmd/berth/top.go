@@ -29,8 +29,8 @@ type topOptions struct {
 func newTop() *cobra.Command {
 	cmd := newTopPods("top [POD...]")
 	cmd.Short = "Show what this node's pods use of cpu and memory"
-	cmd.Long = `Show what this node's pods use of cpu and memory, as "kubectl top" does. It is read from the pods'
-cgroups when you ask; memory is the working set: what cannot be given back at once.`
+	cmd.Long = `Show what this node's pods use of cpu and memory, as "kubectl top" does. The figures are those of
+the pods' cgroups at this moment. Memory is the working set, which the kernel cannot take back at once.`
 	cmd.Example = `  berth top
   berth top web --containers
   berth top --sort-by memory --sum

@@ -83,7 +83,7 @@ func waiting(r *admit.Rejection) string {
 	if r.Later {
 		return "waiting for the end of the shutdown"
 	}
-	return "waiting for pods that are leaving: " + rejectionOf(r).Error()
+	return "waiting until pods that are being removed are gone: " + rejectionOf(r).Error()
 }
 
 func rejectionOf(r *admit.Rejection) *Rejection {
