@@ -43,6 +43,8 @@ type Options struct {
 	NodeName string
 	// TLSSANs are more names and addresses under which clients reach the server.
 	TLSSANs []string
+	// OpenAPIV2 has the server serve /openapi/v2, too.
+	OpenAPIV2 bool
 	// Scheduler and Workloads switch on what control.Options says.
 	Scheduler, Workloads bool
 	// Server has kube-apiserver's own settings.
@@ -78,6 +80,8 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	own.StringVar(&o.NodeName, "node-name", o.NodeName, "The node for whose agent node.kubeconfig is made.")
 	own.StringSliceVar(&o.TLSSANs, "tls-san", o.TLSSANs,
 		"More names and IP addresses under which clients reach the server.")
+	own.BoolVar(&o.OpenAPIV2, "openapi-v2", o.OpenAPIV2,
+		"Serve /openapi/v2 beside /openapi/v3, for clients that are older than Kubernetes 1.27. It takes memory.")
 	own.BoolVar(&o.Scheduler, "scheduler", o.Scheduler, "Run the scheduler in this process.")
 	own.BoolVar(&o.Workloads, "workloads", o.Workloads,
 		"Serve Deployments, DaemonSets, StatefulSets, Jobs and the like, and run their controllers.")

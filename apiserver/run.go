@@ -99,6 +99,9 @@ func serve(ctx context.Context, o *Options, keys *pki.Keys, stop context.CancelC
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
 	}
+	if !o.OpenAPIV2 {
+		withoutOpenAPIV2(config)
+	}
 	informers := config.KubeAPIs.ControlPlane.VersionedInformers
 	chain, err := config.Complete()
 	if err != nil {
@@ -117,6 +120,11 @@ func serve(ctx context.Context, o *Options, keys *pki.Keys, stop context.CancelC
 				Workloads: o.Workloads, Scheduler: o.Scheduler,
 			}); err != nil {
 				stop(fmt.Errorf("the controllers failed: %w", err))
+			}
+		})
+		controllers.Go(func() {
+			if err := giveBackAfterStart(h, rest.CopyConfig(h.LoopbackClientConfig)); err != nil {
+				klog.ErrorS(err, "Memory could not be given back")
 			}
 		})
 		return nil

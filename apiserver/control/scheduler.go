@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
+	corev1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/kubernetes/pkg/scheduler"
@@ -23,14 +26,13 @@ func runScheduler(ctx context.Context, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("make the scheduler's client: %w", err)
 	}
-	// The scheduler's informers are its own: they leave out pods that ended.
-	informers := scheduler.NewInformerFactory(client, 0)
+	shared := sharedInformers{SharedInformerFactory: opts.Informers, own: scheduler.NewInformerFactory(client, 0)}
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("record the scheduler's events: %w", err)
 	}
-	s, err := scheduler.New(ctx, client, informers, nil, profile.NewRecorderFactory(broadcaster),
+	s, err := scheduler.New(ctx, client, shared, nil, profile.NewRecorderFactory(broadcaster),
 		scheduler.WithComponentConfigVersion(settings.APIVersion),
 		scheduler.WithKubeConfig(opts.Loopback),
 		scheduler.WithProfiles(settings.Profiles...),
@@ -42,9 +44,11 @@ func runScheduler(ctx context.Context, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("make the scheduler: %w", err)
 	}
-	informers.Start(ctx.Done())
-	defer informers.Shutdown()
-	informers.WaitForCacheSync(ctx.Done())
+	shared.own.Start(ctx.Done())
+	defer shared.own.Shutdown()
+	shared.Start(ctx.Done())
+	shared.own.WaitForCacheSync(ctx.Done())
+	shared.WaitForCacheSync(ctx.Done())
 	if err := s.WaitForHandlersSync(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -54,6 +58,36 @@ func runScheduler(ctx context.Context, opts Options) error {
 	s.Run(ctx)
 	return nil
 }
+
+// sharedInformers are the API server's informers but for pods: those of the scheduler are its own,
+// because it must not see pods that ended.
+type sharedInformers struct {
+	informers.SharedInformerFactory
+	own informers.SharedInformerFactory
+}
+
+// Core returns the informers of the group "".
+func (f sharedInformers) Core() core.Interface {
+	return sharedCore{Interface: f.SharedInformerFactory.Core(), own: f.own}
+}
+
+type sharedCore struct {
+	core.Interface
+	own informers.SharedInformerFactory
+}
+
+// V1 returns the informers of the version v1.
+func (c sharedCore) V1() corev1.Interface {
+	return sharedCoreV1{Interface: c.Interface.V1(), own: c.own}
+}
+
+type sharedCoreV1 struct {
+	corev1.Interface
+	own informers.SharedInformerFactory
+}
+
+// Pods returns the informer of the pods that have not ended.
+func (v sharedCoreV1) Pods() corev1.PodInformer { return v.own.Core().V1().Pods() }
 
 // schedulerConfig returns kube-scheduler's default settings. Without workloads the server has no
 // ReplicaSets and StatefulSets, by whose pods the default constraints of topology would spread

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -25,6 +26,9 @@ const (
 	keptEntries = 100
 	// snapshotEvery is after how many writes etcd drops older entries of its log.
 	snapshotEvery = 2000
+	// bufferSize is that of the buffers of each connection, in bytes. The API server has a
+	// connection for each kind of object, and most of them have nothing to say.
+	bufferSize = 4 << 10
 	// longestPath is how long the path of a unix socket may be (unix(7)).
 	longestPath = 107
 )
@@ -126,6 +130,9 @@ func config(dataDir string, level zap.AtomicLevel) (*embed.Config, error) {
 	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{*peer}
 	c.InitialCluster = c.InitialClusterFromName(member)
 	c.EnableGRPCGateway = false
+	c.GRPCAdditionalServerOptions = []grpc.ServerOption{
+		grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true),
+	}
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keptEntries
 	log, err := logger(level)
 	if err != nil {

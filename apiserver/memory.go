@@ -1,0 +1,92 @@
+package apiserver
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+const (
+	// readyEvery is how often a start is asked whether it is over.
+	readyEvery = time.Second
+	// settled is how long after that controllers still work on what the start made.
+	settled = 15 * time.Second
+)
+
+// withoutOpenAPIV2 leaves /openapi/v2 out: the document of all of the API, which no kubectl since
+// 1.27 asks for and which takes a fifth of the heap. /openapi/v3 stays.
+func withoutOpenAPIV2(config *app.Config) {
+	config.KubeAPIs.ControlPlane.Generic.OpenAPIConfig = nil
+	config.ApiExtensions.GenericConfig.OpenAPIConfig = nil
+	config.Aggregator.GenericConfig.OpenAPIConfig = nil
+}
+
+// giveBackAfterStart gives the memory back that only the start needed, once: the heap's free pages,
+// and the pages of the program's code that ran once. loopback is the server's connection to itself.
+// It returns early when the context ends.
+func giveBackAfterStart(ctx context.Context, loopback *rest.Config) error {
+	client, err := discovery.NewDiscoveryClientForConfig(loopback)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	for client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() != nil {
+		if !sleep(ctx, readyEvery) {
+			return nil
+		}
+	}
+	if !sleep(ctx, settled) {
+		return nil
+	}
+	debug.FreeOSMemory()
+	return dropCode()
+}
+
+// sleep returns after that time, or false when the context ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// dropCode takes the pages of the program's code and constants out of this process's memory. The
+// kernel maps a page again from the file, or from its cache of it, when the page is next used
+// (madvise(2), MADV_DONTNEED of a mapping that nobody can have written to).
+func dropCode() error {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("find the program: %w", err)
+	}
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return fmt.Errorf("read the mappings of the program: %w", err)
+	}
+	defer maps.Close()
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		var begin, end uintptr
+		var rights string
+		fields := strings.Fields(lines.Text()) // range, rights, offset, device, inode, path: proc(5)
+		if len(fields) != 6 || fields[5] != program || strings.Contains(fields[1], "w") {
+			continue
+		}
+		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &begin, &end, &rights); err != nil {
+			return fmt.Errorf("read the mapping %q: %w", lines.Text(), err)
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, begin, end-begin, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("give the mapping %q back: %w", lines.Text(), errno)
+		}
+	}
+	return lines.Err()
+}
