@@ -5,6 +5,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # What "make run" and "make fuzz" take from the command line.
 ONCE     ?=
+API      ?=
 FUZZTIME ?= 10s
 # One way to build our programs, so that none of their packages is compiled twice.
 GOBUILD  := CGO_ENABLED=0 go build -trimpath
@@ -33,10 +34,11 @@ package: ## build dist/*.deb and dist/*.rpm, for amd64 and arm64
 	@scripts/deps packager
 	packaging/build
 
-run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are ready); needs root
-	@scripts/deps run
+run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are ready; API=1: with berth-apiserver and kubectl); needs root
+	@scripts/deps run $(if $(filter-out 0,$(API)),kubectl)
 	@scripts/step 'make: building bin/berth, and what runs the samples' env $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/berth ./test/run
-	@BERTH_BIN=bin/berth bin/run $(if $(filter-out 0,$(ONCE)),--once)
+	@$(if $(filter-out 0,$(API)),$(MAKE) --no-print-directory apiserver)
+	@BERTH_BIN=bin/berth bin/run $(if $(filter-out 0,$(ONCE)),--once) $(if $(filter-out 0,$(API)),--api bin/berth-apiserver)
 
 test: deps build apiserver ## lint, unit, scenario and integration tests; needs root
 	@$(GOBUILD) -o .cache/runner ./test/runner

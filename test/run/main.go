@@ -1,9 +1,10 @@
 // Command run is "make run": it starts berth with the sample manifests, shows the pods while they
 // start, and leaves nothing behind.
 //
-// It uses the host's containerd if it answers and its network is ready, else a private one. Ctrl-C
-// ends the command. With --once it ends by itself when every sample pod was ready and is removed
-// again. Its exit code is then 0, or 1 with the reason if that failed.
+// It uses the host's containerd if it answers and its network is ready, else a private one. With
+// --api the pods are those of a bundled API server. Ctrl-C ends the command. With --once it ends by
+// itself when every sample pod was ready and is removed again. Its exit code is then 0, or 1 with
+// the reason if that failed.
 package main
 
 import (
@@ -32,6 +33,7 @@ type options struct {
 	once     bool
 	endpoint string
 	version  string
+	api      string
 	timeout  time.Duration
 }
 
@@ -42,6 +44,8 @@ func main() {
 		"the host's containerd; empty: always a private one")
 	flag.StringVar(&opts.version, "containerd", env.ContainerdDebian,
 		"the private containerd: debian (the installed one) or 2.4 (that of \"make deps\")")
+	flag.StringVar(&opts.api, "api", "",
+		"the program berth-apiserver: run it with the agent as its node, and a Deployment in place of manifests")
 	flag.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "how long the pods may take with --once")
 	flag.Parse()
 
@@ -66,7 +70,11 @@ func run(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(runSamples(ctx, rt, opts), rt.close()); err != nil {
+	show := runSamples
+	if opts.api != "" {
+		show = runAPI
+	}
+	if err := errors.Join(show(ctx, rt, opts), rt.close()); err != nil {
 		return err
 	}
 	fmt.Println("nothing is left")
