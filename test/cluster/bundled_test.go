@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +15,9 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// startBundled starts berth-apiserver in place of a control plane, in an environment of its own. It
-// returns when the API is ready. Of the cluster's parts there is only APIServer.
-func startBundled(t *testing.T, flags ...string) *Cluster {
+// newBundled prepares berth-apiserver in place of a control plane, in an environment of its own. Of
+// the cluster's parts there is only APIServer.
+func newBundled(t *testing.T, flags ...string) *Cluster {
 	t.Helper()
 	e := env.Containerd(t, env.Options{OwnNetwork: true})
 	c := &Cluster{Env: e, Folder: filepath.Join(e.Dir, "cluster")}
@@ -31,11 +33,16 @@ func startBundled(t *testing.T, flags ...string) *Cluster {
 	c.Admin = filepath.Join(data, "admin.kubeconfig")
 	flags = append([]string{"--data-dir", data, "--node-name", env.NodeName}, flags...)
 	c.APIServer = c.program("berth-apiserver", flags...)
+	return c
+}
+
+// startBundled starts the server, for the first time or again, and waits until it is ready.
+func (c *Cluster) startBundled(t *testing.T) {
+	t.Helper()
 	if err := c.APIServer.Start(); err != nil {
 		t.Fatal(err)
 	}
 	c.Eventually(t, Contains("ok"), "get", "--raw", "/readyz")
-	return c
 }
 
 // bundledProgram returns the path of berth-apiserver: $BERTH_APISERVER_BIN, else a fresh build.
@@ -73,7 +80,8 @@ spec:
 // the kubeconfig that the server made: a Deployment runs, kubectl reads logs and executes commands,
 // and a kill of the server disturbs no pod.
 func TestBundledAPIServer(t *testing.T) {
-	c := startBundled(t, "--workloads")
+	c := newBundled(t, "--workloads")
+	c.startBundled(t)
 	data := filepath.Dir(c.Admin)
 	c.StartAgent(t, nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
 		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{}))
@@ -98,10 +106,7 @@ func TestBundledAPIServer(t *testing.T) {
 		"{.status.containerStatuses[0].restartCount}{\"\\n\"}{end}"
 	before := c.Kubectl(t, "get", "pods", "-o", uids)
 	c.APIServer.Kill9()
-	if err := c.APIServer.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c.Eventually(t, Contains("ok"), "get", "--raw", "/readyz")
+	c.startBundled(t)
 	c.WaitNodeReady(t)
 	c.Kubectl(t, "exec", "one", "--", "true")
 	if after := c.Kubectl(t, "get", "pods", "-o", uids); after != before {
@@ -116,4 +121,24 @@ func TestBundledAPIServer(t *testing.T) {
 		}
 		return nil
 	}, "get", "pods", "-o", "name")
+}
+
+// TestBundledAPIServerWithExternalStore shows that berth-apiserver keeps its content in an etcd
+// that it is given, and makes none of its own.
+func TestBundledAPIServerWithExternalStore(t *testing.T) {
+	c := newBundled(t, "--etcd-servers", etcdClient, "--scheduler=false")
+	c.Etcd = c.program("etcd", c.etcdFlags()...)
+	if err := c.Etcd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.startBundled(t)
+	c.Kubectl(t, "create", "configmap", "kept")
+	if err := c.APIServer.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	c.startBundled(t)
+	c.Kubectl(t, "get", "configmap", "kept")
+	if _, err := os.Stat(filepath.Join(filepath.Dir(c.Admin), "etcd")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it has a store of its own: %v", err)
+	}
 }

@@ -46,10 +46,7 @@ func (c *Cluster) makePrograms(opts Options) error {
 	if err := os.MkdirAll(c.EtcdData(), 0o700); err != nil {
 		return fmt.Errorf("make etcd's folder: %w", err)
 	}
-	c.Etcd = c.program("etcd",
-		"--data-dir", c.EtcdData(), "--listen-client-urls", etcdClient, "--advertise-client-urls", etcdClient,
-		"--listen-peer-urls", "http://127.0.0.1:2380", "--logger", "zap", "--log-level", "warn",
-	)
+	c.Etcd = c.program("etcd", c.etcdFlags()...)
 	if err := os.WriteFile(c.auditPolicy(), []byte(auditPolicy), 0o600); err != nil {
 		return fmt.Errorf("write the audit policy: %w", err)
 	}
@@ -81,6 +78,13 @@ func (c *Cluster) EtcdData() string { return filepath.Join(c.Folder, "etcd") }
 
 func (c *Cluster) program(name string, flags ...string) *env.Program {
 	return c.NewProgram(name, append([]string{c.programs[name]}, flags...)...)
+}
+
+func (c *Cluster) etcdFlags() []string {
+	return []string{
+		"--data-dir", c.EtcdData(), "--listen-client-urls", etcdClient, "--advertise-client-urls", etcdClient,
+		"--listen-peer-urls", "http://127.0.0.1:2380", "--logger", "zap", "--log-level", "warn",
+	}
 }
 
 func (c *Cluster) apiServerFlags() []string {
