@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/agent/node/iptables"
 	"github.com/berthd/berth/agent/node/lock"
 	"github.com/berthd/berth/agent/node/oom"
+	"github.com/berthd/berth/agent/node/ownlimits"
 	"github.com/berthd/berth/agent/telemetry/events"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/telemetry/tracing"
@@ -48,6 +49,7 @@ func Assemble(
 	if cfg.Kubelet.EnableContentionProfiling {
 		runtime.SetBlockProfileRate(1) // for /debug/pprof/block: every event, as a kubelet does
 	}
+	ownlimits.Apply(cfg, ownlimits.Self(), log)
 	held, err := lock.Take(cfg)
 	if err != nil {
 		return nil, nil, err

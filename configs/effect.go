@@ -109,7 +109,6 @@ func fieldsWithoutEffect() map[string]string {
 		{"containers get no swap", []string{"memorySwap.swapBehavior"}},
 		{"the agent stays in the cgroup it was started in", []string{"kubeletCgroups", "systemCgroups"}},
 		{"kernel settings are left as they are", []string{"protectKernelDefaults"}},
-		{"the service manager sets the agent's limits", []string{"oomScoreAdj", "maxOpenFiles"}},
 		{"volumes are measured when somebody asks", []string{"volumeStatsAggPeriod"}},
 	} {
 		for _, path := range group.paths {
