@@ -315,6 +315,28 @@ var described = regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)"
 
 // metricsReference has what /metrics serves, without Go's own.
 func metricsReference(b *bytes.Buffer) {
+	rows := map[string]string{}
+	for name, m := range knownMetrics() {
+		if !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			rows[name] = fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.ReplaceAll(m.labels, ",", ", "), m.help)
+		}
+	}
+	b.WriteString("\n## Metrics\n\nThe metrics of Go itself (`go_`, `process_`) are not listed.\n\n" +
+		"- `/metrics/probes` has the metrics that begin with `prober_` and `berth_probe_`; `/metrics` has the " +
+		"others.\n" +
+		"- `/metrics/resource` has the metrics of KEP-2371 for metrics-server.\n" +
+		"- `/metrics/cadvisor` has those metrics of cAdvisor that berth can measure without cAdvisor.\n" +
+		"- `/metrics/slis` has the metrics of KEP-3466.\n\n| Metric | Labels | |\n|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		b.WriteString(rows[name])
+	}
+}
+
+// metric is what a metric says of itself. labels are joined with commas.
+type metric struct{ help, labels string }
+
+// knownMetrics returns the metrics of /metrics and /metrics/probes, by their names.
+func knownMetrics() map[string]metric {
 	set := metrics.New("node", "version")
 	set.Running(func() (pods int, containers map[string]int) { return 0, nil })
 	set.Pods(true, func() map[metrics.PodKind]int { return nil })
@@ -327,23 +349,13 @@ func metricsReference(b *bytes.Buffer) {
 	stats.New(stats.Config{}, stats.Deps{}).DiskMetrics().Describe(descs)
 	set.Probes.Describe(descs)
 	close(descs)
-	rows := map[string]string{}
+	known := map[string]metric{}
 	for d := range descs {
-		m := described.FindStringSubmatch(d.String())
-		if m == nil || strings.HasPrefix(m[1], "go_") || strings.HasPrefix(m[1], "process_") {
-			continue
+		if m := described.FindStringSubmatch(d.String()); m != nil {
+			known[m[1]] = metric{help: m[2], labels: m[3]}
 		}
-		rows[m[1]] = fmt.Sprintf("| `%s` | %s | %s |\n", m[1], strings.ReplaceAll(m[3], ",", ", "), m[2])
 	}
-	b.WriteString("\n## Metrics\n\nThe metrics of Go itself (`go_`, `process_`) are not listed.\n\n" +
-		"- `/metrics/probes` has the metrics that begin with `prober_` and `berth_probe_`; `/metrics` has the " +
-		"others.\n" +
-		"- `/metrics/resource` has the metrics of KEP-2371 for metrics-server.\n" +
-		"- `/metrics/cadvisor` has those metrics of cAdvisor that berth can measure without cAdvisor.\n" +
-		"- `/metrics/slis` has the metrics of KEP-3466.\n\n| Metric | Labels | |\n|---|---|---|\n")
-	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		b.WriteString(rows[name])
-	}
+	return known
 }
 
 // literals calls each with every string literal of the agent and the probes.
