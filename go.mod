@@ -4,8 +4,9 @@ go 1.26.8
 
 require (
 	github.com/container-storage-interface/spec v1.13.0 // what storage drivers speak
+	github.com/containerd/cgroups/v3 v3.1.3 // what containerd's shims measure
 	github.com/containerd/containerd/api v1.11.1 // containerd's events, for runtimes whose CRI has none
-	github.com/containerd/containerd/v2 v2.3.7 // images: importing archives, pulling
+	github.com/containerd/containerd/v2 v2.3.7 // images, and containers without the CRI
 	github.com/containerd/errdefs v1.0.0 // one classification of runtime errors
 	github.com/containerd/errdefs/pkg v0.3.0 // gRPC codes to errdefs
 	github.com/containerd/typeurl/v2 v2.3.0 // decoding containerd's events
@@ -17,9 +18,11 @@ require (
 	github.com/godbus/dbus/v5 v5.2.2 // systemd-logind: go-systemd cannot read how long it waits for a delay lock
 	github.com/google/go-cmp v0.7.0 // differences in tests
 	github.com/moby/sys/mountinfo v0.7.2 // what is mounted beneath a pod
+	github.com/moby/sys/signal v0.7.1 // names of stop signals
 	github.com/opencontainers/cgroups v0.1.0 // cgroups v1 and v2, cgroupfs and systemd
 	github.com/opencontainers/go-digest v1.0.0 // digests of images
 	github.com/opencontainers/image-spec v1.1.1 // manifests and configs of images
+	github.com/opencontainers/runtime-spec v1.3.0 // how an OCI runtime runs a container
 	github.com/prometheus/client_golang v1.25.0 // metrics
 	github.com/rogpeppe/go-internal v1.16.0 // text scripts of the command line's tests
 	github.com/spf13/cobra v1.10.2 // the command line
@@ -39,7 +42,7 @@ require (
 	golang.org/x/term v0.47.0 // raw terminals of exec and attach
 	golang.org/x/tools v0.49.0 // text archives of the scenarios
 	google.golang.org/grpc v1.85.0 // the CRI and gRPC probes
-	google.golang.org/protobuf v1.36.12 // copies of CRI messages in the fake
+	google.golang.org/protobuf v1.36.12 // copies of CRI messages, and their JSON
 	k8s.io/api v0.36.3 // the API's types
 	k8s.io/apimachinery v0.36.3 // quantities, decoding, upgraded connections
 	k8s.io/apiserver v0.36.3 // the known feature gates, in a test
@@ -47,19 +50,17 @@ require (
 	k8s.io/component-base v0.36.3 // the logging part of the configuration
 	k8s.io/component-helpers v0.36.3 // a pod's requests and limits
 	k8s.io/cri-api v0.36.3 // the CRI
-	k8s.io/cri-streaming v0.36.3 // a runtime's streaming server, in tests
+	k8s.io/cri-streaming v0.36.3 // a runtime's streaming server
 	k8s.io/klog/v2 v2.140.0 // what libraries log goes to our log
 	k8s.io/kubelet v0.36.3 // KubeletConfiguration
 	k8s.io/kubernetes v1.36.3 // defaults and validation of pods, nothing else
 	k8s.io/mount-utils v0.36.3 // the mount interface and its fake
 	k8s.io/pod-security-admission v0.36.3 // the Pod Security Standards
 	k8s.io/streaming v0.36.3 // SPDY connections
-	k8s.io/utils v0.0.0-20260626114624-be93311217bd // pointers
+	k8s.io/utils v0.0.0-20260626114624-be93311217bd // pointers, exit codes of streamed commands
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // strict decoding of manifests
 	sigs.k8s.io/yaml v1.6.0 // YAML to JSON and back
 )
-
-require github.com/containerd/platforms v1.0.0-rc.5 // indirect
 
 require (
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect
@@ -68,10 +69,10 @@ require (
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/containerd/cgroups/v3 v3.1.3 // indirect
 	github.com/containerd/continuity v0.5.0 // indirect
 	github.com/containerd/fifo v1.1.0 // indirect
 	github.com/containerd/log v0.2.0 // indirect
+	github.com/containerd/platforms v1.0.0-rc.5 // indirect
 	github.com/containerd/plugin v1.1.0 // indirect
 	github.com/containerd/ttrpc v1.2.9 // indirect
 	github.com/cyphar/filepath-securejoin v0.7.0 // indirect
@@ -104,14 +105,12 @@ require (
 	github.com/moby/locker v1.0.1 // indirect
 	github.com/moby/spdystream v0.5.1 // indirect
 	github.com/moby/sys/sequential v0.6.0 // indirect
-	github.com/moby/sys/signal v0.7.1 // indirect
 	github.com/moby/sys/user v0.4.1 // indirect
 	github.com/moby/sys/userns v0.2.1 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/mxk/go-flowrate v0.0.0-20140419014527-cca7078d478f // indirect
-	github.com/opencontainers/runtime-spec v1.3.0 // indirect
 	github.com/pelletier/go-toml/v2 v2.3.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect

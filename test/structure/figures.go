@@ -120,7 +120,9 @@ func measure(files []file) []figure {
 			name := decl.Name.Name + " at " + f.at(decl)
 			functions.add(f.span(decl), "%s", name)
 			depths.add(nesting(decl), "%s", name)
-			parameters.add(count(decl.Type.Params), "%s", name)
+			if !implementsForeign(decl) {
+				parameters.add(count(decl.Type.Params), "%s", name)
+			}
 		})
 	}
 	wide, longFuncs, longFiles := structs.over(wideStruct), functions.over(longFunction), long.over(longFile)
@@ -137,4 +139,12 @@ func measure(files []file) []figure {
 		{"files over 400 lines", len(longFiles), maxLongFiles, longFiles.String()},
 		{"comments over 100 columns", len(longComments), maxLongComments, longComments.largest().String()},
 	}
+}
+
+// implementsForeign reports whether a method's docstring says that it implements one of the foreign
+// interfaces.
+func implementsForeign(decl *ast.FuncDecl) bool {
+	return decl.Recv != nil && slices.ContainsFunc(foreignInterfaces, func(name string) bool {
+		return strings.Contains(decl.Doc.Text(), "implements ["+name+"]")
+	})
 }

@@ -13,7 +13,7 @@
 //   - Nesting counts the statements if, for, switch and select that stand inside each other, in
 //     function literals too. An "else if" is no deeper than its "if", and a case no deeper than its
 //     switch.
-//   - Parameters are names, without the receiver.
+//   - Parameters are names, without the receiver. Methods of foreign interfaces do not count.
 //   - A line is a comment if it has no code. A tab is one column.
 //
 // Truth owned: the bounds, in figures.go. Concurrency: none.

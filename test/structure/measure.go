@@ -22,6 +22,10 @@ const (
 // file, a wire format or flags.
 var wideStructs = []string{"configs", "client/api"}
 
+// foreignInterfaces are interfaces of other modules with methods of many parameters. Who implements
+// one cannot choose.
+var foreignInterfaces = []string{"streaming.Runtime"}
+
 // file is one parsed Go file.
 type file struct {
 	path   string

@@ -64,7 +64,8 @@ func TestSizes(t *testing.T) {
 	got := figuresOf(t, map[string]string{
 		"a/a.go": "package a\n\ntype wide struct {\n" + fields(21) + "}\n\ntype narrow struct {\n" + fields(20) +
 			"}\n\n" +
-			body("long", 61) + body("short", 60) + "func f(a, b int, _ string, _ func(x, y int)) {}\n",
+			body("long", 61) + body("short", 60) + "func f(a, b int, _ string, _ func(x, y int)) {}\n" +
+			"\n// Exec implements [streaming.Runtime].\nfunc (t T) Exec(a, b, c, d, e int) {}\n",
 		"configs/c.go":     "package configs\n\ntype Config struct {\n" + fields(30) + "}\n",
 		"client/api/a.go":  "package api\n\ntype Pod struct {\n" + fields(30) + "}\n",
 		"b/exact.go":       "package b\n" + strings.Repeat("\n", 399),

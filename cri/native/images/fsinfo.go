@@ -17,6 +17,8 @@ type usage struct{ bytes, inodes int64 }
 // ImageFsInfo returns where the images are, and what their unpacked layers take. What containers
 // have written is not in it. Containerd measures each layer once.
 func (s *Service) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	at, err := s.snapshots(ctx)
 	if err != nil {
 		return nil, err
@@ -79,4 +81,25 @@ func (s *Service) layer(ctx context.Context, snapshotter snapshots.Snapshotter, 
 	defer s.mu.Unlock()
 	s.usage[name] = known
 	return known, nil
+}
+
+// Layer returns what the container of a snapshot has written, nil if there is no such snapshot.
+func (s *Service) Layer(ctx context.Context, snapshot string) (*runtimeapi.FilesystemUsage, error) {
+	at, err := s.snapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	measured, err := s.client.SnapshotService(at.snapshotter).Usage(ctx, snapshot)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.FilesystemUsage{
+		Timestamp:  time.Now().UnixNano(),
+		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: at.root},
+		UsedBytes:  &runtimeapi.UInt64Value{Value: uint64(measured.Size)},
+		InodesUsed: &runtimeapi.UInt64Value{Value: uint64(measured.Inodes)},
+	}, nil
 }

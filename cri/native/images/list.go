@@ -129,6 +129,8 @@ func readFacts(ctx context.Context, img client.Image) (facts, error) {
 
 // ListImages returns all images, by ID.
 func (s *Service) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	found, err := s.all(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
@@ -144,6 +146,8 @@ func (s *Service) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 // ImageStatus returns an image by name, by ID, or by the beginning of an ID that no other image
 // has. It returns nil without an error if there is none.
 func (s *Service) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	img, err := s.find(ctx, spec.GetImage())
 	if errdefs.IsNotFound(err) {
 		return nil, nil

@@ -14,6 +14,8 @@ import (
 // Containers of the image keep the snapshots that they use. It succeeds if the image does not
 // exist.
 func (s *Service) RemoveImage(ctx context.Context, spec *runtimeapi.ImageSpec) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	img, err := s.find(ctx, spec.GetImage())
 	if errdefs.IsNotFound(err) {
 		return nil

@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/berthd/berth/cri"
 )
 
 const (
@@ -66,6 +68,14 @@ func New(cfg Config, containerd *client.Client) *Service {
 		cfg: cfg, client: containerd, facts: map[digest.Digest]facts{}, usage: map[string]usage{},
 		pulls: joined{calls: map[string]*call{}},
 	}
+}
+
+// bounded gives a context without a deadline one, as package cri promises.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, cri.DefaultRequestTimeout)
 }
 
 // Close ends every pull and waits for it.

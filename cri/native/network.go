@@ -1,0 +1,102 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cni"
+)
+
+// netns is the path by which a sandbox's network namespace is kept: after the end of the pause
+// process, plugins still have to take the network down.
+func (r *Runtime) netns(id string) string { return filepath.Join(r.cfg.StateDir, "netns", id) }
+
+// attach keeps the network namespace that the OCI runtime has made, and attaches it. The namespace
+// belongs to the sandbox's user namespace, if it has one.
+func (r *Runtime) attach(ctx context.Context, sb *sandbox) error {
+	if sb.hostNetwork() {
+		return nil
+	}
+	path := r.netns(sb.id)
+	if err := keepNetns(path, sb.task.Pid()); err != nil {
+		return fmt.Errorf("keep its network namespace at %s: %w", path, err)
+	}
+	m := sb.config.GetMetadata()
+	result, err := r.cfg.Network.Add(ctx, cni.Sandbox{
+		ID: sb.id, NetNS: path, Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid(),
+		Capabilities: capabilities(sb.config),
+	})
+	if err != nil {
+		return err
+	}
+	return r.changeSandbox(sb, func(rec *sandboxRecord) { rec.IPs = result.IPs })
+}
+
+// detach gives back the network and its namespace.
+func (r *Runtime) detach(ctx context.Context, sb *sandbox) error {
+	if sb.hostNetwork() {
+		return nil
+	}
+	if err := r.cfg.Network.Del(ctx, sb.id); err != nil {
+		return err
+	}
+	return unmountAndRemove(r.netns(sb.id))
+}
+
+// keepNetns mounts the network namespace of a process at a path.
+func keepNetns(path string, pid uint32) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	_ = file.Close()
+	return unix.Mount(fmt.Sprintf("/proc/%d/ns/net", pid), path, "", unix.MS_BIND, "")
+}
+
+// unmountAndRemove unmounts a path, if anything is mounted there, and removes the file or the empty
+// directory. It succeeds if there is none.
+func unmountAndRemove(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break // not mounted any more
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// capabilities returns what the pod wishes of its network.
+func capabilities(config *runtimeapi.PodSandboxConfig) cni.Capabilities {
+	var out cni.Capabilities
+	for _, p := range config.GetPortMappings() {
+		if p.GetHostPort() <= 0 {
+			continue // the CRI's way to say that the node has no port for it
+		}
+		out.PortMappings = append(out.PortMappings, cni.PortMapping{
+			HostPort: p.GetHostPort(), ContainerPort: p.GetContainerPort(),
+			Protocol: strings.ToLower(p.GetProtocol().String()), HostIP: p.GetHostIp(),
+		})
+	}
+	if dns := config.GetDnsConfig(); dns != nil {
+		out.DNS = &cni.DNS{Servers: dns.GetServers(), Searches: dns.GetSearches(), Options: dns.GetOptions()}
+	}
+	out.Bandwidth = bandwidth(config.GetAnnotations())
+	return out
+}

@@ -1,0 +1,135 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// restore reads the records and looks in containerd which of the processes still run. What an
+// earlier process of berth did not finish making is there as not ready, or as exited, so that it
+// can be removed.
+func (r *Runtime) restore(ctx context.Context) error {
+	sandboxes, err := r.store.sandboxRecords.all()
+	if err != nil {
+		return err
+	}
+	for _, record := range sandboxes {
+		sb := newSandbox(*record)
+		if err := r.restoreSandbox(ctx, sb); err != nil {
+			return fmt.Errorf("restore sandbox %s: %w", sb.id, err)
+		}
+	}
+	containers, err := r.store.containerRecords.all()
+	if err != nil {
+		return err
+	}
+	for _, record := range containers {
+		uid := ""
+		if sb, err := r.store.sandbox(record.SandboxID); err == nil {
+			uid = sb.uid()
+		}
+		c := newContainer(*record, uid)
+		if err := r.restoreContainer(ctx, c); err != nil {
+			return fmt.Errorf("restore container %s: %w", c.id, err)
+		}
+	}
+	return nil
+}
+
+func (r *Runtime) restoreSandbox(ctx context.Context, sb *sandbox) error {
+	if err := r.store.addSandbox(sb); err != nil {
+		return err
+	}
+	task, err := r.loadTask(ctx, sb.id)
+	if err != nil || task == nil || !sb.record.Up {
+		return err
+	}
+	return r.watchPause(sb, task)
+}
+
+func (r *Runtime) restoreContainer(ctx context.Context, c *container) error {
+	// A container whose sandbox has no record is one that a removal had nearly finished.
+	if err := r.store.addContainer(c); err != nil {
+		return errors.Join(r.forgetContainer(ctx, c), onlyIfNot(err, errdefs.IsNotFound))
+	}
+	if c.record.FinishedAt != 0 {
+		return nil
+	}
+	task, err := r.attachTask(ctx, c)
+	if err != nil {
+		return err
+	}
+	if task == nil {
+		return r.restoreWithoutTask(ctx, c)
+	}
+	status, err := task.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if status.Status == client.Created {
+		return r.failStart(ctx, c, errors.New("berth was restarted while the container was being started"))
+	}
+	if c.record.StartedAt == 0 {
+		began := time.Now().UnixNano()
+		if err := r.changeContainer(c, func(rec *containerRecord) { rec.StartedAt = began }); err != nil {
+			return err
+		}
+	}
+	return r.watchContainer(c, task)
+}
+
+// onlyIfNot returns the error unless it is of a class.
+func onlyIfNot(err error, class func(error) bool) error {
+	if class(err) {
+		return nil
+	}
+	return err
+}
+
+// attachTask returns the container's task with its output being copied again, nil if there is none.
+func (r *Runtime) attachTask(ctx context.Context, c *container) (client.Task, error) {
+	made, err := r.client.LoadContainer(ctx, c.id)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	streams, err := openIO(r.containerDir(c.id), c.record.LogPath, c.config)
+	if err != nil {
+		return nil, err
+	}
+	task, err := made.Task(ctx, func(set *cio.FIFOSet) (cio.IO, error) { return streams.attach(set) })
+	if err != nil {
+		streams.close(fullTag)
+		return nil, onlyIfNot(err, errdefs.IsNotFound)
+	}
+	c.io = streams
+	return task, nil
+}
+
+// restoreWithoutTask decides what a container is that has no process: it was never started, or it
+// ended and nobody saw how, as in a restart of the machine. One that was not made completely cannot
+// be started.
+func (r *Runtime) restoreWithoutTask(ctx context.Context, c *container) error {
+	_, err := r.client.LoadContainer(ctx, c.id)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	if err == nil && c.record.state() == runtimeapi.ContainerState_CONTAINER_CREATED {
+		return nil
+	}
+	return r.changeContainer(c, func(rec *containerRecord) {
+		rec.finish(exit{code: unknownExit, at: time.Now(), lost: true}, false)
+		if rec.StartedAt == 0 {
+			rec.StartedAt = rec.FinishedAt
+		}
+	})
+}

@@ -1,0 +1,283 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cni"
+	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/cri/internal/streams"
+	"github.com/berthd/berth/cri/native/images"
+)
+
+const (
+	// runtimeName is the name in Version.
+	runtimeName = "berth"
+	// apiVersion is the version of the CRI.
+	apiVersion = "v1"
+	// undoTimeout bounds the undo of what a caller began and gave up.
+	undoTimeout = 2 * time.Minute
+)
+
+// Config says how sandboxes and containers are made. Zero values mean the defaults, but Containerd,
+// Namespace, Network, PauseImage, RootDir and StateDir must be set.
+type Config struct {
+	// Containerd is the path of containerd's socket.
+	Containerd string
+	// Namespace is the containerd namespace that everything is in. Nobody else may use it.
+	Namespace string
+	// Images says how images are pulled.
+	Images images.Config
+	// Network attaches sandboxes. The caller may share it.
+	Network *cni.Network
+	// PauseImage is the image of sandboxes. It is pulled if it is missing.
+	PauseImage string
+	// Handlers are the OCI runtimes by name. The empty name is the default; without one it is runc.
+	Handlers map[string]Handler
+	// SystemdCgroups says that systemd makes the cgroups, not the OCI runtime itself.
+	SystemdCgroups bool
+	// RootDir has the records. It outlives a restart of the machine.
+	RootDir string
+	// StateDir has what a restart of the machine takes: files and pipes of sandboxes and containers,
+	// and mounts. Its file system must allow mounts and pipes.
+	StateDir string
+	// StreamAddress is where Exec, Attach and PortForward are served. Default "127.0.0.1:0".
+	StreamAddress string
+	// RequestTimeout is the deadline of a call whose context has none. Default
+	// [cri.DefaultRequestTimeout].
+	RequestTimeout time.Duration
+	// Version is the version in Version.
+	Version string
+	// Logger gets what no caller learns. Nil discards.
+	Logger *slog.Logger
+}
+
+// Handler is an OCI runtime, run by containerd's runc shim.
+type Handler struct {
+	// Binary is the program. Default is the shim's own: runc.
+	Binary string
+	// Root is the program's directory of states. Default is the shim's own.
+	Root string
+}
+
+// Runtime is the CRI's runtime and image service. Make one with [New], end it with [Runtime.Close].
+type Runtime struct {
+	*images.Service
+	cfg    Config
+	client *client.Client
+	store  *store
+	// groups has the event streams, and the goroutines that watch processes.
+	groups *streams.Group
+	events broadcaster
+	stream streamServer
+	// closing ends on Close, and with it what watches processes and copies their output.
+	closing context.Context //nolint:containedctx // the life of the runtime's own goroutines
+	close   context.CancelFunc
+}
+
+var (
+	_ cri.Runtime     = (*Runtime)(nil)
+	_ cri.ImagePinner = (*Runtime)(nil)
+)
+
+// New returns the runtime of a containerd namespace, and looks what of the recorded sandboxes and
+// containers still runs. If there are records, containerd must answer; otherwise it may come later.
+func New(ctx context.Context, cfg Config) (*Runtime, error) {
+	if cfg.Network == nil || slices.Contains(
+		[]string{cfg.Containerd, cfg.PauseImage, cfg.RootDir, cfg.StateDir, cfg.Namespace}, "") {
+		return nil, errors.New("native runtime: containerd, a namespace, a network, a pause image and two directories " +
+			"are needed")
+	}
+	if cfg.RequestTimeout <= 0 {
+		cfg.RequestTimeout = cri.DefaultRequestTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.StreamAddress == "" {
+		cfg.StreamAddress = "127.0.0.1:0"
+	}
+	kept, err := newStore(cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	containerd, err := client.New(cfg.Containerd, client.WithDefaultNamespace(cfg.Namespace))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("reach containerd at %s: %w", cfg.Containerd, err), kept.lock.Close())
+	}
+	r := &Runtime{
+		Service: images.New(cfg.Images, containerd), cfg: cfg, client: containerd, store: kept, groups: streams.New(),
+		events: broadcaster{boxes: map[*streams.Mailbox]bool{}},
+	}
+	r.closing, r.close = context.WithCancel(namespaces.WithNamespace(context.Background(), cfg.Namespace))
+	if err := r.stream.start(r, cfg.StreamAddress); err != nil {
+		r.Close()
+		return nil, err
+	}
+	if err := r.restore(namespaces.WithNamespace(ctx, cfg.Namespace)); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close ends the event streams, the pulls, and the streams of Exec, Attach and PortForward, and
+// waits for everything that it has started. Containers run on. Closing twice is allowed.
+func (r *Runtime) Close() {
+	r.close()
+	r.stream.stop()
+	r.store.closeInputs()
+	r.groups.Close()
+	r.store.closeIO()
+	r.Service.Close()
+	_ = r.client.Close()
+	_ = r.store.lock.Close()
+}
+
+// bounded returns a context for calls of containerd, with a deadline.
+func (r *Runtime) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx = namespaces.WithNamespace(ctx, r.cfg.Namespace)
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, r.cfg.RequestTimeout)
+}
+
+// undoing returns a context for an undo, which must not end when the caller gives up.
+func undoing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+}
+
+// sandboxDir is the directory of a sandbox's files and mounts.
+func (r *Runtime) sandboxDir(id string) string { return filepath.Join(r.cfg.StateDir, "sandboxes", id) }
+
+// containerDir is the directory of a container's pipes.
+func (r *Runtime) containerDir(id string) string {
+	return filepath.Join(r.cfg.StateDir, "containers", id)
+}
+
+// Version implements [cri.Runtime].
+func (r *Runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) {
+	version := r.cfg.Version
+	if version == "" {
+		version = "unknown"
+	}
+	return &runtimeapi.VersionResponse{
+		Version: "0.1.0", RuntimeName: runtimeName, RuntimeVersion: version, RuntimeApiVersion: apiVersion,
+	}, nil
+}
+
+// Status implements [cri.Runtime]. The runtime is ready if containerd answers.
+func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	condition := func(kind string, reason string, err error) *runtimeapi.RuntimeCondition {
+		if err == nil {
+			return &runtimeapi.RuntimeCondition{Type: kind, Status: true}
+		}
+		return &runtimeapi.RuntimeCondition{Type: kind, Reason: reason, Message: err.Error()}
+	}
+	_, down := r.client.Version(ctx)
+	out := &runtimeapi.StatusResponse{
+		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+			condition(runtimeapi.RuntimeReady, "ContainerdDoesNotAnswer", down),
+			condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", r.cfg.Network.Status(ctx)),
+		}},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{}},
+		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.Handlers)) {
+		if name != "" {
+			out.RuntimeHandlers = append(out.RuntimeHandlers, &runtimeapi.RuntimeHandler{Name: name})
+		}
+	}
+	return out, nil
+}
+
+// RuntimeConfig implements [cri.Runtime].
+func (r *Runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	driver := runtimeapi.CgroupDriver_CGROUPFS
+	if r.cfg.SystemdCgroups {
+		driver = runtimeapi.CgroupDriver_SYSTEMD
+	}
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
+}
+
+// UpdateRuntimeConfig implements [cri.Runtime]. Networks have their own configuration, so the range
+// of the pods' addresses changes nothing.
+func (r *Runtime) UpdateRuntimeConfig(context.Context, *runtimeapi.RuntimeConfig) error { return nil }
+
+// broadcaster sends events to every stream.
+type broadcaster struct {
+	mu    sync.Mutex
+	boxes map[*streams.Mailbox]bool
+}
+
+func (b *broadcaster) put(e cri.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for box := range b.boxes {
+		box.Put(e)
+	}
+}
+
+// Events implements [cri.Runtime].
+func (r *Runtime) Events(ctx context.Context) (<-chan cri.Event, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	subscribed := make(chan struct{})
+	read := func(ctx context.Context, box *streams.Mailbox) error {
+		r.events.mu.Lock()
+		r.events.boxes[box] = true
+		r.events.mu.Unlock()
+		close(subscribed)
+		<-ctx.Done()
+		r.events.mu.Lock()
+		defer r.events.mu.Unlock()
+		delete(r.events.boxes, box)
+		return ctx.Err()
+	}
+	stands := func(ctx context.Context, _ <-chan error) error {
+		select {
+		case <-subscribed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return r.groups.Open(ctx, read, stands)
+}
+
+// emit says that something about a sandbox or a container changed.
+func (r *Runtime) emit(kind cri.EventType, id, uid string) {
+	r.events.put(cri.Event{Type: kind, ID: id, PodUID: uid, Time: time.Now()})
+}
+
+// streamServer serves Exec, Attach and PortForward; see stream.go.
+type streamServer struct {
+	streaming interface {
+		http.Handler
+		GetExec(req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
+		GetAttach(req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
+		GetPortForward(req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
+	}
+	http    *http.Server
+	serving sync.WaitGroup
+}
+
+// notFound says that there is nothing with an ID.
+func notFound(kind, id string) error { return fmt.Errorf("%s %s: %w", kind, id, errdefs.ErrNotFound) }

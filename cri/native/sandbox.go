@@ -1,0 +1,263 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/cri/internal/classify"
+)
+
+// sandboxRecord is what the disk keeps of a sandbox.
+type sandboxRecord struct {
+	ID      string                                `json:"id"`
+	Config  message[*runtimeapi.PodSandboxConfig] `json:"config"`
+	Handler string                                `json:"handler,omitempty"`
+	// CreatedAt is when it was asked for, in nanoseconds since 1970.
+	CreatedAt int64        `json:"createdAt"`
+	IPs       []netip.Addr `json:"ips,omitempty"`
+	// Up says that it was made completely, and Stopped that its network is given back.
+	Up      bool `json:"up,omitempty"`
+	Stopped bool `json:"stopped,omitempty"`
+}
+
+// sandbox is a pod sandbox: a pause process, and the namespaces that the pod's containers share.
+type sandbox struct {
+	id     string
+	config *runtimeapi.PodSandboxConfig
+	turn   turn
+
+	mu     sync.Mutex
+	record sandboxRecord
+	task   client.Task   // nil without a process
+	ended  chan struct{} // closed when the process has ended; nil without a process
+}
+
+func newSandbox(record sandboxRecord) *sandbox {
+	return &sandbox{id: record.ID, config: record.Config.of, turn: newTurn(), record: record}
+}
+
+// uid returns the pod's UID.
+func (s *sandbox) uid() string { return s.config.GetMetadata().GetUid() }
+
+// hostNetwork reports whether the sandbox is on the node's network.
+func (s *sandbox) hostNetwork() bool {
+	return s.namespaces().GetNetwork() == runtimeapi.NamespaceMode_NODE
+}
+
+func (s *sandbox) namespaces() *runtimeapi.NamespaceOption {
+	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+}
+
+// snapshot returns a copy of what is known of the sandbox, and whether it is ready.
+func (s *sandbox) snapshot() (sandboxRecord, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.record, s.record.Up && !s.record.Stopped && s.running()
+}
+
+// running reports whether the pause process runs. The caller holds the lock.
+func (s *sandbox) running() bool {
+	if s.ended == nil {
+		return false
+	}
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// pid returns the pause process, 0 if there is none.
+func (s *sandbox) pid() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.task == nil || !s.running() {
+		return 0
+	}
+	return s.task.Pid()
+}
+
+// change changes the record, in memory and on the disk.
+func (r *Runtime) changeSandbox(sb *sandbox, change func(*sandboxRecord)) error {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	changed := sb.record
+	change(&changed)
+	if err := r.store.sandboxRecords.save(sb.id, &changed); err != nil {
+		return err
+	}
+	sb.record = changed
+	return nil
+}
+
+// step is a part of what a sandbox has. undo works also if do never ran.
+type step struct {
+	what string
+	do   func(context.Context, *sandbox) error
+	undo func(context.Context, *sandbox) error
+}
+
+// steps are what a sandbox has, in the order in which it is made. Its stop undoes them from the end
+// down to stopDownTo, and its removal all of them.
+func (r *Runtime) steps() []step {
+	return []step{
+		{"record the sandbox", r.recordSandbox, r.forgetSandbox},
+		{"make its files", r.makeSandboxFiles, r.removeSandboxFiles},
+		{"create its container", r.createPause, r.deletePause},
+		{"attach its network", r.attach, r.detach},
+		{"start its process", r.startPause, r.endPause},
+	}
+}
+
+// stopDownTo is the first of the steps that a stop undoes: the network and the process go, and what
+// is needed to know about the sandbox stays until its removal.
+const stopDownTo = 3
+
+// RunPodSandbox implements [cri.SandboxRuntime].
+func (r *Runtime) RunPodSandbox(
+	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
+) (string, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if err := r.checkSandbox(config, handler); err != nil {
+		return "", err
+	}
+	sb := newSandbox(sandboxRecord{
+		ID: newID(), Config: message[*runtimeapi.PodSandboxConfig]{proto.CloneOf(config)}, Handler: handler,
+		CreatedAt: time.Now().UnixNano(),
+	})
+	sb.turn <- struct{}{} // nobody else knows it yet
+	defer sb.turn.give()
+	if err := r.store.addSandbox(sb); err != nil {
+		return "", err
+	}
+	for _, s := range r.steps() {
+		if err := s.do(ctx, sb); err != nil {
+			err = fmt.Errorf("run sandbox of pod %s/%s: %s: %w", config.GetMetadata().GetNamespace(),
+				config.GetMetadata().GetName(), s.what, err)
+			undo, cancel := undoing(ctx)
+			defer cancel()
+			return "", errors.Join(err, r.takeDown(undo, sb, 0))
+		}
+	}
+	r.emit(cri.ContainerStarted, sb.id, sb.uid())
+	return sb.id, nil
+}
+
+// checkSandbox returns an error for a config that cannot be carried out.
+func (r *Runtime) checkSandbox(config *runtimeapi.PodSandboxConfig, handler string) error {
+	if m := config.GetMetadata(); m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
+		return classify.Invalidf("run sandbox: its config has no name, namespace or uid")
+	}
+	if _, err := r.handler(handler); err != nil {
+		return err
+	}
+	security := config.GetLinux().GetSecurityContext()
+	if security.GetRunAsGroup() != nil && security.GetRunAsUser() == nil {
+		return classify.Invalidf("run sandbox: run_as_group is set without run_as_user")
+	}
+	return nil
+}
+
+// takeDown undoes the steps of a sandbox from the last one down to one of them. It goes on when an
+// undo fails, but never forgets a sandbox of which something is left.
+func (r *Runtime) takeDown(ctx context.Context, sb *sandbox, downTo int) error {
+	steps := r.steps()
+	var errs []error
+	for i := len(steps) - 1; i >= downTo; i-- {
+		if i == 0 && len(errs) > 0 {
+			break // the record stays
+		}
+		if err := steps[i].undo(ctx, sb); err != nil {
+			errs = append(errs, fmt.Errorf("undo %q of sandbox %s: %w", steps[i].what, sb.id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Runtime) recordSandbox(_ context.Context, sb *sandbox) error {
+	return r.changeSandbox(sb, func(*sandboxRecord) {})
+}
+
+func (r *Runtime) forgetSandbox(_ context.Context, sb *sandbox) error {
+	if err := r.store.sandboxRecords.remove(sb.id); err != nil {
+		return err
+	}
+	r.store.removeSandbox(sb)
+	return nil
+}
+
+// StopPodSandbox implements [cri.SandboxRuntime]. It kills the sandbox's containers.
+func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
+	sb, err := r.store.sandbox(id)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	if err := sb.turn.take(ctx); err != nil {
+		return err
+	}
+	defer sb.turn.give()
+	return r.stopSandbox(ctx, sb)
+}
+
+// stopSandbox stops a sandbox whose turn the caller has.
+func (r *Runtime) stopSandbox(ctx context.Context, sb *sandbox) error {
+	var wg sync.WaitGroup
+	list := r.store.containersOf(sb.id)
+	errs := make([]error, len(list))
+	for i, c := range list {
+		wg.Go(func() { errs[i] = r.stopContainer(ctx, c, 0) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop sandbox %s: %w", sb.id, err)
+	}
+	if err := r.takeDown(ctx, sb, stopDownTo); err != nil {
+		return err
+	}
+	return r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true })
+}
+
+// RemovePodSandbox implements [cri.SandboxRuntime]. It stops the sandbox if it runs, and removes
+// its containers.
+func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
+	sb, err := r.store.sandbox(id)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	if err := sb.turn.take(ctx); err != nil {
+		return err
+	}
+	defer sb.turn.give()
+	if err := r.stopSandbox(ctx, sb); err != nil {
+		return err
+	}
+	for _, c := range r.store.containersOf(id) {
+		if err := r.RemoveContainer(ctx, c.id); err != nil {
+			return err
+		}
+	}
+	if err := r.takeDown(ctx, sb, 0); err != nil {
+		return err
+	}
+	r.emit(cri.ContainerDeleted, id, sb.uid())
+	return nil
+}
