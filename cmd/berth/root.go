@@ -63,7 +63,7 @@ where its exit codes differ.`,
 		{
 			"node", "Node:",
 			[]*cobra.Command{
-				newStatus(), newAgent(), newDoctor(), newDrain(), newImages(), newVersion(), newMan(), newPurge(),
+				newStatus(), newAgent(), newDoctor(), newDrain(), newImages(), newCRI(), newVersion(), newMan(), newPurge(),
 			},
 		},
 	}
