@@ -1,7 +1,6 @@
 package native
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +18,9 @@ import (
 	"github.com/berthd/berth/cri/internal/classify"
 )
 
-// maxExecOutput bounds each output of ExecSync, in bytes; the rest is dropped (CRI, the comment on
-// ExecSyncResponse).
-const maxExecOutput = 16 << 20
+// maxExecOutput bounds the outputs of ExecSync together, in bytes; the rest is dropped (CRI, the
+// comment on ExecSyncResponse). It leaves room in a message of 16 MiB, the kubelet's limit.
+const maxExecOutput = 16_000_000
 
 // command is a command in a container.
 type command struct {
@@ -46,25 +45,36 @@ func (r *Runtime) ExecSync(
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	var stdout, stderr limitedBuffer
-	code, err := r.exec(ctx, c, command{args: args, stdout: &stdout, stderr: &stderr})
+	room := &room{left: maxExecOutput}
+	stdout, stderr := &limitedBuffer{room: room}, &limitedBuffer{room: room}
+	code, err := r.exec(ctx, c, command{args: args, stdout: stdout, stderr: stderr})
 	if err != nil {
 		return nil, fmt.Errorf("run a command in container %s: %w", id, err)
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: code}, nil
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout.kept, Stderr: stderr.kept, ExitCode: code}, nil
 }
 
-// limitedBuffer keeps the first bytes that are written to it.
-type limitedBuffer struct{ kept bytes.Buffer }
+// room is what several buffers may still keep together, in bytes.
+type room struct {
+	mu   sync.Mutex
+	left int
+}
+
+// limitedBuffer keeps what is written to it as long as there is room.
+type limitedBuffer struct {
+	room *room
+	kept []byte
+}
 
 // Write never fails.
 func (l *limitedBuffer) Write(p []byte) (int, error) {
-	l.kept.Write(p[:min(len(p), maxExecOutput-l.kept.Len())])
+	l.room.mu.Lock()
+	defer l.room.mu.Unlock()
+	take := min(len(p), l.room.left)
+	l.room.left -= take
+	l.kept = append(l.kept, p[:take]...)
 	return len(p), nil
 }
-
-// Bytes returns what was kept.
-func (l *limitedBuffer) Bytes() []byte { return l.kept.Bytes() }
 
 // exec runs a command and returns its exit code. If ctx ends before, it kills the command.
 func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, error) {

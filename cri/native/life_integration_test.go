@@ -302,6 +302,43 @@ func TestUndoFails(t *testing.T) {
 	h.nothingLeft(t)
 }
 
+// The records are lost, as by a power loss that the rest survives. The next start removes what they
+// told of.
+func TestLostRecords(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "native-lost")
+	first := h.runtime(t)
+	p := h.newPod(t, first, "lost", "", nil)
+	p.start(p.container("main", "sleep 1000"))
+	kept := h.newPod(t, first, "kept", "", nil)
+	first.Close()
+	records := filepath.Join(h.Dir, "native", "root")
+	ids, err := filepath.Glob(filepath.Join(records, "*", "*"+recordExtension))
+	if err != nil || len(ids) != 3 {
+		t.Fatalf("the records are %v, %v", ids, err)
+	}
+	for _, path := range ids {
+		if filepath.Base(path) != kept.id+recordExtension {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept.runtime = h.runtime(t)
+	if _, err := h.client.LoadContainer(t.Context(), p.id); !errdefs.IsNotFound(err) {
+		t.Errorf("the lost sandbox is still there: %v", err)
+	}
+	attached, err := os.ReadDir(filepath.Join(h.Dir, "native", "cni", "attachments"))
+	if err != nil || len(attached) != 1 {
+		t.Errorf("attached are %v, %v, want the sandbox that was kept", attached, err)
+	}
+	status, err := kept.runtime.PodSandboxStatus(t.Context(), kept.id)
+	if err != nil || status.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+		t.Errorf("the other sandbox is %v, %v", status, err)
+	}
+	kept.remove()
+}
+
 // What a pod's config and its containers' configs ask for is there.
 func TestSettings(t *testing.T) {
 	t.Parallel()

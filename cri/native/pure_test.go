@@ -311,6 +311,19 @@ func TestOneRuntimeForADirectory(t *testing.T) {
 	}
 }
 
+func TestOutputsShareTheRoom(t *testing.T) {
+	shared := &room{left: 5}
+	one, two := &limitedBuffer{room: shared}, &limitedBuffer{room: shared}
+	for _, b := range []*limitedBuffer{one, two, one} {
+		if n, err := b.Write([]byte("abc")); n != 3 || err != nil {
+			t.Errorf("got %d, %v", n, err)
+		}
+	}
+	if string(one.kept) != "abc" || string(two.kept) != "ab" {
+		t.Errorf("kept are %q and %q", one.kept, two.kept)
+	}
+}
+
 func TestTurn(t *testing.T) {
 	one := newTurn()
 	if err := one.take(t.Context()); err != nil {

@@ -95,6 +95,8 @@ var (
 
 // New returns the runtime of a containerd namespace, and looks what of the recorded sandboxes and
 // containers still runs. If there are records, containerd must answer; otherwise it may come later.
+// New also removes what containerd and the network have of pods without a record, as a power loss
+// may leave them.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Network == nil || slices.Contains(
 		[]string{cfg.Containerd, cfg.PauseImage, cfg.RootDir, cfg.StateDir, cfg.Namespace}, "") {
@@ -127,9 +129,14 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		r.Close()
 		return nil, err
 	}
-	if err := r.restore(namespaces.WithNamespace(ctx, cfg.Namespace)); err != nil {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	if err := r.restore(ctx); err != nil {
 		r.Close()
 		return nil, err
+	}
+	if err := r.removeForgotten(ctx); err != nil {
+		cfg.Logger.Warn("what is left of forgotten pods could not be removed yet: the next start tries again", "error", err)
 	}
 	return r, nil
 }

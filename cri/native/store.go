@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -141,6 +143,13 @@ func (s *store) container(id string) (*container, error) {
 		return c, nil
 	}
 	return nil, notFound("container", id)
+}
+
+// ids returns the IDs of all sandboxes and containers.
+func (s *store) ids() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(slices.Collect(maps.Keys(s.sandboxes)), slices.Collect(maps.Keys(s.containers)))
 }
 
 func (s *store) allSandboxes() []*sandbox {
