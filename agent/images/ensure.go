@@ -115,7 +115,7 @@ func (m *Manager) Ensure(ctx context.Context, req Request) Result {
 // allowed reports whether the pod may use an image that is on the node without asking the registry.
 func (m *Manager) allowed(ctx context.Context, a ask, image *runtimeapi.Image) bool {
 	return m.deps.Records == nil || m.deps.Records.Allowed(a.Image, image.GetId(), records.Pod{
-		Own: a.own, Account: func() credentials.Source { return m.deps.Node.Account(ctx, a.Pod) },
+		Own: a.own, Account: func() credentials.Source { return m.deps.Node.Account(ctx, a.Pod, repositoryOf(a.name)) },
 	})
 }
 

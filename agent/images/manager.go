@@ -75,8 +75,9 @@ type NodeCredentials interface {
 	// PerAccount reports whether the credentials for a repository may depend on the service account
 	// of the pod. It is quick.
 	PerAccount(repository string) bool
-	// Account returns the pod's service account; the zero value if there is none.
-	Account(ctx context.Context, pod *v1.Pod) credentials.Source
+	// Account returns the pod's service account if it has credentials for the repository; otherwise
+	// the zero value.
+	Account(ctx context.Context, pod *v1.Pod, repository string) credentials.Source
 	// State identifies the current credentials. It is quick.
 	State() string
 }
@@ -93,7 +94,7 @@ func (noCredentials) Lookup(context.Context, *v1.Pod, string) ([]credentials.Cre
 func (noCredentials) PerAccount(string) bool { return false }
 
 // Account returns none.
-func (noCredentials) Account(context.Context, *v1.Pod) credentials.Source {
+func (noCredentials) Account(context.Context, *v1.Pod, string) credentials.Source {
 	return credentials.Source{}
 }
 

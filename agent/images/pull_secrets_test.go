@@ -104,7 +104,7 @@ func sourceOf(pod *v1.Pod) credentials.Source {
 
 func (n *node) PerAccount(string) bool { return n.account }
 
-func (n *node) Account(_ context.Context, pod *v1.Pod) credentials.Source {
+func (n *node) Account(_ context.Context, pod *v1.Pod, _ string) credentials.Source {
 	if !credentials.HasAccount(pod) {
 		return credentials.Source{}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -169,6 +170,12 @@ func (m *Manager) Now(ctx context.Context, pod *v1.Pod, audience string) (string
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for uid, tokens := range m.once { // of pods that were dropped while the API server was asked
+		maps.DeleteFunc(tokens, func(_ string, t *token) bool { return t.age(next.got) > t.life })
+		if len(tokens) == 0 {
+			delete(m.once, uid)
+		}
+	}
 	if m.once[pod.UID] == nil {
 		m.once[pod.UID] = map[string]*token{}
 	}

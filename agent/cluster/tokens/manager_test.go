@@ -459,5 +459,13 @@ func TestNow(t *testing.T) {
 		now("registry", ".3")
 		b.Drop("uid-1")
 		now("registry", errAway.Error())
+		b.failing(nil)
+		now("registry", ".4")
+		pod.UID = "uid-2"
+		time.Sleep(2 * time.Hour)
+		now("registry", ".5")
+		if len(b.once) != 1 {
+			t.Errorf("tokens that have ended are kept: %v", b.once)
+		}
 	})
 }

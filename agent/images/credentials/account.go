@@ -60,25 +60,59 @@ func (p *plugin) queryFor(
 	if err != nil {
 		return q, false, fmt.Errorf("service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, err)
 	}
-	q.annotations = map[string]string{}
-	for _, key := range attributes.RequiredServiceAccountAnnotationKeys {
-		value, there := account.Annotations[key]
-		if !there {
-			return q, false, nil
-		}
-		q.annotations[key] = value
-	}
-	for _, key := range attributes.OptionalServiceAccountAnnotationKeys {
-		if value, there := account.Annotations[key]; there {
-			q.annotations[key] = value
-		}
+	if q.annotations, ok = p.annotations(account); !ok {
+		return q, false, nil
 	}
 	if q.token, err = accounts.PullToken(ctx, pod, attributes.ServiceAccountTokenAudience); err != nil {
 		return q, false, fmt.Errorf("token of service account %s/%s: %w", pod.Namespace, account.Name, err)
 	}
-	q.source = Source{UID: string(account.UID), Namespace: pod.Namespace, Name: account.Name, Account: true}
+	q.source = sourceOf(account)
 	q.scope = scopeOf(attributes.CacheType, q, pod)
 	return q, true, nil
+}
+
+func sourceOf(account *v1.ServiceAccount) Source {
+	return Source{UID: string(account.UID), Namespace: account.Namespace, Name: account.Name, Account: true}
+}
+
+// annotations returns those of a service account's annotations that the plugin asks for. ok is false
+// if the account lacks one that the plugin requires: the plugin is not for this account.
+func (p *plugin) annotations(account *v1.ServiceAccount) (given map[string]string, ok bool) {
+	given = map[string]string{}
+	for _, key := range p.config.TokenAttributes.RequiredServiceAccountAnnotationKeys {
+		value, there := account.Annotations[key]
+		if !there {
+			return nil, false
+		}
+		given[key] = value
+	}
+	for _, key := range p.config.TokenAttributes.OptionalServiceAccountAnnotationKeys {
+		if value, there := account.Annotations[key]; there {
+			given[key] = value
+		}
+	}
+	return given, true
+}
+
+// Account returns a pod's service account if a plugin gives credentials for the account and the
+// repository now. The zero value means that none does, or that the API server does not answer.
+func (p *Plugins) Account(ctx context.Context, pod *v1.Pod, repository string) Source {
+	if !HasAccount(pod) || !p.PerAccount(repository) {
+		return Source{}
+	}
+	account, err := p.accounts.ServiceAccount(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return Source{}
+	}
+	for _, plugin := range p.list {
+		if plugin.config.TokenAttributes == nil || !plugin.matches(repository) {
+			continue
+		}
+		if _, ok := plugin.annotations(account); ok {
+			return sourceOf(account)
+		}
+	}
+	return Source{}
 }
 
 // scopeOf identifies the service account and its annotations. With the cache type Token, it also

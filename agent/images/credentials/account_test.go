@@ -225,12 +225,19 @@ func TestAccountIsTheSource(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Source != tc.want {
 			t.Errorf("got %+v, %v", list, err)
 		}
-		if got := n.Account(t.Context(), tc.pod); got != tc.want {
+		if got := n.Account(t.Context(), tc.pod, "r.io/a"); got != tc.want {
 			t.Errorf("the account is %+v, want %+v", got, tc.want)
 		}
 	}
-	if got := n.Account(t.Context(), apiPod("a", "none")); got != (Source{}) {
+	if got := n.Account(t.Context(), apiPod("a", "none"), "r.io/a"); got != (Source{}) {
 		t.Errorf("an account that does not exist is %+v", got)
+	}
+	if got := n.Account(t.Context(), apiPod("a", "one"), "else.io/a"); got != (Source{}) {
+		t.Errorf("for a registry without a plugin the account is %+v", got)
+	}
+	n.Plugins.list[0].config.TokenAttributes.RequiredServiceAccountAnnotationKeys = []string{"gone"}
+	if got := n.Account(t.Context(), apiPod("a", "one"), "r.io/a"); got != (Source{}) {
+		t.Errorf("an account that the plugin is not for any more is %+v", got)
 	}
 }
 
@@ -275,5 +282,22 @@ func TestTokenAttributesAreChecked(t *testing.T) {
 	if _, err := OpenPlugins(writePluginConfig(t, old), pluginDir(t), nil, quietLog()); err == nil ||
 		!strings.Contains(err.Error(), "tokenAttributes: need apiVersion credentialprovider.kubelet.k8s.io/v1") {
 		t.Errorf("the error of an old protocol is %v", err)
+	}
+}
+
+// What a plugin writes to standard error is quoted without private texts, also where it is cut.
+func TestComplaints(t *testing.T) {
+	secret := strings.Repeat("0123456789abcdef", 60)
+	for before := range 2 * maxErrorText {
+		c := &complaint{}
+		c.hide(secret)
+		c.hide("short")
+		text := strings.Repeat("x", before) + secret + " and short " + secret + secret
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.text(); len(got) > maxErrorText || strings.Contains(got, "0123") || strings.Contains(got, "short") {
+			t.Fatalf("after %d bytes it says %s", before, got)
+		}
 	}
 }

@@ -48,14 +48,14 @@ func (e execution) run(ctx context.Context, q query) (*credentialproviderv1.Cred
 	ctx, cancel := context.WithTimeoutCause(ctx, pluginTimeout,
 		fmt.Errorf("it gave no answer within %s", pluginTimeout))
 	defer cancel()
-	output, stderr := &limited{max: maxAnswer}, &limited{max: maxErrorText}
+	output, stderr := &limited{max: maxAnswer}, &complaint{}
 	cmd := exec.CommandContext(ctx, e.program, e.config.Args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(request, '\n')), output, stderr
 	cmd.Env = e.environ()
-	private := []string{q.token}
+	stderr.hide(q.token)
 	for _, v := range e.config.Env {
 		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
-		private = append(private, v.Value)
+		stderr.hide(v.Value)
 	}
 	// The program and its children are one process group, which is killed as a whole.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -71,7 +71,7 @@ func (e execution) run(ctx context.Context, q query) (*credentialproviderv1.Cred
 		err = nil
 	}
 	if err != nil {
-		if text := strings.TrimSpace(scrub(stderr.kept.String(), private)); text != "" {
+		if text := stderr.text(); text != "" {
 			err = fmt.Errorf("%w: %s", err, text)
 		}
 		return nil, err
@@ -95,6 +95,29 @@ func (e execution) decode(data []byte) (*credentialproviderv1.CredentialProvider
 		return nil, fmt.Errorf("its answer's apiVersion is not the request's, %s", e.config.APIVersion)
 	}
 	return &response, nil
+}
+
+// complaint keeps the beginning of what a program writes to standard error.
+type complaint struct {
+	limited
+
+	private []string
+}
+
+// hide adds a text that must not be quoted. What is kept is longer by the length of the longest: a
+// text that is cut would not be found.
+func (c *complaint) hide(private string) {
+	c.private = append(c.private, private)
+	c.max = max(c.max, maxErrorText+len(private))
+}
+
+// text returns the beginning without the private texts.
+func (c *complaint) text() string {
+	text := scrub(c.kept.String(), c.private)
+	if c.over { // its end may be the beginning of a private text
+		text = text[:max(0, len(text)-(c.max-maxErrorText))]
+	}
+	return strings.TrimSpace(text[:min(len(text), maxErrorText)])
 }
 
 // limited keeps the beginning of what is written to it.

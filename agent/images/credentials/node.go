@@ -25,17 +25,10 @@ func (n Node) Lookup(ctx context.Context, pod *v1.Pod, repository string) ([]Cre
 // the pod.
 func (n Node) PerAccount(repository string) bool { return n.Plugins.PerAccount(repository) }
 
-// Account returns the service account of a pod, as the source of its credentials. The zero value
-// means that the pod has none, or that the API server does not say now.
-func (n Node) Account(ctx context.Context, pod *v1.Pod) Source {
-	if !HasAccount(pod) || n.Plugins.accounts == nil {
-		return Source{}
-	}
-	account, err := n.Plugins.accounts.ServiceAccount(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
-	if err != nil {
-		return Source{}
-	}
-	return Source{UID: string(account.UID), Namespace: account.Namespace, Name: account.Name, Account: true}
+// Account returns a pod's service account if the node has credentials for the account and the
+// repository; see [Plugins.Account].
+func (n Node) Account(ctx context.Context, pod *v1.Pod, repository string) Source {
+	return n.Plugins.Account(ctx, pod, repository)
 }
 
 // State identifies the content of the node's files: it changes if one of them changes.

@@ -60,7 +60,12 @@ func firewall() []step {
 	}
 }
 
-// Command runs iptables(8) or ip6tables(8) with arguments.
+// errAbsent is the error of a look that finds nothing: the programs end with 1. Other errors say
+// nothing about what is there.
+var errAbsent = errors.New("exit status 1")
+
+// Command runs iptables(8) or ip6tables(8) with arguments. Its error is errAbsent if the program
+// ends with 1.
 type Command func(ctx context.Context, program string, args ...string) error
 
 // Host runs the machine's own programs. The error has what the program printed.
@@ -69,6 +74,10 @@ func Host(ctx context.Context, program string, args ...string) error {
 	defer cancel()
 	// -w: other programs may hold the lock of the tables for a moment
 	out, err := exec.CommandContext(ctx, program, append([]string{"-w", "5"}, args...)...).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		err = errAbsent
+	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
@@ -106,16 +115,20 @@ func (c *Chains) keep(ctx context.Context, program string, steps []step) {
 	if c.command(ctx, program, steps[len(steps)-1].look...) == nil {
 		return
 	}
-	var err error
+	c.report(ctx, program, c.make(ctx, program, steps))
+}
+
+func (c *Chains) make(ctx context.Context, program string, steps []step) error {
 	for _, s := range steps {
-		if c.command(ctx, program, s.look...) == nil {
-			continue
+		err := c.command(ctx, program, s.look...)
+		if errors.Is(err, errAbsent) {
+			err = c.command(ctx, program, s.add...)
 		}
-		if err = c.command(ctx, program, s.add...); err != nil {
-			break
+		if err != nil {
+			return err
 		}
 	}
-	c.report(ctx, program, err)
+	return nil
 }
 
 func (c *Chains) report(ctx context.Context, program string, err error) {

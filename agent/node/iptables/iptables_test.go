@@ -42,14 +42,16 @@ func (k *kernel) command(_ context.Context, program string, args ...string) erro
 	verb := args[2]
 	part := strings.NewReplacer(" -N ", " ", " -S ", " ", " -I ", " ", " -C ", " ").Replace(text)
 	switch verb {
-	case "-N", "-I":
+	case "-N":
 		if slices.Contains(k.parts, part) {
-			return fmt.Errorf("%s is there twice", part)
+			return errAbsent
 		}
+		k.parts = append(k.parts, part)
+	case "-I":
 		k.parts = append(k.parts, part)
 	case "-S", "-C":
 		if !slices.Contains(k.parts, part) {
-			return errors.New("exit status 1")
+			return errAbsent
 		}
 	}
 	return nil
