@@ -77,6 +77,7 @@ func Assemble(
 		Tracing: traces, Logger: log, KernelNotices: true, Iptables: iptables.Host, KernelLog: oom.KernelLog,
 		Cgroups: hostcgroups.New(hostcgroups.Deps{
 			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Reserved: reserved, Logger: log,
+			Swap:  node.SwapCapacity(),
 			Event: recorder.Node, Observe: set.CgroupOperation, Claim: held.Cgroup,
 		}),
 	})
@@ -127,9 +128,9 @@ func (u *undos) all() {
 }
 
 // checkSwap refuses a host with swap if the config itself sets failSwapOn. Upstream's default sets
-// it for every node. But berth's pods get no swap in any case, and a machine without a cluster
-// usually has swap: there the default is only a warning. swap returns where the host swaps to;
-// empty if it does not.
+// it for every node. But berth's pods get no swap unless memorySwap gives it, and a machine
+// without a cluster usually has swap: there the default is only a warning. swap returns where the
+// host swaps to; empty if it does not.
 func checkSwap(cfg *configs.Config, swap func() (to string, err error), log *slog.Logger) error {
 	if fail := cfg.Kubelet.FailSwapOn; fail == nil || !*fail {
 		return nil
@@ -139,7 +140,8 @@ func checkSwap(cfg *configs.Config, swap func() (to string, err error), log *slo
 		return err
 	}
 	if !cfg.IsSet("failSwapOn") {
-		log.Warn("this host swaps; a kubelet would not start by default. Pods get no swap. "+
+		log.Warn("this host swaps; a kubelet would not start by default. Pods get no swap unless memorySwap "+
+			"gives it. "+
 			"Set failSwapOn to refuse such a host (true) or to expect it (false)", "swap", to)
 		return nil
 	}

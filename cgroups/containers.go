@@ -1,17 +1,22 @@
 package cgroups
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // ContainerResources returns the resources of a container for the runtime. memoryCapacity is the
 // node's memory in bytes; the OOM score of a Burstable container is computed from memoryCapacity.
 //
 // CPU shares follow the request, or the limit if there is no request. A container without a limit
-// of its own gets the pod's limit, if spec.resources has one. Containers get no swap.
+// of its own gets the pod's limit, if spec.resources has one. Containers get no swap, unless the
+// options give them a share ([Options].Swap).
 func ContainerResources(
 	pod *corev1.Pod, container *corev1.Container, memoryCapacity int64, o Options,
 ) *runtimeapi.LinuxContainerResources {
@@ -19,7 +24,7 @@ func ContainerResources(
 		containerLimit(pod, container, corev1.ResourceMemory), o)
 	r.OomScoreAdj = OOMScoreAdj(pod, container, memoryCapacity)
 	r.HugepageLimits = hugePageLimits(pod, container, o.HugePageSizes)
-	withoutSwap(r, o)
+	limitSwap(r, swapShare(pod, container, memoryCapacity, o), o)
 	return r
 }
 
@@ -58,16 +63,29 @@ func linuxResources(
 	return r
 }
 
-// withoutSwap forbids swap if the host counts swap. On cgroup v1 the limit is for memory and swap
-// together, and has an effect only beside a memory limit.
-func withoutSwap(r *runtimeapi.LinuxContainerResources, o Options) {
+// swapShare returns how much swap a container may use, in bytes: the share of the node's swap that
+// its request has of the node's memory (KEP-2400, LimitedSwap). Only containers of Burstable pods
+// that are not critical, and whose request is below their limit, may swap, and only on cgroup v2.
+func swapShare(pod *corev1.Pod, container *corev1.Container, memoryCapacity int64, o Options) int64 {
+	request, limit := container.Resources.Requests.Memory(), container.Resources.Limits.Memory()
+	critical := pods.Priority(pod) >= pods.Critical || o.StaticCritical && pods.IsCritical(pod)
+	if o.Swap <= 0 || o.Version != V2 || critical || QOSClass(pod) != corev1.PodQOSBurstable ||
+		request.Cmp(*limit) == 0 || memoryCapacity <= 0 || request.Value() > memoryCapacity {
+		return 0
+	}
+	return int64(float64(request.Value()) / float64(memoryCapacity) * float64(o.Swap))
+}
+
+// limitSwap limits swap to an amount if the host counts swap. On cgroup v1 no swap is allowed: the
+// limit is for memory and swap together, and has an effect only beside a memory limit.
+func limitSwap(r *runtimeapi.LinuxContainerResources, amount int64, o Options) {
 	switch {
 	case !o.SwapAccounting:
 	case o.Version == V2:
 		if r.Unified == nil {
 			r.Unified = map[string]string{}
 		}
-		r.Unified["memory.swap.max"] = "0"
+		r.Unified["memory.swap.max"] = strconv.FormatInt(amount, 10)
 	default:
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
 	}

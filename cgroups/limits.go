@@ -34,6 +34,11 @@ type Options struct {
 	SingleProcessOOMKill *bool
 	// SwapAccounting says whether the host counts swap per cgroup; see [SwapAccounting].
 	SwapAccounting bool
+	// Swap is the swap in bytes that containers share (memorySwap.swapBehavior LimitedSwap); 0
+	// gives them none. StaticCritical says that static pods count as critical: critical pods get
+	// no swap.
+	Swap           int64
+	StaticCritical bool
 	// HugePageSizes are the host's sizes of huge pages, such as "2MB" and "1GB"; see
 	// [HugePageSizes].
 	HugePageSizes []string

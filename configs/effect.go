@@ -106,7 +106,6 @@ func fieldsWithoutEffect() map[string]string {
 			[]string{"syncFrequency"},
 		},
 		{"ConfigMaps and Secrets are always watched", []string{"configMapAndSecretChangeDetectionStrategy"}},
-		{"containers get no swap", []string{"memorySwap.swapBehavior"}},
 		{"the agent stays in the cgroup it was started in", []string{"kubeletCgroups", "systemCgroups"}},
 		{"kernel settings are left as they are", []string{"protectKernelDefaults"}},
 		{"volumes are measured when somebody asks", []string{"volumeStatsAggPeriod"}},

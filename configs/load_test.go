@@ -206,10 +206,10 @@ func TestWarnings(t *testing.T) {
 			[]string{"config.yaml:4: maxPods: the key is given twice, the last one counts"},
 		},
 		"fields without effect": {
-			node{file: header + "cpuManagerPolicy: static\nmemorySwap: {swapBehavior: LimitedSwap}\n"},
+			node{file: header + "cpuManagerPolicy: static\nprotectKernelDefaults: true\n"},
 			[]string{
 				"config.yaml:3: cpuManagerPolicy: no effect: every container may run on every CPU",
-				"config.yaml:4: memorySwap.swapBehavior: no effect: containers get no swap",
+				"config.yaml:4: protectKernelDefaults: no effect: kernel settings are left as they are",
 			},
 		},
 		"their defaults, as kubeadm writes them": {

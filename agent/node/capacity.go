@@ -104,18 +104,41 @@ func MemoryCapacity() (int64, error) {
 	return memTotal(string(data))
 }
 
+// SwapCapacity returns how much the machine can swap out, in bytes (/proc/meminfo, SwapTotal). It
+// returns 0 if that cannot be read.
+func SwapCapacity() int64 {
+	data, err := readFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	swap, err := meminfoOf(string(data), "SwapTotal")
+	if err != nil {
+		return 0
+	}
+	return swap
+}
+
 // memTotal reads MemTotal of /proc/meminfo, in bytes.
 func memTotal(meminfo string) (int64, error) {
+	total, err := meminfoOf(meminfo, "MemTotal")
+	if err == nil && total == 0 {
+		err = errors.New("reading the machine's memory: MemTotal is 0")
+	}
+	return total, err
+}
+
+// meminfoOf reads a field of /proc/meminfo, in bytes.
+func meminfoOf(meminfo, field string) (int64, error) {
 	for line := range strings.Lines(meminfo) {
-		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 53)
-			if err != nil || kib <= 0 {
-				return 0, fmt.Errorf("reading the machine's memory: MemTotal is %q", strings.TrimSpace(rest))
+			if err != nil || kib < 0 {
+				return 0, fmt.Errorf("reading the machine's memory: %s is %q", field, strings.TrimSpace(rest))
 			}
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("reading the machine's memory: /proc/meminfo has no MemTotal")
+	return 0, fmt.Errorf("reading the machine's memory: /proc/meminfo has no %s", field)
 }
 
 // countCPUs counts the processors in a list like "0-3,8,10-11" (cpuset(7), list format). It returns

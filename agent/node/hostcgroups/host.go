@@ -36,6 +36,8 @@ type Deps struct {
 	Capacity, Enforced v1.ResourceList
 	// Reserved are the amounts that the pods do not get.
 	Reserved Reserved
+	// Swap is how much the machine can swap out, in bytes.
+	Swap int64
 	// Observe is called after each operation on a cgroup (create, update, destroy) with how long it
 	// took.
 	Observe func(operation string, took time.Duration)
@@ -73,6 +75,9 @@ func (h *Host) Setup(ctx context.Context) error {
 			SingleProcessOOMKill: k.SingleProcessOOMKill,
 			SwapAccounting:       cgroups.SwapAccounting(),
 		},
+	}
+	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
+		config.Options.Swap, config.Options.StaticCritical = h.deps.Swap, h.deps.Config.Kubeconfig != ""
 	}
 	if k.CPUCFSQuotaPeriod != nil {
 		config.Options.CPUPeriod = k.CPUCFSQuotaPeriod.Duration
