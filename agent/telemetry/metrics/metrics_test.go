@@ -83,6 +83,8 @@ func TestEveryMethodIsGathered(t *testing.T) {
 		Busy:      3 * time.Second,
 	})
 	s.Evicted("memory.available")
+	s.Preempted("cpu")
+	s.ShutdownTimes(time.Unix(1000, 5), time.Time{})
 	s.EvictionStatsAge("memory.available", -time.Second)
 	s.Hook(true, false)
 	s.Hook(false, true)
@@ -119,6 +121,9 @@ func TestEveryMethodIsGathered(t *testing.T) {
 		"kubelet_lifecycle_handler_http_fallbacks_total{} 1",
 		"kubelet_lifecycle_handler_sleep_terminated_total{} 1",
 		"kubelet_evictions{eviction_signal=memory.available} 1",
+		"kubelet_preemptions{preemption_signal=cpu} 1",
+		"kubelet_graceful_shutdown_start_time_seconds{} 1000",
+		"kubelet_graceful_shutdown_end_time_seconds{} 0",
 		"kubelet_eviction_stats_age_seconds{eviction_signal=memory.available} 1",
 		"kubelet_running_pods{} 2",
 		"kubelet_running_containers{container_state=running} 5",
