@@ -548,7 +548,17 @@ func TestUserNamespace(t *testing.T) {
 			UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids},
 		}
 	}
-	p := h.newPod(t, h.runtime(t), "userns", env.NewerHandler, func(c *runtimeapi.PodSandboxConfig) {
+	r := h.runtime(t)
+	status, err := r.Status(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, handler := range status.RuntimeHandlers {
+		if handler.Name == env.NewerHandler && !handler.Features.UserNamespaces {
+			t.Errorf("the handler is %v, and has no user namespaces", handler)
+		}
+	}
+	p := h.newPod(t, r, "userns", env.NewerHandler, func(c *runtimeapi.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions = options()
 	})
 	config := p.container("main", `id -u; awk '{print $1, $2, $3}' /proc/self/uid_map; touch /x; stat -c %u /x; ip addr show eth0 | grep -c 'inet '`)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -83,6 +82,8 @@ type Runtime struct {
 	groups *streams.Group
 	events broadcaster
 	stream streamServer
+	// handlers are the OCI runtimes with what they can do.
+	handlers []*runtimeapi.RuntimeHandler
 	// closing ends on Close, and with it what watches processes and copies their output.
 	closing context.Context //nolint:containedctx // the life of the runtime's own goroutines
 	close   context.CancelFunc
@@ -124,6 +125,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Service: images.New(cfg.Images, containerd), cfg: cfg, client: containerd, store: kept, groups: streams.New(),
 		events: broadcaster{boxes: map[*streams.Mailbox]bool{}},
 	}
+	r.handlers = r.askHandlers(ctx)
 	r.closing, r.close = context.WithCancel(namespaces.WithNamespace(context.Background(), cfg.Namespace))
 	if err := r.stream.start(r, cfg.StreamAddress); err != nil {
 		r.Close()
@@ -198,20 +200,14 @@ func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusRespons
 		return &runtimeapi.RuntimeCondition{Type: kind, Reason: reason, Message: err.Error()}
 	}
 	_, down := r.client.Version(ctx)
-	out := &runtimeapi.StatusResponse{
+	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			condition(runtimeapi.RuntimeReady, "ContainerdDoesNotAnswer", down),
 			condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", r.cfg.Network.Status(ctx)),
 		}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{}},
+		RuntimeHandlers: r.handlers,
 		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.cfg.Handlers)) {
-		if name != "" {
-			out.RuntimeHandlers = append(out.RuntimeHandlers, &runtimeapi.RuntimeHandler{Name: name})
-		}
-	}
-	return out, nil
+	}, nil
 }
 
 // RuntimeConfig implements [cri.Runtime].
