@@ -136,6 +136,21 @@ func (f Face) PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error)
 	return imagesOf(slices.DeleteFunc(list, func(i garbage.Image) bool { return !i.Removable() })), err
 }
 
+// PullImage pulls an image, and returns its ID; see [images.Manager.Pull].
+func (f Face) PullImage(ctx context.Context, image string) (id string, err error) {
+	pulled, err := f.parts.images.Pull(ctx, image)
+	return pulled.Ref, err
+}
+
+// RemoveImage removes one image; see [garbage.Collector.Remove].
+func (f Face) RemoveImage(ctx context.Context, name string) (api.Image, error) {
+	image, err := f.parts.imageGC.Remove(ctx, name)
+	if err != nil {
+		return api.Image{}, err
+	}
+	return imagesOf([]garbage.Image{*image})[0], nil
+}
+
 func imagesOf(list []garbage.Image) []api.Image {
 	out := make([]api.Image, 0, len(list))
 	for _, i := range list {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -141,6 +142,8 @@ type Manager struct {
 	deps Deps
 
 	scan notify.Signal // requests another scan of the images directory
+	// operators counts the pulls that operators have asked for.
+	operators atomic.Uint64
 
 	mu       sync.Mutex
 	run      context.Context // the context of Run; nil if it does not run
@@ -201,6 +204,7 @@ func fill(deps *Deps) {
 	if deps.Events == nil {
 		deps.Events = func(*v1.Pod, string, string, string, string) {}
 	}
+	deps.Events = eventsOfPods(deps.Events)
 	if deps.Wake == nil {
 		deps.Wake = func(types.UID) {}
 	}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/admit"
 	podengine "github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/agent/pod/timeline"
@@ -422,4 +423,25 @@ func gauge(name string) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: name}))
 	return registry
+}
+
+// RemoveImage removes old:1, and no other image.
+func (*fixture) RemoveImage(_ context.Context, name string) (api.Image, error) {
+	switch name {
+	case "old:1":
+		return api.Image{ID: "sha256:1", Tags: []string{"old:1"}}, nil
+	case "used:1":
+		return api.Image{}, fmt.Errorf("%w: a container has used:1, or a pod needs it", garbage.ErrNeeded)
+	case "stuck:1":
+		return api.Image{}, errors.New("remove image stuck:1: busy")
+	}
+	return api.Image{}, fmt.Errorf("%w: %s", garbage.ErrNoImage, name)
+}
+
+// PullImage pulls good:1, and no other image.
+func (*fixture) PullImage(_ context.Context, image string) (id string, err error) {
+	if image != "good:1" {
+		return "", errors.New("pulling image " + image + ": ErrImagePull: not found")
+	}
+	return "sha256:good", nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/client/api"
 )
 
@@ -47,6 +48,37 @@ func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) {
 		out.Error = err.Error()
 	}
 	answer(w, out)
+}
+
+// pullImage pulls an image, and answers when it is there. A caller that goes away gives up the
+// pull.
+func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
+	var req api.PullRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Image == "" {
+		fail(w, http.StatusBadRequest, "reading the request to pull an image: it must name an image: %v", err)
+		return
+	}
+	id, err := s.backend.PullImage(r.Context(), req.Image)
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	answer(w, api.Image{ID: id, Tags: []string{req.Image}})
+}
+
+// removeImage removes the image that the parameter name names.
+func (s *Server) removeImage(w http.ResponseWriter, r *http.Request) {
+	image, err := s.backend.RemoveImage(r.Context(), r.URL.Query().Get(api.ImageName))
+	switch {
+	case errors.Is(err, garbage.ErrNoImage):
+		fail(w, http.StatusNotFound, "%v", err)
+	case errors.Is(err, garbage.ErrNeeded):
+		fail(w, http.StatusConflict, "%v", err)
+	case err != nil:
+		failWith(w, err)
+	default:
+		answer(w, image)
+	}
 }
 
 // sorted returns images by their first tag, never nil.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -29,5 +30,42 @@ func TestPruneImages(t *testing.T) {
 	}
 	if code, _ := r.ask(t, "GET", path, nil); code != 405 && code != 404 {
 		t.Errorf("a GET is answered with %d", code)
+	}
+}
+
+func TestRemoveImage(t *testing.T) {
+	r := start(t, &fixture{})
+	for name, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"old:1":   {200, `"id":"sha256:1"`},
+		"used:1":  {409, "a container has used:1"},
+		"stuck:1": {500, "busy"},
+		"nope:1":  {404, "no such image: nope:1"},
+		"":        {404, "no such image"},
+	} {
+		code, text := r.ask(t, http.MethodDelete, "/berth/v1/images?name="+name, nil)
+		if code != want.code || !strings.Contains(text, want.text) {
+			t.Errorf("%s: %d %s", name, code, text)
+		}
+	}
+}
+
+func TestPullImage(t *testing.T) {
+	r := start(t, &fixture{})
+	for body, want := range map[string]struct {
+		code int
+		text string
+	}{
+		`{"image": "good:1"}`: {200, `"id":"sha256:good"`},
+		`{"image": "bad:1"}`:  {500, "pulling image bad:1: ErrImagePull: not found"},
+		`{}`:                  {400, "it must name an image"},
+		``:                    {400, "it must name an image"},
+	} {
+		code, text := r.ask(t, http.MethodPost, "/berth/v1/images/pull", strings.NewReader(body))
+		if code != want.code || !strings.Contains(text, want.text) {
+			t.Errorf("%s: %d %s", body, code, text)
+		}
 	}
 }

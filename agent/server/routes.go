@@ -124,6 +124,8 @@ func (s *Server) addOwn(mux *mux) {
 	mux.Handle("GET "+api.PathManifests, s.quick("berth", s.manifests))
 	mux.Handle("GET "+api.PathEvents, s.watch("berth", s.events))
 	mux.Handle("GET "+api.PathImages, s.slow("berth", s.images))
+	mux.Handle("POST "+api.PathImagesPull, s.lasting("berth", s.pullImage))
+	mux.Handle("DELETE "+api.PathImages, s.slow("berth", s.removeImage))
 	admission := s.quick("berth", s.admission)
 	admission.body = maxPodsBody
 	mux.Handle("POST "+api.PathAdmission, admission)

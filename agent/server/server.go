@@ -160,6 +160,11 @@ type ImageBackend interface {
 	// PruneImages removes the images that nothing uses, and returns them, also beside an error.
 	// With dryRun it removes none.
 	PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error)
+	// PullImage pulls an image, waits for the end, and returns the image's ID.
+	PullImage(ctx context.Context, image string) (id string, err error)
+	// RemoveImage removes one image with all of its names, and returns it. The errors are
+	// garbage.ErrNoImage and garbage.ErrNeeded, among others.
+	RemoveImage(ctx context.Context, name string) (api.Image, error)
 }
 
 // Runtime is the part of the container runtime that the server calls. Every cri.Runtime has it.

@@ -27,6 +27,10 @@ const (
 	Previous = "previous"
 )
 
+// ImageName is a parameter of a DELETE of [PathImages]: a name or an ID of the image to remove. The
+// answer is the removed [Image].
+const ImageName = "name"
+
 // PathImagesPrune takes a POST of a [PruneRequest], removes the unused images, and answers with
 // [PrunedImages].
 const PathImagesPrune = PathImages + "/prune"
@@ -206,6 +210,15 @@ type Pull struct {
 type Images struct {
 	Items []Image `json:"items"`
 	Pulls []Pull  `json:"pulls"`
+}
+
+// PathImagesPull takes a POST of a [PullRequest], pulls the image, and answers with its [Image]
+// when it is there. A caller that goes away gives up the pull.
+const PathImagesPull = PathImages + "/pull"
+
+// PullRequest is the body of a request to [PathImagesPull].
+type PullRequest struct {
+	Image string `json:"image"`
 }
 
 // PruneRequest is the body of a request to [PathImagesPrune].

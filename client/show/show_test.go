@@ -244,3 +244,24 @@ c      Pod      unread-n   kept            warning: stays
 		t.Error("the list was changed")
 	}
 }
+
+func TestWhyIsGrouped(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
+	step := func(name, message string) api.Step {
+		return api.Step{Step: name, Begin: now, End: now, Last: now, Count: 1, Outcome: api.Done, Message: message}
+	}
+	var out bytes.Buffer
+	why := &api.Why{Namespace: "n", Name: "p", Status: "Running", Steps: []api.Step{
+		step("admit", "first"), step("images", "old"), step("admit", "again"), step("images", "new"),
+	}}
+	if err := Why(&out, why, now); err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(out.String(), "\n\n")
+	if len(parts) != 3 || !strings.HasPrefix(parts[1], "The last attempt at each step:\nBEGAN") ||
+		!strings.HasPrefix(parts[2], "Before that:\nBEGAN") ||
+		!strings.Contains(parts[1], "again") || !strings.Contains(parts[1], "new") ||
+		!strings.Contains(parts[2], "first") || !strings.Contains(parts[2], "old") {
+		t.Errorf("%s", out.String())
+	}
+}

@@ -8,7 +8,8 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// Why writes a pod's timeline: first what the pod waits for, then each step.
+// Why writes a pod's timeline: first what the pod waits for, then the last attempt at each step,
+// then what was before.
 func Why(w io.Writer, why *api.Why, now time.Time) error {
 	name := why.Namespace + "/" + why.Name
 	switch {
@@ -50,12 +51,38 @@ func Why(w io.Writer, why *api.Why, now time.Time) error {
 	if m := why.Manifest; m != nil {
 		fmt.Fprintf(w, "Manifest:    %s\n", refusedManifest(m, why.UID != ""))
 	}
-	if len(why.Steps) == 0 {
+	last, before := attempts(why.Steps)
+	if err := steps(w, "The last attempt at each step:", last, now); err != nil {
+		return err
+	}
+	return steps(w, "Before that:", before, now)
+}
+
+// attempts splits a timeline into the latest entry of each step, and the entries before those. Both
+// are in the order of the timeline.
+func attempts(list []api.Step) (last, before []api.Step) {
+	latest := map[string]int{}
+	for i := range list {
+		latest[list[i].Step] = i
+	}
+	for i := range list {
+		if latest[list[i].Step] == i {
+			last = append(last, list[i])
+		} else {
+			before = append(before, list[i])
+		}
+	}
+	return last, before
+}
+
+// steps writes a part of a timeline; nothing if there is none.
+func steps(w io.Writer, title string, list []api.Step, now time.Time) error {
+	if len(list) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "\n%s\n", title)
 	t := Table{Headings: []string{"BEGAN", "STEP", "OUTCOME", "TOOK", "TIMES", "LAST", "MESSAGE"}}
-	for _, s := range why.Steps {
+	for _, s := range list {
 		t.Add(s.Begin.Local().Format("15:04:05.000"), s.Step, s.Outcome, Took(s.End.Sub(s.Begin)), fmt.Sprint(s.Count),
 			Age(now, s.Last)+" ago", s.Message)
 	}

@@ -10,7 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/desired/stopped"
+	"github.com/berthd/berth/agent/images/garbage"
 	podengine "github.com/berthd/berth/agent/pod"
+	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -60,4 +62,25 @@ func (f *fakeAgent) Start(pod *v1.Pod) (bool, error) {
 	was := f.stopped[pod.UID]
 	delete(f.stopped, pod.UID)
 	return was, nil
+}
+
+// RemoveImage removes old:1, and no other image.
+func (*fakeAgent) RemoveImage(_ context.Context, name string) (api.Image, error) {
+	switch name {
+	case "old:1":
+		return api.Image{ID: "sha256:1", Tags: []string{"old:1"}}, nil
+	case "used:1":
+		return api.Image{}, fmt.Errorf("%w: a container has used:1, or a pod needs it", garbage.ErrNeeded)
+	case "stuck:1":
+		return api.Image{}, errors.New("remove image stuck:1: busy")
+	}
+	return api.Image{}, fmt.Errorf("%w: %s", garbage.ErrNoImage, name)
+}
+
+// PullImage pulls good:1, and no other image.
+func (*fakeAgent) PullImage(_ context.Context, image string) (id string, err error) {
+	if image != "good:1" {
+		return "", errors.New("pulling image " + image + ": ErrImagePull: not found")
+	}
+	return "sha256:good", nil
 }

@@ -63,7 +63,8 @@ where its exit codes differ.`,
 		{
 			"node", "Node:",
 			[]*cobra.Command{
-				newStatus(), newAgent(), newDoctor(), newDrain(), newImages(), newCRI(), newVersion(), newMan(), newPurge(),
+				newStatus(), newAgent(), newDoctor(), newDrain(), newImages(), newCRI(), newPull(), newRmi(),
+				newVersion(), newMan(), newPurge(),
 			},
 		},
 	}

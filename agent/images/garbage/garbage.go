@@ -229,6 +229,44 @@ func (c *Collector) Prune(ctx context.Context) ([]Image, error) {
 	return c.free(ctx, unused, math.MaxInt64, time.Now())
 }
 
+// The errors of [Collector.Remove].
+var (
+	// ErrNoImage: the node has no such image. ErrNeeded: something needs the image.
+	ErrNoImage = errors.New("the node has no such image")
+	ErrNeeded  = errors.New("the image is needed")
+)
+
+// Remove removes one image with all of its names, however young it is, and returns it. name is one
+// of its names, as a pod may write it, or its ID, or the beginning of that. The error is
+// [ErrNoImage], [ErrNeeded] for an image that a container has, that a pod needs or that is pinned,
+// or one of the runtime.
+func (c *Collector) Remove(ctx context.Context, name string) (*Image, error) {
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer c.end(ctx)
+	list, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	image, err := named(list, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case image.InUse:
+		return nil, fmt.Errorf("%w: a container has %s, or a pod needs it", ErrNeeded, image.Name())
+	case image.Kept:
+		return nil, fmt.Errorf("%w: %s is pinned, by the runtime or by pinnedImages in the config", ErrNeeded,
+			image.Name())
+	}
+	defer c.save()
+	removed, err := c.remove(ctx, *image, ReasonSpace)
+	if err == nil && !removed {
+		err = fmt.Errorf("%w: a pod has asked for %s just now", ErrNeeded, image.Name())
+	}
+	return image, err
+}
+
 // begin takes the turn, or returns the error of ctx. end gives the turn back, and then the records
 // of removed images are removed, too.
 func (c *Collector) begin(ctx context.Context) error {

@@ -91,6 +91,35 @@ func (c *Collector) List(ctx context.Context) ([]Image, error) {
 	return out, nil
 }
 
+// minID is the least length of the beginning of an ID by which an image may be named.
+const minID = 6
+
+// named returns the image of a list that has a name, or an ID that begins so.
+func named(list []Image, name string) (*Image, error) {
+	full, err := images.FullName(name)
+	if err != nil {
+		full = name
+	}
+	var found []*Image
+	for i := range list {
+		names := slices.Concat(list[i].GetRepoTags(), list[i].GetRepoDigests(), []string{list[i].GetId()})
+		if slices.Contains(names, name) || slices.Contains(names, full) {
+			return &list[i], nil
+		}
+		_, digits, _ := strings.Cut(list[i].GetId(), ":")
+		if len(name) >= minID && (strings.HasPrefix(digits, name) || strings.HasPrefix(list[i].GetId(), name)) {
+			found = append(found, &list[i])
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, fmt.Errorf("%w: %s", ErrNoImage, name)
+	}
+	return nil, fmt.Errorf("%w: %d IDs begin with %s", ErrNoImage, len(found), name)
+}
+
 // index finds images by any of their names.
 type index struct {
 	byName map[string]string // the id of each image, by its id, full names and digests
