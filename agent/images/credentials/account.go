@@ -75,8 +75,8 @@ func sourceOf(account *v1.ServiceAccount) Source {
 	return Source{UID: string(account.UID), Namespace: account.Namespace, Name: account.Name, Account: true}
 }
 
-// annotations returns those of a service account's annotations that the plugin asks for. ok is false
-// if the account lacks one that the plugin requires: the plugin is not for this account.
+// annotations returns those of a service account's annotations that the plugin asks for. ok is
+// false if the account lacks one that the plugin requires: the plugin is not for this account.
 func (p *plugin) annotations(account *v1.ServiceAccount) (given map[string]string, ok bool) {
 	given = map[string]string{}
 	for _, key := range p.config.TokenAttributes.RequiredServiceAccountAnnotationKeys {
