@@ -5,6 +5,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,10 +134,25 @@ func TestWorkloads(t *testing.T) {
 // TestSettingsThatCannotBe shows that a server which cannot start says why and ends.
 func TestSettingsThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := os.MkdirTemp("", "api-") //nolint:usetesting // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(short)
 	for name, c := range map[string]struct {
 		flags []string
 		want  string
 	}{
+		"port taken":     {[]string{"--data-dir", short, "--secure-port", port}, "address already in use"},
 		"unknown flag":   {[]string{"--no-such-flag"}, "no-such-flag"},
 		"long path":      {[]string{"--data-dir", filepath.Join(dir, strings.Repeat("x", 100))}, "shorter --data-dir"},
 		"service range":  {[]string{"--data-dir", dir, "--service-cluster-ip-range", "wrong"}, "--service-cluster-ip-range"},
