@@ -1,15 +1,14 @@
 package show
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // barWidth is how many characters a bar has between its ends.
@@ -19,7 +18,7 @@ const barWidth = 10
 // can request, what they request, and what is used. With bars, the shares are drawn, too.
 func NodeResources(r *api.Resources, node *statsapi.NodeStats, bars bool) *Table {
 	t := &Table{Headings: []string{"RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "USED"}}
-	for _, name := range resourceNames(r.Capacity) {
+	for _, name := range pods.ResourceNames(r.Capacity) {
 		capacity, allocatable := amountOf(r.Capacity, name), amountOf(r.Allocatable, name)
 		requested := amountOf(r.Requested, name)
 		used := "-"
@@ -33,25 +32,6 @@ func NodeResources(r *api.Resources, node *statsapi.NodeStats, bars bool) *Table
 			share(name, requested, allocatable, bars), used)
 	}
 	return t
-}
-
-// resourceNames returns the names of the resources, those that every node has first.
-func resourceNames(list v1.ResourceList) []v1.ResourceName {
-	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods}
-	rank := func(name v1.ResourceName) int {
-		if i := slices.Index(first, name); i >= 0 {
-			return i
-		}
-		return len(first)
-	}
-	var names []v1.ResourceName
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b v1.ResourceName) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
-	})
-	return names
 }
 
 // amountOf returns billionths of a core for cpu, and whole units for other resources.

@@ -29,7 +29,7 @@ func enoughRoom(in Input) *Rejection {
 		short = append(short, *outOf(v1.ResourcePods, 1, int64(len(in.Others)), most.Value()))
 	}
 	wanted := requests(in.Pod)
-	for _, name := range counted(wanted) {
+	for _, name := range pods.ResourceNames(wanted) {
 		capacity, known := in.Allocatable[name]
 		want := amount(name, wanted)
 		if want <= 0 || !known && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
@@ -108,26 +108,6 @@ func Total(list []*v1.Pod) v1.ResourceList {
 	}
 	total[v1.ResourcePods] = *apiresource.NewQuantity(int64(len(list)), apiresource.DecimalSI)
 	return total
-}
-
-// counted returns the names of the resources in a list, in the order in which enoughRoom checks
-// them.
-func counted(list v1.ResourceList) []v1.ResourceName {
-	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
-	rank := func(name v1.ResourceName) int {
-		if i := slices.Index(first, name); i >= 0 {
-			return i
-		}
-		return len(first)
-	}
-	var names []v1.ResourceName
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b v1.ResourceName) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(string(a), string(b)))
-	})
-	return names
 }
 
 // amount returns thousandths of a core for cpu, and whole units for other resources.
