@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,13 +38,14 @@ func Save(ctx context.Context, dataDir, file string) error {
 }
 
 // Restore makes the store of a data directory from a snapshot. A store that is there already is
-// kept beside it, and Restore returns the folder where; it returns "" if there was none. The caller
-// holds the directory's [Lock], so that no server runs.
+// kept beside it, and Restore returns the folder where; it returns "" if there was none. A crash
+// leaves the old store or the restored one in its place, never none. The caller holds the
+// directory's [Lock], so that no server runs.
 func Restore(dataDir, file string, now time.Time) (kept string, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return "", fmt.Errorf("read the snapshot: %w", err)
 	}
-	fresh := filepath.Join(dataDir, "etcd.restoring")
+	fresh := restoring(dataDir)
 	if err := os.RemoveAll(fresh); err != nil {
 		return "", fmt.Errorf("remove what a broken-off restore left: %w", err)
 	}
@@ -58,14 +57,5 @@ func Restore(dataDir, file string, now time.Time) (kept string, err error) {
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("restore the snapshot %s: %w", file, err), os.RemoveAll(fresh))
 	}
-	kept = folder(dataDir) + "." + now.UTC().Format("20060102T150405Z")
-	if err := os.Rename(folder(dataDir), kept); errors.Is(err, fs.ErrNotExist) {
-		kept = ""
-	} else if err != nil {
-		return "", fmt.Errorf("put the old store aside: %w", err)
-	}
-	if err := os.Rename(fresh, folder(dataDir)); err != nil {
-		return kept, fmt.Errorf("put the restored store into its place (the old one is %q): %w", kept, err)
-	}
-	return kept, nil
+	return replace(dataDir, now)
 }

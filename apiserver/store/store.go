@@ -46,8 +46,6 @@ func Endpoint(dataDir string) string { return "unix://" + socket(dataDir) }
 
 func socket(dataDir string) string { return filepath.Join(dataDir, "etcd.sock") }
 
-func folder(dataDir string) string { return filepath.Join(dataDir, "etcd") }
-
 // Lock takes a data directory for this process until it ends or unlock is called. It makes the
 // directory where it is missing, and lets only its owner enter it.
 func Lock(dataDir string) (unlock func(), err error) {
@@ -113,8 +111,8 @@ func config(dataDir string, level zap.AtomicLevel) (*embed.Config, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("the data directory %s is no absolute path", dataDir)
 	}
-	if err := os.MkdirAll(folder(dataDir), 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of the store: %w", err)
+	if err := ensureFolder(dataDir); err != nil {
+		return nil, err
 	}
 	peer, err := url.Parse(peerURL)
 	if err != nil {

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,6 +147,57 @@ func TestSnapshot(t *testing.T) {
 	if revision <= before {
 		t.Errorf("the revision fell from %d to %d", before, revision)
 	}
+	other := t.TempDir()
+	if err := errors.Join(os.Chmod(other, 0o700), os.Rename(kept, filepath.Join(other, "etcd"))); err != nil {
+		t.Fatal(err)
+	}
+	start(t, other)
+	if got, _ := get(t, client(t, other), "later"); got != "2" {
+		t.Errorf("the content that was kept has %q", got)
+	}
+}
+
+func TestStartRefusesAStoreThatARestoreLeft(t *testing.T) {
+	for left, want := range map[string]string{
+		"etcd.restoring": "snapshot restore", "etcd.20260102T030405Z": "rename it",
+	} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, left), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Start(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s alone: %v", left, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "etcd")); err == nil {
+			t.Errorf("with %s alone: a new store was made", left)
+		}
+	}
+}
+
+func TestRestoreAfterOneThatBrokeOff(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := start(t, dir)
+	put(t, client(t, dir), "a", "1")
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := store.Save(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := os.MkdirAll(filepath.Join(dir, "etcd.restoring", "member"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, stop = start(t, dir) // the old store is there
+	stop()
+	if _, err := store.Restore(dir, file, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "etcd.restoring")); err == nil {
+		t.Error("the folder of the restore is still there")
+	}
+	start(t, dir)
+	if got, _ := get(t, client(t, dir), "a"); got != "1" {
+		t.Errorf("the value is %q", got)
+	}
 }
 
 func TestRestoreIntoAnEmptyDirectory(t *testing.T) {
@@ -158,7 +210,13 @@ func TestRestoreIntoAnEmptyDirectory(t *testing.T) {
 	}
 	stop()
 	other := t.TempDir()
-	if kept, err := store.Restore(other, file, time.Now()); err != nil || kept != "" {
+	unlock, err := store.Lock(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := store.Restore(other, file, time.Now())
+	unlock()
+	if err != nil || kept != "" {
 		t.Fatalf("restore: %q, %v", kept, err)
 	}
 	start(t, other)

@@ -1,0 +1,103 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// folder is where the store of a data directory is.
+func folder(dataDir string) string { return filepath.Join(dataDir, "etcd") }
+
+// restoring is where [Restore] makes a store. Until it has another name it may not be whole.
+func restoring(dataDir string) string { return folder(dataDir) + ".restoring" }
+
+// ensureFolder makes the folder of the store if the data directory never had one. A directory with
+// only the folder of a restore has lost its store: an empty one would remove all pods of the node.
+func ensureFolder(dataDir string) error {
+	if _, err := os.Stat(folder(dataDir)); err == nil {
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for the store: %w", err)
+	}
+	entries, err := os.ReadDir(dataDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for the store: %w", err)
+	}
+	for _, e := range entries {
+		left := filepath.Join(dataDir, e.Name())
+		switch {
+		case !e.IsDir() || !strings.HasPrefix(left, folder(dataDir)+"."):
+		case left == restoring(dataDir):
+			return fmt.Errorf("the store %s is missing, and %s is of a restore that broke off: run \"berth-apiserver "+
+				"snapshot restore\" again, or remove that folder to begin with an empty API", folder(dataDir), left)
+		default:
+			return fmt.Errorf("the store %s is missing, but %s is there, which a restore kept: rename it to %s to use it, "+
+				"restore a snapshot, or move it elsewhere to begin with an empty API", folder(dataDir), left, folder(dataDir))
+		}
+	}
+	if err := os.MkdirAll(folder(dataDir), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the store: %w", err)
+	}
+	return syncDirectory(dataDir)
+}
+
+// replace puts the restored store into its place. It keeps the old store beside it and returns the
+// folder where, "" if there was none. The two change places in one step of the kernel.
+func replace(dataDir string, now time.Time) (kept string, err error) {
+	fresh, place := restoring(dataDir), folder(dataDir)
+	if err := syncFileSystem(fresh); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(fresh, place); err != nil {
+			return "", fmt.Errorf("put the restored store into its place: %w", err)
+		}
+		return "", syncDirectory(dataDir)
+	}
+	// The name of an old store is given before the exchange, because the next restore removes what
+	// has the name of a broken-off one.
+	kept = place + "." + now.UTC().Format("20060102T150405Z")
+	if err := os.Rename(fresh, kept); err != nil {
+		return "", fmt.Errorf("put the restored store beside the old one: %w", err)
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, kept, unix.AT_FDCWD, place, unix.RENAME_EXCHANGE); err != nil {
+		err = fmt.Errorf("exchange %s, which stays as it was, and the restored store %s (the file system must know "+
+			"renameat2's RENAME_EXCHANGE, as ext4, XFS, Btrfs and tmpfs do): %w", place, kept, err)
+		return "", errors.Join(err, os.RemoveAll(kept))
+	}
+	return kept, syncDirectory(dataDir)
+}
+
+// syncDirectory brings the names in a directory to the disk.
+func syncDirectory(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync a directory: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync the directory %s: %w", path, err)
+	}
+	return nil
+}
+
+// syncFileSystem brings everything below a directory to the disk, and the rest of its file system
+// (syncfs(2)).
+func syncFileSystem(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync a folder: %w", err)
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("sync the file system of %s: %w", path, err)
+	}
+	return nil
+}
