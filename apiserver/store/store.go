@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -45,29 +44,6 @@ type Store struct {
 func Endpoint(dataDir string) string { return "unix://" + socket(dataDir) }
 
 func socket(dataDir string) string { return filepath.Join(dataDir, "etcd.sock") }
-
-// Lock takes a data directory for this process until it ends or unlock is called. It makes the
-// directory where it is missing, and lets only its owner enter it.
-func Lock(dataDir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
-	}
-	if err := os.Chmod(dataDir, 0o700); err != nil { // #nosec: a directory needs its x
-		return nil, fmt.Errorf("close the data directory to others: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dataDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the data directory: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another berth-apiserver uses %s: stop it, or choose another --data-dir", dataDir)
-		}
-		return nil, fmt.Errorf("lock the data directory %s: %w", dataDir, err)
-	}
-	return func() { f.Close() }, nil
-}
 
 // Start starts the store of a data directory and returns when it can be used. The caller holds the
 // directory's [Lock].

@@ -133,7 +133,7 @@ func TestWorkloads(t *testing.T) {
 
 // TestSettingsThatCannotBe shows that a server which cannot start says why and ends.
 func TestSettingsThatCannotBe(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "data") // others must not be able to enter it
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
