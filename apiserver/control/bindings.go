@@ -3,12 +3,14 @@ package control
 import (
 	"context"
 	"fmt"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/berthd/berth/apiserver/pki"
 )
@@ -31,12 +33,30 @@ var bindings = []rbacv1.ClusterRoleBinding{
 	},
 }
 
-// ensureBindings creates the bindings that are missing. One that a person changed stays as it is.
-func ensureBindings(ctx context.Context, loopback *rest.Config) error {
-	client, err := kubernetes.NewForConfig(loopback)
+// bindingsInterval is the time between two attempts to create the bindings, as of Kubernetes'
+// bootstrap policy.
+const bindingsInterval = time.Second
+
+// ensureBindings creates the bindings that are missing, and tries again until all are there or the
+// context ends: admission refuses objects until its informers are synced. A binding that a person
+// changed stays as it is.
+func ensureBindings(ctx context.Context, client kubernetes.Interface) error {
+	said := ""
+	err := wait.PollUntilContextCancel(ctx, bindingsInterval, true, func(ctx context.Context) (bool, error) {
+		err := createBindings(ctx, client)
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			klog.InfoS("The server's own bindings are not complete yet", "err", err)
+		}
+		return err == nil, nil
+	})
 	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
+		return fmt.Errorf("create the server's own bindings (%s): %w", said, err)
 	}
+	return nil
+}
+
+func createBindings(ctx context.Context, client kubernetes.Interface) error {
 	for i := range bindings {
 		_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &bindings[i], metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -27,7 +28,11 @@ type Options struct {
 func Run(ctx context.Context, opts Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := ensureBindings(ctx, opts.Loopback)
+	client, err := kubernetes.NewForConfig(opts.Loopback)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	err = ensureBindings(ctx, client)
 	var set *controllerSet
 	if err == nil {
 		set, err = buildControllers(ctx, opts)
