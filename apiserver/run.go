@@ -18,15 +18,11 @@ import (
 	"github.com/berthd/berth/apiserver/store"
 )
 
-// errStopped is the cause of a stop that somebody asked for.
-var errStopped = errors.New("asked to stop")
-
 // Run runs the server until the context ends, or until a part of it fails for good. It returns
 // after every part has stopped.
 func Run(ctx context.Context, o *Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	context.AfterFunc(ctx, func() { cancel(errStopped) })
 	if err := o.complete(); err != nil {
 		return err
 	}
@@ -69,7 +65,7 @@ func Run(ctx context.Context, o *Options) error {
 
 // failure returns what stopped the server, nil if somebody asked for it.
 func failure(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, errStopped) {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return nil
@@ -77,12 +73,8 @@ func failure(ctx context.Context) error {
 
 // watchStore stops the server if the store fails.
 func watchStore(ctx context.Context, s *store.Store, stop context.CancelCauseFunc) {
-	select {
-	case <-ctx.Done():
-	case err, ok := <-s.Failed():
-		if ok {
-			stop(fmt.Errorf("the store failed: %w", err))
-		}
+	if err := s.Wait(ctx); err != nil {
+		stop(fmt.Errorf("the store failed: %w", err))
 	}
 }
 

@@ -32,6 +32,9 @@ const (
 	longestPath = 107
 )
 
+// errStopped is of a store that gave no reason for its end.
+var errStopped = errors.New("it stopped by itself")
+
 // Store is a running etcd.
 type Store struct {
 	etcd *embed.Etcd
@@ -70,7 +73,7 @@ func Start(ctx context.Context, dataDir string) (*Store, error) {
 		return nil, fmt.Errorf("start the store in %s: %w", config.Dir, err)
 	case <-etcd.Server.StopNotify():
 		s.Close()
-		return nil, fmt.Errorf("start the store in %s: it stopped by itself", config.Dir)
+		return nil, fmt.Errorf("start the store in %s: %w", config.Dir, errStopped)
 	case <-ctx.Done():
 		s.Close()
 		return nil, fmt.Errorf("start the store in %s: %w", config.Dir, context.Cause(ctx))
@@ -116,8 +119,20 @@ func config(dataDir string, level zap.AtomicLevel) (*embed.Config, error) {
 	return c, nil
 }
 
-// Failed returns what ends the store while it runs.
-func (s *Store) Failed() <-chan error { return s.etcd.Err() }
+// Wait returns why the running store ended, nil if the context ended first.
+func (s *Store) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err, ok := <-s.etcd.Err():
+		if ok {
+			return err
+		}
+		return errStopped
+	case <-s.etcd.Server.StopNotify():
+		return errStopped
+	}
+}
 
 // Close stops the store and waits for its end.
 func (s *Store) Close() {
