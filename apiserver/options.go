@@ -143,10 +143,30 @@ func (o *Options) keysConfig() (pki.Config, error) {
 		hosts.Insert(bound.String())
 	}
 	hosts.Insert(o.TLSSANs...)
+	nodeHosts, err := hostAddresses()
+	if err != nil {
+		return pki.Config{}, err
+	}
 	return pki.Config{
-		DataDir: o.DataDir, NodeName: o.NodeName, Hosts: sets.List(hosts),
+		DataDir: o.DataDir, NodeName: o.NodeName, NodeHosts: nodeHosts, Hosts: sets.List(hosts),
 		Server: "https://" + net.JoinHostPort(server.String(), strconv.Itoa(o.Server.SecureServing.BindPort)),
 	}, nil
+}
+
+// hostAddresses returns the addresses of this host under which a node may be known: all but those
+// that are valid on one link only, and the loopback address of IPv4.
+func hostAddresses() ([]string, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("find the addresses of this host for the agent's certificate: %w", err)
+	}
+	hosts := sets.New("127.0.0.1")
+	for _, a := range addresses {
+		if network, ok := a.(*net.IPNet); ok && network.IP.IsGlobalUnicast() {
+			hosts.Insert(network.IP.String())
+		}
+	}
+	return sets.List(hosts), nil
 }
 
 // firstService returns the first of the ranges of Services, and the API server's address in it.
@@ -169,6 +189,7 @@ func (o *Options) useKeys(k *pki.Keys) {
 		{&s.SecureServing.ServerCert.CertKey.CertFile, k.Server},
 		{&s.SecureServing.ServerCert.CertKey.KeyFile, k.Server},
 		{&s.Authentication.ClientCert.ClientCA, k.CA},
+		{&s.KubeletConfig.TLSClientConfig.CAFile, k.CA},
 		{&s.KubeletConfig.TLSClientConfig.CertFile, k.KubeletClient},
 		{&s.KubeletConfig.TLSClientConfig.KeyFile, k.KubeletClient},
 		{&s.ProxyClientCertFile, k.FrontProxyClient},

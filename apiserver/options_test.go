@@ -80,6 +80,9 @@ func TestCertificateSaysWhatClientsUse(t *testing.T) {
 			t.Errorf("%s is not in %v", want, config.Hosts)
 		}
 	}
+	if !slices.Contains(config.NodeHosts, "127.0.0.1") {
+		t.Errorf("127.0.0.1 is not in %v", config.NodeHosts)
+	}
 	if config.Server != "https://192.0.2.7:7443" {
 		t.Errorf("the kubeconfigs name %s", config.Server)
 	}
@@ -96,6 +99,9 @@ func TestFlagsHavePriorityOverKeys(t *testing.T) {
 	}
 	if got := o.Server.Authentication.ClientCert.ClientCA; got != "/ca.crt" {
 		t.Errorf("users are of %s", got)
+	}
+	if got := o.Server.KubeletConfig.TLSClientConfig.CAFile; got != "/ca.crt" {
+		t.Errorf("agents are verified by %q", got)
 	}
 }
 

@@ -10,6 +10,7 @@
 //	server.pem                 the API server's serving certificate
 //	kubelet-client.pem         the API server as a client of agents
 //	front-proxy-client.pem     the API server as a client of extension servers
+//	node-serving.pem           the serving certificate of the agent on this machine
 //	admin.pem, node.pem        the users of the two kubeconfigs
 //
 // A .pem file has a certificate and its key, so that both are replaced by one rename: a reader

@@ -29,14 +29,16 @@ type Config struct {
 	Server string
 	// NodeName is the node whose agent node.kubeconfig is for.
 	NodeName string
+	// NodeHosts are the addresses besides NodeName under which the API server reaches that agent.
+	NodeHosts []string
 }
 
 // Keys are the paths of the files that [Ensure] made or found.
 type Keys struct {
 	// CA and FrontProxyCA are the certificates of the authorities. CAKey is the key of the first.
 	CA, CAKey, FrontProxyCA string
-	// Server, KubeletClient and FrontProxyClient have a certificate and its key.
-	Server, KubeletClient, FrontProxyClient string
+	// Server, NodeServing, KubeletClient and FrontProxyClient have a certificate and its key.
+	Server, NodeServing, KubeletClient, FrontProxyClient string
 	// ServiceAccounts is the private key that signs the tokens of ServiceAccounts.
 	ServiceAccounts string
 	// AdminKubeconfig is for a user who may do everything. It has its keys inside, so that it can
@@ -72,16 +74,21 @@ func Ensure(config Config, now time.Time) (*Keys, error) {
 		config:          config,
 	}
 	var admin, node string
+	nodeUser, nodeGroups := "system:node:"+config.NodeName, []string{"system:nodes"}
 	for _, l := range []struct {
 		by   *authority
 		into *string
 		leaf leaf
 	}{
 		{ca, &k.Server, leaf{name: "server", user: "kube-apiserver", hosts: config.Hosts}},
+		{ca, &k.NodeServing, leaf{
+			name: "node-serving", user: nodeUser, groups: nodeGroups,
+			hosts: append([]string{config.NodeName}, config.NodeHosts...),
+		}},
 		{ca, &k.KubeletClient, leaf{name: "kubelet-client", user: KubeletClientUser, fixed: true}},
 		{proxyCA, &k.FrontProxyClient, leaf{name: "front-proxy-client", user: "front-proxy-client", fixed: true}},
 		{ca, &admin, leaf{name: "admin", user: "kubernetes-admin", groups: []string{"system:masters"}}},
-		{ca, &node, leaf{name: "node", user: "system:node:" + config.NodeName, groups: []string{"system:nodes"}}},
+		{ca, &node, leaf{name: "node", user: nodeUser, groups: nodeGroups}},
 	} {
 		if *l.into, _, err = l.by.ensureLeaf(dir, l.leaf, now); err != nil {
 			return nil, err

@@ -25,6 +25,7 @@ func config(t *testing.T) pki.Config {
 	return pki.Config{
 		DataDir: t.TempDir(), Hosts: []string{"127.0.0.1", "kubernetes.default", "localhost"},
 		Server: "https://127.0.0.1:6443", NodeName: "one",
+		NodeHosts: []string{"127.0.0.1", "192.0.2.1"},
 	}
 }
 
@@ -104,6 +105,9 @@ func TestEnsureMakesEverything(t *testing.T) {
 	for _, host := range c.Hosts {
 		leaf(t, k, k.Server, now, x509.ExtKeyUsageServerAuth, host)
 	}
+	for _, host := range append(c.NodeHosts, c.NodeName) {
+		leaf(t, k, k.NodeServing, now, x509.ExtKeyUsageServerAuth, host)
+	}
 	leaf(t, k, k.FrontProxyClient, now, x509.ExtKeyUsageClientAuth, "")
 	kubelet := leaf(t, k, k.KubeletClient, now, x509.ExtKeyUsageClientAuth, "")
 	if got := kubelet.Subject.CommonName; got != pki.KubeletClientUser {
@@ -149,7 +153,7 @@ func TestEnsureRenewsWhatEndsSoon(t *testing.T) {
 	before := content(t, c.DataDir)
 	later := now.Add(year - 100*day)
 	k := ensure(t, c, later)
-	want := []string{"admin.kubeconfig", "pki/admin.pem", "pki/node.pem", "pki/server.pem"}
+	want := []string{"admin.kubeconfig", "pki/admin.pem", "pki/node-serving.pem", "pki/node.pem", "pki/server.pem"}
 	if got := changed(before, content(t, c.DataDir)); !slices.Equal(got, want) {
 		t.Errorf("renewed: %v, want %v", got, want)
 	}
@@ -166,7 +170,11 @@ func TestEnsureFollowsTheSettings(t *testing.T) {
 			func(c *pki.Config) { c.Hosts = append(c.Hosts, "berth.example") },
 			[]string{"pki/server.pem"},
 		},
-		"another node": {func(c *pki.Config) { c.NodeName = "two" }, []string{"pki/node.pem"}},
+		"another node": {func(c *pki.Config) { c.NodeName = "two" }, []string{"pki/node-serving.pem", "pki/node.pem"}},
+		"another address of the node": {
+			func(c *pki.Config) { c.NodeHosts = append(c.NodeHosts, "192.0.2.2") },
+			[]string{"pki/node-serving.pem"},
+		},
 		"another port": {
 			func(c *pki.Config) { c.Server = "https://127.0.0.1:7443" },
 			[]string{"admin.kubeconfig", "node.kubeconfig"},

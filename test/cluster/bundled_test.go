@@ -77,14 +77,17 @@ spec:
 `
 
 // TestBundledAPIServer shows that berth is the node of berth-apiserver on the same machine, with
-// the kubeconfig that the server made: a Deployment runs, kubectl reads logs and executes commands,
-// and a kill of the server disturbs no pod.
+// the kubeconfig and the serving certificate that the server made: a Deployment runs, kubectl reads
+// logs and executes commands, and a kill of the server disturbs no pod.
 func TestBundledAPIServer(t *testing.T) {
 	c := newBundled(t, "--workloads")
 	c.startBundled(t)
 	data := filepath.Dir(c.Admin)
+	serving := filepath.Join(data, "pki", "node-serving.pem")
 	c.StartAgent(t, nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
-		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{}))
+		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{
+			Kubelet: fmt.Sprintf("tlsCertFile: %q\ntlsPrivateKeyFile: %q\n", serving, serving),
+		}))
 	c.WaitNodeReady(t)
 	account(t, c)
 

@@ -95,10 +95,12 @@ func startNode(ctx context.Context, rt *hostRuntime, s *apiServer) (*env.Agent, 
 	if err != nil {
 		return nil, err
 	}
+	keys := filepath.Join(s.data, "pki")
+	serving := filepath.Join(keys, "node-serving.pem")
 	agent, err := rt.env.NewAgent(ctx, env.AgentOptions{
-		Kubelet: fmt.Sprintf("cgroupDriver: %s\nenableServer: true\nport: %d\nauthentication:\n"+
-			"  anonymous: {enabled: false}\n  webhook: {enabled: true}\n  x509: {clientCAFile: %q}\n"+
-			"authorization: {mode: Webhook}\n", rt.cgroupDriver, port, filepath.Join(s.data, "pki", "ca.crt")),
+		Kubelet: fmt.Sprintf("cgroupDriver: %s\nenableServer: true\nport: %d\ntlsCertFile: %q\ntlsPrivateKeyFile: %q\n"+
+			"authentication:\n  anonymous: {enabled: false}\n  webhook: {enabled: true}\n  x509: {clientCAFile: %q}\n"+
+			"authorization: {mode: Webhook}\n", rt.cgroupDriver, port, serving, serving, filepath.Join(keys, "ca.crt")),
 		Flags: []string{"--kubeconfig", filepath.Join(s.data, "node.kubeconfig")},
 	})
 	if err != nil {
