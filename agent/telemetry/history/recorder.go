@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -98,7 +99,7 @@ type Recorder struct {
 func New(cfg Config, deps Deps) *Recorder {
 	return &Recorder{
 		cfg: cfg, deps: deps, run: time.Now(), news: notify.New(),
-		segments: segments{dir: cfg.Dir, maxBytes: cfg.MaxBytes, maxAge: cfg.MaxAge},
+		segments: segments{dir: cfg.Dir, maxBytes: cfg.MaxBytes, maxAge: cfg.MaxAge, append: (*os.File).Write},
 	}
 }
 
@@ -193,7 +194,7 @@ func (r *Recorder) flush(more []record) {
 	var text []byte
 	for _, rec := range append(queue, more...) {
 		line, err := json.Marshal(rec)
-		if err == nil {
+		if err == nil && len(line) < maxLine { // no reader takes a longer one
 			text = append(append(text, line...), '\n')
 		}
 	}
