@@ -25,15 +25,15 @@ func TestHistoryOutlivesTheAgent(t *testing.T) {
 		if len(a.Pods()) > 0 {
 			t.Fatal("the pod is still there")
 		}
-		past, err := a.history.Previous("default", []string{"web", "web-node"}, "")
+		past, err := a.history.Previous(t.Context(), "default", []string{"web", "web-node"}, "")
 		if err != nil || past == nil || past.UID != uid || !past.Gone || len(past.Entries) == 0 {
 			t.Fatalf("its removal: %+v, %v", past, err)
 		}
-		past, err = a.history.Previous("default", []string{"web-node"}, uid)
+		past, err = a.history.Previous(t.Context(), "default", []string{"web-node"}, uid)
 		if err != nil || past == nil || !past.Gone {
 			t.Errorf("before its UID comes back: %+v, %v", past, err)
 		}
-		list, err := a.history.Events(began)
+		list, err := a.history.Events(t.Context(), began)
 		var reasons []string
 		for i := range list {
 			reasons = append(reasons, list[i].Reason)

@@ -14,7 +14,7 @@ import (
 // with new events.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if !asked(r, "watch") {
-		items, err := s.eventsSince(r.URL.Query().Get(api.Since))
+		items, err := s.eventsSince(r.Context(), r.URL.Query().Get(api.Since))
 		if err != nil {
 			failWith(w, err)
 			return

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -12,9 +13,14 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
+// wantsPast reports whether a request reads the history, which is on the disk.
+func wantsPast(r *http.Request) bool {
+	return asked(r, api.Previous) || r.URL.Query().Get(api.Since) != ""
+}
+
 // eventsSince returns the events since a time, as a request gives it, the latest one last. Without
 // a time these are the events that the agent has in memory.
-func (s *Server) eventsSince(text string) ([]v1.Event, error) {
+func (s *Server) eventsSince(ctx context.Context, text string) ([]v1.Event, error) {
 	now := s.backend.Events()
 	if text == "" {
 		return now, nil
@@ -25,7 +31,7 @@ func (s *Server) eventsSince(text string) ([]v1.Event, error) {
 	}
 	var before []v1.Event
 	if s.deps.History != nil {
-		if before, err = s.deps.History.Events(since); err != nil {
+		if before, err = s.deps.History.Events(ctx, since); err != nil {
 			return nil, err
 		}
 	}
@@ -48,7 +54,7 @@ func (s *Server) eventsSince(text string) ([]v1.Event, error) {
 }
 
 // previous answers with the last life of a pod before the present one.
-func (s *Server) previous(w http.ResponseWriter, namespace, name string) {
+func (s *Server) previous(ctx context.Context, w http.ResponseWriter, namespace, name string) {
 	var current types.UID
 	if pod, err := s.find(namespace, name, ""); err == nil {
 		current = pod.UID
@@ -57,7 +63,8 @@ func (s *Server) previous(w http.ResponseWriter, namespace, name string) {
 		fail(w, http.StatusNotFound, "no history of pods is kept")
 		return
 	}
-	past, err := s.deps.History.Previous(namespace, []string{name, name + "-" + strings.ToLower(s.cfg.Node)}, current)
+	names := []string{name, name + "-" + strings.ToLower(s.cfg.Node)}
+	past, err := s.deps.History.Previous(ctx, namespace, names, current)
 	switch {
 	case err != nil:
 		failWith(w, err)

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,11 +25,11 @@ func eventAt(name, message string, at time.Time) v1.Event {
 	}
 }
 
-func (p *past) Events(time.Time) ([]v1.Event, error) {
+func (p *past) Events(context.Context, time.Time) ([]v1.Event, error) {
 	return []v1.Event{eventAt("a", "long ago", yesterday()), eventAt("b", "counted before", yesterday())}, p.err
 }
 
-func (p *past) Previous(namespace string, names []string, current types.UID) (*history.Past, error) {
+func (p *past) Previous(_ context.Context, namespace string, names []string, current types.UID) (*history.Past, error) {
 	if p.err != nil || namespace != "default" || names[0] != "gone" && current != "uid-1" {
 		return nil, p.err
 	}
@@ -84,4 +86,53 @@ func TestNoHistory(t *testing.T) {
 		!strings.Contains(text, "no history of pods is kept") {
 		t.Errorf("%d %s", code, text)
 	}
+}
+
+// hungPast is a history on a disk that does not answer before open is closed.
+type hungPast struct {
+	entered chan struct{}
+	open    chan struct{}
+}
+
+func (p *hungPast) Events(context.Context, time.Time) ([]v1.Event, error) {
+	p.entered <- struct{}{}
+	<-p.open
+	return nil, nil
+}
+
+func (p *hungPast) Previous(ctx context.Context, _ string, _ []string, _ types.UID) (*history.Past, error) {
+	_, err := p.Events(ctx, time.Time{})
+	return nil, err
+}
+
+// A hung disk takes the places of requests that read it, and no places of the others.
+func TestHungHistory(t *testing.T) {
+	p := &hungPast{entered: make(chan struct{}, maxSlow), open: make(chan struct{})}
+	f := &fixture{history: p}
+	f.pods = []*v1.Pod{webPod()}
+	r := start(t, f)
+	const since, previous = "/berth/v1/events?since=2026-01-01T00:00:00Z", "/berth/v1/why/default/web-node?previous=true"
+	var asked sync.WaitGroup
+	for i := range maxSlow {
+		path := since
+		if i%2 > 0 {
+			path = previous
+		}
+		asked.Go(func() { r.ask(t, http.MethodGet, path, nil) })
+	}
+	for range maxSlow {
+		<-p.entered
+	}
+	for path, want := range map[string]int{
+		since: http.StatusTooManyRequests, previous: http.StatusTooManyRequests,
+		"/berth/v1/manifests":            http.StatusTooManyRequests, // reads the manifest directory
+		"/berth/v1/events":               http.StatusOK,
+		"/berth/v1/why/default/web-node": http.StatusOK,
+	} {
+		if code, text := r.ask(t, http.MethodGet, path, nil); code != want {
+			t.Errorf("%s: %d %s, want %d", path, code, text, want)
+		}
+	}
+	close(p.open)
+	asked.Wait()
 }

@@ -92,6 +92,18 @@ func (s *Server) watch(path string, h http.HandlerFunc) endpoint {
 	return e
 }
 
+// slowIf returns an endpoint whose quick requests are slow if that is true of them.
+func (e endpoint) slowIf(is func(*http.Request) bool) endpoint {
+	before := e.cost
+	e.cost = func(r *http.Request) cost {
+		if c := before(r); c != quick || !is(r) {
+			return c
+		}
+		return slow
+	}
+	return e
+}
+
 // followed returns the pod whose logs a request for a container's log follows; empty for none.
 func followed(r *http.Request) string {
 	if !asked(r, "follow") {

@@ -166,7 +166,7 @@ func TestBudget(t *testing.T) {
 }
 
 // TestBusy fills all places for slow requests with requests that hang on the runtime: more of them
-// are refused, and whatever needs no runtime is still answered.
+// are refused, and whatever needs neither the runtime nor the disk is still answered.
 func TestBusy(t *testing.T) {
 	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxSlow)}
 	r := start(t, f)
@@ -184,7 +184,7 @@ func TestBusy(t *testing.T) {
 	if code, text := r.ask(t, "GET", "/runningpods/", nil); code != http.StatusTooManyRequests {
 		t.Errorf("one too many: %d %q", code, text)
 	}
-	for _, path := range []string{"/healthz", "/pods", api.PathPods, api.PathManifests, api.PathEvents} {
+	for _, path := range []string{"/healthz", "/pods", api.PathPods, api.PathStatus, api.PathEvents} {
 		if code, _ := r.ask(t, "GET", path, nil); code != 200 {
 			t.Errorf("%s: %d", path, code)
 		}

@@ -119,10 +119,10 @@ func (s *Server) addDisabled(mux *mux, why string, paths ...string) {
 func (s *Server) addOwn(mux *mux) {
 	mux.Handle("GET "+api.PathPods, s.watch("berth", s.summaries))
 	mux.Handle("POST "+api.PathPods+"/{namespace}/{pod}/"+api.EphemeralContainers, s.quick("berth", s.ephemeral))
-	mux.Handle("GET "+api.PathWhy+"{namespace}/{pod}", s.quick("berth", s.why))
+	mux.Handle("GET "+api.PathWhy+"{namespace}/{pod}", s.quick("berth", s.why).slowIf(wantsPast))
 	mux.Handle("GET "+api.PathStatus, s.quick("berth", s.status))
-	mux.Handle("GET "+api.PathManifests, s.quick("berth", s.manifests))
-	mux.Handle("GET "+api.PathEvents, s.watch("berth", s.events))
+	mux.Handle("GET "+api.PathManifests, s.slow("berth", s.manifests))
+	mux.Handle("GET "+api.PathEvents, s.watch("berth", s.events).slowIf(wantsPast))
 	mux.Handle("GET "+api.PathImages, s.slow("berth", s.images))
 	mux.Handle("POST "+api.PathImagesPull, s.lasting("berth", s.pullImage))
 	mux.Handle("DELETE "+api.PathImages, s.slow("berth", s.removeImage))

@@ -196,10 +196,10 @@ type Drainer interface {
 // History has what happened before; *history.Recorder does.
 type History interface {
 	// Events returns the kept events since a time, the latest one last.
-	Events(since time.Time) ([]v1.Event, error)
+	Events(ctx context.Context, since time.Time) ([]v1.Event, error)
 	// Previous returns the last life before the present one of a pod that has one of these names;
 	// nil if there is none. current is the UID of the present pod, empty for none.
-	Previous(namespace string, names []string, current types.UID) (*history.Past, error)
+	Previous(ctx context.Context, namespace string, names []string, current types.UID) (*history.Past, error)
 }
 
 // Stats measures what the node and its pods use; *stats.Collector does.

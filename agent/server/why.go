@@ -22,7 +22,7 @@ import (
 func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	if asked(r, api.Previous) {
-		s.previous(w, namespace, name)
+		s.previous(r.Context(), w, namespace, name)
 		return
 	}
 	pod, err := s.find(namespace, name, "")

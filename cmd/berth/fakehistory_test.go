@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // fakeHistory has an event of the day before, and earlier lives of the pods web and gone.
 type fakeHistory struct{}
 
-func (fakeHistory) Events(since time.Time) ([]v1.Event, error) {
+func (fakeHistory) Events(_ context.Context, since time.Time) ([]v1.Event, error) {
 	e := v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "before"}, Type: v1.EventTypeNormal, Reason: "Pulled",
 		Message: "Image pulled the day before", LastTimestamp: at(20 * time.Hour), FirstTimestamp: at(20 * time.Hour),
@@ -28,7 +29,7 @@ func (fakeHistory) Events(since time.Time) ([]v1.Event, error) {
 	return []v1.Event{e}, nil
 }
 
-func (fakeHistory) Previous(namespace string, names []string, _ types.UID) (*history.Past, error) {
+func (fakeHistory) Previous(_ context.Context, namespace string, names []string, _ types.UID) (*history.Past, error) {
 	if namespace != "default" || !slices.Contains(names, "web-node") && !slices.Contains(names, "gone-node") {
 		return nil, nil //nolint:nilnil // there was no such pod
 	}

@@ -78,7 +78,7 @@ func event(name, message string, count int32) v1.Event {
 // heard returns the events since a time ago as "message xcount".
 func (n *node) heard(t *testing.T, ago time.Duration) string {
 	t.Helper()
-	list, err := n.Events(time.Now().Add(-ago))
+	list, err := n.Events(context.Background(), time.Now().Add(-ago))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (n *node) heard(t *testing.T, ago time.Duration) string {
 // past returns the steps of a pod's previous life, and when that was last heard of.
 func (n *node) past(t *testing.T, name string, current types.UID) string {
 	t.Helper()
-	p, err := n.Previous("ns", []string{name, name + "-node"}, current)
+	p, err := n.Previous(context.Background(), "ns", []string{name, name + "-node"}, current)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestDiskFaults(t *testing.T) {
 		}
 		n.Event(event("a", "lost", 1))
 		time.Sleep(time.Minute)
-		if _, err := n.Events(time.Time{}); err == nil {
+		if _, err := n.Events(context.Background(), time.Time{}); err == nil {
 			t.Error("a directory that is a file can be read")
 		}
 		if err := os.Remove(n.dir); err != nil {
@@ -244,8 +244,8 @@ func TestNobodyKeepsHistory(t *testing.T) {
 	var r *Recorder
 	r.Event(v1.Event{})
 	r.End("u")
-	events, err := r.Events(time.Time{})
-	past, perr := r.Previous("ns", nil, "")
+	events, err := r.Events(context.Background(), time.Time{})
+	past, perr := r.Previous(context.Background(), "ns", nil, "")
 	if len(events) > 0 || err != nil || past != nil || perr != nil {
 		t.Errorf("%v, %v, %v, %v", events, err, past, perr)
 	}

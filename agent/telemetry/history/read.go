@@ -2,8 +2,12 @@ package history
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -17,13 +21,13 @@ import (
 const maxLine = 1 << 20
 
 // Events returns the events whose last time is not before since, the latest one last. A repeated
-// event is there once, as it was last.
-func (r *Recorder) Events(since time.Time) ([]v1.Event, error) {
+// event is there once, as it was last. Events ends early with the error of ctx.
+func (r *Recorder) Events(ctx context.Context, since time.Time) ([]v1.Event, error) {
 	if r == nil {
 		return nil, nil
 	}
 	latest := map[string]*v1.Event{}
-	err := r.each(since, func(rec record) {
+	err := r.each(ctx, since, func(rec record) {
 		if e := rec.Event; e != nil && !e.LastTimestamp.Time.Before(since) {
 			latest[e.Namespace+"/"+e.Name] = e
 		}
@@ -45,8 +49,11 @@ type Past struct {
 
 // Previous returns the last life of a pod before the present one: in an earlier run of the agent,
 // or under another UID. current is the UID of the pod that is there now; empty for none. The names
-// are those that the pod may have. Previous returns nil if there is none.
-func (r *Recorder) Previous(namespace string, names []string, current types.UID) (*Past, error) {
+// are those that the pod may have. Previous returns nil if there is none. It ends early with the
+// error of ctx.
+func (r *Recorder) Previous(
+	ctx context.Context, namespace string, names []string, current types.UID,
+) (*Past, error) {
 	if r == nil {
 		return nil, nil //nolint:nilnil // there is no history
 	}
@@ -56,7 +63,7 @@ func (r *Recorder) Previous(namespace string, names []string, current types.UID)
 	}
 	lives := map[key]*Past{}
 	var last *Past
-	err := r.each(time.Time{}, func(rec record) {
+	err := r.each(ctx, time.Time{}, func(rec record) {
 		l := rec.Life
 		if l == nil || l.Namespace != namespace || !slices.Contains(names, l.Name) ||
 			l.UID == current && l.Run.Equal(r.run) && !l.Gone {
@@ -86,46 +93,86 @@ func (p *Past) join(l *Life) {
 
 // each calls do with the records of the segments that were written since a time, and of those that
 // are not written yet, in order. It skips lines that are torn.
-func (r *Recorder) each(since time.Time, do func(record)) error {
-	r.disk.Lock()
-	defer r.disk.Unlock()
-	list, err := r.segments.list()
+func (r *Recorder) each(ctx context.Context, since time.Time, do func(record)) error {
+	found, err := r.open(ctx, since)
+	defer found.close()
 	if err != nil {
 		return err
 	}
-	for i, seg := range list {
-		if i+1 < len(list) && list[i+1].began.Before(since) {
-			continue // it was not written any more then
-		}
-		if err := eachLine(seg.path, do); err != nil {
+	for _, p := range found.parts {
+		if err := p.each(ctx, do); err != nil {
 			return err
 		}
 	}
-	r.mu.Lock()
-	queue := slices.Clone(r.queue)
-	r.mu.Unlock()
-	for _, rec := range queue {
+	for _, rec := range found.queue {
 		do(rec)
 	}
 	return nil
 }
 
-func eachLine(path string, do func(record)) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("reading the history of pods: %w", err)
+// snapshot is the history at one moment. Its parts are read while the writer goes on.
+type snapshot struct {
+	parts []part
+	queue []record
+}
+
+// part is an open segment, and the size that it had.
+type part struct {
+	file *os.File
+	size int64
+}
+
+// open returns the history since a time as it is now. The caller must close it, also after an
+// error.
+func (r *Recorder) open(ctx context.Context, since time.Time) (s snapshot, err error) {
+	if err := r.disk.lock(ctx); err != nil {
+		return s, fmt.Errorf("waiting for the history of pods to be written: %w", err)
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
+	defer r.disk.unlock()
+	list, err := r.segments.list()
+	if err != nil {
+		return s, err
+	}
+	for i, seg := range list {
+		if i+1 < len(list) && list[i+1].began.Before(since) {
+			continue // it was not written any more then
+		}
+		f, err := os.Open(seg.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return s, fmt.Errorf("reading the history of pods: %w", err)
+		}
+		s.parts = append(s.parts, part{f, seg.size})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.queue = slices.Clone(r.queue)
+	return s, nil
+}
+
+func (s snapshot) close() {
+	for _, p := range s.parts {
+		_ = p.file.Close()
+	}
+}
+
+// each calls do with the records of a segment.
+func (p part) each(ctx context.Context, do func(record)) error {
+	lines := bufio.NewScanner(io.LimitReader(p.file, p.size)) // what is behind that is in the queue
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("reading the history of pods: %w", err)
+		}
 		var rec record
 		if json.Unmarshal(lines.Bytes(), &rec) == nil {
 			do(rec)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading the history of pods in %s: %w", path, err)
+		return fmt.Errorf("reading the history of pods in %s: %w", p.file.Name(), err)
 	}
 	return nil
 }

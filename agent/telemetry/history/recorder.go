@@ -80,6 +80,21 @@ type Deps struct {
 	Logger *slog.Logger
 }
 
+// lock is a mutex whose callers can give up. Make it with room for one.
+type lock chan struct{}
+
+// lock takes the lock, or returns the error of ctx when ctx ends before.
+func (l lock) lock(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l lock) unlock() { <-l }
+
 // Recorder keeps the history. Make it with [New].
 type Recorder struct {
 	cfg  Config
@@ -89,8 +104,8 @@ type Recorder struct {
 
 	mu    sync.Mutex
 	queue []record
-	// disk guards the segments. It is taken before mu.
-	disk     sync.Mutex
+	// disk guards the segments. It is taken before mu. Its holder may wait for the disk.
+	disk     lock
 	segments segments
 	failures loglimit.Limiter
 }
@@ -98,7 +113,7 @@ type Recorder struct {
 // New returns a recorder, which writes nothing before [Recorder.Run].
 func New(cfg Config, deps Deps) *Recorder {
 	return &Recorder{
-		cfg: cfg, deps: deps, run: time.Now(), news: notify.New(),
+		cfg: cfg, deps: deps, run: time.Now(), news: notify.New(), disk: make(lock, 1),
 		segments: segments{dir: cfg.Dir, maxBytes: cfg.MaxBytes, maxAge: cfg.MaxAge, append: (*os.File).Write},
 	}
 }
@@ -166,8 +181,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 		}
 	}
 	r.flush(lives)
-	r.disk.Lock()
-	defer r.disk.Unlock()
+	_ = r.disk.lock(context.WithoutCancel(ctx)) // it has no end
+	defer r.disk.unlock()
 	r.segments.close()
 	return nil
 }
@@ -185,8 +200,8 @@ func (r *Recorder) parts() []record {
 
 // flush writes the queue, and these records behind it.
 func (r *Recorder) flush(more []record) {
-	r.disk.Lock()
-	defer r.disk.Unlock()
+	_ = r.disk.lock(context.Background()) // it has no end
+	defer r.disk.unlock()
 	r.mu.Lock()
 	queue := r.queue
 	r.queue = nil
