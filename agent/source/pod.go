@@ -73,8 +73,14 @@ func (d Decoder) decodePod(v Result, e element) Item {
 
 // staticDefaults sets what the static pods of files get.
 func (d Decoder) staticDefaults(pod *core.Pod, file string) {
-	if pod.UID == "" {
+	content := ""
+	switch {
+	case pod.UID == "":
 		pod.UID = staticUID(pod, d.origin(file)...)
+	case pod.Annotations[pods.AnnotationStart] == "true":
+		unnamed := *pod
+		unnamed.UID = ""
+		content = string(staticUID(&unnamed))
 	}
 	pod.Name += "-" + strings.ToLower(d.NodeName)
 	if pod.Namespace == "" {
@@ -85,6 +91,9 @@ func (d Decoder) staticDefaults(pod *core.Pod, file string) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[pods.AnnotationHash] = string(pod.UID)
+	if content != "" {
+		pod.Annotations[pods.AnnotationContent] = content
+	}
 	if !d.URL {
 		tolerateNoExecute(pod)
 	}

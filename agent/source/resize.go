@@ -27,7 +27,7 @@ var errOtherSpec = errors.New("only cpu and memory resources are mutable")
 // The edit must not remove an amount, and the quality-of-service class must stay the same.
 // Otherwise the error says why to is another pod. Resizable does not compare names and UIDs.
 func Resizable(from, to *v1.Pod) error {
-	if !maps.Equal(from.Labels, to.Labels) || !maps.Equal(ownAnnotations(from), ownAnnotations(to)) {
+	if !maps.Equal(from.Labels, to.Labels) || !maps.Equal(pods.ManifestAnnotations(from), pods.ManifestAnnotations(to)) {
 		return errOtherMetadata
 	}
 	if !equality.Semantic.DeepEqual(sizeless(from), sizeless(to)) {
@@ -86,13 +86,4 @@ func internalSpec(pod *v1.Pod) (*core.Pod, error) {
 	}
 	out := &core.Pod{}
 	return out, corev1.Convert_v1_Pod_To_core_Pod(in, out, nil)
-}
-
-// ownAnnotations returns the annotations from the manifest, without those that the agent adds.
-func ownAnnotations(pod *v1.Pod) map[string]string {
-	out := maps.Clone(pod.Annotations)
-	for _, added := range []string{pods.AnnotationHash, pods.AnnotationSeen, pods.AnnotationSource} {
-		delete(out, added)
-	}
-	return out
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // A UID names directories and cgroups: one that cannot is refused where it is read, not when the
@@ -33,6 +35,30 @@ func TestManifestUID(t *testing.T) {
 		if v.Accepted != accepted || !accepted && v.Field != "metadata.uid" {
 			t.Errorf("uid %q: %+v", uid, v)
 		}
+	}
+}
+
+// The content of a manifest has a hash of its own if the manifest sets the UID and asks for a start
+// when it changes. No other pod gets an annotation that a kubelet's pod does not have.
+func TestContentHash(t *testing.T) {
+	content := func(metadata, image string) string {
+		p := podOf(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: web%s}, `+
+			`spec: {containers: [{name: app, image: %s}]}}`, metadata, image))
+		return p.Annotations[pods.AnnotationContent]
+	}
+	const uid, start = ", uid: u1", `, annotations: {berth.dev/start-when-changed: "true"}`
+	const labels = ", labels: {a: b}"
+	for _, metadata := range []string{"", uid, start, uid + `, annotations: {berth.dev/start-when-changed: "false"}`} {
+		if got := content(metadata, "app"); got != "" {
+			t.Errorf("web%s: %s", metadata, got)
+		}
+	}
+	hash := content(uid+start, "app")
+	if hash == "" || hash != content(uid+start, "app") || hash != content(", uid: u2"+start, "app") {
+		t.Errorf("the same content has hash %q and others", hash)
+	}
+	if hash == content(uid+start, "other") || hash == content(uid+start+labels, "app") {
+		t.Errorf("other content has the same hash %q", hash)
 	}
 }
 

@@ -291,12 +291,9 @@ func listChanges(w io.Writer, changes []string) {
 // comparable returns the parts of a pod that come from its manifest: spec, labels and annotations,
 // without what the agent adds. No manifest has ephemeral containers.
 func comparable(pod *v1.Pod) map[string]any {
-	annotations := maps.Clone(pod.Annotations)
-	for _, added := range []string{pods.AnnotationHash, pods.AnnotationSeen, pods.AnnotationSource} {
-		delete(annotations, added)
-	}
 	spec := pod.Spec
 	spec.EphemeralContainers = nil
+	annotations := pods.ManifestAnnotations(pod)
 	out := map[string]any{}
 	for key, value := range map[string]any{"spec": spec, "labels": pod.Labels, "annotations": annotations} {
 		var plain any

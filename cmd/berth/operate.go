@@ -130,7 +130,7 @@ func newStop() *cobra.Command {
 		Short: "Stop a static pod, and keep it stopped",
 		Long: `Stop a static pod: its containers end within its grace period, and the pod stays listed as Stopped until
 "berth start". Restarts of the agent and of the machine, and a changed manifest, leave it stopped. A manifest with the
-annotation ` + startAnnotation + `: "true" starts its pod when the manifest changes.
+annotation ` + pods.AnnotationStart + `: "true" starts its pod when the manifest changes.
 
 The pod of a cluster is refused: its API server would start it again. Delete it there, or scale its owner down.
 
@@ -158,9 +158,6 @@ preStop hooks that have not run. It may also be used for a pod that is being rem
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "wait until the pod has stopped")
 	return cmd
 }
-
-// startAnnotation starts a stopped pod when its manifest changes.
-const startAnnotation = "berth.dev/start-when-changed"
 
 // stopLook is the time between two looks at whether a pod has stopped.
 const stopLook = 200 * time.Millisecond

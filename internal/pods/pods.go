@@ -3,13 +3,17 @@
 //
 // Purpose: one answer to each question, below all packages that ask it.
 //
-// Truth owned: the meaning of the kubelet's annotations kubernetes.io/config.* on pods. The
-// functions are pure.
+// Truth owned: the meaning of the kubelet's annotations kubernetes.io/config.* on pods, and of
+// those of berth that several packages know. The functions are pure.
 //
 // Concurrency: none.
 package pods
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // SourceFile, SourceHTTP and SourceAPI are the names of the sources of pods, as they stand in
 // [AnnotationSource].
@@ -25,9 +29,30 @@ const (
 	AnnotationSource = "kubernetes.io/config.source"
 	// AnnotationSeen is when the agent first saw the pod, in the format of RFC 3339.
 	AnnotationSeen = "kubernetes.io/config.seen"
-	// AnnotationHash is a static pod's hash, which is its UID unless the manifest sets a UID.
+	// AnnotationHash is a static pod's UID as it was read, which is a hash over the manifest unless
+	// the manifest sets the UID.
 	AnnotationHash = "kubernetes.io/config.hash"
 )
+
+// Annotations of static pods that are berth's own.
+const (
+	// AnnotationStart in a manifest, with the value "true", starts its stopped pod when the manifest
+	// changes. Without the annotation, a changed manifest leaves the pod stopped.
+	AnnotationStart = "berth.dev/start-when-changed"
+	// AnnotationContent is a hash over the manifest of a pod with [AnnotationStart] whose manifest
+	// sets the UID: the pod's [AnnotationHash] is that UID, and does not change.
+	AnnotationContent = "berth.dev/content-hash"
+)
+
+// ManifestAnnotations returns the annotations from a pod's manifest, without those that the agent
+// adds.
+func ManifestAnnotations(pod *v1.Pod) map[string]string {
+	out := maps.Clone(pod.Annotations)
+	for _, added := range []string{AnnotationHash, AnnotationSeen, AnnotationSource, AnnotationContent} {
+		delete(out, added)
+	}
+	return out
+}
 
 // ReasonStopped is the reason in the status of a pod that an operator has stopped ("berth stop").
 const ReasonStopped = "Stopped"

@@ -30,10 +30,6 @@ import (
 	"github.com/berthd/berth/internal/pods"
 )
 
-// AnnotationStart in a manifest, with the value "true", starts its stopped pod when the manifest
-// changes. Without the annotation, a changed manifest leaves the pod stopped.
-const AnnotationStart = "berth.dev/start-when-changed"
-
 // mark says that a pod is to stay stopped.
 type mark struct {
 	// Since is when the operator stopped the pod, and Hash is the hash of the pod's manifest then.
@@ -70,7 +66,7 @@ func Open(rootDir string, log *slog.Logger) *Marks {
 }
 
 // Of returns the stop of a pod that an operator has stopped; nil for any other pod. It forgets the
-// mark of a pod whose manifest has changed and asks to be started then ([AnnotationStart]).
+// mark of a pod whose manifest has changed and asks to be started then ([pods.AnnotationStart]).
 func (m *Marks) Of(pod *v1.Pod) *worker.Stop {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,7 +75,7 @@ func (m *Marks) Of(pod *v1.Pod) *worker.Stop {
 	if !ok || pods.FromAPI(pod) || pods.RuntimeOnly(pod) {
 		return nil
 	}
-	if pod.Annotations[AnnotationStart] == "true" && mark.Hash != hashOf(pod) {
+	if pod.Annotations[pods.AnnotationStart] == "true" && mark.Hash != hashOf(pod) {
 		if err := m.drop(name); err != nil {
 			m.log.Error("the pod starts, and is stopped again by the next agent", "pod", name, "err", err)
 		}
@@ -95,7 +91,7 @@ func (m *Marks) Of(pod *v1.Pod) *worker.Stop {
 // hashOf returns a hash that changes with a static pod's manifest.
 func hashOf(pod *v1.Pod) string {
 	if hash := pod.Annotations[pods.AnnotationHash]; hash != "" {
-		return hash
+		return hash + pod.Annotations[pods.AnnotationContent]
 	}
 	return string(pod.UID)
 }

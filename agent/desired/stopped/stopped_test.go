@@ -161,7 +161,7 @@ func TestStopOfARemovedPod(t *testing.T) {
 
 func TestStartWhenChanged(t *testing.T) {
 	const hash = pods.AnnotationHash
-	before := pod("u", "web", pods.SourceFile, hash, "1", AnnotationStart, "true")
+	before := pod("u", "web", pods.SourceFile, hash, "1", pods.AnnotationStart, "true")
 	n := newNode(t, worker.Entry{Pod: before})
 	if err := n.Stop(before, nil); err != nil {
 		t.Fatal(err)
@@ -170,12 +170,29 @@ func TestStartWhenChanged(t *testing.T) {
 	if n.marks.Of(before) == nil || n.marks.Of(pod("v", "web", pods.SourceFile, hash, "2")) == nil {
 		t.Error("it starts although its manifest did not ask for that, or did not change")
 	}
-	if n.marks.Of(pod("v", "web", pods.SourceFile, hash, "2", AnnotationStart, "true")) != nil {
+	if n.marks.Of(pod("v", "web", pods.SourceFile, hash, "2", pods.AnnotationStart, "true")) != nil {
 		t.Error("it does not start")
 	}
 	n.restart()
 	if n.marks.Of(before) != nil {
 		t.Error("the mark is still there")
+	}
+}
+
+// The hash of a pod whose manifest sets the UID is that UID.
+func TestStartWhenChangedUnderItsUID(t *testing.T) {
+	const hash, content = pods.AnnotationHash, pods.AnnotationContent
+	before := pod("u", "web", pods.SourceFile, hash, "u", content, "1", pods.AnnotationStart, "true")
+	n := newNode(t, worker.Entry{Pod: before})
+	if err := n.Stop(before, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	if n.marks.Of(before) == nil {
+		t.Error("it starts although its manifest did not change")
+	}
+	if n.marks.Of(pod("u", "web", pods.SourceFile, hash, "u", content, "2", pods.AnnotationStart, "true")) != nil {
+		t.Error("it does not start")
 	}
 }
 
