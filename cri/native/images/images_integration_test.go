@@ -105,6 +105,18 @@ func (s *store) used() uint64 {
 	return fs.UsedBytes.Value
 }
 
+// noLeases waits until nothing keeps the downloads of pulls that have ended.
+func (s *store) noLeases() {
+	s.Helper()
+	env.Eventually(s.T, "no lease", func() error {
+		left, err := s.client.LeasesService().List(s.Context())
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%d leases are left", len(left))
+		}
+		return err
+	})
+}
+
 func TestImages(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
@@ -390,6 +402,7 @@ func stalls(s *store) {
 	if err := <-got; !errors.Is(err, context.Canceled) {
 		s.Errorf("giving up: got %v", err)
 	}
+	s.noLeases()
 	impatient := New(Config{RegistryDir: s.dir, Stall: 200 * time.Millisecond}, s.client)
 	defer impatient.Close()
 	_, err := impatient.PullImage(s.Context(), &runtimeapi.ImageSpec{Image: r.host + "/app:v1"}, nil, nil)
