@@ -9,6 +9,9 @@
 // several names: a tag, and the digest of its manifest. Both names are made by a pull. When a tag
 // moves to another image, the digest's name keeps the old one.
 //
+// Indexes, manifests and configs are read into memory, so an image whose index, manifest or config
+// is above 8 MiB is refused by a pull and not listed.
+//
 // Containerd's garbage collection keeps what a name leads to: the client labels the manifest with
 // its config and layers, and the config with the snapshot of the unpacked layers.
 //

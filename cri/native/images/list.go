@@ -30,9 +30,9 @@ const (
 
 // facts are what an image's content says. The content never changes.
 type facts struct {
-	id     digest.Digest // of the config
-	size   int64         // bytes of the config and the compressed layers
-	config ocispec.Image
+	id       digest.Digest // of the config
+	size     int64         // bytes of the config and the compressed layers
+	settings ocispec.ImageConfig
 }
 
 // image is one image with all its names.
@@ -44,7 +44,7 @@ type image struct {
 }
 
 // all returns the images by ID. It leaves out names whose content is not there, or is not of this
-// machine's platform: nobody can run them.
+// machine's platform, or is too large: nobody can run them.
 func (s *Service) all(ctx context.Context) (map[digest.Digest]*image, error) {
 	named, err := s.client.ImageService().List(ctx)
 	if err != nil {
@@ -109,18 +109,22 @@ func (s *Service) factsOf(ctx context.Context, named images.Image) (facts, error
 }
 
 func readFacts(ctx context.Context, img client.Image) (facts, error) {
-	manifest, err := images.Manifest(ctx, img.ContentStore(), img.Target(), img.Platform())
+	store := metadata{img.ContentStore()}
+	manifest, err := images.Manifest(ctx, store, img.Target(), img.Platform())
 	if err != nil {
 		return facts{}, err
 	}
-	data, err := content.ReadBlob(ctx, img.ContentStore(), manifest.Config)
+	data, err := content.ReadBlob(ctx, store, manifest.Config)
 	if err != nil {
 		return facts{}, err
 	}
-	known := facts{id: manifest.Config.Digest, size: manifest.Config.Size}
-	if err := json.Unmarshal(data, &known.config); err != nil {
+	var config struct {
+		Config ocispec.ImageConfig `json:"config"`
+	}
+	if err := json.Unmarshal(data, &config); err != nil {
 		return facts{}, fmt.Errorf("config %s: %w: %w", manifest.Config.Digest, err, errdefs.ErrInvalidArgument)
 	}
+	known := facts{id: manifest.Config.Digest, size: manifest.Config.Size, settings: config.Config}
 	for _, layer := range manifest.Layers {
 		known.size += layer.Size
 	}
@@ -206,7 +210,7 @@ func (i *image) message() *runtimeapi.Image {
 		RepoDigests: slices.Sorted(slices.Values(i.digests)), Size: uint64(max(i.size, 1)), Pinned: i.pinned,
 		Spec: &runtimeapi.ImageSpec{Image: i.id.String()},
 	}
-	user, _, _ := strings.Cut(i.config.Config.User, ":")
+	user, _, _ := strings.Cut(i.settings.User, ":")
 	if uid, err := strconv.ParseInt(user, 10, 64); err == nil {
 		out.Uid = &runtimeapi.Int64Value{Value: uid}
 	} else if user != "" {

@@ -59,7 +59,7 @@ func TestUser(t *testing.T) {
 		uid  int64
 		name string
 	}{"": {0, ""}, "1000": {1000, ""}, "1000:50": {1000, ""}, "nobody": {-1, "nobody"}, "web:www": {-1, "web"}} {
-		got := (&image{facts: facts{config: ocispec.Image{Config: ocispec.ImageConfig{User: user}}}}).message()
+		got := (&image{facts: facts{settings: ocispec.ImageConfig{User: user}}}).message()
 		uid := int64(-1)
 		if got.Uid != nil {
 			uid = got.Uid.Value

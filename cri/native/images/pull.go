@@ -75,7 +75,7 @@ func (s *Service) pull(ctx context.Context, ref reference.Named, auth *runtimeap
 		return "", err
 	}
 	defer release()
-	seen := &downloads{}
+	seen := &downloads{store: s.client.ContentStore()}
 	opts := []client.RemoteOpt{
 		client.WithResolver(docker.NewResolver(docker.ResolverOptions{Hosts: hosts})),
 		client.WithPullUnpack,
@@ -87,7 +87,7 @@ func (s *Service) pull(ctx context.Context, ref reference.Named, auth *runtimeap
 	pulled, err := s.client.Pull(ctx, ref.String(), opts...)
 	if errdefs.IsFailedPrecondition(err) {
 		// The content is not that of its digest. An earlier pull may have left the rubbish.
-		if forgot := seen.forget(ctx, s.client.ContentStore()); forgot != nil {
+		if forgot := seen.forget(ctx); forgot != nil {
 			return "", errors.Join(err, forgot)
 		}
 		pulled, err = s.client.Pull(ctx, ref.String(), opts...)
@@ -149,12 +149,17 @@ func (s *Service) nameByDigest(ctx context.Context, ref reference.Named, pulled 
 
 // downloads are the names of a pull's downloads in containerd.
 type downloads struct {
+	store content.Store
+
 	mu   sync.Mutex
 	refs map[string]bool
 }
 
-// note is called for each part of the image that is downloaded.
+// note is called for each part of the image before it is downloaded. It refuses what is too large.
 func (d *downloads) note(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	if err := checkDownload(ctx, d.store, desc); err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.refs == nil {
@@ -166,11 +171,11 @@ func (d *downloads) note(ctx context.Context, desc ocispec.Descriptor) ([]ocispe
 
 // forget makes containerd begin these downloads anew. A download that has failed is otherwise
 // continued where it ended, also if what has arrived is wrong.
-func (d *downloads) forget(ctx context.Context, store content.Store) error {
+func (d *downloads) forget(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for ref := range d.refs {
-		if err := store.Abort(ctx, ref); err != nil && !errdefs.IsNotFound(err) {
+		if err := d.store.Abort(ctx, ref); err != nil && !errdefs.IsNotFound(err) {
 			return fmt.Errorf("forget the download %s: %w", ref, err)
 		}
 	}

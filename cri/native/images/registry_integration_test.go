@@ -70,7 +70,7 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			separator = "@"
 		}
 		data = r.manifests[repository+separator+ref]
-		w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
+		w.Header().Set("Content-Type", mediaTypeOf(data))
 	} else if _, ref, ok := strings.Cut(path, "/blobs/"); ok {
 		data = r.blobs[digest.Digest(ref)]
 	}
@@ -81,6 +81,13 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	w.Header().Set("Docker-Content-Digest", digest.FromBytes(data).String())
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(data))
+}
+
+// mediaTypeOf returns the type that a manifest or an index says it has.
+func mediaTypeOf(data []byte) string {
+	var said struct{ MediaType string }
+	_ = json.Unmarshal(data, &said)
+	return said.MediaType
 }
 
 // push makes an image with so many layers of its own, and returns the image's ID.
@@ -98,10 +105,16 @@ func (r *registry) push(t *testing.T, repository, tag string, layers int) string
 		manifest.Layers = append(manifest.Layers, r.blob(ocispec.MediaTypeImageLayerGzip, zipped))
 	}
 	manifest.Config = r.blob(ocispec.MediaTypeImageConfig, encode(t, config))
-	data := encode(t, manifest)
-	r.manifests[repository+":"+tag] = data
-	r.manifests[repository+"@"+digest.FromBytes(data).String()] = data
+	r.manifest(repository, tag, encode(t, manifest))
 	return manifest.Config.Digest.String()
+}
+
+// manifest adds a manifest or an index, and returns its descriptor.
+func (r *registry) manifest(repository, tag string, data []byte) ocispec.Descriptor {
+	d := digest.FromBytes(data)
+	r.manifests[repository+":"+tag] = data
+	r.manifests[repository+"@"+d.String()] = data
+	return ocispec.Descriptor{MediaType: mediaTypeOf(data), Digest: d, Size: int64(len(data))}
 }
 
 func (r *registry) blob(mediaType string, data []byte) ocispec.Descriptor {

@@ -36,5 +36,5 @@ func (s *Service) Use(ctx context.Context, name string) (*Usable, error) {
 	if err := img.Unpack(ctx, at.snapshotter); err != nil {
 		return nil, fmt.Errorf("unpack image %s: %w", name, err)
 	}
-	return &Usable{Image: img, ID: found.id.String(), Snapshotter: at.snapshotter, Settings: found.config.Config}, nil
+	return &Usable{Image: img, ID: found.id.String(), Snapshotter: at.snapshotter, Settings: found.settings}, nil
 }
