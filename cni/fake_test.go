@@ -90,6 +90,18 @@ func (h *host) calls(name string) []string {
 	return commands
 }
 
+// waitCall waits until a plugin is called, by a call that writes its end to ended.
+func (h *host) waitCall(plugin string, ended <-chan error) {
+	h.Helper()
+	for len(h.calls(plugin)) == 0 {
+		select {
+		case err := <-ended:
+			h.Fatalf("plugin %s was not called: the call ended with %v", plugin, err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // got returns what a plugin last read on its standard input with a command.
 func (h *host) got(name, command string) map[string]any {
 	h.Helper()

@@ -219,14 +219,12 @@ func TestCallerGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	n := h.network()
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		_, err := n.Add(ctx, h.sandbox("a"))
 		done <- err
 	}()
-	for len(h.calls("slow")) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	h.waitCall("slow", done)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -419,9 +417,7 @@ func TestGCWaitsForAdd(t *testing.T) {
 		_, err := n.Add(t.Context(), h.sandbox("a"))
 		added <- err
 	}()
-	for len(h.calls("slow")) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	h.waitCall("slow", added)
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	looked := func() []string { t.Error("GC looked during ADD"); return nil }
