@@ -16,5 +16,7 @@
 // (results/).
 //
 // Concurrency: a [Network] is safe for concurrent use, but calls for one sandbox must not overlap.
-// GC waits for running calls, and later calls wait for GC. No goroutine outlives its call.
+// GC waits for running calls before it looks what is stale. Later calls run beside its DELs, except
+// for the sandbox that is being detached, and wait while the plugins run their GC. No goroutine
+// outlives its call.
 package cni

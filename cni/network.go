@@ -11,7 +11,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -50,9 +49,12 @@ type Network struct {
 	cfg     Config
 	cni     libcni.CNI
 	records records
-	// calls has a unit for each running call; GC takes all of them.
-	calls  *semaphore.Weighted
-	status statusCache
+	// calls has a unit for each running call; GC takes all of them while nothing else may run.
+	calls *semaphore.Weighted
+	// collecting has one unit, for a running GC, and stale are the sandboxes that it detaches.
+	collecting *semaphore.Weighted
+	stale      claims
+	status     statusCache
 }
 
 // New returns the network of a node. It makes the state directory, but reads no configuration: the
@@ -75,11 +77,12 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	return &Network{
-		cfg:     cfg,
-		cni:     libcni.NewCNIConfigWithCacheDir(cfg.BinDirs, cfg.StateDir, &pluginExec{timeout: cfg.PluginTimeout}),
-		records: kept,
-		calls:   semaphore.NewWeighted(maxCalls),
-		status:  statusCache{now: time.Now},
+		cfg:        cfg,
+		cni:        libcni.NewCNIConfigWithCacheDir(cfg.BinDirs, cfg.StateDir, &pluginExec{timeout: cfg.PluginTimeout}),
+		records:    kept,
+		calls:      semaphore.NewWeighted(maxCalls),
+		collecting: semaphore.NewWeighted(1),
+		status:     statusCache{now: time.Now},
 	}, nil
 }
 
@@ -109,7 +112,7 @@ type Result struct {
 // returns errdefs.ErrAlreadyExists if the sandbox is or may be attached, and errdefs.ErrUnavailable
 // if there is no usable configuration.
 func (n *Network) Add(ctx context.Context, sandbox Sandbox) (*Result, error) {
-	if err := n.calls.Acquire(ctx, 1); err != nil {
+	if err := n.begin(ctx, sandbox.ID); err != nil {
 		return nil, err
 	}
 	defer n.calls.Release(1)
@@ -147,7 +150,7 @@ func (n *Network) add(ctx context.Context, list *libcni.NetworkConfigList, rec *
 // errdefs.ErrNotFound if the sandbox is not attached, and nil if the configuration is of a version
 // without CHECK (before 0.4.0) or has turned it off.
 func (n *Network) Check(ctx context.Context, id string) error {
-	if err := n.calls.Acquire(ctx, 1); err != nil {
+	if err := n.begin(ctx, id); err != nil {
 		return err
 	}
 	defer n.calls.Release(1)
@@ -172,7 +175,7 @@ func (n *Network) Check(ctx context.Context, id string) error {
 // Del detaches a sandbox. It succeeds if the sandbox is not attached. If a plugin fails, the record
 // stays and the call can be repeated. The network namespace may be gone.
 func (n *Network) Del(ctx context.Context, id string) error {
-	if err := n.calls.Acquire(ctx, 1); err != nil {
+	if err := n.begin(ctx, id); err != nil {
 		return err
 	}
 	defer n.calls.Release(1)
@@ -207,41 +210,4 @@ func (n *Network) del(ctx context.Context, rec *record) error {
 		return err
 	}
 	return n.records.remove(rec.ID)
-}
-
-// GC detaches every sandbox that is not among the valid ones, and lets plugins that can (version
-// 1.1.0) free what belongs to none of the valid ones. valid is called when no other call is
-// running. It must return the IDs of all sandboxes that exist or are being made.
-func (n *Network) GC(ctx context.Context, valid func() []string) error {
-	if err := n.calls.Acquire(ctx, maxCalls); err != nil {
-		return err
-	}
-	defer n.calls.Release(maxCalls)
-	keep := map[string]bool{}
-	var attachments []types.GCAttachment
-	for _, id := range valid() {
-		keep[id] = true
-		attachments = append(attachments, types.GCAttachment{ContainerID: id, IfName: Interface})
-	}
-	ids, err := n.records.ids()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, id := range ids {
-		if !keep[id] {
-			errs = append(errs, n.delByID(ctx, id))
-		}
-	}
-	list, err := n.load()
-	switch {
-	case errdefs.IsUnavailable(err): // without a network there is nothing more to free
-	case err != nil:
-		errs = append(errs, err)
-	default:
-		if err := n.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: attachments}); err != nil {
-			errs = append(errs, fmt.Errorf("free what is unused on network %q: %w", list.Name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
