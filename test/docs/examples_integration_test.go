@@ -58,7 +58,7 @@ spec:
 `
 
 // lasting are the examples that go on until they are interrupted.
-var lasting = regexp.MustCompile(`^berth (agent|attach|port-forward|run pod.yaml|\S+ (.* )?(-w|-f)( |$))`)
+var lasting = regexp.MustCompile(`^berth (agent|attach|cri serve|port-forward|run pod.yaml|\S+ (.* )?(-w|-f)( |$))`)
 
 // reader stands in for somebody who tries the examples of the help.
 type reader struct {
@@ -158,8 +158,8 @@ func (r *reader) start(t *testing.T) {
 	})
 }
 
-// script is what bash runs for an example. What has an agent of its own, and doctor, finds the
-// environment, too. Filters that are not installed are left out.
+// script is what bash runs for an example. What has an agent or a runtime of its own, and doctor,
+// finds the environment, too. Filters that are not installed are left out.
 func (r *reader) script(c command, lasts bool) string {
 	call := "command"
 	if lasts {
@@ -169,13 +169,14 @@ func (r *reader) script(c command, lasts bool) string {
   case "$1" in
     run|agent) verb=$1; shift; set -- "$verb" --config %[1]q --root-dir %[2]q "$@" ;;
     doctor) shift; set -- doctor --config %[1]q --root-dir %[5]q "$@" ;;
+    cri) set -- "$@" --containerd %[6]q --listen unix://%[7]q --root-dir %[7]q-root --state-dir %[7]q-state ;;
   esac
   %[3]s berth "$@"
 }
 command -v jq >/dev/null || jq() { cat; }
 %[4]s
 `, filepath.Join(r.agent.Home, "berth.yaml"), filepath.Join(r.agent.Home, "own"), call, r.moved.Replace(c.text),
-		filepath.Join(r.agent.Home, "root"))
+		filepath.Join(r.agent.Home, "root"), r.env.Endpoint, filepath.Join(r.agent.Home, "cri"))
 }
 
 // try runs an example as it stands.
@@ -194,6 +195,8 @@ func (r *reader) try(t *testing.T, c command) {
 		}
 		r.tryLasting(t, cmd, "earlier run taken over")
 		r.start(t)
+	case words[1] == "cri":
+		r.tryLasting(t, cmd, "the CRI is served on")
 	case words[1] == "run" && lasts:
 		r.tryLasting(t, cmd, "Started")
 	case lasts:
