@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -116,6 +117,10 @@ func (r *runOne) berth(t *testing.T, args ...string) (string, int) {
 // asked to end, and when nobody reads its output any more.
 func TestRunEndsWithItsTerminal(t *testing.T) {
 	t.Parallel()
+	// under nohup(1) this process ignores SIGHUP, and what it starts would, too
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, unix.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	e := env.Containerd(t, env.Options{})
 	a, err := e.NewAgent(t.Context(), env.AgentOptions{})
 	if err != nil {
