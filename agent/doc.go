@@ -17,7 +17,7 @@
 //	agent/volumes         every kind of volume; images: pulls and credentials
 //	agent/pod/...         what knows one pod and no part: worker, plan, checkpoint, generate
 //	agent/telemetry       events, metrics, traces, the journal
-//	cri cgroups probes status configs    the leaves, and below them internal
+//	cri cni cgroups probes status configs    the leaves, and below them internal
 //
 // # The parts
 //

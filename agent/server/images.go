@@ -54,8 +54,12 @@ func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) {
 // pull.
 func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	var req api.PullRequest
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Image == "" {
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 		fail(w, http.StatusBadRequest, "reading the request to pull an image: it must name an image: %v", err)
+		return
+	}
+	if req.Image == "" {
+		fail(w, http.StatusBadRequest, "reading the request to pull an image: it must name an image")
 		return
 	}
 	id, err := s.backend.PullImage(r.Context(), req.Image)

@@ -203,17 +203,7 @@ func (r *Runtime) forgetSandbox(_ context.Context, sb *sandbox) error {
 
 // StopPodSandbox implements [cri.SandboxRuntime]. It kills the sandbox's containers.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
-	sb, err := r.store.sandbox(id)
-	if errdefs.IsNotFound(err) {
-		return nil
-	}
-	ctx, cancel := r.bounded(ctx)
-	defer cancel()
-	if err := sb.turn.take(ctx); err != nil {
-		return err
-	}
-	defer sb.turn.give()
-	return r.stopSandbox(ctx, sb)
+	return r.withSandbox(ctx, id, r.stopSandbox)
 }
 
 // stopSandbox stops a sandbox whose turn the caller has.
@@ -237,6 +227,12 @@ func (r *Runtime) stopSandbox(ctx context.Context, sb *sandbox) error {
 // RemovePodSandbox implements [cri.SandboxRuntime]. It stops the sandbox if it runs, and removes
 // its containers.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
+	return r.withSandbox(ctx, id, r.removeSandbox)
+}
+
+// withSandbox calls do with a sandbox's turn, within the time that a call has. There is nothing to
+// do for a sandbox that does not exist.
+func (r *Runtime) withSandbox(ctx context.Context, id string, do func(context.Context, *sandbox) error) error {
 	sb, err := r.store.sandbox(id)
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -247,10 +243,15 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	defer sb.turn.give()
+	return do(ctx, sb)
+}
+
+// removeSandbox removes a sandbox whose turn the caller has.
+func (r *Runtime) removeSandbox(ctx context.Context, sb *sandbox) error {
 	if err := r.stopSandbox(ctx, sb); err != nil {
 		return err
 	}
-	for _, c := range r.store.containersOf(id) {
+	for _, c := range r.store.containersOf(sb.id) {
 		if err := r.RemoveContainer(ctx, c.id); err != nil {
 			return err
 		}
@@ -258,6 +259,6 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	if err := r.takeDown(ctx, sb, 0); err != nil {
 		return err
 	}
-	r.emit(cri.ContainerDeleted, id, sb.uid())
+	r.emit(cri.ContainerDeleted, sb.id, sb.uid())
 	return nil
 }
