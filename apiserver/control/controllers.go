@@ -83,10 +83,11 @@ func buildControllers(ctx context.Context, opts Options) (*controllerSet, error)
 type controllerSet struct {
 	context     manager.ControllerContext
 	controllers []manager.Controller
+	// gate keeps what the API server's informers see from controllers that are not made yet.
+	gate chan struct{}
 }
 
-// newControllerSet makes what the controllers share. They use the informers of the API server, so
-// that each object is in memory once.
+// newControllerSet makes what the controllers share.
 func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error) {
 	config, err := options.NewDefaultComponentConfig()
 	if err != nil {
@@ -108,10 +109,19 @@ func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error)
 	if err != nil {
 		return nil, fmt.Errorf("make the discovery client of controllers: %w", err)
 	}
-	s := &controllerSet{context: manager.ControllerContext{
+	client, err := clients.Client("shared-informers")
+	if err != nil {
+		return nil, fmt.Errorf("make the informers' client: %w", err)
+	}
+	gate := make(chan struct{})
+	shared, err := gatedInformers(ctx, client, opts.Informers, gate)
+	if err != nil {
+		return nil, err
+	}
+	s := &controllerSet{gate: gate, context: manager.ControllerContext{
 		ClientBuilder:   clients,
-		InformerFactory: opts.Informers,
-		ObjectOrMetadataInformerFactory: informerfactory.NewInformerFactory(opts.Informers,
+		InformerFactory: shared,
+		ObjectOrMetadataInformerFactory: informerfactory.NewInformerFactory(shared,
 			metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, resync,
 				metadatainformer.WithTransform(withoutManagedFields))),
 		ComponentConfig:          config,
@@ -129,8 +139,10 @@ func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error)
 	return s, nil
 }
 
-// start starts the informers that the controllers asked for.
+// start starts the informers that the controllers asked for, and lets the API server's through.
+// Whoever makes a set starts it: until then the API server keeps what the handlers have not seen.
 func (s *controllerSet) start(ctx context.Context) {
+	close(s.gate)
 	s.context.InformerFactory.Start(ctx.Done())
 	s.context.ObjectOrMetadataInformerFactory.Start(ctx.Done())
 	close(s.context.InformersStarted)

@@ -50,7 +50,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	if opts.Scheduler {
 		all.Go(func() {
-			if err := runScheduler(ctx, opts); err != nil {
+			if err := runScheduler(ctx, opts, set.context.InformerFactory); err != nil {
 				cancel(err)
 			}
 		})

@@ -16,8 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
-// runScheduler gives pods to nodes until the context ends.
-func runScheduler(ctx context.Context, opts Options) error {
+// runScheduler gives pods to nodes until the context ends. It shares the controllers' informers.
+func runScheduler(ctx context.Context, opts Options, controllers informers.SharedInformerFactory) error {
 	settings, err := schedulerConfig(opts.Workloads)
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func runScheduler(ctx context.Context, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("make the scheduler's client: %w", err)
 	}
-	shared := sharedInformers{SharedInformerFactory: opts.Informers, own: scheduler.NewInformerFactory(client, 0)}
+	shared := sharedInformers{SharedInformerFactory: controllers, own: scheduler.NewInformerFactory(client, 0)}
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
@@ -59,7 +59,7 @@ func runScheduler(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// sharedInformers are the API server's informers but for pods: those of the scheduler are its own,
+// sharedInformers are the controllers' informers but for pods: those of the scheduler are its own,
 // because it must not see pods that ended.
 type sharedInformers struct {
 	informers.SharedInformerFactory
