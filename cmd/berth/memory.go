@@ -13,31 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// trimFirst is how long after its start the agent releases the pages that only the start
-	// needed. trimEvery is how often it does so later.
-	trimFirst = 10 * time.Second
-	trimEvery = time.Minute
-)
+// trimEvery is how often the agent releases pages of its program, first those that only the start
+// needed. Some 200 faults bring back what is used, which takes about 0.02 % of a core.
+const trimEvery = 10 * time.Second
 
 // trim keeps the agent's resident memory small: at intervals it releases the mapped pages of the
 // agent's own program file, until ctx ends. Pages that are needed come back from the page cache,
 // one at a time, in less than a microsecond each. Pages that only parsing flags, registering types
-// and taking over pods needed do not come back; they are most of about 30 MB.
+// and taking over pods needed do not come back; they are most of about 30 MB. Neither do those of a
+// garbage collection, which reads the tables of every function that waits on some stack: 6 MB, in
+// an idle agent once in a minute.
 func trim(ctx context.Context, log *slog.Logger) {
-	timer := time.NewTimer(trimFirst)
-	defer timer.Stop()
+	ticker := time.NewTicker(trimEvery)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-ticker.C:
 		}
 		if err := dropProgramPages(); err != nil {
 			log.Debug("pages of the program not given back", "err", err)
 			return
 		}
-		timer.Reset(trimEvery)
 	}
 }
 

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -206,24 +207,35 @@ func samePath(a, b string) bool {
 	return errA == nil && errB == nil && resolvedA == resolvedB
 }
 
+// statHead is how many bytes of /proc/PID/stat have a name, of 64 bytes at most, and the two fields
+// behind it.
+const statHead = 128
+
 // readStat returns a process's name, which the kernel cuts off at 15 bytes, and its parent
-// (proc(5), /proc/PID/stat).
+// (proc(5), /proc/PID/stat). It reads no more than that of the file: each round asks about each
+// process of the machine.
 func readStat(pid int) (comm string, ppid int, ok bool) {
-	raw, err := os.ReadFile(proc(pid, "stat"))
+	f, err := os.Open(proc(pid, "stat"))
 	if err != nil {
 		return "", 0, false
 	}
-	text := string(raw)
-	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+	defer f.Close()
+	raw := make([]byte, statHead)
+	n, err := f.Read(raw)
+	if err != nil {
+		return "", 0, false
+	}
+	raw = raw[:n]
+	open, end := bytes.IndexByte(raw, '('), bytes.LastIndexByte(raw, ')')
 	if open < 0 || end < open {
 		return "", 0, false
 	}
-	fields := strings.Fields(text[end+1:])
+	fields := bytes.Fields(raw[end+1:])
 	if len(fields) < 2 {
 		return "", 0, false
 	}
-	ppid, err = strconv.Atoi(fields[1])
-	return text[open+1 : end], ppid, err == nil
+	ppid, err = strconv.Atoi(string(fields[1]))
+	return string(raw[open+1 : end]), ppid, err == nil
 }
 
 // endProcess sends SIGTERM and, after [shimGrace], SIGKILL. It calls still after it has opened the
