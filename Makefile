@@ -40,9 +40,9 @@ run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are 
 	@$(if $(filter-out 0,$(API)),$(MAKE) --no-print-directory apiserver)
 	@BERTH_BIN=bin/berth bin/run $(if $(filter-out 0,$(ONCE)),--once) $(if $(filter-out 0,$(API)),--api bin/berth-apiserver)
 
-test: deps build apiserver ## lint, unit, scenario and integration tests; needs root
+test: deps build ## lint, unit, scenario and integration tests; needs root
 	@$(GOBUILD) -o .cache/runner ./test/runner
-	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver .cache/runner lint unit integration
+	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner lint unit integration
 
 test-unit: ## unit and scenario tests only
 	@scripts/deps gotestsum
@@ -54,11 +54,11 @@ test-crashes: ## kill the agent at every call of the scenario tests' pods, not a
 	@$(GOBUILD) -o .cache/runner ./test/runner
 	@CRASHES=all .cache/runner crashes
 
-test-integration: ## the tests on a real containerd, and those of berth-apiserver; needs root
-	@scripts/deps host containerd gotestsum kubectl
-	@$(MAKE) --no-print-directory build apiserver
+test-integration: ## the tests on a real containerd; needs root
+	@scripts/deps host containerd gotestsum
+	@$(MAKE) --no-print-directory build
 	@$(GOBUILD) -o .cache/runner ./test/runner
-	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver .cache/runner integration
+	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner integration
 
 test-service: ## install, kill, hang, upgrade, reboot and purge the packages on a Debian with systemd (systemd-nspawn); needs root
 	@scripts/deps host packager lab
@@ -68,7 +68,7 @@ test-vm: ## pods' slices and limits under cgroup v2 with the systemd driver, in 
 	@scripts/deps host packager lab vm
 	@test/service/run-vm
 
-test-cluster: ## berth as a node of a real control plane, with kubectl and kube-proxy; needs root (the first time builds Kubernetes: five minutes)
+test-cluster: ## berth-apiserver, and berth as a node of a real control plane, with kubectl and kube-proxy; needs root (the first time builds Kubernetes: five minutes)
 	@scripts/deps host containerd cluster gotestsum
 	@$(MAKE) --no-print-directory build apiserver
 	@$(GOBUILD) -o .cache/runner ./test/runner

@@ -28,7 +28,7 @@ const (
 	integrationTag = "integration"
 	// clusterTag marks those that need a control plane, besides.
 	clusterTag = "cluster"
-	// apiServer is the folder of a module of its own: the phases lint, unit and integration run its
+	// apiServer is the folder of a module of its own: the phases lint, unit and cluster run its
 	// checks after this module's.
 	apiServer = "apiserver"
 	// lazyCollector has Go programs collect garbage a quarter as often as they do by themselves:
@@ -156,14 +156,16 @@ func shortFolder(beneath string) (string, error) {
 	}
 }
 
-// integration runs the tests that need root and a container runtime, and those of the API server's
-// program.
+// integration runs the tests that need root and a container runtime.
 func integration(ctx context.Context, s *total) error {
-	return errors.Join(tagged(ctx, s, ".", integrationTag, nil), tagged(ctx, s, apiServer, integrationTag, sharedCache))
+	return tagged(ctx, s, ".", integrationTag, nil)
 }
 
-// cluster runs the tests that need a control plane.
-func cluster(ctx context.Context, s *total) error { return tagged(ctx, s, ".", clusterTag, nil) }
+// cluster runs the tests that need a control plane: those of berth-apiserver first, then those of a
+// node.
+func cluster(ctx context.Context, s *total) error {
+	return errors.Join(tagged(ctx, s, apiServer, clusterTag, sharedCache), tagged(ctx, s, ".", clusterTag, nil))
+}
 
 // tagged runs the tests of a module in files with a build tag, package by package: each package
 // wants the machine for itself. The other tests of these packages are the phase unit's.

@@ -36,7 +36,7 @@ func TestEachTestFile(t *testing.T) {
 	}
 }
 
-// TestTheAPIServersModuleHasTests: the phases unit and integration find what they are to run there.
+// TestTheAPIServersModuleHasTests: the phases unit and cluster find what they are to run there.
 func TestTheAPIServersModuleHasTests(t *testing.T) {
 	found := 0
 	if err := eachTestFile(filepath.Join("..", "..", apiServer), func(string, []byte) { found++ }); err != nil {
