@@ -20,10 +20,8 @@ const (
 	// ServiceCIDR has the Services' addresses. serviceIP, the first of them, is the API server's.
 	ServiceCIDR = "10.96.0.0/16"
 	serviceIP   = "10.96.0.1"
-	// startTimeout bounds the start of one part on a busy machine. pollInterval is how often the
-	// part is asked.
+	// startTimeout bounds the start of one part on a busy machine.
 	startTimeout = 4 * time.Minute
-	pollInterval = 20 * time.Millisecond
 )
 
 // Options are the options of a cluster.
@@ -151,7 +149,7 @@ func (c *Cluster) await(ctx context.Context, part *env.Program, path string) err
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	for {
+	for pace := env.NewPace(); ; {
 		err := client.Get().AbsPath(path).Do(ctx).Error()
 		if err == nil {
 			return nil
@@ -162,7 +160,7 @@ func (c *Cluster) await(ctx context.Context, part *env.Program, path string) err
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s (%s): %w: %w", part.Name, path, ctx.Err(), err)
-		case <-time.After(pollInterval):
+		case <-time.After(pace.Pause()):
 		}
 	}
 }

@@ -113,6 +113,9 @@ func startCSIDriver(
 	return dir, driver
 }
 
+// attachPause is the pause between two rounds of [attacher].
+const attachPause = 100 * time.Millisecond
+
 // attacher reports every volume as attached, as the attacher of a driver does, until ctx ends.
 func attacher(ctx context.Context, c *Cluster) error {
 	client, err := rest.HTTPClientFor(c.Config())
@@ -138,7 +141,7 @@ func attacher(ctx context.Context, c *Cluster) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pollInterval):
+		case <-time.After(attachPause):
 		}
 	}
 	return nil

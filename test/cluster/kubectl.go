@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berthd/berth/test/env"
 )
 
 const (
@@ -83,7 +85,7 @@ func (c *Cluster) Eventually(t testing.TB, holds func(out string) error, args ..
 	ctx, cancel := context.WithTimeout(t.Context(), eventually)
 	defer cancel()
 	last := ""
-	for {
+	for pace := env.NewPace(); ; {
 		out, errOut, err := c.TryKubectl(ctx, "", args...)
 		if err == nil {
 			err = holds(out)
@@ -97,7 +99,7 @@ func (c *Cluster) Eventually(t testing.TB, holds func(out string) error, args ..
 		last = fmt.Sprintf("%v\n%s%s", err, out, errOut)
 		select {
 		case <-ctx.Done():
-		case <-time.After(pollInterval):
+		case <-time.After(pace.Pause()):
 		}
 	}
 }

@@ -57,7 +57,7 @@ func requests(t *testing.T, c *Cluster) map[string]int {
 func settled(t *testing.T, c *Cluster) map[string]int {
 	t.Helper()
 	last := requests(t, c)
-	for began := time.Now(); time.Since(began) < 5*time.Second; time.Sleep(10 * pollInterval) {
+	for began := time.Now(); time.Since(began) < 5*time.Second; time.Sleep(200 * time.Millisecond) {
 		if now := requests(t, c); !maps.Equal(now, last) {
 			last, began = now, time.Now()
 		}

@@ -34,7 +34,7 @@ func mirrorOf(name string) string { return name + "-" + env.NodeName }
 func (w *Witness) shows(t *testing.T, what string, check func(pods map[string]*v1.Pod) error) time.Duration {
 	t.Helper()
 	began := time.Now()
-	for {
+	for pace := env.NewPace(); ; {
 		pods, err := w.list(t.Context())
 		if err == nil {
 			err = check(pods)
@@ -45,7 +45,7 @@ func (w *Witness) shows(t *testing.T, what string, check func(pods map[string]*v
 		if time.Since(began) > eventually {
 			t.Fatalf("%s: not within %s: %v", what, eventually, err)
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(pace.Pause())
 	}
 }
 

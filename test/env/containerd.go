@@ -14,12 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	// criNamespace is the containerd namespace that the CRI plugin uses.
-	criNamespace = "k8s.io"
-	// pollInterval is the interval between checks of something outside this process.
-	pollInterval = 10 * time.Millisecond
-)
+// criNamespace is the containerd namespace that the CRI plugin uses.
+const criNamespace = "k8s.io"
 
 // errUnmanaged is the error of starting or stopping a containerd that the environment does not own.
 var errUnmanaged = errors.New("this environment's containerd is not its own")
@@ -92,7 +88,7 @@ func (e *Env) ShimPIDs() []int {
 func (e *Env) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for {
+	for pace := NewPace(); ; {
 		last := e.ready(ctx)
 		if last == nil {
 			return nil
@@ -103,7 +99,7 @@ func (e *Env) waitReady(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for containerd: %w: %w", ctx.Err(), last)
-		case <-time.After(pollInterval):
+		case <-time.After(pace.Pause()):
 		}
 		// The client waits longer and longer between its attempts to connect; this ends the wait.
 		e.conn.ResetConnectBackoff()

@@ -43,7 +43,7 @@ func (a *Agent) WaitPods(t testing.TB, what string, holds func(pods []corev1.Pod
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), podTimeout)
 	defer cancel()
-	for {
+	for pace := NewPace(); ; {
 		pods, err := a.Pods(ctx)
 		if err == nil && holds(pods) {
 			return
@@ -54,7 +54,7 @@ func (a *Agent) WaitPods(t testing.TB, what string, holds func(pods []corev1.Pod
 		select {
 		case <-ctx.Done():
 			t.Fatalf("wait for %s: %v, last answer %v\n%s", what, ctx.Err(), err, Describe(pods))
-		case <-time.After(pollInterval):
+		case <-time.After(pace.Pause()):
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (a *Agent) WaitPods(t testing.TB, what string, holds func(pods []corev1.Pod
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(podTimeout)
-	for {
+	for pace := NewPace(); ; {
 		err := check()
 		if err == nil {
 			return
@@ -72,7 +72,7 @@ func Eventually(t testing.TB, what string, check func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("wait for %s: %v", what, err)
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(pace.Pause())
 	}
 }
 
