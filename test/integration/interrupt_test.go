@@ -24,6 +24,7 @@ import (
 // leaves nothing of its pod, however much of the pod it had made.
 func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
+	heed(t, unix.SIGINT) // which a shell has this process ignore in the background
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{})
 	root := filepath.Join(e.Dir, "run")
@@ -117,10 +118,7 @@ func (r *runOne) berth(t *testing.T, args ...string) (string, int) {
 // asked to end, and when nobody reads its output any more.
 func TestRunEndsWithItsTerminal(t *testing.T) {
 	t.Parallel()
-	// under nohup(1) this process ignores SIGHUP, and what it starts would, too
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, unix.SIGHUP)
-	t.Cleanup(func() { signal.Stop(hangups) })
+	heed(t, unix.SIGHUP) // which nohup(1) has this process ignore
 	e := env.Containerd(t, env.Options{})
 	a, err := e.NewAgent(t.Context(), env.AgentOptions{})
 	if err != nil {
@@ -186,4 +184,16 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 	if out, _ := r.berth(t, "doctor", "--config", r.config); strings.Contains(out, r.root) {
 		t.Errorf("doctor still finds the run: %s", out)
 	}
+}
+
+// heed has processes that the test starts begin with a signal's default action. If this process
+// ignores the signal, they would ignore it, too, until they have their own handler.
+func heed(t *testing.T, s os.Signal) {
+	t.Helper()
+	if !signal.Ignored(s) {
+		return
+	}
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, s)
+	t.Cleanup(func() { signal.Stop(received) })
 }
