@@ -167,8 +167,9 @@ func cluster(ctx context.Context, s *total) error {
 	return errors.Join(tagged(ctx, s, apiServer, clusterTag, sharedCache), tagged(ctx, s, ".", clusterTag, nil))
 }
 
-// tagged runs the tests of a module in files with a build tag, package by package: each package
-// wants the machine for itself. The other tests of these packages are the phase unit's.
+// tagged runs the tests of a module in files with a build tag, two packages at a time: the largest
+// package runs many tests side by side by itself, and the small ones wait for single pods. The
+// other tests of these packages are the phase unit's.
 func tagged(ctx context.Context, s *total, module, tag string, env []string) error {
 	var folders, names []string
 	err := eachTestFile(module, func(path string, text []byte) {
@@ -183,7 +184,7 @@ func tagged(ctx context.Context, s *total, module, tag string, env []string) err
 	}
 	slices.Sort(folders)
 	args := []string{
-		"-tags", tag, "-count", "1", "-p", "1", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
+		"-tags", tag, "-count", "1", "-p", "2", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
 	}
 	return goTest(ctx, s, module, env, append(args, slices.Compact(folders)...)...)
 }
