@@ -167,9 +167,9 @@ func cluster(ctx context.Context, s *total) error {
 	return errors.Join(tagged(ctx, s, apiServer, clusterTag, sharedCache), tagged(ctx, s, ".", clusterTag, nil))
 }
 
-// tagged runs the tests of a module in files with a build tag, two packages at a time: the largest
-// package runs many tests side by side by itself, and the small ones wait for single pods. The
-// other tests of these packages are the phase unit's.
+// tagged runs the tests of a module in files with a build tag, two packages at a time, because a
+// small package mostly waits for a single pod. The other tests of these packages are the phase
+// unit's.
 func tagged(ctx context.Context, s *total, module, tag string, env []string) error {
 	var folders, names []string
 	err := eachTestFile(module, func(path string, text []byte) {

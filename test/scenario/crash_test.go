@@ -21,7 +21,7 @@ const maxReports = 3
 // the same sandboxes and containers, and leave nothing. The agent writes its checkpoints between
 // two calls, so it is also killed before and after each of those writes. Every third of these
 // crashes is played, at other calls for each kind, and all of them with $CRASHES=all. With the race
-// detector or -short, it is every 21st: the detector looks for races, and meets the same code.
+// detector or -short, it is every 21st: the detector needs the same code to run, not every crash.
 func TestCrashes(t *testing.T) {
 	for _, s := range podLives(t) {
 		t.Run(s.name, func(t *testing.T) {
