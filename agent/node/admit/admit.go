@@ -86,8 +86,8 @@ type predicate func(Input) *Rejection
 // the kubelet's admit handlers (pkg/kubelet/lifecycle).
 func predicates() []predicate {
 	return []predicate{
-		podSecurity, enoughLeft, notShuttingDown, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom,
-		nodeMatches, portsFree, taintsTolerated, appArmorEnforced, fieldsSupported, featuresDeclared,
+		podSecurity, enoughLeft, staticWaits, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom,
+		nodeMatches, portsFree, taintsTolerated, appArmorEnforced, fieldsSupported, featuresDeclared, notShuttingDown,
 	}
 }
 
