@@ -14,6 +14,12 @@ import (
 type Details struct {
 	// UserCPU and SystemCPU are the two parts of the CPU time used so far.
 	UserCPU, SystemCPU time.Duration
+	// Periods is the number of CFS periods so far; in ThrottledPeriods of them the cgroup was
+	// throttled, for Throttled in total. OOMKills is how often the kernel killed a process for want
+	// of memory.
+	Periods, ThrottledPeriods uint64
+	Throttled                 time.Duration
+	OOMKills                  uint64
 	// CPUPeriod and CPUQuota are the CFS limit; the quota is 0 if there is no limit. CPUShares is
 	// the weight in the unit of cgroup v1.
 	CPUPeriod, CPUQuota time.Duration
@@ -29,8 +35,6 @@ type Details struct {
 	Threads, MaxThreads uint64
 	// Devices are the block devices that the cgroup has read or written.
 	Devices []DeviceIO
-	// PIDs are the processes of the cgroup and of all cgroups below it.
-	PIDs []int
 }
 
 // DeviceIO is what was read from a block device and written to it so far, in bytes and in
@@ -63,7 +67,6 @@ func (m *Manager) Details(path string) (Details, error) {
 	}
 	out := d()
 	out.Threads, out.MaxThreads = c.number("pids", "pids.current"), c.limit("pids", "pids.max")
-	out.PIDs = pidsBelow(m.host.dirs(path))
 	return out, nil
 }
 
@@ -86,20 +89,26 @@ func micro(text string) time.Duration {
 }
 
 func (c counters) detailsV1() Details {
-	cpu, memory := c.table("cpuacct", "cpuacct.stat"), c.table("memory", "memory.stat")
 	d := Details{
-		UserCPU:           time.Duration(cpu["user"]) * (time.Second / userHZ),
-		SystemCPU:         time.Duration(cpu["system"]) * (time.Second / userHZ),
 		CPUPeriod:         micro(c.text("cpu", "cpu.cfs_period_us")),
 		CPUQuota:          micro(c.text("cpu", "cpu.cfs_quota_us")),
 		CPUShares:         c.number("cpu", "cpu.shares"),
 		PeakMemory:        c.number("memory", "memory.max_usage_in_bytes"),
 		MemoryFailures:    c.number("memory", "memory.failcnt"),
-		MappedFile:        memory["total_mapped_file"],
 		MemoryLimit:       c.limit("memory", "memory.limit_in_bytes"),
 		MemoryReservation: c.limit("memory", "memory.soft_limit_in_bytes"),
 		SwapLimit:         c.limit("memory", "memory.memsw.limit_in_bytes"),
 	}
+	var user, system, throttled uint64
+	c.table("cpuacct", "cpuacct.stat", map[string]*uint64{"user": &user, "system": &system})
+	d.UserCPU = time.Duration(user) * (time.Second / userHZ)
+	d.SystemCPU = time.Duration(system) * (time.Second / userHZ)
+	c.table("cpu", "cpu.stat", map[string]*uint64{
+		"nr_periods": &d.Periods, "nr_throttled": &d.ThrottledPeriods, "throttled_time": &throttled,
+	})
+	d.Throttled = time.Duration(throttled)
+	c.table("memory", "memory.stat", map[string]*uint64{"total_mapped_file": &d.MappedFile})
+	c.table("memory", "memory.oom_control", map[string]*uint64{"oom_kill": &d.OOMKills})
 	devices := devices{}
 	for line := range strings.Lines(c.text("blkio", "blkio.throttle.io_service_bytes_recursive")) {
 		devices.v1(line, func(d *DeviceIO) (read, write *uint64) { return &d.ReadBytes, &d.WriteBytes })
@@ -112,20 +121,25 @@ func (c counters) detailsV1() Details {
 }
 
 func (c counters) detailsV2() Details {
-	cpu, memory := c.table("cpu", "cpu.stat"), c.table("memory", "memory.stat")
 	quota, period, _ := strings.Cut(strings.TrimSpace(c.text("cpu", "cpu.max")), " ")
 	d := Details{
-		UserCPU:           time.Duration(cpu["user_usec"]) * time.Microsecond,
-		SystemCPU:         time.Duration(cpu["system_usec"]) * time.Microsecond,
 		CPUPeriod:         micro(period),
 		CPUQuota:          micro(quota),
 		CPUShares:         sharesOf(c.number("cpu", "cpu.weight")),
 		PeakMemory:        c.number("memory", "memory.peak"),
-		MappedFile:        memory["file_mapped"],
 		MemoryLimit:       c.limit("memory", "memory.max"),
 		MemoryReservation: c.limit("memory", "memory.low"),
 		SwapLimit:         c.limit("memory", "memory.swap.max"),
 	}
+	var user, system, throttled uint64
+	c.table("cpu", "cpu.stat", map[string]*uint64{
+		"user_usec": &user, "system_usec": &system, "nr_periods": &d.Periods, "nr_throttled": &d.ThrottledPeriods,
+		"throttled_usec": &throttled,
+	})
+	d.UserCPU, d.SystemCPU = time.Duration(user)*time.Microsecond, time.Duration(system)*time.Microsecond
+	d.Throttled = time.Duration(throttled) * time.Microsecond
+	c.table("memory", "memory.stat", map[string]*uint64{"file_mapped": &d.MappedFile})
+	c.table("memory", "memory.events", map[string]*uint64{"oom_kill": &d.OOMKills})
 	devices := devices{}
 	for line := range strings.Lines(c.text("io", "io.stat")) {
 		devices.v2(line)

@@ -21,7 +21,7 @@ func TestDetails(t *testing.T) {
 		MemoryLimit: 65536,
 		Threads:     5,
 		MaxThreads:  0,
-		PIDs:        []int{12, 34},
+		Periods:     9, ThrottledPeriods: 4, Throttled: 3 * time.Millisecond, OOMKills: 2,
 		Devices: []DeviceIO{
 			{Major: 8, ReadBytes: 4096, Reads: 2}, {Major: 253, Minor: 1, WriteBytes: 512, Writes: 1},
 		},
@@ -47,13 +47,15 @@ func TestDetails(t *testing.T) {
 			"memory.memsw.limit_in_bytes": "9223372036854771712\n",
 			"pids.current":                "5\n",
 			"pids.max":                    "max\n",
-			"cgroup.procs":                "34\n12\n",
+			"cpu.stat":                    "nr_periods 9\nnr_throttled 4\nthrottled_time 3000000\n",
+			"memory.oom_control":          "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
 			"blkio.throttle.io_service_bytes_recursive": "253:1 Read 0\n253:1 Write 512\n253:1 Total 512\n8:0 Read " +
 				"4096\n8:0 Write 0\nTotal 4608\n",
 			"blkio.throttle.io_serviced_recursive": "8:0 Read 2\n253:1 Write 1\nx:y Read 1\n8:0 Read\nTotal 3\n",
 		}, v1},
 		"v2": {V2, map[string]string{
-			"cpu.stat":        "usage_usec 1750000\nuser_usec 1500000\nsystem_usec 250000\n",
+			"cpu.stat": "usage_usec 1750000\nuser_usec 1500000\nsystem_usec 250000\nnr_periods 9\nnr_throttled 4\n" +
+				"throttled_usec 3000\n",
 			"cpu.max":         "50000 100000\n",
 			"cpu.weight":      "4\n",
 			"memory.peak":     "9000\n",
@@ -63,7 +65,7 @@ func TestDetails(t *testing.T) {
 			"memory.swap.max": "max\n",
 			"pids.current":    "5\n",
 			"pids.max":        "max\n",
-			"cgroup.procs":    "34\n12\n",
+			"memory.events":   "oom 3\noom_kill 2\n",
 			"io.stat": "253:1 wbytes=512 wios=1\n8:0 rbytes=4096 wbytes=0 rios=2 wios=0 dbytes=0 dios=0\nx:y " +
 				"rios=1\n8:1\n",
 		}, v2},

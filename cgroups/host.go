@@ -62,6 +62,16 @@ type hierarchies struct {
 	controllers map[string]string
 }
 
+// main returns the mount point that tells which cgroups there are, and what is in them.
+func (h hierarchies) main() (mount string, ok bool) {
+	for _, controller := range []string{"memory", "cpuacct", "cpu"} {
+		if mount, ok = h.controllers[controller]; ok {
+			return mount, true
+		}
+	}
+	return "", false
+}
+
 // detect finds the host's hierarchies.
 func detect() (hierarchies, error) {
 	h := hierarchies{version: HostVersion(), controllers: map[string]string{}}

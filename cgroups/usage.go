@@ -10,23 +10,21 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
 // Usage is what a cgroup and all cgroups below it have used and use now. A value that no controller
 // counts is zero.
 type Usage struct {
-	// CPU is the CPU time used so far. Periods is the number of CFS periods so far; in
-	// ThrottledPeriods of them the cgroup was throttled, for Throttled in total.
-	CPU                       time.Duration
-	Periods, ThrottledPeriods uint64
-	Throttled                 time.Duration
+	// CPU is the CPU time used so far.
+	CPU time.Duration
 	// All in bytes: Memory is everything that is charged to the cgroup, WorkingSet is Memory
 	// without inactive file pages, RSS is anonymous memory, Cache is file pages, Swap is
 	// swapped-out memory.
 	Memory, WorkingSet, RSS, Cache, Swap uint64
-	// PageFaults, MajorPageFaults and OOMKills are counts so far.
-	PageFaults, MajorPageFaults, OOMKills uint64
+	// PageFaults and MajorPageFaults are counts so far.
+	PageFaults, MajorPageFaults uint64
 	// Processes is the number of processes.
 	Processes uint64
 	// CPUPressure, MemoryPressure and IOPressure are nil if the kernel does not report them (cgroup
@@ -62,9 +60,14 @@ func (m *Manager) PodUsage(pod *corev1.Pod) (Usage, error) {
 // ContainerUsage returns the usage of a container of a pod, and the path of its cgroup. The error
 // is fs.ErrNotExist if the container has no cgroup.
 func (m *Manager) ContainerUsage(pod *corev1.Pod, containerID string) (u Usage, path string, err error) {
-	path, err = m.containerPath(pod, containerID)
+	path, err = m.usualPath(pod, containerID)
 	if err == nil {
 		u, err = m.Usage(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if path, err = m.containerPath(pod, containerID); err == nil {
+			u, err = m.Usage(path)
+		}
 	}
 	if err != nil {
 		return Usage{}, "", fmt.Errorf("read the usage of container %s of pod %s/%s: %w", containerID, pod.Namespace,
@@ -86,12 +89,50 @@ func (m *Manager) Usage(path string) (Usage, error) {
 	return d.v1(), nil
 }
 
-// Process returns the PID of one process of a cgroup or of a cgroup below it, or false if there is
-// none.
+// Processes returns the sorted PIDs of the processes of a cgroup and of all cgroups below it. It
+// leaves out processes of another PID namespace.
+func (m *Manager) Processes(path string) []int {
+	mount, ok := m.host.main()
+	if !ok {
+		return nil
+	}
+	return pidsBelow([]string{filepath.Join(mount, path)})
+}
+
+// Process returns the PID of one process of a cgroup, or of a cgroup below it if the cgroup itself
+// has none. It returns false if there is no process.
 func (m *Manager) Process(path string) (pid int, ok bool) {
-	for _, mount := range m.host.mounts {
-		if pids := pidsBelow([]string{filepath.Join(mount, path)}); len(pids) > 0 {
-			return pids[0], true
+	mount, ok := m.host.main()
+	if !ok {
+		return 0, false
+	}
+	return firstProcess(filepath.Join(mount, path))
+}
+
+// firstProcess looks for a process in a cgroup's directory, and then in those below it. It takes
+// the smallest PID of the first cgroup with a process: that of a container's first process.
+func firstProcess(dir string) (pid int, ok bool) {
+	text, err := readFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return 0, false
+	}
+	for field := range strings.FieldsSeq(text) {
+		if n, err := strconv.Atoi(field); err == nil && n > 0 && (!ok || n < pid) {
+			pid, ok = n, true
+		}
+	}
+	if ok {
+		return pid, true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, false
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if pid, ok = firstProcess(filepath.Join(dir, e.Name())); ok {
+				return pid, true
+			}
 		}
 	}
 	return 0, false
@@ -118,6 +159,21 @@ func (m *Manager) podPath(pod *corev1.Pod) (string, error) {
 		return "", fs.ErrNotExist
 	}
 	return m.layout.PodPath(pod.UID, QOSClass(pod)), nil
+}
+
+// usualPath returns the path that containerd gives to a container's cgroup. It does not look for
+// the cgroup.
+func (m *Manager) usualPath(pod *corev1.Pod, id string) (string, error) {
+	parent, err := m.podPath(pod)
+	switch {
+	case err != nil:
+		return "", err
+	case id == "":
+		return "", fs.ErrNotExist
+	case m.layout.Driver == Systemd:
+		return filepath.Join(parent, "cri-containerd-"+id+".scope"), nil
+	}
+	return filepath.Join(parent, id), nil
 }
 
 // containerPath finds a container's cgroup in its pod's cgroup. The name of the cgroup contains the
@@ -151,13 +207,12 @@ type counters struct {
 }
 
 func (c counters) exists() bool {
-	for _, controller := range []string{"memory", "cpuacct", "cpu"} {
-		if mount, ok := c.host.controllers[controller]; ok {
-			_, err := os.Stat(filepath.Join(mount, c.path))
-			return !errors.Is(err, fs.ErrNotExist)
-		}
+	mount, ok := c.host.main()
+	if !ok {
+		return false
 	}
-	return false
+	var st unix.Stat_t
+	return !errors.Is(unix.Stat(filepath.Join(mount, c.path), &st), unix.ENOENT)
 }
 
 // text returns the content of a controller's file.
@@ -166,11 +221,11 @@ func (c counters) text(controller, file string) string {
 	if !ok {
 		return ""
 	}
-	data, err := os.ReadFile(filepath.Join(mount, c.path, file))
+	text, err := readFile(filepath.Join(mount, c.path, file))
 	if err != nil {
 		return ""
 	}
-	return string(data)
+	return text
 }
 
 // number returns the number in a file.
@@ -179,59 +234,47 @@ func (c counters) number(controller, file string) uint64 {
 	return n
 }
 
-// table returns the numbers of a file that has a name and a number in each line.
-func (c counters) table(controller, file string) map[string]uint64 {
-	out := map[string]uint64{}
+// table reads a file that has a name and a number in each line. It sets the numbers of these names,
+// and leaves the others alone.
+func (c counters) table(controller, file string, into map[string]*uint64) {
 	for line := range strings.Lines(c.text(controller, file)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-				out[name] = n
-			}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if to := into[name]; to != nil {
+			*to, _ = strconv.ParseUint(value, 10, 64)
 		}
 	}
-	return out
 }
 
 func (c counters) v1() Usage {
-	cpu, memory := c.table("cpu", "cpu.stat"), c.table("memory", "memory.stat")
-	u := Usage{
-		CPU:              time.Duration(c.number("cpuacct", "cpuacct.usage")),
-		Periods:          cpu["nr_periods"],
-		ThrottledPeriods: cpu["nr_throttled"],
-		Throttled:        time.Duration(cpu["throttled_time"]),
-		Memory:           c.number("memory", "memory.usage_in_bytes"),
-		RSS:              memory["total_rss"],
-		Cache:            memory["total_cache"],
-		Swap:             memory["total_swap"],
-		PageFaults:       memory["total_pgfault"],
-		MajorPageFaults:  memory["total_pgmajfault"],
-		OOMKills:         c.table("memory", "memory.oom_control")["oom_kill"],
-		Processes:        c.number("pids", "pids.current"),
-	}
-	u.WorkingSet = u.Memory - min(u.Memory, memory["total_inactive_file"])
+	var u Usage
+	var inactive uint64
+	c.table("memory", "memory.stat", map[string]*uint64{
+		"total_rss": &u.RSS, "total_cache": &u.Cache, "total_swap": &u.Swap, "total_pgfault": &u.PageFaults,
+		"total_pgmajfault": &u.MajorPageFaults, "total_inactive_file": &inactive,
+	})
+	u.CPU = time.Duration(c.number("cpuacct", "cpuacct.usage"))
+	u.Memory = c.number("memory", "memory.usage_in_bytes")
+	u.WorkingSet = u.Memory - min(u.Memory, inactive)
+	u.Processes = c.number("pids", "pids.current")
 	return u
 }
 
 func (c counters) v2() Usage {
-	cpu, memory := c.table("cpu", "cpu.stat"), c.table("memory", "memory.stat")
-	u := Usage{
-		CPU:              time.Duration(cpu["usage_usec"]) * time.Microsecond,
-		Periods:          cpu["nr_periods"],
-		ThrottledPeriods: cpu["nr_throttled"],
-		Throttled:        time.Duration(cpu["throttled_usec"]) * time.Microsecond,
-		Memory:           c.number("memory", "memory.current"),
-		RSS:              memory["anon"],
-		Cache:            memory["file"],
-		Swap:             c.number("memory", "memory.swap.current"),
-		PageFaults:       memory["pgfault"],
-		MajorPageFaults:  memory["pgmajfault"],
-		OOMKills:         c.table("memory", "memory.events")["oom_kill"],
-		Processes:        c.number("pids", "pids.current"),
-		CPUPressure:      pressure(c.text("cpu", "cpu.pressure")),
-		MemoryPressure:   pressure(c.text("memory", "memory.pressure")),
-		IOPressure:       pressure(c.text("io", "io.pressure")),
-	}
-	u.WorkingSet = u.Memory - min(u.Memory, memory["inactive_file"])
+	var u Usage
+	var inactive, micros uint64
+	c.table("cpu", "cpu.stat", map[string]*uint64{"usage_usec": &micros})
+	c.table("memory", "memory.stat", map[string]*uint64{
+		"anon": &u.RSS, "file": &u.Cache, "pgfault": &u.PageFaults, "pgmajfault": &u.MajorPageFaults,
+		"inactive_file": &inactive,
+	})
+	u.CPU = time.Duration(micros) * time.Microsecond
+	u.Memory = c.number("memory", "memory.current")
+	u.WorkingSet = u.Memory - min(u.Memory, inactive)
+	u.Swap = c.number("memory", "memory.swap.current")
+	u.Processes = c.number("pids", "pids.current")
+	u.CPUPressure = pressure(c.text("cpu", "cpu.pressure"))
+	u.MemoryPressure = pressure(c.text("memory", "memory.pressure"))
+	u.IOPressure = pressure(c.text("io", "io.pressure"))
 	return u
 }
 

@@ -5,7 +5,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -52,5 +55,97 @@ func TestMemoryUsage(t *testing.T) {
 				t.Errorf("a container that is not there: %v", err)
 			}
 		})
+	}
+}
+
+// host returns a host with one hierarchy of all controllers, which has these files.
+func host(t *testing.T, files map[string]string) hierarchies {
+	t.Helper()
+	mount := t.TempDir()
+	for path, text := range files {
+		path = filepath.Join(mount, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := hierarchies{version: V1, mounts: []string{mount}, controllers: map[string]string{}}
+	for _, controller := range []string{"cpu", "cpuacct", "memory", "pids"} {
+		h.controllers[controller] = mount
+	}
+	return h
+}
+
+func TestUsageOfV1(t *testing.T) {
+	m := &Manager{host: host(t, map[string]string{
+		"g/cpuacct.usage": "5000000\n", "g/memory.usage_in_bytes": "3000\n", "g/pids.current": "4\n",
+		"g/memory.stat": "cache 1\nrss 2\ntotal_cache 30\ntotal_rss 20\ntotal_swap 7\ntotal_pgfault 8\n" +
+			"total_pgmajfault 9\ntotal_inactive_file 1000",
+	})}
+	want := Usage{
+		CPU: 5 * time.Millisecond, Memory: 3000, WorkingSet: 2000, RSS: 20, Cache: 30, Swap: 7, PageFaults: 8,
+		MajorPageFaults: 9, Processes: 4,
+	}
+	if got, err := m.Usage("g"); err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+}
+
+// A container's cgroup is found by the name that containerd gives it, and by those of others.
+func TestContainerUsageByName(t *testing.T) {
+	for _, c := range []struct {
+		driver Driver
+		name   string
+	}{
+		{Cgroupfs, "abc"},
+		{Cgroupfs, "crio-abc"},
+		{Systemd, "cri-containerd-abc.scope"},
+		{Systemd, "crio-abc.scope"},
+	} {
+		m := &Manager{config: Config{CgroupsPerQOS: true}, layout: Layout{Driver: c.driver}}
+		pod := burstable("u1")
+		parent := m.layout.PodPath(pod.UID, QOSClass(pod))
+		m.host = host(t, map[string]string{filepath.Join(parent, c.name, "memory.usage_in_bytes"): "7"})
+		u, path, err := m.ContainerUsage(pod, "abc")
+		if err != nil || u.Memory != 7 || path != filepath.Join(parent, c.name) {
+			t.Errorf("%s %s: %+v, %s, %v", c.driver, c.name, u, path, err)
+		}
+		for _, id := range []string{"", "xyz"} {
+			if _, _, err := m.ContainerUsage(pod, id); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s %s, container %q: %v", c.driver, c.name, id, err)
+			}
+		}
+	}
+}
+
+func TestProcesses(t *testing.T) {
+	m := &Manager{host: host(t, map[string]string{
+		"pod/cgroup.procs": "", "pod/a/cgroup.procs": "0\n", "pod/b/cgroup.procs": "34\n12\n",
+		"pod/b/inner/cgroup.procs": "5\n", "empty/cgroup.procs": "",
+	})}
+	if got := m.Processes("pod"); !slices.Equal(got, []int{5, 12, 34}) {
+		t.Errorf("processes %v", got)
+	}
+	for path, want := range map[string]int{"pod": 12, "pod/b/inner": 5, "empty": 0, "none": 0} {
+		if pid, ok := m.Process(path); pid != want || ok != (want > 0) {
+			t.Errorf("%s: process %d, %v, want %d", path, pid, ok, want)
+		}
+	}
+}
+
+// A file may be larger than what is read at once.
+func TestReadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	want := strings.Repeat("x", 2*readSize+1)
+	if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readFile(path); err != nil || got != want {
+		t.Errorf("%d bytes, %v, want %d", len(got), err, len(want))
+	}
+	if _, err := readFile(path + "x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -39,18 +39,6 @@ var ofCgroup = []struct {
 		func(u *cgroups.Usage) float64 { return u.CPU.Seconds() },
 	},
 	{
-		counter("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals."),
-		func(u *cgroups.Usage) float64 { return float64(u.Periods) },
-	},
-	{
-		counter("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals."),
-		func(u *cgroups.Usage) float64 { return float64(u.ThrottledPeriods) },
-	},
-	{
-		counter("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled."),
-		func(u *cgroups.Usage) float64 { return u.Throttled.Seconds() },
-	},
-	{
 		gauge("container_memory_usage_bytes",
 			"Current memory usage in bytes, including all memory regardless of when it was accessed"),
 		func(u *cgroups.Usage) float64 { return float64(u.Memory) },
@@ -67,10 +55,6 @@ var ofCgroup = []struct {
 	{
 		gauge("container_memory_swap", "Container swap usage in bytes."),
 		func(u *cgroups.Usage) float64 { return float64(u.Swap) },
-	},
-	{
-		counter("container_oom_events_total", "Count of out of memory events observed for the container"),
-		func(u *cgroups.Usage) float64 { return float64(u.OOMKills) },
 	},
 }
 
@@ -165,21 +149,25 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 	return gather(func(e *emitter) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		r := c.readOnce(c.deps.Pods())
+		r := c.readOnce(c.deps.Pods(), true)
 		e.add(machineCores, time.Time{}, float64(runtime.NumCPU()))
 		e.add(machineMemory, time.Time{}, float64(r.node.memory["MemTotal"]))
 		if root, err := c.cgroups().Usage("/"); err == nil {
 			e.cgroup(&root, r.at, "", "/", "", "", "", "")
+			c.details(e, &root, "/", r.at, "", "/", "", "", "", "")
 			e.add(processes, r.at, float64(root.Processes), "", "/", "", "", "", "")
 		}
-		e.cgroup(&r.node.pods, r.node.at, "", c.cgroups().Layout().PodsPath(), "", "", "", "")
-		e.add(processes, r.node.at, float64(r.node.pods.Processes), "", c.cgroups().Layout().PodsPath(), "", "", "", "")
+		all := c.cgroups().Layout().PodsPath()
+		e.cgroup(&r.node.pods, r.node.at, "", all, "", "", "", "")
+		c.details(e, &r.node.pods, all, r.node.at, "", all, "", "", "", "")
+		e.add(processes, r.node.at, float64(r.node.pods.Processes), "", all, "", "", "", "")
 		layers := c.layersOf(context.Background(), &r)
 		for i := range r.pods {
 			p := &r.pods[i]
 			labels := []string{"", p.path, "", "", p.pod.Namespace, p.pod.Name}
 			e.cgroup(&p.usage, p.at, labels...)
 			c.details(e, &p.usage, p.path, p.at, labels...)
+			e.add(processes, p.at, float64(len(c.cgroups().Processes(p.path))), labels...)
 			for j := range p.network {
 				for _, m := range ofLink {
 					e.add(m.family, p.at, float64(m.value(&p.network[j])),
@@ -192,7 +180,10 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 				e.cgroup(&k.usage, k.at, labels...)
 				e.add(startTime, time.Time{}, seconds(k.started), labels...)
 				e.add(lastSeen, time.Time{}, float64(k.at.Unix()), labels...)
-				c.open(e, c.details(e, &k.usage, k.path, k.at, labels...), k.at, labels...)
+				c.details(e, &k.usage, k.path, k.at, labels...)
+				pids := c.cgroups().Processes(k.path)
+				e.add(processes, k.at, float64(len(pids)), labels...)
+				c.open(e, pids, k.at, labels...)
 				if own, ok := layers[k.id]; ok {
 					e.add(layerUsage, time.Time{}, float64(own.bytes), append([]string{own.device}, labels...)...)
 				}

@@ -31,6 +31,7 @@ type Cgroups interface {
 	ContainerUsage(pod *v1.Pod, containerID string) (u cgroups.Usage, path string, err error)
 	Usage(path string) (cgroups.Usage, error)
 	Details(path string) (cgroups.Details, error)
+	Processes(path string) []int
 	Process(path string) (pid int, ok bool)
 	Layout() cgroups.Layout
 }
@@ -101,6 +102,7 @@ type noCgroups struct{}
 func (noCgroups) PodUsage(*v1.Pod) (cgroups.Usage, error) { return cgroups.Usage{}, fs.ErrNotExist }
 func (noCgroups) Usage(string) (cgroups.Usage, error)     { return cgroups.Usage{}, fs.ErrNotExist }
 func (noCgroups) Details(string) (cgroups.Details, error) { return cgroups.Details{}, fs.ErrNotExist }
+func (noCgroups) Processes(string) []int                  { return nil }
 func (noCgroups) Process(string) (pid int, ok bool)       { return 0, false }
 func (noCgroups) Layout() cgroups.Layout                  { return cgroups.Layout{Driver: cgroups.Cgroupfs} }
 
@@ -141,10 +143,10 @@ type containerReading struct {
 }
 
 // read reads the node and every pod that has a cgroup. If something has no rate yet, read waits for
-// [firstRate] and reads again.
-func (c *Collector) read(ctx context.Context) reading {
+// [firstRate] and reads again. Only with network, it reads the pods' interfaces.
+func (c *Collector) read(ctx context.Context, network bool) reading {
 	pods := c.deps.Pods()
-	r := c.readOnce(pods)
+	r := c.readOnce(pods, network)
 	if c.rates.complete(keysOf(r)) {
 		c.finish(&r)
 		return r
@@ -153,19 +155,24 @@ func (c *Collector) read(ctx context.Context) reading {
 	if !retry.Sleep(ctx, firstRate) {
 		return r
 	}
-	r = c.readOnce(pods)
+	r = c.readOnce(pods, network)
 	c.finish(&r)
 	return r
 }
 
 // readOnce reads the node and the pods once.
-func (c *Collector) readOnce(pods []*v1.Pod) reading {
+func (c *Collector) readOnce(pods []*v1.Pod, network bool) reading {
 	r := reading{at: time.Now()}
 	r.node = c.readNode()
 	for _, pod := range pods {
-		if p, ok := c.readPod(pod); ok {
-			r.pods = append(r.pods, p)
+		p, ok := c.readPod(pod)
+		if !ok {
+			continue
 		}
+		if network {
+			p.network = c.podLinks(&p)
+		}
+		r.pods = append(r.pods, p)
 	}
 	return r
 }
@@ -193,12 +200,23 @@ func (c *Collector) readPod(pod *v1.Pod) (podReading, bool) {
 		}
 		p.containers = append(p.containers, r)
 	}
-	if !pod.Spec.HostNetwork {
-		if pid, ok := c.cgroups().Process(p.path); ok {
-			p.network = c.links(pid)
-		}
-	}
 	return p, true
+}
+
+// podLinks returns the interfaces of a pod; none for a pod on the host's network.
+func (c *Collector) podLinks(p *podReading) []link {
+	if p.pod.Spec.HostNetwork {
+		return nil
+	}
+	path := p.path
+	if len(p.containers) > 0 {
+		path = p.containers[0].path
+	}
+	pid, ok := c.cgroups().Process(path)
+	if !ok {
+		return nil
+	}
+	return c.links(pid)
 }
 
 // runningContainers returns the statuses of the running containers of all kinds.

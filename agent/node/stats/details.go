@@ -25,6 +25,22 @@ type detail struct {
 var (
 	ofDetails = []detail{
 		{
+			counter("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals."),
+			func(d *cgroups.Details) float64 { return float64(d.Periods) },
+		},
+		{
+			counter("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals."),
+			func(d *cgroups.Details) float64 { return float64(d.ThrottledPeriods) },
+		},
+		{
+			counter("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled."),
+			func(d *cgroups.Details) float64 { return d.Throttled.Seconds() },
+		},
+		{
+			counter("container_oom_events_total", "Count of out of memory events observed for the container"),
+			func(d *cgroups.Details) float64 { return float64(d.OOMKills) },
+		},
+		{
 			counter("container_cpu_user_seconds_total", "Cpu time spent in programs, in seconds."),
 			func(d *cgroups.Details) float64 { return d.UserCPU.Seconds() },
 		},
@@ -119,12 +135,11 @@ var (
 	openSockets = gauge("container_sockets", "Number of open sockets.")
 )
 
-// details adds the metrics of a cgroup beyond its usage, and returns the cgroup's processes. It
-// adds nothing if the cgroup is gone.
-func (c *Collector) details(e *emitter, u *cgroups.Usage, path string, at time.Time, labels ...string) []int {
+// details adds the metrics of a cgroup beyond its usage. It adds nothing if the cgroup is gone.
+func (c *Collector) details(e *emitter, u *cgroups.Usage, path string, at time.Time, labels ...string) {
 	d, err := c.cgroups().Details(path)
 	if err != nil {
-		return nil
+		return
 	}
 	for _, m := range ofDetails {
 		e.add(m.family, at, m.value(&d), labels...)
@@ -135,7 +150,6 @@ func (c *Collector) details(e *emitter, u *cgroups.Usage, path string, at time.T
 	if d.CPUQuota > 0 {
 		e.add(specQuota, time.Time{}, float64(d.CPUQuota.Microseconds()), labels...)
 	}
-	e.add(processes, at, float64(len(d.PIDs)), labels...)
 	for kind, n := range map[string]uint64{"pgfault": u.PageFaults, "pgmajfault": u.MajorPageFaults} {
 		e.add(memoryFailures, at, float64(n), append([]string{kind, "hierarchy"}, labels...)...)
 	}
@@ -151,7 +165,6 @@ func (c *Collector) details(e *emitter, u *cgroups.Usage, path string, at time.T
 			e.add(deviceUsage, at, float64(n), append([]string{device, major, minor, operation}, labels...)...)
 		}
 	}
-	return d.PIDs
 }
 
 // open adds the metrics of the files and sockets that a container's processes have open.

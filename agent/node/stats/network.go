@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -57,7 +58,7 @@ func (c *Collector) hostLinks() []link {
 
 // virtual reports whether an interface is not one of the machine's devices.
 func virtual(name string) bool {
-	target, err := filepath.EvalSymlinks(filepath.Join("/sys/class/net", name))
+	target, err := os.Readlink(filepath.Join("/sys/class/net", name))
 	return err != nil || strings.Contains(target, "/devices/virtual/")
 }
 

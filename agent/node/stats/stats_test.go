@@ -29,6 +29,8 @@ type machine struct {
 	gone    bool
 	runtime error
 	calls   int
+	// looks counts how often somebody looked for processes of pods.
+	looks int
 	// imagesAt is where the runtime says it has its images, "/" if it is empty.
 	imagesAt string
 }
@@ -46,7 +48,7 @@ func (m *machine) ContainerUsage(_ *v1.Pod, id string) (u cgroups.Usage, path st
 	if m.gone {
 		return u, "", fs.ErrNotExist
 	}
-	return cgroups.Usage{CPU: m.used(), Memory: 20 << 20, WorkingSet: 10 << 20, OOMKills: 1}, "/kubepods/pod/" + id, nil
+	return cgroups.Usage{CPU: m.used(), Memory: 20 << 20, WorkingSet: 10 << 20}, "/kubepods/pod/" + id, nil
 }
 
 func (m *machine) Usage(path string) (cgroups.Usage, error) {
@@ -62,11 +64,12 @@ func (m *machine) Details(path string) (cgroups.Details, error) {
 		CPUPeriod:   100 * time.Millisecond,
 		CPUQuota:    20 * time.Millisecond,
 		MemoryLimit: 15 << 20,
-		PIDs:        []int{7, 8},
+		OOMKills:    1,
 		Devices:     []cgroups.DeviceIO{{Major: 254, Reads: 3, WriteBytes: 4096}},
 	}, nil
 }
-func (m *machine) Process(string) (pid int, ok bool) { return 7, true }
+func (m *machine) Processes(string) []int            { m.looks++; return []int{7, 8} }
+func (m *machine) Process(string) (pid int, ok bool) { m.looks++; return 7, true }
 func (m *machine) Layout() cgroups.Layout            { return cgroups.Layout{Driver: cgroups.Cgroupfs} }
 
 func (m *machine) ListContainerStats(
@@ -352,5 +355,27 @@ func TestImageFs(t *testing.T) {
 	m.runtime = errors.New("down")
 	if _, err = c.ImageFs(t.Context()); !errors.Is(err, m.runtime) {
 		t.Errorf("of a runtime that is down: %v", err)
+	}
+}
+
+// A look at the node and a scrape of /metrics/resource come every few seconds: they do not look for
+// processes, which takes longer the more pods there are.
+func TestFrequentReadingsLookForNoProcesses(t *testing.T) {
+	m := &machine{began: time.Now()}
+	c := New(files(t), Deps{
+		Cgroups: func() Cgroups { return m }, Runtime: m, Pods: func() []*v1.Pod { return podsOf(m) },
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	c.Node(t.Context())
+	if _, err := c.Resource().Gather(); err != nil {
+		t.Fatal(err)
+	}
+	c.Summary(t.Context(), true)
+	if m.looks != 0 {
+		t.Errorf("%d looks for processes", m.looks)
+	}
+	c.Summary(t.Context(), false)
+	if m.looks == 0 {
+		t.Error("the whole summary has looked for no process, and so has no network")
 	}
 }

@@ -24,7 +24,7 @@ const runtimeTimeout = 10 * time.Second
 func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsapi.Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.read(ctx)
+	r := c.read(ctx, !onlyCPUAndMemory)
 	c.begin(time.Now())
 	out := &statsapi.Summary{Node: c.nodeStats(&r.node, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
 	var layers map[string]*runtimeapi.ContainerStats
