@@ -88,14 +88,14 @@ func (m manifest) Run(ctx context.Context, out func(source.Snapshot)) error {
 
 // live runs an agent in dir on a connection of its own to the runtime, until end is called. end
 // first cuts off the connection, as if the agent were killed.
-func live(t *testing.T, dir string, rt *fake.Runtime, from source.Source) (a *Agent, end func()) {
+func live(t testing.TB, dir string, rt *fake.Runtime, from source.Source) (a *Agent, end func()) {
 	t.Helper()
 	return liveWith(t, dir, rt, from, Deps{}, nil)
 }
 
 // liveWith is live with some of the dependencies: a cluster, if there is a Conn, and cgroups.
 func liveWith(
-	t *testing.T, dir string, rt *fake.Runtime, from source.Source, with Deps, options func(*configs.Config),
+	t testing.TB, dir string, rt *fake.Runtime, from source.Source, with Deps, options func(*configs.Config),
 ) (a *Agent, end func()) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

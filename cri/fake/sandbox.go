@@ -159,13 +159,12 @@ func (r *Runtime) ListPodSandbox(
 		defer n.mu.Unlock()
 		var list []*runtimeapi.PodSandbox
 		for _, s := range n.sandboxesInOrder() {
-			item := s.item()
-			if filter.GetId() != "" && filter.GetId() != item.Id ||
-				filter.GetState() != nil && filter.GetState().GetState() != item.State ||
-				!selects(filter.GetLabelSelector(), item.Labels) {
+			if filter.GetId() != "" && filter.GetId() != s.id ||
+				filter.GetState() != nil && filter.GetState().GetState() != s.state() ||
+				!selects(filter.GetLabelSelector(), s.config.GetLabels()) {
 				continue
 			}
-			list = append(list, item)
+			list = append(list, s.item())
 		}
 		return list, nil
 	})

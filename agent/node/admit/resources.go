@@ -29,20 +29,23 @@ func enoughRoom(in Input) *Rejection {
 		short = append(short, *outOf(v1.ResourcePods, 1, int64(len(in.Others)), most.Value()))
 	}
 	wanted := requests(in.Pod)
+	held := make([]v1.ResourceList, len(in.Others))
+	for i, pod := range in.Others {
+		held[i] = requests(pod)
+	}
 	for _, name := range pods.ResourceNames(wanted) {
 		capacity, known := in.Allocatable[name]
 		want := amount(name, wanted)
 		if want <= 0 || !known && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			continue
 		}
-		holders := holding(name, in.Others)
 		used := int64(0)
-		for _, h := range holders {
-			used += h.amount
+		for _, list := range held {
+			used += amount(name, list)
 		}
 		if most := amount(name, v1.ResourceList{name: capacity}); want > most-used {
 			r := outOf(name, want, used, most)
-			r.Detail = occupants(name, want, most, holders)
+			r.Detail = occupants(name, want, most, holding(name, in.Others))
 			short = append(short, *r)
 		}
 	}

@@ -109,7 +109,7 @@ func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (
 			return Decision{Waits: refused}, nil
 		}
 		refused = stands
-	} else {
+	} else if len(terminating) > 0 {
 		in.Others = slices.Concat(stay, terminating)
 		if waits := admit.Check(in); waits != nil {
 			return Decision{Waits: waits}, nil
