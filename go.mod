@@ -37,6 +37,7 @@ require (
 	go.opentelemetry.io/proto/otlp v1.11.0 // a collector of spans, in tests
 	go.uber.org/goleak v1.3.0 // no goroutine is left by a test
 	go.yaml.in/yaml/v3 v3.0.6 // lines and aliases of manifests
+	github.com/prometheus/client_model v0.6.3 // metrics that requests share
 	golang.org/x/sync v0.24.0 // groups of goroutines
 	golang.org/x/sys v0.49.0 // openat2, mounts, inotify, locks
 	golang.org/x/term v0.47.0 // raw terminals of exec and attach
@@ -114,7 +115,6 @@ require (
 	github.com/pelletier/go-toml/v2 v2.3.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
-	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect

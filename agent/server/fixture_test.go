@@ -339,6 +339,7 @@ func start(t *testing.T, f *fixture) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.server.enterTimeout = time.Second
 	r.run(t)
 	return r
 }

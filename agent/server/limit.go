@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 )
 
@@ -30,6 +29,9 @@ const (
 	maxSlow      = 32
 	maxLasting   = 256
 	maxFollowers = 32
+	// maxFollowing bounds the followers of all pods together, so that commands, streams and watches
+	// always have places of their own.
+	maxFollowing = 192
 )
 
 // cost says how long a request may take.
@@ -112,56 +114,6 @@ func followed(r *http.Request) string {
 	return r.PathValue("namespace") + "/" + r.PathValue("pod")
 }
 
-// budget is what one listener works on at the same time. Each listener has its own, so that callers
-// without authentication take nothing from root's socket, whatever they do.
-type budget struct {
-	slots map[cost]chan struct{}
-
-	mu        sync.Mutex
-	followers map[string]int
-}
-
-func newBudget() *budget {
-	return &budget{
-		slots: map[cost]chan struct{}{
-			quick:   make(chan struct{}, maxQuick),
-			slow:    make(chan struct{}, maxSlow),
-			lasting: make(chan struct{}, maxLasting),
-		},
-		followers: map[string]int{},
-	}
-}
-
-// enter takes a place for a request of that cost. The error says what there are too many of.
-func (b *budget) enter(c cost, follows string) (leave func(), err error) {
-	slots := b.slots[c]
-	select {
-	case slots <- struct{}{}:
-	default:
-		return nil, failure(http.StatusTooManyRequests,
-			"the agent answers %d such requests already: try again later", cap(slots))
-	}
-	if follows == "" {
-		return func() { <-slots }, nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.followers[follows] >= maxFollowers {
-		<-slots
-		return nil, failure(http.StatusTooManyRequests, "%d requests follow the logs of pod %s already: try again later",
-			maxFollowers, follows)
-	}
-	b.followers[follows]++
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.followers[follows]--; b.followers[follows] == 0 {
-			delete(b.followers, follows)
-		}
-		<-slots
-	}, nil
-}
-
 // bounded returns the handler of an endpoint. It reads the body before it takes a place, because a
 // caller may send the body slowly; it refuses requests above the budget, and counts the others.
 func (e endpoint) bounded(b *budget) http.Handler {
@@ -173,11 +125,18 @@ func (e endpoint) bounded(b *budget) http.Handler {
 				return
 			}
 		}
+		first, end := answered(r.Context())
+		defer end()
 		cost, follows := e.cost(r), ""
 		if e.follows != nil {
 			follows = e.follows(r)
 		}
-		leave, err := b.enter(cost, follows)
+		var answering *seat
+		if cost != lasting {
+			answering = &seat{ResponseWriter: w, first: first}
+			w = answering
+		}
+		leave, err := b.enter(r.Context(), cost, follows, answering)
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
 			failWith(w, err)

@@ -2,13 +2,11 @@ package server
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -93,75 +91,6 @@ func TestSlowBodies(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusRequestTimeout {
 			t.Errorf("a slow body: %v %v", resp, err)
 		}
-	}
-}
-
-// TestConnections has more callers than a listener has connections: the others get theirs when one
-// ends, and the end of the listener waits for nobody.
-func TestConnections(t *testing.T) {
-	var config net.ListenConfig
-	inner, err := config.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := track(inner, 2)
-	var served []net.Conn
-	for i := range 3 {
-		conn, err := net.Dial("unix", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if i == 2 { // both places are taken
-			served[0].Close()
-			served[0].Close() // twice
-		}
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		served = append(served, c)
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := l.Accept()
-		ended <- err
-	}()
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the end: %v", err)
-	}
-	l.closeAll()
-	if len(l.slots) != 0 {
-		t.Errorf("%d places are taken", len(l.slots))
-	}
-}
-
-// TestBudget has a place for each cost, and for the followers of each pod.
-func TestBudget(t *testing.T) {
-	b := newBudget()
-	var leaves []func()
-	for i := range maxFollowers + 1 {
-		leave, err := b.enter(lasting, "ns/a")
-		if (err != nil) != (i == maxFollowers) {
-			t.Fatalf("follower %d: %v", i, err)
-		}
-		if err == nil {
-			leaves = append(leaves, leave)
-		} else if codeOf(err) != http.StatusTooManyRequests {
-			t.Errorf("%v", err)
-		}
-	}
-	if _, err := b.enter(lasting, "ns/b"); err != nil {
-		t.Errorf("of another pod: %v", err)
-	}
-	for _, leave := range leaves {
-		leave()
-	}
-	if _, err := b.enter(lasting, "ns/a"); err != nil || len(b.followers) != 2 || len(b.slots[lasting]) != 2 {
-		t.Errorf("after they left: %v, %v, %d", err, b.followers, len(b.slots[lasting]))
 	}
 }
 

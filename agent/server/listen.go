@@ -11,7 +11,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -150,78 +149,4 @@ func groupID(name string) int {
 		return -1
 	}
 	return id
-}
-
-// tracked is a listener that bounds and remembers its connections. The HTTP server does not close
-// upgraded connections; tracked closes them, too.
-type tracked struct {
-	net.Listener
-	// slots has an element for each connection. closed is closed with the listener.
-	slots  chan struct{}
-	closed chan struct{}
-	once   sync.Once
-
-	mu    sync.Mutex
-	conns map[*trackedConn]struct{}
-}
-
-// track returns a listener that has at most so many connections at the same time.
-func track(l net.Listener, most int) *tracked {
-	return &tracked{
-		Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{}), conns: map[*trackedConn]struct{}{},
-	}
-}
-
-// Accept waits until there is room for a connection, and then for the connection.
-func (t *tracked) Accept() (net.Conn, error) {
-	select {
-	case t.slots <- struct{}{}:
-	case <-t.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := t.Listener.Accept()
-	if err != nil {
-		<-t.slots
-		return nil, err
-	}
-	conn := &trackedConn{Conn: c, from: t}
-	t.mu.Lock()
-	t.conns[conn] = struct{}{}
-	t.mu.Unlock()
-	return conn, nil
-}
-
-// Close ends Accept and closes the listener. The connections stay.
-func (t *tracked) Close() error {
-	t.once.Do(func() { close(t.closed) })
-	return t.Listener.Close()
-}
-
-func (t *tracked) closeAll() {
-	t.mu.Lock()
-	conns := make([]*trackedConn, 0, len(t.conns))
-	for c := range t.conns {
-		conns = append(conns, c)
-	}
-	t.mu.Unlock()
-	for _, c := range conns {
-		_ = c.Close()
-	}
-}
-
-type trackedConn struct {
-	net.Conn
-	from *tracked
-}
-
-// Close closes the connection and removes it from the listener's list.
-func (c *trackedConn) Close() error {
-	c.from.mu.Lock()
-	_, open := c.from.conns[c]
-	delete(c.from.conns, c)
-	c.from.mu.Unlock()
-	if open {
-		<-c.from.slots
-	}
-	return c.Conn.Close()
 }

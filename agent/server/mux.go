@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // mux is the ServeMux of one listener. It bounds what the listener works on, and knows the first
@@ -15,7 +16,9 @@ type mux struct {
 	roots  map[string]bool
 }
 
-func newMux() *mux { return &mux{http.NewServeMux(), newBudget(), map[string]bool{}} }
+func newMux(enterTimeout time.Duration) *mux {
+	return &mux{http.NewServeMux(), newBudget(enterTimeout), map[string]bool{}}
+}
 
 // Handle adds an endpoint for a pattern.
 func (m *mux) Handle(pattern string, e endpoint) { m.add(pattern, e.bounded(m.budget)) }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -22,10 +23,14 @@ type peer struct {
 // peerKey is the key of a connection's peer in a context.
 type peerKey struct{}
 
-// withPeer records the process at the other end of a unix connection. It asks the kernel once for
-// each connection, and reads no list of users.
+// withPeer records the connection, and the process at the other end of a unix connection. It asks
+// the kernel once for each connection, and reads no list of users.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
 	if t, ok := c.(*trackedConn); ok {
+		ctx = context.WithValue(ctx, connKey{}, t)
 		c = t.Conn
 	}
 	u, ok := c.(*net.UnixConn)

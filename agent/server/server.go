@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -187,7 +188,7 @@ type Streams interface {
 
 // Drainer stops all pods of the node and keeps them stopped.
 type Drainer interface {
-	// Drain begins to stop the pods, Undrain lets them run again, and Drained reports the progress.
+	// Drain begins to stop the pods, Undrain ends that, and Drained reports the progress.
 	Drain(req api.DrainRequest) error
 	Undrain() error
 	Drained() api.Drain
@@ -243,18 +244,17 @@ type Deps struct {
 
 // Server is the agent's HTTP API. Make it with [New].
 type Server struct {
-	cfg     Config
-	backend Backend
-	deps    Deps
-	log     *slog.Logger
-	counts  counts
-	checked checked
-	began   time.Time
-	// bodyTimeout bounds the time in which the body of a request must arrive.
-	bodyTimeout time.Duration
-	// checkpointing is held while a checkpoint is made.
-	checkpointing chan struct{}
-	hostLogs      *hostlogs.Handler
+	cfg                       Config
+	backend                   Backend
+	deps                      Deps
+	log                       *slog.Logger
+	counts                    counts
+	checked                   checked
+	began                     time.Time
+	bodyTimeout, enterTimeout time.Duration // the constants of their names except in tests
+	checkpointing             chan struct{} // held while a checkpoint is made
+	hostLogs                  *hostlogs.Handler
+	shared                    singleflight.Group // the measurements under way, which requests share
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
@@ -273,6 +273,7 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		listening:     make(chan struct{}),
 		began:         time.Now(),
 		bodyTimeout:   bodyTimeout,
+		enterTimeout:  enterTimeout,
 		checkpointing: make(chan struct{}, 1),
 		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
@@ -286,8 +287,7 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 // Listening returns a channel that is closed when the socket answers callers.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
-// retryListen is how long the server waits before it tries again to listen on a port that is in
-// use.
+// retryListen is how long the server waits before it listens again on a port that was in use.
 const retryListen = 5 * time.Second
 
 // Run listens and answers until ctx ends. It returns when everything is closed and joined. If the
@@ -343,7 +343,7 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
-	// maxConns bounds the connections of one listener. More callers wait until it accepts them.
+	// maxConns bounds the connections of one listener. More callers displace those without a request.
 	maxConns = 512
 	// closeTimeout is how long requests may continue after the context has ended, before their
 	// connections are closed.

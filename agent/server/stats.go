@@ -1,12 +1,14 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // addStats adds the routes of usage and metrics.
@@ -20,18 +22,27 @@ func (s *Server) addStats(mux *mux) {
 	mux.Handle("GET /metrics/slis", s.scrape(s.slis))
 }
 
-// scrape answers with metrics that are gathered at the request.
+// scrape answers with metrics that are gathered at the request. Requests of the same path that come
+// meanwhile, on any listener, get the same metrics: many callers cost as much as one.
 func (s *Server) scrape(gather func() prometheus.Gatherer) endpoint {
 	return s.slow("metrics", func(w http.ResponseWriter, r *http.Request) {
-		promhttp.HandlerFor(gather(), promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		shared := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+			families, err, _ := s.shared.Do(r.URL.Path, func() (any, error) { return gather().Gather() })
+			return families.([]*dto.MetricFamily), err
+		})
+		promhttp.HandlerFor(shared, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
 
 // summary answers with what the node and its pods use. ?only_cpu_and_memory=true leaves out what is
-// expensive to measure.
+// expensive to measure. Requests that come while it is measured share the result.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	only, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
-	answer(w, s.deps.Stats.Summary(r.Context(), only))
+	summary, _, _ := s.shared.Do("summary "+strconv.FormatBool(only), func() (any, error) {
+		// others want it, too, if this caller leaves
+		return s.deps.Stats.Summary(context.WithoutCancel(r.Context()), only), nil
+	})
+	answer(w, summary)
 }
 
 // checked counts how often each health check passed and failed in scrapes of /metrics/slis.

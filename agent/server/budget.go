@@ -1,0 +1,247 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// A request waits for a place while others give theirs back: at most waitTimeout, and at most
+// enterTimeout after the last one. enterPeriod is how often it looks for a caller that has to
+// leave. readTimeout is how long a caller may take to read its answer while others wait.
+const (
+	waitTimeout  = 20 * time.Second
+	enterTimeout = 2 * time.Second
+	enterPeriod  = 50 * time.Millisecond
+	readTimeout  = 500 * time.Millisecond
+)
+
+// places are how many requests of each cost a listener answers at the same time. reserved of them
+// are for the first requests of connections: who connects anew, as commands do, is not behind the
+// many requests of those who stay.
+var (
+	places   = map[cost]int64{quick: maxQuick, slow: maxSlow, lasting: maxLasting}
+	reserved = map[cost]int64{quick: maxQuick / 4, slow: maxSlow / 4}
+)
+
+// budget is what one listener works on at the same time. Each listener has its own, so that callers
+// without authentication take nothing from root's socket, whatever they do.
+type budget struct {
+	// enterTimeout is how long a request waits for a place if nobody leaves.
+	enterTimeout time.Duration
+	// slots and reserve give places in the order in which the requests came.
+	slots, reserve map[cost]*semaphore.Weighted
+
+	mu sync.Mutex
+	// seats are the requests that do not last, by their cost, and whose places they have.
+	seats map[cost]map[*seat]*semaphore.Weighted
+	// freed is when a request last gave its place back, by its cost.
+	freed map[cost]time.Time
+	// followers are the requests that follow logs, by pod, and following is how many there are.
+	followers map[string]int
+	following int
+}
+
+func newBudget(enterTimeout time.Duration) *budget {
+	b := &budget{
+		enterTimeout: enterTimeout,
+		slots:        map[cost]*semaphore.Weighted{},
+		reserve:      map[cost]*semaphore.Weighted{},
+		seats:        map[cost]map[*seat]*semaphore.Weighted{quick: {}, slow: {}},
+		freed:        map[cost]time.Time{},
+		followers:    map[string]int{},
+	}
+	for c, most := range places {
+		b.slots[c] = semaphore.NewWeighted(most - reserved[c])
+		b.reserve[c] = semaphore.NewWeighted(reserved[c])
+	}
+	return b
+}
+
+// enter takes a place for a request of that cost. A request that lasts has no seat. The error says
+// what there are too many of.
+func (b *budget) enter(ctx context.Context, c cost, follows string, s *seat) (leave func(), err error) {
+	if err := b.follow(follows); err != nil {
+		return nil, err
+	}
+	slots, ok := b.take(ctx, c, s)
+	if !ok {
+		b.unfollow(follows)
+		return nil, failure(http.StatusTooManyRequests,
+			"the agent answers %d such requests already: try again later", places[c])
+	}
+	if s == nil {
+		return func() { slots.Release(1); b.unfollow(follows) }, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seats[c][s] = slots
+	return func() {
+		s.leave()
+		b.mu.Lock()
+		delete(b.seats[c], s)
+		b.freed[c] = time.Now()
+		b.mu.Unlock()
+		slots.Release(1)
+	}, nil
+}
+
+// take waits for a place as long as places are given back, and returns whose it is. Meanwhile it
+// takes the place of the caller that reads its answer for the longest time. Requests that last take
+// only free places.
+func (b *budget) take(ctx context.Context, c cost, s *seat) (slots *semaphore.Weighted, ok bool) {
+	slots = b.slots[c]
+	if slots.TryAcquire(1) {
+		return slots, true
+	}
+	if s == nil {
+		return nil, false
+	}
+	if s.first {
+		slots = b.reserve[c]
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	began := time.Now()
+	entered := make(chan error, 1)
+	go func() { entered <- slots.Acquire(ctx, 1) }()
+	look := time.NewTicker(enterPeriod)
+	defer look.Stop()
+	var leaves *seat
+	for {
+		select {
+		case err := <-entered:
+			return slots, err == nil
+		case <-look.C:
+		}
+		if leaves == nil || leaves.gone() {
+			leaves = b.displace(c, slots)
+		}
+		if b.still(c, began) > b.enterTimeout {
+			cancel()
+		}
+	}
+}
+
+// still returns for how long nobody has given a place back, since that time at most.
+func (b *budget) still(c cost, since time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if freed := b.freed[c]; freed.After(since) {
+		since = freed
+	}
+	return time.Since(since)
+}
+
+// displace ends the answer on one of these places that has been sent for the longest time, if that
+// is over [readTimeout], and returns its seat. No other request displaces the same one.
+func (b *budget) displace(c cost, slots *semaphore.Weighted) *seat {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var slowest *seat
+	var longest time.Duration
+	for s, of := range b.seats[c] {
+		if took := s.sending(); of == slots && took > max(longest, readTimeout) {
+			slowest, longest = s, took
+		}
+	}
+	if slowest != nil {
+		slowest.cut()
+		delete(b.seats[c], slowest)
+	}
+	return slowest
+}
+
+// follow counts a request that follows the logs of a pod; empty for none.
+func (b *budget) follow(pod string) error {
+	if pod == "" {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.followers[pod] >= maxFollowers:
+		return failure(http.StatusTooManyRequests, "%d requests follow the logs of pod %s already: try again later",
+			maxFollowers, pod)
+	case b.following >= maxFollowing:
+		return failure(http.StatusTooManyRequests, "%d requests follow logs already: try again later", maxFollowing)
+	}
+	b.followers[pod]++
+	b.following++
+	return nil
+}
+
+// unfollow ends what follow has counted.
+func (b *budget) unfollow(pod string) {
+	if pod == "" {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.following--
+	if b.followers[pod]--; b.followers[pod] == 0 {
+		delete(b.followers, pod)
+	}
+}
+
+// seat is the ResponseWriter of a request that has a place. A caller that reads its answer slowly
+// keeps the place only until another request needs it.
+type seat struct {
+	http.ResponseWriter
+	// first says that the request is the first one of its connection.
+	first bool
+
+	mu sync.Mutex
+	// since is when the answer's first byte was sent. left is true after the request has ended.
+	since time.Time
+	left  bool
+}
+
+// Unwrap is for http.ResponseController.
+func (s *seat) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// Write sends a part of the answer.
+func (s *seat) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	s.mu.Unlock()
+	return s.ResponseWriter.Write(p)
+}
+
+// sending returns for how long the answer has been sent; 0 if no byte was sent.
+func (s *seat) sending() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		return 0
+	}
+	return time.Since(s.since)
+}
+
+// cut makes the sending of the answer fail. The connection does not outlast that.
+func (s *seat) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.left {
+		_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// gone reports whether the request has ended.
+func (s *seat) gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
+
+// leave ends the request: its ResponseWriter is not valid any more.
+func (s *seat) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/berthd/berth/client/api"
+)
+
+// TestBudget has a place for each cost, and for the followers of each pod.
+func TestBudget(t *testing.T) {
+	b := newBudget(enterTimeout)
+	follow := func(pod string) (func(), error) { return b.enter(t.Context(), lasting, pod, nil) }
+	var leaves []func()
+	for i := range maxFollowers + 1 {
+		leave, err := follow("ns/a")
+		if (err != nil) != (i == maxFollowers) {
+			t.Fatalf("follower %d: %v", i, err)
+		}
+		if err == nil {
+			leaves = append(leaves, leave)
+		} else if codeOf(err) != http.StatusTooManyRequests {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := follow("ns/b"); err != nil {
+		t.Errorf("of another pod: %v", err)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if _, err := follow("ns/a"); err != nil || len(b.followers) != 2 || b.following != 2 {
+		t.Errorf("after they left: %v, %v, %d", err, b.followers, b.following)
+	}
+	if !b.slots[lasting].TryAcquire(maxLasting-2) || b.slots[lasting].TryAcquire(1) {
+		t.Error("not two places are taken")
+	}
+}
+
+// TestFollowersOfManyPods follows the logs of as many pods as may be followed: more followers are
+// refused, and what else lasts still has its places.
+func TestFollowersOfManyPods(t *testing.T) {
+	b := newBudget(enterTimeout)
+	for i := range maxFollowing + 1 {
+		_, err := b.enter(t.Context(), lasting, "ns/"+strconv.Itoa(i), nil)
+		if (err != nil) != (i == maxFollowing) {
+			t.Fatalf("follower %d: %v", i, err)
+		}
+	}
+	for i := range maxLasting - maxFollowing + 1 {
+		if _, err := b.enter(t.Context(), lasting, "", nil); (err != nil) != (i == maxLasting-maxFollowing) {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+}
+
+// TestSlowReaders has as many callers as there are places, which read nothing of their answers. One
+// of them loses its place to a caller that comes, and one to the caller's next requests. The others
+// can still read theirs.
+func TestSlowReaders(t *testing.T) {
+	pod := webPod()
+	pod.Annotations = map[string]string{"a": strings.Repeat("a", 1<<20)} // more than sockets buffer
+	r := start(t, &fixture{pods: []*v1.Pod{pod}})
+	conns := make([]*bufio.Reader, maxQuick)
+	for i := range conns {
+		conn, err := net.Dial("unix", r.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
+		conns[i] = bufio.NewReaderSize(conn, 16)
+		if _, err := conns[i].Peek(1); err != nil { // it has its place
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if code, text := r.ask(t, "GET", api.PathPods, nil); code != 200 {
+			t.Errorf("beside slow readers: %d %q", code, text)
+		}
+	}
+	whole := 0
+	for _, conn := range conns {
+		resp, err := http.ReadResponse(conn, nil)
+		if err != nil {
+			continue
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err == nil {
+			whole++
+		}
+	}
+	if whole != maxQuick-2 {
+		t.Errorf("%d of %d slow readers got their answers", whole, maxQuick)
+	}
+}
+
+// deadlines counts the deadlines that are set on a connection.
+type deadlines struct {
+	http.ResponseWriter
+	set int
+}
+
+func (d *deadlines) SetWriteDeadline(time.Time) error { d.set++; return nil }
+
+// TestCutAfterTheEnd cuts an answer whose request has ended: the connection is another request's.
+func TestCutAfterTheEnd(t *testing.T) {
+	conn := &deadlines{ResponseWriter: httptest.NewRecorder()}
+	s := &seat{ResponseWriter: conn}
+	s.cut()
+	s.leave()
+	s.cut()
+	if conn.set != 1 {
+		t.Errorf("%d deadlines were set", conn.set)
+	}
+}
+
+// measured counts how often it measures. It measures until done is closed.
+type measured struct {
+	done      chan struct{}
+	summaries atomic.Int32
+	gathers   atomic.Int32
+}
+
+func (m *measured) Summary(context.Context, bool) *statsapi.Summary {
+	m.summaries.Add(1)
+	<-m.done
+	return &statsapi.Summary{Node: statsapi.NodeStats{NodeName: "node"}}
+}
+
+func (m *measured) Resource() prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		m.gathers.Add(1)
+		<-m.done
+		return gauge("node_memory").Gather()
+	})
+}
+
+func (m *measured) Cadvisor() prometheus.Gatherer { return m.Resource() }
+
+// TestSharedMeasurements has many callers that ask how much the node uses at the same time: it is
+// measured once for all of them, also if the first of them leaves.
+func TestSharedMeasurements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &measured{done: make(chan struct{})}
+		s := &Server{deps: Deps{Stats: m}}
+		metrics := s.scrape(m.Resource).serve
+		answers := make([]*httptest.ResponseRecorder, 200)
+		for i := range answers {
+			answers[i] = httptest.NewRecorder()
+			serve, path := s.summary, "/stats/summary"
+			if i%2 == 1 {
+				serve, path = metrics, "/metrics/resource"
+			}
+			go serve(answers[i], httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		}
+		synctest.Wait()
+		close(m.done)
+		synctest.Wait()
+		if m.summaries.Load() != 1 || m.gathers.Load() != 1 {
+			t.Errorf("measured %d and %d times", m.summaries.Load(), m.gathers.Load())
+		}
+		for i, a := range answers {
+			if want := []string{`"nodeName":"node"`, "node_memory"}[i%2]; !strings.Contains(a.Body.String(), want) {
+				t.Fatalf("answer %d: %d %q", i, a.Code, a.Body)
+			}
+		}
+	})
+}

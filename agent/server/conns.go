@@ -1,0 +1,160 @@
+package server
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// idleBefore is how long a connection may be without a request before a caller that finds no place
+// takes its place, and displacePeriod is how often it looks for one.
+const (
+	idleBefore     = time.Second
+	displacePeriod = 50 * time.Millisecond
+)
+
+// tracked is a listener that bounds and remembers its connections. The HTTP server does not close
+// upgraded connections; tracked closes them, too.
+type tracked struct {
+	net.Listener
+	// slots has an element for each connection. closed is closed with the listener.
+	slots  chan struct{}
+	closed chan struct{}
+	once   sync.Once
+
+	mu    sync.Mutex
+	conns map[*trackedConn]struct{}
+}
+
+// track returns a listener that has at most so many connections at the same time.
+func track(l net.Listener, most int) *tracked {
+	return &tracked{
+		Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{}), conns: map[*trackedConn]struct{}{},
+	}
+}
+
+// Accept waits for a connection, and then until there is a place for it. If there is none, the
+// connection that has been without a request for the longest time is closed: callers that send
+// nothing, or send slowly, do not keep others out.
+func (t *tracked) Accept() (net.Conn, error) {
+	c, err := t.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if !t.take() {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	conn := &trackedConn{Conn: c, from: t, idle: time.Now()}
+	t.mu.Lock()
+	t.conns[conn] = struct{}{}
+	t.mu.Unlock()
+	return conn, nil
+}
+
+// take takes a place for a connection. It returns false if the listener is closed.
+func (t *tracked) take() bool {
+	select {
+	case t.slots <- struct{}{}:
+		return true
+	default:
+	}
+	look := time.NewTicker(displacePeriod)
+	defer look.Stop()
+	for {
+		t.displace()
+		select {
+		case t.slots <- struct{}{}:
+			return true
+		case <-t.closed:
+			return false
+		case <-look.C:
+		}
+	}
+}
+
+// displace closes the connection that has been without a request for the longest time, if that is
+// over [idleBefore].
+func (t *tracked) displace() {
+	var longest *trackedConn
+	t.mu.Lock()
+	for c := range t.conns {
+		if c.requests == 0 && (longest == nil || c.idle.Before(longest.idle)) {
+			longest = c
+		}
+	}
+	t.mu.Unlock()
+	if longest != nil && time.Since(longest.idle) > idleBefore {
+		_ = longest.Close()
+	}
+}
+
+// Close ends Accept and closes the listener. The connections stay.
+func (t *tracked) Close() error {
+	t.once.Do(func() { close(t.closed) })
+	return t.Listener.Close()
+}
+
+func (t *tracked) closeAll() {
+	t.mu.Lock()
+	conns := make([]*trackedConn, 0, len(t.conns))
+	for c := range t.conns {
+		conns = append(conns, c)
+	}
+	t.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+// trackedConn is a connection of a tracked listener. The listener's lock guards its fields.
+type trackedConn struct {
+	net.Conn
+	from *tracked
+	// requests is how many requests of the connection are answered. idle is since when there is
+	// none.
+	requests int
+	idle     time.Time
+	// asked is true after the first request.
+	asked bool
+}
+
+// Close closes the connection and removes it from the listener's list.
+func (c *trackedConn) Close() error {
+	c.from.mu.Lock()
+	_, open := c.from.conns[c]
+	delete(c.from.conns, c)
+	c.from.mu.Unlock()
+	if open {
+		<-c.from.slots
+	}
+	return c.Conn.Close()
+}
+
+// connKey is the key of a request's connection in a context.
+type connKey struct{}
+
+// begin begins a request of the connection, after the whole request has arrived.
+func (c *trackedConn) begin() (first bool, end func()) {
+	c.from.mu.Lock()
+	defer c.from.mu.Unlock()
+	first = !c.asked
+	c.requests++
+	c.asked = true
+	return first, func() {
+		c.from.mu.Lock()
+		defer c.from.mu.Unlock()
+		c.requests--
+		c.idle = time.Now()
+	}
+}
+
+// answered marks the connection of a request as one in use, until end is called. first reports
+// whether the request is the first one of its connection.
+func answered(ctx context.Context) (first bool, end func()) {
+	if c, ok := ctx.Value(connKey{}).(*trackedConn); ok {
+		return c.begin()
+	}
+	return false, func() {}
+}

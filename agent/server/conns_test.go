@@ -1,0 +1,98 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/client/api"
+)
+
+// TestConnections has more callers than a listener has connections: the others get theirs when one
+// ends, and the end of the listener waits for nobody.
+func TestConnections(t *testing.T) {
+	var config net.ListenConfig
+	inner, err := config.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := track(inner, 2)
+	var served []net.Conn
+	for i := range 3 {
+		conn, err := net.Dial("unix", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i == 2 { // both places are taken
+			served[0].Close()
+			served[0].Close() // twice
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served = append(served, c)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		ended <- err
+	}()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the end: %v", err)
+	}
+	l.closeAll()
+	if len(l.slots) != 0 {
+		t.Errorf("%d places are taken", len(l.slots))
+	}
+}
+
+// TestConnectionsWithoutRequests has as many connections as a listener can have, which send
+// nothing, or a header that does not end; one follows a log. A caller with a request takes the
+// place of the oldest of them, and the one that follows stays.
+func TestConnectionsWithoutRequests(t *testing.T) {
+	r := start(t, &fixture{})
+	conns := make([]net.Conn, maxConns)
+	for i := range conns {
+		conn, err := net.Dial("unix", r.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns[i] = conn
+		switch {
+		case i == 0:
+			fmt.Fprintf(conn, "GET %s?watch=true HTTP/1.1\r\nHost: x\r\n\r\n", api.PathPods)
+			if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil { // it is answered
+				t.Fatal(err)
+			}
+		case i%2 == 0:
+			fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n")
+		}
+	}
+	for range 3 {
+		if code, text := r.ask(t, "GET", "/pods", nil); code != 200 {
+			t.Errorf("beside %d connections: %d %q", maxConns, code, text)
+		}
+	}
+	if _, err := conns[1].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the oldest connection without a request: %v", err)
+	}
+	r.setPods()
+	lines := bufio.NewScanner(conns[0])
+	for lines.Scan() && !strings.Contains(lines.Text(), api.Deleted) {
+		continue
+	}
+	if !strings.Contains(lines.Text(), api.Deleted) {
+		t.Errorf("the connection that follows has ended: %v", lines.Err())
+	}
+}

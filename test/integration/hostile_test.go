@@ -1,0 +1,345 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/test/env"
+)
+
+const (
+	// hostileVariable says how long the hostile load lasts, for example 1h. Then it has
+	// longVolumes volumes of a CSI driver, and not shortVolumes.
+	hostileVariable = "BERTH_TEST_HOSTILE"
+	hostileTime     = time.Minute
+	shortVolumes    = 60
+	longVolumes     = 500
+	// volumesOfPod is how many of them one pod has.
+	volumesOfPod = 20
+	// slowClients is how many of each kind of them each listener has. stormPods is how many pods fail
+	// their probes each second. logFollowers follow the logs of logPods pods.
+	slowClients  = 64
+	slowKinds    = 4
+	stormPods    = 10
+	logFollowers = 300
+	logPods      = 10
+	// answerLimit is less than how long a command waits, and many times what an answer takes on an
+	// idle machine. The test's log has the measured time.
+	answerLimit = 25 * time.Second
+)
+
+// hostile is a node under load that wants to break it.
+type hostile struct {
+	a   *env.Agent
+	nfs *env.SilentServer
+	// readOnly, healthz and api are the addresses of the agent's ports.
+	readOnly, healthz, api string
+	// calm are the containers of the pod to which nothing may happen.
+	calm string
+	// longest is the longest time that an answer took, by the command or port.
+	longest map[string]time.Duration
+}
+
+// TestHostileLoad has slow clients on each listener, an NFS server that fell silent, followers of
+// logs, probes that fail all the time, many volumes of a CSI driver and a fork bomb at the same
+// time. The node goes on: every command is answered, no memory is lost, and nothing restarts.
+func TestHostileLoad(t *testing.T) {
+	t.Parallel()
+	lasts, volumes := hostileTime, shortVolumes
+	if text := os.Getenv(hostileVariable); text != "" {
+		var err error
+		if lasts, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+		volumes = longVolumes
+	}
+	e := env.Containerd(t, env.Options{})
+	h := startHostile(t, e)
+	d := newCSIDriver(t, e, h.a, "-can", "STAGE_UNSTAGE_VOLUME,GET_VOLUME_STATS")
+	d.start(t)
+	h.putPods(t, volumes)
+	h.nfs.FallSilent()
+	agent := h.a.PID()
+
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	var clients sync.WaitGroup
+	for _, dial := range h.dialers() {
+		for i := range slowClients * slowKinds {
+			clients.Go(func() { slowClient(ctx, dial, i) })
+		}
+	}
+	for i := range logFollowers {
+		clients.Go(func() { h.follow(ctx, i) })
+	}
+	early, late := h.ask(ctx, t, lasts)
+	clients.Wait()
+	t.Logf("the longest answers: %v; the agent's memory: %d KiB in the first half, %d KiB in the second", h.longest,
+		early, late)
+	if late > early+early/4 {
+		t.Errorf("the agent's memory grew from %d to %d KiB", early, late)
+	}
+	if h.a.PID() != agent || !h.a.Running() {
+		t.Error("the agent has ended")
+	}
+	if after := running(podOf(t, h.a, "calm")); after != h.calm {
+		t.Errorf("the calm pod was %s and is %s", h.calm, after)
+	}
+	h.end(t, e)
+}
+
+// startHostile starts an agent with every listener, and the server of a network file system.
+func startHostile(t *testing.T, e *env.Env) *hostile {
+	t.Helper()
+	helper, export := t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(helper, "mount.nfs"), fakeNFS, 0o755)
+	h := &hostile{nfs: env.MountSilent(t, export), longest: map[string]time.Duration{}}
+	var ports [3]string
+	for i := range ports {
+		port, err := env.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = strconv.Itoa(port)
+	}
+	h.readOnly, h.healthz, h.api = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1], "127.0.0.1:"+ports[2]
+	h.a = e.StartAgent(t, env.AgentOptions{
+		Env: []string{"PATH=" + helper + ":" + os.Getenv("PATH")},
+		Kubelet: "enableServer: true\naddress: 127.0.0.1\nreadOnlyPort: " + ports[0] + "\nhealthzPort: " + ports[1] +
+			"\nport: " + ports[2] + "\npodPidsLimit: 60\nauthentication: {anonymous: {enabled: true}}\n" +
+			"authorization: {mode: AlwaysAllow}\n",
+	})
+	h.a.WaitUp(t)
+	h.a.WriteManifest(t, "hostile-objects.yaml", strings.Replace(persistent("silent", "silent",
+		"nfs: {server: nfs.invalid, path: "+export+"}"), "[ReadWriteOnce, ReadOnlyMany]", "[ReadWriteOnce]", 1)+
+		claim("silent", "silent", "")+
+		"apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: "+csiName+
+		"}\nspec: {volumeLifecycleModes: [Ephemeral]}\n")
+	return h
+}
+
+// putPods starts the pods, and waits until all that can run do.
+func (h *hostile) putPods(t *testing.T, volumes int) {
+	t.Helper()
+	const limits = "resources: {limits: {cpu: 100m, memory: 64Mi}}"
+	ready := []string{"calm", "on-nfs"}
+	put(t, h.a, "calm", sleeper+"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 5, "+
+		"timeoutSeconds: 30}\n")
+	put(t, h.a, "on-nfs", "terminationGracePeriodSeconds: 1\ncontainers:\n"+
+		shell("main", "volumeMounts: [{name: v, mountPath: /v}]")+
+		"volumes: [{name: v, persistentVolumeClaim: {claimName: silent}}]\n")
+	for i := range logPods {
+		name := fmt.Sprintf("talks-%d", i)
+		ready = append(ready, name)
+		put(t, h.a, name, "terminationGracePeriodSeconds: 1\ncontainers:\n  - name: main\n"+
+			"    image: berth.local/busybox:v1\n    "+limits+"\n"+
+			"    command: [sh, -c, 'trap \"exit 0\" TERM; while true; do echo something to read; sleep 1 & wait $!; done']\n")
+	}
+	for i := range stormPods {
+		put(t, h.a, fmt.Sprintf("fails-%d", i), "terminationGracePeriodSeconds: 1\ncontainers:\n"+
+			shell("main", "readinessProbe: {tcpSocket: {port: 9}, periodSeconds: 1}"))
+	}
+	for i := range volumes / volumesOfPod {
+		name := fmt.Sprintf("csi-%d", i)
+		ready = append(ready, name)
+		var mounts, list strings.Builder
+		for v := range volumesOfPod {
+			fmt.Fprintf(&mounts, "{name: v%d, mountPath: /v%d}, ", v, v)
+			fmt.Fprintf(&list, "  - {name: v%d, csi: {driver: %s, volumeAttributes: {inline: 'yes'}}}\n", v, csiName)
+		}
+		put(t, h.a, name, "terminationGracePeriodSeconds: 1\ncontainers:\n"+
+			shell("main", "volumeMounts: ["+mounts.String()+"]")+"volumes:\n"+list.String())
+	}
+	put(t, h.a, "bomb", "terminationGracePeriodSeconds: 1\ncontainers:\n  - name: main\n"+
+		"    image: berth.local/busybox:v1\n    "+limits+"\n"+
+		"    command: [sh, -c, 'while true; do sh -c \"b() { b | b & }; b\"; sleep 1; done']\n")
+	h.a.WaitReady(t, ready...)
+	h.calm = running(podOf(t, h.a, "calm"))
+}
+
+// dialers connect to each listener.
+func (h *hostile) dialers() []func(context.Context) (net.Conn, error) {
+	tcp := func(address string) func(context.Context) (net.Conn, error) {
+		return func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", address)
+		}
+	}
+	return []func(context.Context) (net.Conn, error){
+		func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", h.a.Socket)
+		},
+		tcp(h.readOnly), tcp(h.healthz),
+		func(ctx context.Context) (net.Conn, error) {
+			d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the attacker's
+			return d.DialContext(ctx, "tcp", h.api)
+		},
+	}
+}
+
+// slowClient is a client that sends or reads slowly, in one of four ways. It comes again when it is
+// cut off.
+func slowClient(ctx context.Context, dial func(context.Context) (net.Conn, error), i int) {
+	const many = 100
+	for ctx.Err() == nil {
+		conn, err := dial(ctx)
+		if err != nil {
+			pause(ctx, time.Second)
+			continue
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		switch i % slowKinds {
+		case 0: // a header that never ends
+			_, err = io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n")
+			for err == nil {
+				pause(ctx, time.Second)
+				_, err = io.WriteString(conn, "A: b\r\n")
+			}
+		case 1: // a body that never comes
+			_, _ = io.WriteString(conn, "POST /stats/summary HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+			_, _ = io.Copy(io.Discard, conn)
+		case 2: // answers that nobody reads, until the server gives up
+			_, err = io.WriteString(conn, strings.Repeat("GET /pods HTTP/1.1\r\nHost: x\r\n\r\n", many))
+			for err == nil {
+				pause(ctx, time.Second)
+				_, err = io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
+			}
+		case 3: // costly answers that are read slowly
+			_, err = io.WriteString(conn, strings.Repeat(
+				"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\nGET /stats/summary HTTP/1.1\r\nHost: x\r\n\r\n", many))
+			for buffer := make([]byte, 4096); err == nil; _, err = conn.Read(buffer) {
+				pause(ctx, 100*time.Millisecond)
+			}
+		}
+		stop()
+		_ = conn.Close()
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// pause waits; a hostile client has its own pace.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// follow follows the log of one of the pods that talk. It comes again when it is refused.
+func (h *hostile) follow(ctx context.Context, i int) {
+	for ctx.Err() == nil {
+		resp, err := h.a.Get(ctx, fmt.Sprintf("/containerLogs/default/talks-%d-%s/main?follow=true", i%logPods,
+			env.NodeName))
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+		pause(ctx, time.Second)
+	}
+}
+
+// ask runs commands and asks the ports until the context ends. It returns the agent's highest
+// memory in each half of that time, in KiB.
+func (h *hostile) ask(ctx context.Context, t *testing.T, lasts time.Duration) (early, late int) {
+	t.Helper()
+	began := time.Now()
+	client := &http.Client{Timeout: 2 * answerLimit}
+	defer client.CloseIdleConnections()
+	for ctx.Err() == nil {
+		for _, verb := range [][]string{
+			{"ps"}, {"why", "calm"}, {"top"}, {"events"}, {"exec", "calm", "--", "/testapp", "exit", "0"},
+		} {
+			asked := time.Now()
+			_, errOut, code := h.a.CLI(verb...)
+			h.took(t, "berth "+verb[0], time.Since(asked))
+			if code != 0 {
+				t.Errorf("berth %v: code %d, %s", verb, code, errOut)
+			}
+		}
+		for name, url := range map[string]string{
+			"read-only port": "http://" + h.readOnly + "/pods", "healthz": "http://" + h.healthz + "/healthz",
+		} {
+			asked := time.Now()
+			resp, err := client.Get(url)
+			h.took(t, name, time.Since(asked))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s", name, resp.Status)
+			}
+		}
+		memory := residentKiB(t, h.a.PID())
+		if time.Since(began) < lasts/2 {
+			early = max(early, memory)
+		} else {
+			late = max(late, memory)
+		}
+		pause(ctx, 200*time.Millisecond)
+	}
+	return early, late
+}
+
+// took notes how long an answer took.
+func (h *hostile) took(t *testing.T, who string, d time.Duration) {
+	t.Helper()
+	h.longest[who] = max(h.longest[who], d.Round(time.Millisecond))
+	if d > answerLimit {
+		t.Errorf("%s took %v", who, d)
+	}
+}
+
+// residentKiB returns the memory of a process.
+func residentKiB(t *testing.T, pid int) int {
+	t.Helper()
+	for _, line := range lines(fmt.Sprintf("/proc/%d/status", pid)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("process %d has no memory", pid)
+	return 0
+}
+
+// end lets the file system's server go, as an operator would, and removes all pods.
+func (h *hostile) end(t *testing.T, e *env.Env) {
+	t.Helper()
+	h.nfs.Close()
+	files, err := filepath.Glob(filepath.Join(h.a.Manifests, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if name := filepath.Base(file); name != "hostile-objects.yaml" {
+			h.a.RemoveManifest(t, name)
+		}
+	}
+	env.Eventually(t, "all pods to be gone", func() error {
+		pods, err := h.a.Pods(t.Context())
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%s", env.Describe(pods))
+		}
+		return err
+	})
+	nothingLeft(t, e.Leaks)
+}
