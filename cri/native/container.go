@@ -17,6 +17,7 @@ import (
 
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/cri/native/output"
 )
 
 // The reasons of a container's end. OOMKilled is the CRI's, the others are those of containerd's
@@ -115,14 +116,13 @@ func (c *container) pid() uint32 {
 	return task.Pid()
 }
 
-// closeIO ends the copying of the container's output. The last line, if it has no end, gets the
-// tag.
-func (c *container) closeIO(tag string) {
+// closeIO ends the copying of the container's output. A later process of berth goes on with it.
+func (c *container) closeIO() {
 	c.mu.Lock()
 	streams := c.io
 	c.mu.Unlock()
 	if streams != nil {
-		streams.close(tag)
+		streams.close()
 	}
 }
 
@@ -269,7 +269,7 @@ func (r *Runtime) forgetContainer(ctx context.Context, c *container) error {
 	if err := r.deleteContainer(ctx, c.id); err != nil {
 		return err
 	}
-	c.closeIO(fullTag)
+	c.closeIO()
 	if err := removePipes(r.containerDir(c.id)); err != nil {
 		return fmt.Errorf("remove the pipes of container %s: %w", c.id, err)
 	}
@@ -280,8 +280,12 @@ func (r *Runtime) forgetContainer(ctx context.Context, c *container) error {
 	return nil
 }
 
-// removePipes removes a directory of pipes, which has no other directories in it.
+// removePipes removes a directory of pipes, which has no other directories in it, and ends what
+// keeps them open.
 func removePipes(dir string) error {
+	if err := output.EndKeeper(dir); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -4,6 +4,8 @@ package native
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -107,6 +109,15 @@ func (h *host) nothingLeft(t *testing.T) {
 			t.Errorf("left in %s: %v, %v", dir, entries, err)
 		}
 	}
+	env.Eventually(t, "the keepers of pipes to end", func() error {
+		open, err := filepath.Glob("/proc/[0-9]*/fd/0")
+		for _, fd := range open {
+			if path, _ := os.Readlink(fd); strings.HasPrefix(path, filepath.Join(h.Dir, "native")) {
+				err = errors.Join(err, fmt.Errorf("%s is %s", fd, path))
+			}
+		}
+		return err
+	})
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		t.Fatal(err)

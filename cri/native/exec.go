@@ -112,13 +112,13 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, e
 func (r *Runtime) execIO(c *container, id string, cmd command, stdin *endingReader) cio.Creator {
 	return func(string) (cio.IO, error) {
 		at := func(stream string) string { return filepath.Join(r.containerDir(c.id), id+"-"+stream) }
-		pipes := cio.Config{Terminal: cmd.tty, Stdout: at(stdoutStream)}
+		pipes := cio.Config{Terminal: cmd.tty, Stdout: at("stdout")}
 		var in io.Reader
 		if cmd.stdin != nil {
 			pipes.Stdin, in = at("stdin"), stdin
 		}
 		if !cmd.tty {
-			pipes.Stderr = at(stderrStream)
+			pipes.Stderr = at("stderr")
 		}
 		remove := func() error { return removeAll(pipes.Stdin, pipes.Stdout, pipes.Stderr) }
 		return cio.NewAttach(cio.WithStreams(in, orNowhere(cmd.stdout), orNowhere(cmd.stderr)))(cio.NewFIFOSet(pipes, remove))

@@ -98,16 +98,23 @@ func (p *pod) output(id string) string {
 		}
 		return err
 	})
-	data, err := os.ReadFile(status.LogPath)
+	text := p.text(status.LogPath)
+	if status.ExitCode != 0 {
+		p.Errorf("it ended with %d, and said %q", status.ExitCode, text)
+	}
+	return text
+}
+
+// text returns what a log has.
+func (p *pod) text(path string) string {
+	p.Helper()
+	data, err := os.ReadFile(path)
 	if err != nil {
 		p.Fatal(err)
 	}
 	var text strings.Builder
 	for line := range strings.Lines(string(data)) {
 		text.WriteString(strings.SplitN(line, " ", 4)[3])
-	}
-	if status.ExitCode != 0 {
-		p.Errorf("it ended with %d, and said %q", status.ExitCode, text.String())
 	}
 	return text.String()
 }
@@ -138,7 +145,7 @@ func TestRestart(t *testing.T) {
 	shared := []*runtimeapi.Mount{{ContainerPath: "/signals", HostPath: signals}}
 	writer := p.container("writer", `i=0; while ! test -e /signals/stop; do echo $i; i=$((i+1)); sleep 0.01; done`)
 	writer.Mounts = shared
-	ends := p.container("ends", `while ! test -e /signals/end; do sleep 0.01; done; exit 7`)
+	ends := p.container("ends", `while ! test -e /signals/end; do sleep 0.01; done; printf 'last\nwords'; exit 7`)
 	ends.Mounts = shared
 	writes, ending := p.start(writer), p.start(ends)
 	waits, err := first.CreateContainer(t.Context(), p.id, p.container("waits", "echo at last"), p.config)
@@ -182,6 +189,9 @@ func TestRestart(t *testing.T) {
 		}
 		return err
 	})
+	if got := p.text(filepath.Join(p.logs, "ends.log")); got != "last\nwords\n" {
+		t.Errorf("the one that ended meanwhile said %q", got)
+	}
 	if err := p.runtime.StartContainer(t.Context(), waits); err != nil {
 		t.Error(err)
 	} else if got := p.output(waits); got != "at last\n" {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -60,7 +59,7 @@ func (r *Runtime) restoreContainer(ctx context.Context, c *container) error {
 		return errors.Join(r.forgetContainer(ctx, c), onlyIfNot(err, errdefs.IsNotFound))
 	}
 	if c.record.FinishedAt != 0 {
-		return nil
+		return r.endTask(ctx, c.id) // berth was killed before it removed the process
 	}
 	task, err := r.attachTask(ctx, c)
 	if err != nil {
@@ -93,7 +92,8 @@ func onlyIfNot(err error, class func(error) bool) error {
 	return err
 }
 
-// attachTask returns the container's task with its output being copied again, nil if there is none.
+// attachTask returns the container's task and carries its output again. It returns nil if there is
+// no task.
 func (r *Runtime) attachTask(ctx context.Context, c *container) (client.Task, error) {
 	made, err := r.client.LoadContainer(ctx, c.id)
 	if errdefs.IsNotFound(err) {
@@ -102,13 +102,13 @@ func (r *Runtime) attachTask(ctx context.Context, c *container) (client.Task, er
 	if err != nil {
 		return nil, err
 	}
-	streams, err := openIO(r.containerDir(c.id), c.record.LogPath, c.config)
+	streams, err := r.openIO(c)
 	if err != nil {
 		return nil, err
 	}
-	task, err := made.Task(ctx, func(set *cio.FIFOSet) (cio.IO, error) { return streams.attach(set) })
+	task, err := made.Task(ctx, streams.resume)
 	if err != nil {
-		streams.close(fullTag)
+		streams.close()
 		return nil, onlyIfNot(err, errdefs.IsNotFound)
 	}
 	c.io = streams
@@ -123,8 +123,14 @@ func (r *Runtime) restoreWithoutTask(ctx context.Context, c *container) error {
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	if err == nil && c.record.state() == runtimeapi.ContainerState_CONTAINER_CREATED {
+	created := c.record.state() == runtimeapi.ContainerState_CONTAINER_CREATED
+	if err == nil && created {
 		return nil
+	}
+	if !created {
+		if err := r.recoverOutput(c); err != nil {
+			return err
+		}
 	}
 	return r.changeContainer(c, func(rec *containerRecord) {
 		rec.finish(exit{code: unknownExit, at: time.Now(), lost: true}, false)
@@ -132,4 +138,19 @@ func (r *Runtime) restoreWithoutTask(ctx context.Context, c *container) error {
 			rec.StartedAt = rec.FinishedAt
 		}
 	})
+}
+
+// recoverOutput carries to its log what a container without a process has written before its end.
+func (r *Runtime) recoverOutput(c *container) error {
+	streams, err := r.openIO(c)
+	if err != nil {
+		return err
+	}
+	if err := streams.Resume(); err != nil {
+		streams.close()
+		return err
+	}
+	c.io = streams
+	r.finishIO(c)
+	return nil
 }

@@ -79,7 +79,7 @@ func (r *Runtime) start(ctx context.Context, c *container) error {
 	if err != nil {
 		return err
 	}
-	streams, err := openIO(r.containerDir(c.id), c.snapshot().LogPath, c.config)
+	streams, err := r.openIO(c)
 	if err != nil {
 		return err
 	}
@@ -90,6 +90,7 @@ func (r *Runtime) start(ctx context.Context, c *container) error {
 	if err != nil {
 		return err
 	}
+	streams.Made()
 	oom := oomFile(task.Pid())
 	began := time.Now().UnixNano()
 	if err := task.Start(ctx); err != nil {
@@ -107,10 +108,10 @@ func (r *Runtime) start(ctx context.Context, c *container) error {
 func (r *Runtime) failStart(ctx context.Context, c *container, why error) error {
 	ctx, cancel := undoing(ctx)
 	defer cancel()
-	c.closeIO(fullTag)
 	if err := r.endTask(ctx, c.id); err != nil {
 		return err
 	}
+	r.finishIO(c)
 	err := r.changeContainer(c, func(rec *containerRecord) {
 		rec.FinishedAt, rec.ExitCode, rec.Reason, rec.Message = time.Now().UnixNano(), startErrorCode, reasonStartError,
 			why.Error()
@@ -125,24 +126,32 @@ func (r *Runtime) failStart(ctx context.Context, c *container, why error) error 
 	return nil
 }
 
-// watchContainer records the end of the container's process. By then its output is in the log.
+// finishIO ends the copying of an ended container's output, once it is in the log.
+func (r *Runtime) finishIO(c *container) {
+	c.mu.Lock()
+	streams := c.io
+	c.mu.Unlock()
+	if streams == nil {
+		return
+	}
+	if err := streams.finish(drainTime); err != nil {
+		r.cfg.Logger.Warn("the end of a container's output could not be carried to its log", "container", c.id,
+			"error", err)
+	}
+}
+
+// watchContainer records the end of the container's process. By then its output is in the log. The
+// task goes last: a kill of berth in between loses neither the output nor the exit code.
 func (r *Runtime) watchContainer(c *container, task client.Task) error {
 	ended := make(chan struct{})
 	c.mu.Lock()
 	c.task, c.ended = task, ended
-	streams := c.io
 	c.mu.Unlock()
 	return r.watch(task, func(e exit) {
 		ctx, cancel := undoing(r.closing)
 		defer cancel()
 		killed := oomKills(c.snapshot().OOMFile) > 0
-		if streams != nil {
-			streams.drain(drainTime)
-		}
-		if err := deleteTask(ctx, task); err != nil {
-			r.cfg.Logger.Warn("a container has ended, and containerd could not remove its process yet",
-				"container", c.id, "error", err)
-		}
+		r.finishIO(c)
 		err := r.changeContainer(c, func(rec *containerRecord) { rec.finish(e, killed) })
 		if err != nil {
 			r.cfg.Logger.Error("the end of a container could not be recorded: after a restart its exit code is lost",
@@ -150,6 +159,10 @@ func (r *Runtime) watchContainer(c *container, task client.Task) error {
 			c.mu.Lock()
 			c.record.finish(e, killed)
 			c.mu.Unlock()
+		}
+		if err := deleteTask(ctx, task); err != nil {
+			r.cfg.Logger.Warn("a container has ended, and containerd could not remove its process yet",
+				"container", c.id, "error", err)
 		}
 		close(ended)
 		r.emit(cri.ContainerStopped, c.id, c.uid)

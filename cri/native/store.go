@@ -180,7 +180,7 @@ func (s *store) closeInputs() {
 	for _, c := range s.containersOf("") {
 		c.mu.Lock()
 		if c.io != nil && c.io.stdin != nil {
-			_ = c.io.stdin.Close()
+			_ = c.io.stdin.PipeReader.Close()
 		}
 		c.mu.Unlock()
 	}
@@ -190,7 +190,7 @@ func (s *store) closeInputs() {
 // process of berth reads it.
 func (s *store) closeIO() {
 	for _, c := range s.containersOf("") {
-		c.closeIO(partialTag)
+		c.closeIO()
 	}
 }
 

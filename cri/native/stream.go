@@ -17,6 +17,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/utils/exec"
+
+	"github.com/berthd/berth/cri/native/output"
 )
 
 // headerTimeout bounds the time in which a client must send its request.
@@ -132,15 +134,15 @@ func (s *streamRuntime) Attach(
 	c.mu.Lock()
 	streams, ended := c.io, c.ended
 	c.mu.Unlock()
-	who := &attached{}
+	who := &output.Attached{}
 	if out != nil {
-		who.stdout = out
+		who.Stdout = out
 	}
 	if errOut != nil {
-		who.stderr = errOut
+		who.Stderr = errOut
 	}
-	streams.join(who)
-	defer streams.leave(who)
+	streams.Join(who)
+	defer streams.Leave(who)
 	if in != nil && streams.stdin != nil {
 		// It ends with the client's connection, which is closed when this returns, or with the input.
 		if err := s.groups.Go(func() { s.feed(streams, task, in) }); err != nil {
@@ -199,7 +201,7 @@ func (r *Runtime) ReopenContainerLog(_ context.Context, id string) error {
 	c.mu.Lock()
 	streams := c.io
 	c.mu.Unlock()
-	if err := streams.log.reopen(); err != nil {
+	if err := streams.Reopen(); err != nil {
 		return fmt.Errorf("reopen the log of container %s: %w", id, err)
 	}
 	return nil
