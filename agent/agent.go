@@ -109,6 +109,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 		own("logs", a.logs.Run),          // rotates what is written from now on
 		own("iptables", a.keepChains),    // before a pod can be reached
 		own("podcidr", a.podCIDR.Run),    // the runtime's network may wait for it
+		own("devices", a.allocation.Run), // containers wait for their plugins
 		own("plugins", a.plugins),        // drivers, before volumes come up or go down
 		a.side.Loops(),                   // the Node, and the objects of restored pods
 		own("sources", a.mux.Run),        // only now do pods come and go

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/desired/stopped"
 	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/node/allocation"
 	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/node/gc"
 	"github.com/berthd/berth/agent/node/preempt"
@@ -64,6 +65,8 @@ type base struct {
 	stopped *stopped.Marks
 	runtime *runtimestate.State
 	room    *room.Room
+	// allocation gives containers the node's devices.
+	allocation *allocation.Manager
 	// pressure has what the node lacks.
 	pressure *eviction.Pressure
 	pruning  *gc.Marks
@@ -101,8 +104,14 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		Cluster: deps.Cluster != nil, Stop: b.workers.Stop, Event: deps.Events.Pod, Preempted: deps.Metrics.Preempted,
 		Logger: deps.Logger,
 	})
+	occupants := func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) }
+	b.allocation = allocation.New(cfg, allocation.Deps{
+		Occupants: occupants, Known: b.desired.AllReady, Changed: b.signals.Node.Notify, Wake: b.workers.Wake,
+		Event: deps.Events.Node, Metrics: deps.Metrics, KernelNotices: deps.KernelNotices, Logger: deps.Logger,
+	})
+	deps.Node.SetDevices(b.allocation.Capacity)
 	b.room = room.New(room.Deps{
-		Occupants: func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) },
+		Occupants: occupants, Unallocated: b.allocation.Refused,
 		Node: func() admit.Node {
 			n := deps.Node.Admission()
 			n.Pressures, n.ShuttingDown = b.pressure.Conditions(), b.gate.ShuttingDown()

@@ -93,8 +93,9 @@ func (f Face) Validated() []source.Result { return f.parts.desired.Validated() }
 // and of a drain. It asks
 // the runtime for the runtime's conditions, unless the runtime is known to be silent.
 func (f Face) Node(ctx context.Context) api.NodeStatus {
+	capacity, allocatable := f.node.Published()
 	out := api.NodeStatus{Drain: f.Drained(), Resources: &api.Resources{
-		Capacity: f.node.Capacity(), Allocatable: f.node.Allocatable(), Requested: f.parts.room.Requested(),
+		Capacity: capacity, Allocatable: allocatable, Requested: f.parts.room.Requested(),
 		ReservedCPUs: f.node.ReservedCPUs(),
 	}}
 	out.Runtime.Name, out.Runtime.Version = f.parts.runtime.Is()

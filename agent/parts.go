@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/garbage"
+	"github.com/berthd/berth/agent/node/allocation"
 	"github.com/berthd/berth/agent/node/gc"
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/node/plugins"
@@ -59,8 +60,14 @@ type parts struct {
 	collectors
 	history *history.Recorder
 	stats   *stats.Collector
-	room    *room.Room
+	places
 	protection
+}
+
+// places are what pods have of the node: amounts, and single pieces such as devices.
+type places struct {
+	room       *room.Room
+	allocation *allocation.Manager
 }
 
 // collectors remove what nobody needs any more.
@@ -94,7 +101,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		history: b.records.History,
 		workers: b.workers,
 		desired: b.desired,
-		room:    b.room,
+		places:  places{b.room, b.allocation},
 		podCIDR: podcidr.New(deps.Runtime, cfg.Kubelet.PodCIDR, deps.Logger),
 	}
 	api, err := cluster.OpenObjects(deps.Cluster, cluster.ObjectsDeps{
@@ -247,7 +254,8 @@ func (b *base) newEngine(
 			Interrupted: b.signals.interrupted.Notify,
 		},
 		Node: pod.Node{
-			Node: d.Node, Room: b.room, Logs: p.logs, UserIDs: b.newUserIDs(), Resized: b.signals.pods.Notify,
+			Node: d.Node, Room: b.room, Allocation: b.allocation, Logs: p.logs, UserIDs: b.newUserIDs(),
+			Resized: b.signals.pods.Notify,
 		},
 		Workers: b.workers,
 		Volumes: disks,
@@ -366,9 +374,11 @@ func (b *base) newPlugins() func(context.Context) error {
 		return lifecycle.Idle
 	}
 	return plugins.New(plugins.Config{
-		Dir:      filepath.Join(b.cfg.RootDir, "plugins_registry"),
-		Handlers: map[string]plugins.Handler{registerapi.CSIPlugin: b.drivers},
-		Logger:   b.deps.Logger,
+		Dir: filepath.Join(b.cfg.RootDir, "plugins_registry"),
+		Handlers: map[string]plugins.Handler{
+			registerapi.CSIPlugin: b.drivers, registerapi.DevicePlugin: b.allocation.Devices,
+		},
+		Logger: b.deps.Logger,
 	}).Run
 }
 

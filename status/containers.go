@@ -84,9 +84,21 @@ func (v *containerView) status(c *v1.Container) v1.ContainerStatus {
 	} else {
 		s = v.unobserved(c, old)
 	}
+	v.devices(c, &s, old)
 	v.wait(c, &s)
 	v.probe(c, &s, old)
 	return s
+}
+
+// devices sets the health of the container's devices. As on a kubelet, only app containers show it.
+func (v *containerView) devices(c *v1.Container, s, old *v1.ContainerStatus) {
+	if v.kind != regularContainer {
+		return
+	}
+	s.AllocatedResourcesStatus = v.in.Devices[c.Name]
+	if s.AllocatedResourcesStatus == nil && old != nil {
+		s.AllocatedResourcesStatus = old.AllocatedResourcesStatus
+	}
 }
 
 // observed derives the status of a container that the runtime has. Its state is that of the newest

@@ -60,8 +60,7 @@ type Input struct {
 	// Terminated says that the pod was taken down: no container runs, and this status is its last
 	// one.
 	Terminated bool
-	// Resize is the progress of the pod's resize; nil for a pod that has what its spec asks for.
-	Resize *Resize
+	Allocated
 	// Problem says why containers cannot start in the pod: the failed step and its error (reason
 	// and message of PodReadyToStartContainers).
 	Problem Reason
@@ -76,6 +75,15 @@ type Runtime struct {
 	RuntimeName string
 	// RecursiveReadOnly says whether the pod's runtime handler can mount recursively read-only.
 	RecursiveReadOnly bool
+}
+
+// Allocated is what the pod has of the node.
+type Allocated struct {
+	// Resize is the progress of the pod's resize; nil for a pod that has what its spec asks for.
+	Resize *Resize
+	// Devices has the health of the devices of containers, by container name. A container without an
+	// entry keeps what its previous status has.
+	Devices map[string][]v1.ResourceStatus
 }
 
 // Restarting are the containers that start again whatever they ended with.

@@ -62,8 +62,9 @@ type nodeFacts struct {
 // now returns the facts. It asks the runtime for the runtime's state.
 func (n *nodeFacts) now(ctx context.Context) noderegistry.Facts {
 	d := n.deps
+	capacity, allocatable := d.Node.Published()
 	f := noderegistry.Facts{
-		Addresses: d.Node.HostIPs(), Capacity: d.Node.Capacity(), Allocatable: d.Node.Allocatable(),
+		Addresses: d.Node.HostIPs(), Capacity: capacity, Allocatable: allocatable,
 		Info: d.Node.Info(d.State.Release()), Faults: n.faults(ctx), Images: n.list(ctx), Port: d.Config.Kubelet.Port,
 		VolumesInUse: d.Volumes.CSI().InUse(), Declared: n.declared,
 	}

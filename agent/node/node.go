@@ -54,6 +54,8 @@ type Node struct {
 	apiLabels map[string]string
 	// apiTaints are the taints of the Node object. Nobody changes the list.
 	apiTaints []v1.Taint
+	// devices reads the node's devices; nil without device plugins.
+	devices func() (capacity, allocatable v1.ResourceList)
 	// known says that the runtime has reported its features.
 	known  bool
 	read   time.Time
@@ -215,6 +217,28 @@ func (n *Node) MaxPods() int { return int(n.capacity.Pods().Value()) }
 
 // Capacity returns the machine's capacity.
 func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
+
+// SetDevices sets the reader of the devices that device plugins have.
+func (n *Node) SetDevices(read func() (capacity, allocatable v1.ResourceList)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.devices = read
+}
+
+// Published returns what the node has, and what pods can request, devices included: others are told
+// so. Admission does not count devices, because their own manager gives them out.
+func (n *Node) Published() (capacity, allocatable v1.ResourceList) {
+	capacity, allocatable = n.Capacity(), n.Allocatable()
+	n.mu.Lock()
+	read := n.devices
+	n.mu.Unlock()
+	if read != nil {
+		all, healthy := read()
+		maps.Copy(capacity, all)
+		maps.Copy(allocatable, healthy)
+	}
+	return capacity, allocatable
+}
 
 // Allocatable returns what pods can request: the capacity without the config's reservations,
 // without what hard eviction keeps free, and without memory that is reserved for huge pages.

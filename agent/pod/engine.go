@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/agent/images"
 	"github.com/berthd/berth/agent/node"
+	"github.com/berthd/berth/agent/node/allocation"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/runtimestate"
 	"github.com/berthd/berth/agent/node/userns"
@@ -114,7 +115,9 @@ type Runtime struct {
 type Node struct {
 	*node.Node
 	Room *room.Room
-	Logs LogTracker
+	// Allocation gives containers the node's devices.
+	Allocation *allocation.Manager
+	Logs       LogTracker
 	// UserIDs gives pods with hostUsers: false their ids.
 	UserIDs *userns.Allocator
 	// Resized is called after a resize was completed: the weights of the QoS classes have changed.
@@ -246,6 +249,7 @@ func (e *Engine) Gone(uid types.UID, next *v1.Pod) {
 	d.History.End(uid)
 	d.Status.Delete(uid)
 	d.Timeline.Forget(uid)
+	d.Node.Allocation.Forget(uid)
 	d.Node.Room.Forget(uid)
 	if next != nil {
 		d.Metrics.PodRestarted(!pods.FromAPI(next))

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"context"
 	"path/filepath"
 	"sync"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/node/devices"
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/agent/pod/plan"
@@ -39,6 +41,11 @@ func (n nodeView) Services(pod *v1.Pod) ([]*v1.Service, error) { return n.Deps.O
 // Resources returns a container's cgroup settings.
 func (n nodeView) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	return n.Runtime.Cgroups.ContainerResources(pod, c)
+}
+
+// Allocated returns what a container gets of the node's devices at its start.
+func (n nodeView) Allocated(ctx context.Context, pod *v1.Pod, c *v1.Container) (devices.Given, error) {
+	return n.Node.Allocation.Container(ctx, pod, c)
 }
 
 // generate returns the facts about the node and about the pod's runtime handler that the

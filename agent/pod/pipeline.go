@@ -116,7 +116,7 @@ func (e *Engine) list() pipeline {
 			// runs the sandbox.
 			{Step: steps.RuntimeClass{Get: d.Objects.RuntimeClass, Events: d.Events}},
 			// Nothing of a pod exists before the pod is admitted and the admission is on record.
-			{Step: steps.Admit{Room: d.Node.Room, Events: d.Events}},
+			{Step: steps.Admit{Room: d.Node.Room, Allocation: d.Node.Allocation, Events: d.Events}},
 			// The directory shows whose the cgroup is: a cgroup without one is somebody else's.
 			{Step: steps.Dirs{Volumes: d.Volumes, PodLogsDir: e.cfg.PodLogsDir, LinksDir: e.cfg.LinksDir}},
 			{Step: steps.Cgroup{Cgroups: d.Runtime.Cgroups}},

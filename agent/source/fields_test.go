@@ -32,7 +32,6 @@ spec:
 	want := []string{
 		"line 6: metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: no effect: Kubernetes no longer reads",
 		"line 17: spec.volumes[0].cinder: not supported, the pod will fail: Kubernetes moved this kind to a CSI driver",
-		"line 14: spec.containers[0].resources.limits[example.com/gpu]: no effect: there are no device plugins",
 		"line 8: spec.schedulerName: no effect: ",
 	}
 	items := Decoder{NodeName: "n"}.Decode("f", []byte(manifest))

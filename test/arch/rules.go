@@ -17,6 +17,7 @@ var leaves = []string{"cri", "cni", "cgroups", "probes", "status", "configs"}
 var kubernetes = []string{
 	"k8s.io/kubernetes/pkg/apis/core",
 	"k8s.io/kubernetes/pkg/apis/core/v1",
+	"k8s.io/kubernetes/pkg/apis/core/v1/helper",
 	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos",
 	"k8s.io/kubernetes/pkg/apis/core/validation",
 }

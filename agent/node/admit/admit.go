@@ -28,6 +28,9 @@ type Input struct {
 	// Allocatable is what the node has for pods, with the number of pods (maxPods, podsPerCore).
 	// Nil means any amount.
 	Allocatable v1.ResourceList
+	// Unallocated is why the pod's containers cannot have the devices that they want; nil if they
+	// have them, or want none.
+	Unallocated *Rejection
 	Node        Node
 }
 
@@ -68,7 +71,7 @@ type Rejection struct {
 	Also []Rejection
 	// Lacks is what the pod lacks, if it is refused for want of resources.
 	Lacks []Shortage
-	// Later says that the pod is not refused for good: it has to wait.
+	// Later says that the pod is not refused for good: it has to wait, for what Detail says.
 	Later bool
 }
 
@@ -86,7 +89,7 @@ type predicate func(Input) *Rejection
 // the kubelet's admit handlers (pkg/kubelet/lifecycle).
 func predicates() []predicate {
 	return []predicate{
-		podSecurity, enoughLeft, staticWaits, sysctlsAllowed, osLabel, osField, groupsPolicyKnown, enoughRoom,
+		podSecurity, enoughLeft, staticWaits, sysctlsAllowed, allocated, osLabel, osField, groupsPolicyKnown, enoughRoom,
 		nodeMatches, portsFree, taintsTolerated, appArmorEnforced, fieldsSupported, featuresDeclared, notShuttingDown,
 	}
 }
@@ -112,6 +115,9 @@ func CheckAdded(in Input) *Rejection {
 	}
 	return nil
 }
+
+// allocated refuses a pod whose containers cannot have the devices that they want.
+func allocated(in Input) *Rejection { return in.Unallocated }
 
 // osLabel refuses pods that are labelled for another operating system.
 func osLabel(in Input) *Rejection {

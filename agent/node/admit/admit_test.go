@@ -156,3 +156,20 @@ func TestOrder(t *testing.T) {
 		t.Errorf("rejection %+v", r)
 	}
 }
+
+// A pod that does not get its devices is refused after the node's own reasons and before all
+// amounts, as on a kubelet.
+func TestDevicesThatAreMissing(t *testing.T) {
+	devices := &Rejection{Reason: "UnexpectedAdmissionError"}
+	in := Input{
+		Pod: &v1.Pod{}, FromAPI: true, Unallocated: devices,
+		Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("0")},
+	}
+	if r := Check(in); r != devices {
+		t.Errorf("refused by %+v", r)
+	}
+	in.Node.ShuttingDown = true
+	if r := Check(in); r == nil || r.Reason != "NodeShutdown" {
+		t.Errorf("refused by %+v", r)
+	}
+}

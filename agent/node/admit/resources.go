@@ -18,8 +18,8 @@ import (
 // ephemeral-storage, then huge pages and extended resources by name.
 //
 // A node whose allocatable names no huge pages has none. An extended resource that the node does
-// not have is not checked: a node without device plugins has none, and an event reports the request
-// as without effect.
+// not have is not checked: the devices of device plugins are given out by their own manager, and a
+// request for a resource that no plugin has is without effect, as on a kubelet.
 func enoughRoom(in Input) *Rejection {
 	if in.Allocatable == nil {
 		return nil

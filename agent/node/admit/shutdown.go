@@ -2,10 +2,8 @@ package admit
 
 // shuttingDown is the refusal of pods while the machine shuts down, with the words of the kubelet's
 // shutdown manager.
-func shuttingDown(later bool) *Rejection {
-	return &Rejection{
-		Reason: "NodeShutdown", Message: "Pod was rejected as the node is shutting down.", Later: later,
-	}
+func shuttingDown() *Rejection {
+	return &Rejection{Reason: "NodeShutdown", Message: "Pod was rejected as the node is shutting down."}
 }
 
 // staticWaits makes a pod of a manifest wait while the machine shuts down: it has no other node. No
@@ -15,7 +13,9 @@ func staticWaits(in Input) *Rejection {
 	if !in.Node.ShuttingDown || in.FromAPI {
 		return nil
 	}
-	return shuttingDown(true)
+	r := shuttingDown()
+	r.Later, r.Detail = true, "waiting for the end of the shutdown"
+	return r
 }
 
 // notShuttingDown refuses the other pods for good, so that the cluster runs them elsewhere. A
@@ -24,5 +24,5 @@ func notShuttingDown(in Input) *Rejection {
 	if !in.Node.ShuttingDown || !in.FromAPI {
 		return nil
 	}
-	return shuttingDown(false)
+	return shuttingDown()
 }

@@ -39,6 +39,9 @@ type Deps struct {
 	// node's resources for pods. Both are read at each decision.
 	Node        func() admit.Node
 	Allocatable func() v1.ResourceList
+	// Unallocated returns why a pod's containers cannot have the devices that they want; nil if they
+	// have them, or if it is nil itself.
+	Unallocated func(uid types.UID) *admit.Rejection
 	// Victims returns the pods that must leave so that a refused pod can run. If there are none, it
 	// returns the refusal that stands.
 	Victims func(in admit.Input, refused *admit.Rejection) ([]*v1.Pod, *admit.Rejection)
@@ -95,6 +98,9 @@ func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (
 		Others:      stay,
 		Allocatable: r.deps.Allocatable(),
 		Node:        r.deps.Node(),
+	}
+	if r.deps.Unallocated != nil {
+		in.Unallocated = r.deps.Unallocated(pod.UID)
 	}
 	refused := admit.Check(in)
 	if refused != nil {

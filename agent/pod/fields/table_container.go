@@ -94,7 +94,7 @@ func resourceRules() []rule {
 		where("it is the largest of the pod's limits: it counts for the pod, not for the init container",
 			"agent/node/eviction/TestLimitsOfInitContainers", initContainer+".resources.limits[ephemeral-storage]"),
 		works("agent/node/admit/TestResources", plainContainer+".resources.requests[ephemeral-storage]"),
-		noEffect(Node, "there are no device plugins", amounts+"[*]"),
+		where("a device plugin has the resource", "test/integration/TestDevices", amounts+"[*]"),
 		refused(Cluster, "dynamic resource allocation needs an API server",
 			plainContainer+".resources.claims...").always(noDRA),
 		works("test/integration/TestResizePolicy", appContainer+".resizePolicy..."),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/node/room"
@@ -25,8 +26,24 @@ type Admit struct {
 	Room interface {
 		Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (room.Decision, error)
 	}
-	Events EventSink
+	// Allocation gives the pod's containers their devices before the room decides.
+	Allocation Allocation
+	Events     EventSink
 }
+
+// Allocation gives the containers of pods what the node has in single pieces.
+type Allocation interface {
+	// Wants reports whether the pod wants such pieces, Answered whether Allocate has answered.
+	Wants(pod *v1.Pod) bool
+	Answered(uid types.UID) bool
+	// Allocate asks for the pieces. The room learns the answer.
+	Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error
+	// Decided says how the room has decided.
+	Decided(uid types.UID, admitted, waits bool)
+}
+
+// allocateTask is the key of an allocation under way.
+const allocateTask = "allocate"
 
 // Name is "admit".
 func (Admit) Name() string { return "admit" }
@@ -35,6 +52,9 @@ func (Admit) Name() string { return "admit" }
 // for good. If only pods that are ending stand in the pod's way, the pod waits until they are gone.
 func (a Admit) Ensure(_ context.Context, p *Sync) (Outcome, error) {
 	if p.Record.Rejected == nil && !p.Record.Admitted {
+		if out := a.allocate(p); out.Halt {
+			return out, nil
+		}
 		if out, err := a.decide(p); err != nil || out.Halt {
 			return out, err
 		}
@@ -43,6 +63,23 @@ func (a Admit) Ensure(_ context.Context, p *Sync) (Outcome, error) {
 		return Outcome{}, &Rejection{Reason: r.Reason, Message: r.Message, Detail: r.Detail}
 	}
 	return Outcome{}, nil
+}
+
+// allocate asks for the devices of the pod's containers, beside the worker: a device plugin may
+// take long.
+func (a Admit) allocate(p *Sync) Outcome {
+	if a.Allocation.Answered(p.Pod.UID) || !a.Allocation.Wants(p.Pod) {
+		return Outcome{}
+	}
+	runs, pod := map[string]bool{}, p.Pod
+	for _, c := range p.Observed.Running() {
+		runs[c.Name()] = true
+	}
+	p.start(allocateTask, func(ctx context.Context) error {
+		return a.Allocation.Allocate(ctx, pod, func(name string) bool { return runs[name] })
+	})
+	p.Problem = status.Reason{Reason: a.Name(), Message: "waiting for the devices of the containers"}
+	return Outcome{Halt: true, Waiting: p.Problem.Message}
 }
 
 // decide lets the room decide, and records the decision.
@@ -62,6 +99,7 @@ func (a Admit) decide(p *Sync) (Outcome, error) {
 		}
 		return err
 	})
+	a.Allocation.Decided(p.Pod.UID, p.Record.Admitted, err != nil || decision.Waits != nil)
 	switch {
 	case err != nil:
 		return Outcome{}, err
@@ -81,7 +119,7 @@ func (a Admit) decide(p *Sync) (Outcome, error) {
 // waiting says what a pod waits for.
 func waiting(r *admit.Rejection) string {
 	if r.Later {
-		return "waiting for the end of the shutdown"
+		return r.Detail
 	}
 	return "waiting until pods that are being removed are gone: " + rejectionOf(r).Error()
 }

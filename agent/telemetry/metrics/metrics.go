@@ -39,6 +39,7 @@ type Set struct {
 	images    imageMetrics
 	evictions evictionMetrics
 	shutdown  shutdownMetrics
+	devices   deviceMetrics
 }
 
 // podMetrics are about syncs and starts.
@@ -121,7 +122,7 @@ func New(node, version string) *Set {
 	s.starts, s.relists = s.newStarts(), s.newRelists()
 	s.hooks = s.hookMetrics()
 	s.csi, s.storage, s.images = s.csiHistogram(), s.newStorage(), s.imageMetrics()
-	s.evictions, s.shutdown = s.evictionMetrics(), s.shutdownMetrics()
+	s.evictions, s.shutdown, s.devices = s.evictionMetrics(), s.shutdownMetrics(), s.newDevices()
 	s.api = s.counters("rest_client_requests_total", "Requests to the API server, by status code, method and host.",
 		"code", "method", "host")
 	s.Registry.MustRegister(s.pods.manifests, s.pods.panics,

@@ -1,0 +1,363 @@
+package devices
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berthd/berth/agent/node/devices/checkpoint"
+	"github.com/berthd/berth/internal/pods"
+)
+
+// noNode is the NUMA node, in the checkpoint, of devices that have none.
+const noNode = -1
+
+// Later is the error of an allocation that may succeed later, with nothing changed about the pod.
+type Later struct{ For string }
+
+// Error says what the pod waits for.
+func (l *Later) Error() string { return l.For }
+
+// Wants reports whether a pod wants devices of a plugin that is or was connected.
+func (m *Manager) Wants(pod *v1.Pod) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for c := range containers(pod) {
+		if len(m.wanted(c)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// wanted returns how many devices of which resources a container wants; m.mu is held. A plugin's
+// resource cannot be overcommitted: its limit is its request.
+func (m *Manager) wanted(c *v1.Container) map[string]int {
+	out := map[string]int{}
+	for name, amount := range c.Resources.Limits {
+		if r := m.resources[string(name)]; amount.Value() > 0 && (r != nil && !r.gone() || m.allocated(string(name))) {
+			out[string(name)] = int(amount.Value())
+		}
+	}
+	return out
+}
+
+// allocated reports whether a container has devices of a resource; m.mu is held.
+func (m *Manager) allocated(name string) bool {
+	return len(m.holding(name, func(string) bool { return true })) > 0
+}
+
+// containers yields the init containers and the containers of a pod, in the order of their starts.
+// The value says whether the container gives back its devices before the next ones start.
+func containers(pod *v1.Pod) func(yield func(*v1.Container, bool) bool) {
+	return func(yield func(*v1.Container, bool) bool) {
+		for i := range pod.Spec.InitContainers {
+			if c := &pod.Spec.InitContainers[i]; !yield(c, !pods.Sidecar(c)) {
+				return
+			}
+		}
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i], false) {
+				return
+			}
+		}
+	}
+}
+
+// Allocate gives each container of a pod its devices, and notes them in the checkpoint file.
+// Containers that have theirs keep them. running says which containers run already: these have
+// their devices, healthy or not. Devices of an init container are used again by the containers that
+// start after it.
+//
+// The error is a [Later] if only pods that are being ended have what is missing. After an error the
+// caller calls [Manager.Release].
+func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error {
+	m.forgetEnded(pod.UID)
+	reusable := map[string]map[string]bool{}
+	for c, ends := range containers(pod) {
+		if err := m.allocateContainer(ctx, pod, c, reusable, running(c.Name)); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		for name, a := range m.pods[pod.UID][c.Name] {
+			if reusable[name] == nil {
+				reusable[name] = map[string]bool{}
+			}
+			for _, id := range a.list() {
+				reusable[name][id] = ends
+			}
+		}
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// allocateContainer gives one container its devices. reusable has the devices of the pod's earlier
+// containers, by resource: true for those that the container may have, too.
+func (m *Manager) allocateContainer(
+	ctx context.Context, pod *v1.Pod, c *v1.Container, reusable map[string]map[string]bool, running bool,
+) error {
+	m.mu.Lock()
+	wanted := m.wanted(c)
+	m.mu.Unlock()
+	changed := false
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		q := request{pod: pod, container: c.Name, resource: name, count: wanted[name], running: running}
+		for id, free := range reusable[name] {
+			if free {
+				q.reusable = append(q.reusable, id)
+			}
+		}
+		slices.Sort(q.reusable)
+		has, err := m.check(q)
+		if err != nil {
+			return err
+		}
+		if has {
+			continue
+		}
+		if err := m.ask(ctx, q); err != nil {
+			return err
+		}
+		changed = true
+	}
+	if changed {
+		return m.save()
+	}
+	return nil
+}
+
+// request is a container's wish for devices of one resource.
+type request struct {
+	pod       *v1.Pod
+	container string
+	resource  string
+	count     int
+	// reusable are devices of earlier init containers, sorted.
+	reusable []string
+	running  bool
+}
+
+// check reports whether the container has its devices already. The errors are in the kubelet's
+// words.
+func (m *Manager) check(q request) (has bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var held []string
+	if a := m.pods[q.pod.UID][q.container][q.resource]; a != nil {
+		held = a.list()
+		if len(held) != q.count {
+			return false, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", q.pod.UID,
+				q.container, q.resource, len(held), q.count)
+		}
+	}
+	if q.running {
+		return true, nil
+	}
+	r := m.resources[q.resource]
+	switch {
+	case r == nil || r.gone():
+		return false, fmt.Errorf("cannot allocate unregistered device %s", q.resource)
+	case len(r.healthy()) == 0 && r.plugin == nil && len(r.devices) == 0 && !pods.FromAPI(q.pod):
+		// nobody makes a static pod again, so it waits for a plugin that has not come back yet
+		return false, &Later{"waiting for the device plugin of " + q.resource}
+	case len(r.healthy()) == 0:
+		return false, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", q.resource)
+	}
+	for _, id := range held {
+		if !r.devices[id].healthy {
+			return false, fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy "+
+				"devices %s", q.resource)
+		}
+	}
+	return held != nil, nil
+}
+
+// ask chooses devices and asks the plugin for them.
+func (m *Manager) ask(ctx context.Context, q request) error {
+	preferred, err := m.preferred(ctx, q)
+	if err != nil {
+		return err
+	}
+	p, ids, err := m.reserve(q, preferred)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	asked, done := context.WithTimeout(ctx, m.cfg.AllocateTimeout)
+	defer done()
+	response, err := p.client.Allocate(asked, &pluginapi.AllocateRequest{
+		ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
+	})
+	m.deps.Metrics.DevicesAllocated(q.resource, time.Since(began))
+	if err == nil && len(response.GetContainerResponses()) == 0 {
+		err = fmt.Errorf("no containers return in allocation response %v", response)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.pods[q.pod.UID][q.container][q.resource]
+	switch {
+	case err != nil:
+		delete(m.pods[q.pod.UID][q.container], q.resource)
+		return err
+	case a == nil:
+		return fmt.Errorf("the pod ended while the device plugin of %s was asked", q.resource)
+	}
+	a.response = response.GetContainerResponses()[0]
+	return nil
+}
+
+// preferred returns the devices that the plugin would rather give, if it says so.
+func (m *Manager) preferred(ctx context.Context, q request) ([]string, error) {
+	m.mu.Lock()
+	r := m.resources[q.resource]
+	p, available := r.plugin, m.available(q)
+	asks := r.options.GetGetPreferredAllocationAvailable()
+	m.mu.Unlock()
+	if p == nil || !asks || len(available) <= q.count || len(q.reusable) >= q.count {
+		return nil, nil
+	}
+	asked, done := context.WithTimeout(ctx, m.cfg.AllocateTimeout)
+	defer done()
+	response, err := p.client.GetPreferredAllocation(asked, &pluginapi.PreferredAllocationRequest{
+		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs: available, MustIncludeDeviceIDs: q.reusable, AllocationSize: int32(q.count),
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
+	}
+	if list := response.GetContainerResponses(); len(list) > 0 {
+		return list[0].GetDeviceIDs(), nil
+	}
+	return nil, nil
+}
+
+// reserve chooses devices and notes them as the container's, before anybody else can have them.
+func (m *Manager) reserve(q request, preferred []string) (*plugin, []string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[q.resource]
+	if r.plugin == nil {
+		return nil, nil, fmt.Errorf("endpoint %s has been stopped", q.resource)
+	}
+	available := m.available(q)
+	if len(available) < q.count {
+		if held := m.leaving(q.resource); len(available)+held >= q.count {
+			return nil, nil, &Later{fmt.Sprintf("waiting until pods that are being removed give back %s", q.resource)}
+		}
+		return nil, nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
+			q.resource, q.count, len(available))
+	}
+	ids := choose(available, q.reusable, preferred, q.count)
+	a := &allocation{ids: checkpoint.DevicesPerNUMA{}}
+	for _, id := range ids {
+		nodes := r.devices[id].nodes
+		if len(nodes) == 0 {
+			nodes = []int64{noNode}
+		}
+		for _, node := range nodes {
+			a.ids[node] = append(a.ids[node], id)
+		}
+	}
+	m.put(q.pod.UID, q.container, q.resource, a)
+	return r.plugin, ids, nil
+}
+
+// choose takes count of the available devices: first those that the pod has already, then those
+// that the plugin prefers, then the first ones. available has the reusable ones.
+func choose(available, reusable, preferred []string, count int) []string {
+	var out []string
+	for _, id := range slices.Concat(reusable, preferred, available) {
+		if len(out) < count && !slices.Contains(out, id) && slices.Contains(available, id) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// available returns the healthy devices that nobody has, and the reusable ones, sorted; m.mu is
+// held.
+func (m *Manager) available(q request) []string {
+	taken := map[string]bool{}
+	for _, resources := range m.pods {
+		for _, c := range resources {
+			if a := c[q.resource]; a != nil {
+				for _, id := range a.list() {
+					taken[id] = true
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(m.resources[q.resource].healthy(), func(id string) bool {
+		return taken[id] && !slices.Contains(q.reusable, id)
+	})
+}
+
+// leaving returns how many healthy devices of a resource the pods have that are being ended; m.mu
+// is held.
+func (m *Manager) leaving(name string) int {
+	holders, _ := m.deps.Holders()
+	free := map[string]bool{}
+	for uid, containers := range m.pods {
+		if !holders[uid] {
+			continue
+		}
+		for _, c := range containers {
+			if a := c[name]; a != nil {
+				for _, id := range a.list() {
+					free[id] = m.resources[name].devices[id].healthy
+				}
+			}
+		}
+	}
+	n := 0
+	for _, healthy := range free {
+		if healthy {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetEnded takes the devices from the pods that have ended, except one pod.
+func (m *Manager) forgetEnded(but types.UID) {
+	holders, known := m.deps.Holders()
+	if !known {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.pods, func(uid types.UID, _ map[string]map[string]*allocation) bool {
+		_, holds := holders[uid]
+		return !holds && uid != but
+	})
+}
+
+// Release takes the devices from a pod that was not admitted.
+func (m *Manager) Release(uid types.UID) {
+	m.mu.Lock()
+	_, had := m.pods[uid]
+	delete(m.pods, uid)
+	m.mu.Unlock()
+	if had {
+		m.saved()
+	}
+}
+
+// list returns the ids of an allocation, each once, sorted.
+func (a *allocation) list() []string {
+	var out []string
+	for _, ids := range a.ids {
+		out = append(out, ids...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,29 @@
+package steps
+
+import (
+	"slices"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/pod/generate"
+)
+
+// withDevices makes a container's config with what the device plugins give the container. A
+// variable of the pod counts more than one of a plugin.
+func withDevices(given devices.Given, in generate.ContainerInput) (*runtimeapi.ContainerConfig, error) {
+	in.Env = slices.Concat(given.Envs, in.Env)
+	config, err := generate.Container(in)
+	if err != nil {
+		return nil, err
+	}
+	config.Devices = append(config.Devices, given.Devices...)
+	config.Mounts = append(config.Mounts, given.Mounts...)
+	config.CDIDevices = given.CDIDevices
+	for key, value := range given.Annotations {
+		if _, taken := config.Annotations[key]; !taken {
+			config.Annotations[key] = value
+		}
+	}
+	return config, nil
+}
