@@ -28,8 +28,11 @@ func (o *Options) restrictAnonymous() error {
 		return nil
 	}
 	path := filepath.Join(o.DataDir, "authentication.yaml")
-	if err := os.WriteFile(path, []byte(anonymousPaths), 0o600); err != nil {
-		return fmt.Errorf("write the authentication configuration: %w", err)
+	// A disk may be full when there is nothing to write.
+	if text, err := os.ReadFile(path); err != nil || string(text) != anonymousPaths {
+		if err := os.WriteFile(path, []byte(anonymousPaths), 0o600); err != nil {
+			return fmt.Errorf("write the authentication configuration: %w", err)
+		}
 	}
 	a.AuthenticationConfigFile = path
 	return nil

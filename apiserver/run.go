@@ -47,6 +47,7 @@ func Run(ctx context.Context, o *Options) error {
 	parts.Go(func() {
 		keys.Maintain(ctx, func(err error) { klog.ErrorS(err, "Certificates could not be renewed") })
 	})
+	var own *store.Store
 	if !o.external() {
 		s, err := store.Start(ctx, o.DataDir)
 		if err != nil {
@@ -55,12 +56,13 @@ func Run(ctx context.Context, o *Options) error {
 		defer s.Close()
 		parts.Go(func() { watchStore(ctx, s, cancel) })
 		o.useStore()
+		own = s
 	}
 	o.useKeys(keys)
 	if err := o.restrictAnonymous(); err != nil {
 		return err
 	}
-	return errors.Join(serve(ctx, o, keys, cancel), failure(ctx))
+	return errors.Join(serve(ctx, o, own, keys, cancel), failure(ctx))
 }
 
 // failure returns what stopped the server, nil if somebody asked for it.
@@ -78,8 +80,9 @@ func watchStore(ctx context.Context, s *store.Store, stop context.CancelCauseFun
 	}
 }
 
-// serve runs the API server, and the controllers as soon as the API answers.
-func serve(ctx context.Context, o *Options, keys *pki.Keys, stop context.CancelCauseFunc) error {
+// serve runs the API server, and the controllers as soon as the API answers. own is the store in
+// this process, if there is one.
+func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, stop context.CancelCauseFunc) error {
 	completed, err := o.Server.Complete(ctx)
 	if err != nil {
 		return fmt.Errorf("complete the settings: %w", err)
@@ -93,6 +96,9 @@ func serve(ctx context.Context, o *Options, keys *pki.Keys, stop context.CancelC
 	}
 	if !o.OpenAPIV2 {
 		withoutOpenAPIV2(config)
+	}
+	if own != nil {
+		refuseWithoutRoom(config, own.Room)
 	}
 	informers := config.KubeAPIs.ControlPlane.VersionedInformers
 	chain, err := config.Complete()

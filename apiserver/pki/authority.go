@@ -7,11 +7,13 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -96,10 +98,12 @@ type leaf struct {
 }
 
 // ensureLeaf makes a certificate and its key unless the file has one that fits and does not end
-// soon. It returns the file's path, and whether the file is new.
+// soon. It returns the file's path, and whether the file is new. On a full disk an old one that
+// still holds stays: a later call tries again.
 func (a *authority) ensureLeaf(dir string, want leaf, now time.Time) (path string, made bool, err error) {
 	path = filepath.Join(dir, want.name+".pem")
-	if cert, _, err := readPair(path, path); err == nil && a.fits(cert, want, now) {
+	old, _, missing := readPair(path, path)
+	if missing == nil && a.fits(old, want, now) {
 		return path, false, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -130,7 +134,12 @@ func (a *authority) ensureLeaf(dir string, want leaf, now time.Time) (path strin
 	if err != nil {
 		return "", false, err
 	}
-	return path, true, writeFile(path, append(encodeCertificate(der), text...))
+	err = writeFile(path, append(encodeCertificate(der), text...))
+	if errors.Is(err, syscall.ENOSPC) && missing == nil && now.Before(old.NotAfter) &&
+		old.CheckSignatureFrom(a.cert) == nil {
+		return path, false, nil
+	}
+	return path, true, err
 }
 
 func (l leaf) usage() x509.ExtKeyUsage {

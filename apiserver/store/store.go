@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -40,6 +41,7 @@ type Store struct {
 	etcd *embed.Etcd
 	// level is of what etcd logs. Its listeners call their own end an error.
 	level zap.AtomicLevel
+	room  room
 }
 
 // Endpoint returns the address at which the store of a data directory answers, in the form that
@@ -52,7 +54,8 @@ func socket(dataDir string) string { return filepath.Join(dataDir, "etcd.sock") 
 // directory's [Lock].
 func Start(ctx context.Context, dataDir string) (*Store, error) {
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
-	config, err := config(dataDir, level)
+	starting := new(atomic.Bool)
+	config, err := config(dataDir, level, starting)
 	if err != nil {
 		return nil, err
 	}
@@ -60,11 +63,11 @@ func Start(ctx context.Context, dataDir string) (*Store, error) {
 	if err := os.Remove(socket(dataDir)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old socket of the store: %w", err)
 	}
-	etcd, err := embed.StartEtcd(config)
+	etcd, err := startEtcd(config, starting)
 	if err != nil {
-		return nil, fmt.Errorf("start the store in %s: %w", config.Dir, err)
+		return nil, err
 	}
-	s := &Store{etcd: etcd, level: level}
+	s := &Store{etcd: etcd, level: level, room: room{dir: config.Dir}}
 	select {
 	case <-etcd.Server.ReadyNotify():
 		return s, nil
@@ -81,7 +84,7 @@ func Start(ctx context.Context, dataDir string) (*Store, error) {
 }
 
 // config returns etcd's settings.
-func config(dataDir string, level zap.AtomicLevel) (*embed.Config, error) {
+func config(dataDir string, level zap.AtomicLevel, starting *atomic.Bool) (*embed.Config, error) {
 	path := socket(dataDir)
 	if len(path) > longestPath {
 		return nil, fmt.Errorf("the path %s has more than %d bytes, which no socket may have: choose a shorter --data-dir",
@@ -111,7 +114,7 @@ func config(dataDir string, level zap.AtomicLevel) (*embed.Config, error) {
 		grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true),
 	}
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keptEntries
-	log, err := logger(level)
+	log, err := logger(level, starting)
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +144,14 @@ func (s *Store) Close() {
 }
 
 // logger returns a logger that writes lines to the standard error.
-func logger(level zap.AtomicLevel) (*zap.Logger, error) {
+func logger(level zap.AtomicLevel, starting *atomic.Bool) (*zap.Logger, error) {
 	format := zap.NewProductionEncoderConfig()
 	format.EncodeTime = zapcore.ISO8601TimeEncoder
 	log, err := zap.Config{
 		Level: level, Encoding: "console", EncoderConfig: format, DisableStacktrace: true,
 		OutputPaths: []string{"stderr"}, ErrorOutputPaths: []string{"stderr"},
-	}.Build()
+	}.Build(zap.WithFatalHook(atStart{starting: starting, later: zapcore.WriteThenFatal}),
+		zap.WithPanicHook(atStart{starting: starting, later: zapcore.WriteThenPanic}))
 	if err != nil {
 		return nil, fmt.Errorf("make the log of the store: %w", err)
 	}

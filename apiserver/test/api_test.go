@@ -156,13 +156,17 @@ func register(t *testing.T, s *server, name string) {
 		"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","message":"it is ready"}]}}`)
 }
 
-// podManifest is a pod of the namespace default.
+// podManifest is a pod of the namespace default. It tolerates that nobody renews the node's Lease,
+// which a slow test would notice.
 const podManifest = `
 apiVersion: v1
 kind: Pod
 metadata: {name: NAME}
 spec:
   terminationGracePeriodSeconds: 0
+  tolerations:
+    - {key: node.kubernetes.io/not-ready, operator: Exists}
+    - {key: node.kubernetes.io/unreachable, operator: Exists}
   containers: [{name: c, image: registry.example/image:1}]
 `
 

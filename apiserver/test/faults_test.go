@@ -3,87 +3,13 @@
 package test
 
 import (
-	"context"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
-
-// client returns a client of the administrator.
-func (s *server) client(t *testing.T) kubernetes.Interface {
-	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.file("admin.kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-// TestKilledUnderWrites kills the server again and again while clients write, and looks for each
-// write that it acknowledged.
-func TestKilledUnderWrites(t *testing.T) {
-	const rounds, writers, enough = 3, 4, 20
-	s := start(t, "--scheduler=false")
-	var acknowledged []string
-	for round := range rounds {
-		client, written := s.client(t), make(chan string)
-		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		for writer := range writers {
-			all.Go(func() {
-				for n := 0; ; n++ {
-					name := fmt.Sprintf("c-%d-%d-%d", round, writer, n)
-					_, err := client.CoreV1().ConfigMaps("default").Create(ctx,
-						&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-					if err != nil {
-						return // the server is dead
-					}
-					written <- name
-				}
-			})
-		}
-		go func() {
-			all.Wait()
-			close(written)
-		}()
-		seen := 0
-		for name := range written {
-			acknowledged = append(acknowledged, name)
-			if seen++; seen == enough {
-				go s.kill()
-			}
-		}
-		cancel()
-		<-s.done
-		s.start(t)
-	}
-	client := s.client(t)
-	for _, name := range acknowledged {
-		_, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			t.Errorf("%s is lost", name)
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("%d acknowledged writes, %d kills", len(acknowledged), rounds)
-}
 
 // TestSnapshot saves the content of a running server and restores it.
 func TestSnapshot(t *testing.T) {

@@ -86,9 +86,15 @@ func start(t *testing.T, flags ...string) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	return startIn(t, filepath.Join(dir, "data"), flags...)
+}
+
+// startIn does that with a data directory. The log is beside it.
+func startIn(t *testing.T, dir string, flags ...string) *server {
+	t.Helper()
 	port := freePort(t)
 	s := &server{
-		dir: filepath.Join(dir, "data"), url: "https://127.0.0.1:" + strconv.Itoa(port), log: filepath.Join(dir, "log"),
+		dir: dir, url: "https://127.0.0.1:" + strconv.Itoa(port), log: dir + ".log",
 	}
 	s.args = append([]string{
 		"--data-dir", s.dir, "--secure-port", strconv.Itoa(port), "--node-name", nodeName,
@@ -219,6 +225,16 @@ func (s *server) get(path string) (code int, body string, err error) {
 
 // file returns the path of a file in the data directory.
 func (s *server) file(name string) string { return filepath.Join(s.dir, name) }
+
+// write makes a file for the server or for kubectl, and returns its path.
+func (s *server) write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(s.dir), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 // kubectl runs kubectl as the administrator. It must succeed.
 func (s *server) kubectl(t *testing.T, args ...string) string {

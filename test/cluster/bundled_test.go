@@ -45,6 +45,19 @@ func (c *Cluster) startBundled(t *testing.T) {
 	c.Eventually(t, Contains("ok"), "get", "--raw", "/readyz")
 }
 
+// startBundledNode starts berth as the node for which the server made a kubeconfig and a serving
+// certificate, and waits until it is ready.
+func (c *Cluster) startBundledNode(t *testing.T) {
+	t.Helper()
+	data := filepath.Dir(c.Admin)
+	serving := filepath.Join(data, "pki", "node-serving.pem")
+	c.StartAgent(t, nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
+		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{
+			Kubelet: fmt.Sprintf("tlsCertFile: %q\ntlsPrivateKeyFile: %q\n", serving, serving),
+		}))
+	c.WaitNodeReady(t)
+}
+
 // bundledProgram returns the path of berth-apiserver: $BERTH_APISERVER_BIN, else a fresh build.
 func bundledProgram(t *testing.T, checkout string) string {
 	t.Helper()
@@ -82,13 +95,7 @@ spec:
 func TestBundledAPIServer(t *testing.T) {
 	c := newBundled(t, "--workloads")
 	c.startBundled(t)
-	data := filepath.Dir(c.Admin)
-	serving := filepath.Join(data, "pki", "node-serving.pem")
-	c.StartAgent(t, nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
-		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{
-			Kubelet: fmt.Sprintf("tlsCertFile: %q\ntlsPrivateKeyFile: %q\n", serving, serving),
-		}))
-	c.WaitNodeReady(t)
+	c.startBundledNode(t)
 	account(t, c)
 
 	c.Apply(t, webDeployment)
@@ -124,6 +131,59 @@ func TestBundledAPIServer(t *testing.T) {
 		}
 		return nil
 	}, "get", "pods", "-o", "name")
+}
+
+// TestBundledKubectl checks kubectl's verbs that need a running pod on berth-apiserver, with berth
+// as its node. TestKubectl in apiserver/test has the verbs that need none.
+func TestBundledKubectl(t *testing.T) {
+	c := newBundled(t, "--workloads", "--enable-aggregator-routing")
+	c.startBundled(t)
+	c.startBundledNode(t)
+	account(t, c)
+	pki := filepath.Join(filepath.Dir(c.Admin), "pki")
+	ca, err := LoadAuthority(filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.PKI = &PKI{CA: ca, FrontProxy: &Authority{File: filepath.Join(pki, "front-proxy-ca.crt")}}
+	c.Apply(t, pods)
+	for _, verb := range podVerbs {
+		t.Run(verb.name, func(t *testing.T) { verb.run(t, c) })
+	}
+	c.Apply(t, target+"---\n"+burner)
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "pod/burner", "--timeout=180s")
+	t.Run("debug", func(t *testing.T) { debugPod(t, c) })
+	t.Run("debug node", func(t *testing.T) { debugNode(t, c) })
+	t.Run("run", func(t *testing.T) { runTyped(t, c) })
+	t.Run("top", func(t *testing.T) { checkTop(t, c) })
+	t.Run("rollout", func(t *testing.T) { rollOut(t, c) })
+}
+
+// rollOut rolls a Deployment of three out, scales it, changes it, and rolls it back.
+func rollOut(t *testing.T, c *Cluster) {
+	const image = "berth.local/busybox:v1"
+	c.Kubectl(t, "create", "deployment", "rolled", "--image="+image, "--replicas=3", "--", "sleep", "3600")
+	status := func() { c.Kubectl(t, "rollout", "status", "deployment/rolled", "--timeout=180s") }
+	const read = "jsonpath={.status.readyReplicas} {.spec.template.spec.containers[0].env[0].value}"
+	status()
+	c.Eventually(t, Contains("3 "), "get", "deployment", "rolled", "-o", read)
+	c.Kubectl(t, "scale", "deployment/rolled", "--replicas=2")
+	c.Eventually(t, Contains("2 "), "get", "deployment", "rolled", "-o", read)
+	c.Kubectl(t, "patch", "deployment", "rolled", "-p",
+		`{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":0}}}}`)
+	status()
+	c.Kubectl(t, "set", "env", "deployment/rolled", "ROUND=two")
+	status()
+	c.Eventually(t, Contains("2 two"), "get", "deployment", "rolled", "-o", read)
+	c.Kubectl(t, "rollout", "undo", "deployment/rolled")
+	status()
+	if out := c.Kubectl(t, "get", "deployment", "rolled", "-o", read); strings.Contains(out, "two") {
+		t.Errorf("after it was rolled back: %q", out)
+	}
+	if out := c.Kubectl(t, "rollout", "history", "deployment/rolled"); strings.Count(out, "<none>") != 3 {
+		t.Errorf("its revisions are\n%s", out)
+	}
+	c.Kubectl(t, "delete", "deployment", "rolled", "--timeout=180s")
 }
 
 // TestBundledAPIServerWithExternalStore shows that berth-apiserver keeps its content in an etcd

@@ -49,64 +49,76 @@ func TestDebug(t *testing.T) {
 	c.Apply(t, target)
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/target", "--timeout=180s")
 
-	t.Run("pod", func(t *testing.T) {
-		term, wait := c.typeInto(t, "debug", "target", "-it", "--image=berth.local/busybox:v1", "--target=main", "-c",
-			"debugger", "--", "sh")
-		prompt(t, term)
-		term.Type(t,
-			"cat /proc/1/cmdline | tr '\\0' ' '; wget -q -O - http://127.0.0.1:8080/etc/passwd | head -n 1; "+
-				"echo d$((40+2))\n")
-		term.WaitFor(t, "d42")
-		for _, want := range []string{"httpd -f -p 8080", "root:"} {
-			if out := term.Shown(); !strings.Contains(out, want) {
-				t.Errorf("%q is not in what it shows:\n%s", want, out)
-			}
+	t.Run("pod", func(t *testing.T) { debugPod(t, c) })
+	t.Run("node", func(t *testing.T) { debugNode(t, c) })
+	t.Run("run", func(t *testing.T) { runTyped(t, c) })
+}
+
+// debugPod debugs a container of a pod by another one that sees its processes and its network.
+func debugPod(t *testing.T, c *Cluster) {
+	t.Helper()
+	term, wait := c.typeInto(t, "debug", "target", "-it", "--image=berth.local/busybox:v1", "--target=main", "-c",
+		"debugger", "--", "sh")
+	prompt(t, term)
+	term.Type(t,
+		"cat /proc/1/cmdline | tr '\\0' ' '; wget -q -O - http://127.0.0.1:8080/etc/passwd | head -n 1; "+
+			"echo d$((40+2))\n")
+	term.WaitFor(t, "d42")
+	for _, want := range []string{"httpd -f -p 8080", "root:"} {
+		if out := term.Shown(); !strings.Contains(out, want) {
+			t.Errorf("%q is not in what it shows:\n%s", want, out)
 		}
-		running := c.Kubectl(t, "get", "pod", "target", "-o",
-			"jsonpath={.status.ephemeralContainerStatuses[0].name} "+
-				"{.status.ephemeralContainerStatuses[0].state.running.startedAt}")
-		if !strings.HasPrefix(running, "debugger 20") {
-			t.Errorf("its status is %q", running)
+	}
+	running := c.Kubectl(t, "get", "pod", "target", "-o",
+		"jsonpath={.status.ephemeralContainerStatuses[0].name} "+
+			"{.status.ephemeralContainerStatuses[0].state.running.startedAt}")
+	if !strings.HasPrefix(running, "debugger 20") {
+		t.Errorf("its status is %q", running)
+	}
+	term.Type(t, "exit 3\n")
+	if err := wait(); err != nil {
+		t.Errorf("kubectl ended with %v", err)
+	}
+	c.Eventually(t, Contains("3 Error"), "get", "pod", "target", "-o",
+		"jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode} "+
+			"{.status.ephemeralContainerStatuses[0].state.terminated.reason}")
+	if out := c.Kubectl(t, "get", "pod", "target", "-o", phaseAndReady); !strings.HasPrefix(out, "Running True ") {
+		t.Errorf("the pod is %q", out)
+	}
+}
+
+// debugNode debugs the node from a pod with the host's files, processes and network.
+func debugNode(t *testing.T, c *Cluster) {
+	t.Helper()
+	term, wait := c.typeInto(t, "debug", "node/"+env.NodeName, "-it", "--image=berth.local/busybox:v1", "--", "sh")
+	prompt(t, term)
+	term.Type(t, "ls /host"+filepath.Dir(c.Admin)+"; ip -o addr; cat /host/proc/1/comm /proc/1/comm; echo d$((40+2))\n")
+	term.WaitFor(t, "d42")
+	for _, want := range []string{filepath.Base(c.Admin), env.HostIP} {
+		if out := term.Shown(); !strings.Contains(out, want) {
+			t.Errorf("%q is not in what it shows:\n%s", want, out)
 		}
-		term.Type(t, "exit 3\n")
-		if err := wait(); err != nil {
-			t.Errorf("kubectl ended with %v", err)
-		}
-		c.Eventually(t, Contains("3 Error"), "get", "pod", "target", "-o",
-			"jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode} "+
-				"{.status.ephemeralContainerStatuses[0].state.terminated.reason}")
-		if out := c.Kubectl(t, "get", "pod", "target", "-o", phaseAndReady); !strings.HasPrefix(out, "Running True ") {
-			t.Errorf("the pod is %q", out)
-		}
-	})
-	t.Run("node", func(t *testing.T) {
-		term, wait := c.typeInto(t, "debug", "node/"+env.NodeName, "-it", "--image=berth.local/busybox:v1", "--", "sh")
-		prompt(t, term)
-		term.Type(t, "ls /host"+c.Folder+"; ip -o addr; cat /host/proc/1/comm /proc/1/comm; echo d$((40+2))\n")
-		term.WaitFor(t, "d42")
-		for _, want := range []string{filepath.Base(c.Admin), env.HostIP} {
-			if out := term.Shown(); !strings.Contains(out, want) {
-				t.Errorf("%q is not in what it shows:\n%s", want, out)
-			}
-		}
-		term.Type(t, "exit\n")
-		if err := wait(); err != nil {
-			t.Errorf("kubectl ended with %v", err)
-		}
-		c.Eventually(t, Contains("Succeeded"), "get", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug", "-o",
-			"jsonpath={.items[*].status.phase}")
-	})
-	t.Run("run", func(t *testing.T) {
-		term, wait := c.typeInto(t, "run", "typed", "-it", "--rm", "--restart=Never", "--image=berth.local/busybox:v1",
-			"--", "sh")
-		prompt(t, term)
-		measures(t, term, "24 80")
-		term.Type(t, "exit 5\n")
-		if err := wait(); ExitCode(err) != 5 {
-			t.Errorf("kubectl ended with %v, the command with 5", err)
-		}
-		c.Kubectl(t, "wait", "--for=delete", "pod/typed", "--timeout=180s")
-	})
+	}
+	term.Type(t, "exit\n")
+	if err := wait(); err != nil {
+		t.Errorf("kubectl ended with %v", err)
+	}
+	c.Eventually(t, Contains("Succeeded"), "get", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug", "-o",
+		"jsonpath={.items[*].status.phase}")
+}
+
+// runTyped runs a pod for a shell on a terminal.
+func runTyped(t *testing.T, c *Cluster) {
+	t.Helper()
+	term, wait := c.typeInto(t, "run", "typed", "-it", "--rm", "--restart=Never", "--image=berth.local/busybox:v1",
+		"--", "sh")
+	prompt(t, term)
+	measures(t, term, "24 80")
+	term.Type(t, "exit 5\n")
+	if err := wait(); ExitCode(err) != 5 {
+		t.Errorf("kubectl ended with %v, the command with 5", err)
+	}
+	c.Kubectl(t, "wait", "--for=delete", "pod/typed", "--timeout=180s")
 }
 
 // budgeted is a Deployment of which one pod must run.

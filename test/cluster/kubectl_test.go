@@ -51,25 +51,28 @@ func TestKubectl(t *testing.T) {
 	c.StartNode(t, env.AgentOptions{})
 	c.WaitNodeReady(t)
 	c.Apply(t, pods)
-	for _, sub := range []struct {
-		name string
-		run  func(t *testing.T, c *Cluster)
-	}{
-		{"wait", func(t *testing.T, c *Cluster) {
-			c.Kubectl(t, "wait", "--for=condition=Ready", "pod/shell", "pod/listener", "--timeout=180s")
-		}},
-		{"logs", logs},
-		{"get", get},
-		{"describe", describe},
-		{"exec", execute},
-		{"exec-it", terminal},
-		{"attach", attach},
-		{"cp", copyFiles},
-		{"port-forward", portForward},
-		{"delete", deletion},
-	} {
-		t.Run(sub.name, func(t *testing.T) { sub.run(t, c) })
+	for _, verb := range podVerbs {
+		t.Run(verb.name, func(t *testing.T) { verb.run(t, c) })
 	}
+}
+
+// podVerbs are kubectl's verbs on the pods above, in the order in which they can be used.
+var podVerbs = []struct {
+	name string
+	run  func(t *testing.T, c *Cluster)
+}{
+	{"wait", func(t *testing.T, c *Cluster) {
+		c.Kubectl(t, "wait", "--for=condition=Ready", "pod/shell", "pod/listener", "--timeout=180s")
+	}},
+	{"logs", logs},
+	{"get", get},
+	{"describe", describe},
+	{"exec", execute},
+	{"exec-it", terminal},
+	{"attach", attach},
+	{"cp", copyFiles},
+	{"port-forward", portForward},
+	{"delete", deletion},
 }
 
 func get(t *testing.T, c *Cluster) {

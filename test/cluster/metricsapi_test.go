@@ -256,8 +256,13 @@ func TestTop(t *testing.T) {
 	c.WaitNodeReady(t)
 	c.Apply(t, burner)
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/burner", "--timeout=180s")
-	serveMetricsAPI(t, c)
+	checkTop(t, c)
+}
 
+// checkTop checks what kubectl top prints about the pod burner and the node.
+func checkTop(t *testing.T, c *Cluster) {
+	t.Helper()
+	serveMetricsAPI(t, c)
 	number := func(pattern string, group int, out string) (int, error) {
 		m := regexp.MustCompile(pattern).FindStringSubmatch(out)
 		if m == nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -71,6 +72,19 @@ func NewAuthority(dir, name string) (*Authority, error) {
 		File: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key"), cert: cert, key: key,
 	}
 	return a, writePair(Pair{Cert: a.File, Key: a.KeyFile}, der, key)
+}
+
+// LoadAuthority reads an authority from its files.
+func LoadAuthority(file, keyFile string) (*Authority, error) {
+	pair, err := tls.LoadX509KeyPair(file, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the authority %s: %w", file, err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("the key of the authority in %s cannot sign", keyFile)
+	}
+	return &Authority{File: file, KeyFile: keyFile, cert: pair.Leaf, key: key}, nil
 }
 
 // Issue makes a key and a certificate that the authority signs, and their files NAME.crt and

@@ -1,0 +1,85 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// leastFree is how much space the disk of a store must have for a write, in bytes: as much as
+	// the next file of etcd's log takes at once.
+	leastFree = 64 << 20
+	// ahead is how much space the file of the content has beyond its end, in bytes. What was
+	// acknowledged and is not yet in that file fits there when the disk fills up suddenly.
+	ahead = 16 << 20
+)
+
+// ErrNoRoom is of a store whose disk is full.
+var ErrNoRoom = errors.New("the disk is full")
+
+// room keeps space for the file of a store's content. Its methods may be called from any goroutine.
+type room struct {
+	dir string
+
+	mu sync.Mutex
+	// reserved is how much of the disk the file has, in bytes.
+	reserved int64
+}
+
+// Room returns nil if the store's disk has room for another write, else an [ErrNoRoom] that says
+// where. etcd does not survive a write for which there is no room, and so nobody may write then.
+func (s *Store) Room() error { return s.room.check() }
+
+func (r *room) check() error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(r.dir, &disk); err != nil {
+		return fmt.Errorf("look for room on the disk of %s: %w", r.dir, err)
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < leastFree {
+		return r.full(free)
+	}
+	if err := r.reserve(); errors.Is(err, unix.ENOSPC) {
+		return r.full(disk.Bavail * uint64(disk.Bsize))
+	} else if err != nil {
+		return fmt.Errorf("keep room for %s: %w", database(r.dir), err)
+	}
+	return nil
+}
+
+// full is the error of a disk with that many bytes free.
+func (r *room) full(free uint64) error {
+	return fmt.Errorf("%w: %s has %d MiB left and needs %d for a write, free some space", ErrNoRoom, r.dir, free>>20,
+		leastFree>>20)
+}
+
+// reserve gives the file of the content blocks of the disk beyond its end (fallocate(2)).
+func (r *room) reserve() error {
+	info, err := os.Stat(database(r.dir))
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if info.Size()+ahead/2 <= r.reserved {
+		return nil
+	}
+	f, err := os.OpenFile(database(r.dir), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	switch err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, info.Size()+ahead); {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		r.reserved = math.MaxInt64 // such a file system keeps nothing
+	case err != nil:
+		return err
+	default:
+		r.reserved = info.Size() + ahead
+	}
+	return nil
+}
