@@ -41,6 +41,7 @@ require (
 	golang.org/x/sync v0.24.0 // groups of goroutines
 	golang.org/x/sys v0.49.0 // openat2, mounts, inotify, locks
 	golang.org/x/term v0.47.0 // raw terminals of exec and attach
+	golang.org/x/time v0.16.0 // the rate limit of the pod resources API
 	golang.org/x/tools v0.49.0 // text archives of the scenarios
 	google.golang.org/grpc v1.85.0 // the CRI and gRPC probes
 	google.golang.org/protobuf v1.36.12 // copies of CRI messages, and their JSON
@@ -129,7 +130,6 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
-	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260825221802-da73d73af1c5 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect

@@ -77,6 +77,7 @@ var neighbours = []neighbour{
 	{"agent/images/records", "agent/images/credentials", "a record says with which login an image was pulled"},
 	{"agent/node/allocation", "agent/node/admit", "an allocation that failed is a refusal of admission"},
 	{"agent/node/allocation", "agent/node/devices", "devices are what containers are given"},
+	{"agent/node/allocation", "agent/node/podresources", "who has which devices is told to programs"},
 	{"agent/node/allocation", "agent/node/room", "the room's pods are those that hold devices"},
 	{"agent/node/devices", "agent/node/plugins", "a device plugin registers as a plugin"},
 	{"agent/node/eviction", "agent/node/stats", "what the node and its pods use is what stats has read"},

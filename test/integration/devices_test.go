@@ -14,8 +14,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/test/deviceplugin"
@@ -72,6 +75,7 @@ func TestDevices(t *testing.T) {
 			"1,7", "(echo x >/dev/card) 2>/dev/null || echo full", "full")
 	}
 	holds()
+	toldOf(t, a)
 	put(t, a, "late", fmt.Sprintf(cardPod, 1))
 	waitPod(t, a, "late", "refused", func(p *corev1.Pod) error {
 		const message = "Pod was rejected: Allocate failed due to requested number of devices unavailable for " +
@@ -151,6 +155,31 @@ func waitRegistrar(t *testing.T, dir string) {
 		}
 		return conn.Close()
 	})
+}
+
+// toldOf checks that the pod resources API tells of the pod's devices.
+func toldOf(t *testing.T, a *env.Agent) {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(a.RootDir, "pod-resources/kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	got, err := resourcesapi.NewPodResourcesListerClient(conn).Get(t.Context(),
+		&resourcesapi.GetPodResourcesRequest{PodNamespace: "default", PodName: "cards-" + env.NodeName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, c := range got.GetPodResources().GetContainers() {
+		for _, d := range c.GetDevices() {
+			ids = append(ids, c.GetName()+" "+strings.Join(d.GetDeviceIds(), ","))
+		}
+	}
+	if want := []string{"main a", "main b"}; !slices.Equal(ids, want) {
+		t.Errorf("it tells of %q, want %q", ids, want)
+	}
 }
 
 // containerID returns the id of the container of a pod.

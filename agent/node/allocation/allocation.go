@@ -27,11 +27,18 @@ import (
 
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/node/podresources"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/lifecycle"
 	"github.com/berthd/berth/internal/pods"
 )
+
+// Metrics are the metrics of all pieces.
+type Metrics interface {
+	devices.Metrics
+	podresources.Metrics
+}
 
 // Deps are what a manager calls.
 type Deps struct {
@@ -43,7 +50,7 @@ type Deps struct {
 	Wake    func(uid types.UID)
 	// Event records an event about the node.
 	Event   func(kind, reason, message string)
-	Metrics devices.Metrics
+	Metrics Metrics
 	// KernelNotices is false for tests in fake time, which cannot serve sockets.
 	KernelNotices bool
 	Logger        *slog.Logger
@@ -55,6 +62,7 @@ type Manager struct {
 	Devices *devices.Manager
 
 	deps   Deps
+	root   string
 	health bool
 
 	mu      sync.Mutex
@@ -69,7 +77,7 @@ type answer struct{ refused *admit.Rejection }
 // New returns a manager. It reads the state files of an earlier agent.
 func New(cfg *configs.Config, deps Deps) *Manager {
 	m := &Manager{
-		deps: deps, health: cfg.GateEnabled("ResourceHealthStatus"),
+		deps: deps, root: cfg.RootDir, health: cfg.GateEnabled("ResourceHealthStatus"),
 		answers: map[types.UID]answer{}, waiting: map[types.UID]bool{},
 	}
 	m.Devices = devices.New(devices.Config{Dir: filepath.Join(cfg.RootDir, "device-plugins")}, devices.Deps{
@@ -79,12 +87,28 @@ func New(cfg *configs.Config, deps Deps) *Manager {
 	return m
 }
 
-// Run serves the device plugins until ctx ends.
+// Run serves the device plugins, and the programs that ask which container has what, until ctx
+// ends.
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.deps.KernelNotices {
 		return lifecycle.Idle(ctx)
 	}
-	return m.Devices.Run(ctx)
+	asked := podresources.New(filepath.Join(m.root, "pod-resources"), podresources.Deps{
+		Pods: m.pods, Pieces: m.Devices, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
+	})
+	return lifecycle.Run(ctx, []lifecycle.Loop{
+		{Name: "device plugins", Run: m.Devices.Run},
+		{Name: "pod resources", Run: asked.Run},
+	})
+}
+
+// pods returns the pods that have not ended.
+func (m *Manager) pods() []*v1.Pod {
+	var out []*v1.Pod
+	for _, o := range m.deps.Occupants() {
+		out = append(out, o.Pod)
+	}
+	return out
 }
 
 // holders returns the pods that may have pieces of the node.

@@ -23,6 +23,7 @@ type metrics struct{}
 
 func (metrics) DevicePluginRegistered(string)          {}
 func (metrics) DevicesAllocated(string, time.Duration) {}
+func (metrics) PodResourcesAsked(string, bool)         {}
 
 // newManager returns a manager that knows a resource of an earlier run, whose plugin is not back,
 // and a channel with the pods that it wakes.

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/node/plugins"
@@ -579,6 +580,34 @@ func TestAnswersArePutTogether(t *testing.T) {
 	}
 	if len(got.Devices) != 1 {
 		t.Error("two devices at one path")
+	}
+}
+
+// The pod resources API has each device with its NUMA nodes.
+func TestDevicesOfThePodResources(t *testing.T) {
+	b := start(t, shortDir(t))
+	near := &pluginapi.Device{ID: "near", Health: pluginapi.Healthy, Topology: &pluginapi.TopologyInfo{
+		Nodes: []*pluginapi.NUMANode{{ID: 1}, {ID: 0}},
+	}}
+	sick := &pluginapi.Device{ID: "sick", Health: pluginapi.Unhealthy}
+	b.plug(deviceplugin.Config{Devices: append(deviceplugin.Devices("any"), near, sick)})
+	b.give(podOf("one", "app 2"))
+	text := func(list []*resourcesapi.ContainerDevices) string {
+		var out []string
+		for _, d := range list {
+			out = append(out, fmt.Sprint(d.GetResourceName(), d.GetDeviceIds(), d.GetTopology().GetNodes()))
+		}
+		return strings.Join(strings.Fields(strings.Join(out, " ")), " ")
+	}
+	const card = "example.com/card"
+	if got, want := text(b.Held("one", "app")), card+"[any] [] "+card+"[near] [] "+card+"[near] [ID:1]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := text(b.Allocatable()), card+"[any] [] "+card+"[near] [ID:1] "+card+"[near] []"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if b.Held("one", "other") != nil || b.Held("two", "app") != nil {
+		t.Error("devices of nobody")
 	}
 }
 

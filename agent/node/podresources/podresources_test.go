@@ -1,0 +1,146 @@
+package podresources
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/ptr"
+)
+
+// pieces gives each container one device, named after it.
+type pieces struct{}
+
+func (pieces) Held(uid types.UID, container string) []*resourcesapi.ContainerDevices {
+	return []*resourcesapi.ContainerDevices{{ResourceName: "r", DeviceIds: []string{string(uid) + "-" + container}}}
+}
+
+func (pieces) Allocatable() []*resourcesapi.ContainerDevices {
+	return []*resourcesapi.ContainerDevices{{ResourceName: "r", DeviceIds: []string{"a"}}}
+}
+
+// counts counts requests by method.
+type counts struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (c *counts) PodResourcesAsked(method string, failed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, fmt.Sprint(method, failed))
+}
+
+// serve runs a server and returns a client of it.
+func serve(t *testing.T) (resourcesapi.PodResourcesListerClient, *counts, string) {
+	t.Helper()
+	top, err := os.MkdirTemp("", "pr") //nolint:usetesting // the path of a socket has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, asked := filepath.Join(top, "pod-resources"), &counts{}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "one", UID: "1"},
+		Spec: v1.PodSpec{
+			InitContainers: []v1.Container{
+				{Name: "init"}, {Name: "side", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways)},
+			},
+			Containers: []v1.Container{{Name: "app"}},
+		},
+	}
+	s := New(dir, Deps{
+		Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Pieces: pieces{}, Metrics: asked,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, socketName),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+		_ = os.RemoveAll(top)
+	})
+	return resourcesapi.NewPodResourcesListerClient(conn), asked, dir
+}
+
+func TestAnswers(t *testing.T) {
+	client, asked, dir := serve(t)
+	list, err := client.List(t.Context(), &resourcesapi.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil || len(list.GetPodResources()) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	var got []string
+	for _, c := range list.GetPodResources()[0].GetContainers() {
+		got = append(got, c.GetName()+" "+c.GetDevices()[0].GetDeviceIds()[0])
+	}
+	if want := "[side 1-side app 1-app]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+	one, err := client.Get(t.Context(), &resourcesapi.GetPodResourcesRequest{PodNamespace: "ns", PodName: "one"})
+	if err != nil || one.GetPodResources().GetName() != "one" || len(one.GetPodResources().GetContainers()) != 2 {
+		t.Errorf("%v, %v", one, err)
+	}
+	_, err = client.Get(t.Context(), &resourcesapi.GetPodResourcesRequest{PodNamespace: "ns", PodName: "two"})
+	if err == nil || !strings.Contains(err.Error(), "pod two in namespace ns not found") {
+		t.Error(err)
+	}
+	all, err := client.GetAllocatableResources(t.Context(), &resourcesapi.AllocatableResourcesRequest{})
+	if err != nil || len(all.GetDevices()) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	if want := "[listfalse getfalse gettrue get_allocatablefalse]"; fmt.Sprint(asked.seen) != want {
+		t.Errorf("counted %v, want %s", asked.seen, want)
+	}
+	info, err := os.Stat(filepath.Join(dir, socketName))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: others than root may connect", info.Mode(), err)
+	}
+}
+
+// Requests beyond the limit are refused, and are no work.
+func TestLimit(t *testing.T) {
+	answered := 0
+	next := func(context.Context, any) (any, error) {
+		answered++
+		return nil, nil
+	}
+	limit := limited(rate.NewLimiter(0, 2))
+	for i := range 3 {
+		_, err := limit(t.Context(), nil, nil, next)
+		if refused := err != nil; refused != (i == 2) {
+			t.Errorf("request %d: %v", i, err)
+		}
+		if err != nil && (status.Code(err) != codes.ResourceExhausted ||
+			!strings.Contains(err.Error(), "rejected by rate limit")) {
+			t.Error(err)
+		}
+	}
+	if answered != 2 {
+		t.Errorf("%d answered", answered)
+	}
+}
