@@ -79,17 +79,14 @@ func New(dir string, deps Deps) *Server { return &Server{dir: dir, deps: deps} }
 
 // Run serves until ctx ends. While the socket cannot be made, it tries again.
 func (s *Server) Run(ctx context.Context) error {
-	for failures := 1; ; failures++ {
-		err := s.serve(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		s.deps.Logger.Error("nobody can ask for the resources of pods; this is tried again", "dir", s.dir,
-			"in", listening.Delay(failures), "err", err)
-		if !listening.Wait(ctx, failures) {
-			return nil
+	for failures := 1; ctx.Err() == nil; failures++ {
+		if err := s.serve(ctx); ctx.Err() == nil {
+			s.deps.Logger.Error("nobody can ask for the resources of pods; this is tried again", "dir", s.dir,
+				"in", listening.Delay(failures), "err", err)
+			listening.Wait(ctx, failures)
 		}
 	}
+	return nil
 }
 
 func (s *Server) serve(ctx context.Context) error {
