@@ -46,9 +46,8 @@ func ownGates() []string {
 		"ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint", "CustomCPUCFSQuotaPeriod", "GracefulNodeShutdown",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "NodeDeclaredFeatures",
-		"NodeLogQuery",
-		"ReduceDefaultCrashLoopBackOffDecay", "RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate",
-		"TaintTolerationComparisonOperators",
+		"NodeLogQuery", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
+		"RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate", "TaintTolerationComparisonOperators",
 	}
 }
 

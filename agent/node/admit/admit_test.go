@@ -169,7 +169,7 @@ func TestDevicesThatAreMissing(t *testing.T) {
 		t.Errorf("refused by %+v", r)
 	}
 	in.Node.ShuttingDown = true
-	if r := Check(in); r == nil || r.Reason != "NodeShutdown" {
-		t.Errorf("refused by %+v", r)
+	if r := Check(in); r != devices {
+		t.Errorf("refused during a shutdown by %+v", r)
 	}
 }
