@@ -160,3 +160,30 @@ func TestContainerGCFailed(t *testing.T) {
 		}
 	})
 }
+
+// The containers of one pod that has ended are removed, and those of no other pod.
+func TestDeleteContainersOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, rt := t.TempDir(), newThree()
+		a, end := live(t, dir, rt, three)
+		defer end()
+		time.Sleep(time.Minute)
+		before := containersOf(t, rt)
+		for _, pod := range a.Pods() {
+			if err := a.engine.DeleteContainersOf(t.Context(), pod.UID); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := a.engine.DeleteContainersOf(t.Context(), "nobody"); err != nil {
+			t.Error(err)
+		}
+		after := containersOf(t, rt)
+		if len(before["done"]) != 1 || len(after["done"]) != 0 || len(after["web"]) != 1 ||
+			len(after["crash"]) != len(before["crash"]) {
+			t.Errorf("containers %v, before %v", after, before)
+		}
+		if logs := logsOf(t, dir, "done"); len(logs) != 0 {
+			t.Errorf("logs are left: %v", logs)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/eviction"
@@ -84,6 +85,11 @@ func (r reclaimer) DeleteUnusedImages(ctx context.Context) error {
 // DeleteDeadContainers removes the containers of pods that have ended.
 func (r reclaimer) DeleteDeadContainers(ctx context.Context) error {
 	return r.parts.engine.DeleteDeadContainers(ctx)
+}
+
+// DeleteContainersOf removes the containers of a pod that has ended.
+func (r reclaimer) DeleteContainersOf(ctx context.Context, uid types.UID) error {
+	return r.parts.engine.DeleteContainersOf(ctx, uid)
 }
 
 func (b *base) newImageGC(p *parts) *garbage.Collector {

@@ -28,6 +28,16 @@ func (e *Engine) DeleteDeadContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// DeleteContainersOf removes the containers, with their logs, and the sandboxes of a pod that has
+// ended and is still wanted. The pod keeps its status. It does nothing for any other pod.
+func (e *Engine) DeleteContainersOf(ctx context.Context, uid types.UID) error {
+	entry, ok := e.deps.Workers.Get(uid)
+	if !ok || !over(entry) {
+		return nil
+	}
+	return e.discardAll(ctx, uid, entry.Pod)
+}
+
 // over reports whether a pod has ended and is kept for its status and logs alone. Its worker makes
 // no syncs.
 func over(entry worker.Entry) bool {

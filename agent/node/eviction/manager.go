@@ -84,6 +84,8 @@ func (m *Manager) Conditions() []v1.NodeConditionType { return m.deps.Pressure.C
 type Reclaimer interface {
 	DeleteUnusedImages(ctx context.Context) error
 	DeleteDeadContainers(ctx context.Context) error
+	// DeleteContainersOf removes the dead containers of a pod that has ended, with their logs.
+	DeleteContainersOf(ctx context.Context, uid types.UID) error
 }
 
 // Events records events; *events.Recorder implements it.
@@ -233,27 +235,6 @@ func (m *Manager) judge(ctx context.Context) ([]Threshold, observations) {
 		m.deps.Changed()
 	}
 	return due, seen
-}
-
-// reclaim removes what is not needed from the file system of a signal. It reports whether no
-// threshold is met any more.
-func (m *Manager) reclaim(ctx context.Context, s Signal) bool {
-	what := reclaimable(s, m.disks)
-	if m.deps.Reclaimer == nil || what == (reclaims{}) {
-		return false
-	}
-	if what.containers {
-		if err := m.deps.Reclaimer.DeleteDeadContainers(ctx); err != nil {
-			m.log.Warn("dead containers not removed", "err", err)
-		}
-	}
-	if what.images {
-		if err := m.deps.Reclaimer.DeleteUnusedImages(ctx); err != nil {
-			m.log.Warn("unused images not removed", "err", err)
-		}
-	}
-	usage := m.deps.Stats.Node(ctx)
-	return relieved(m.rules.thresholds, observe(&usage))
 }
 
 // evictOne asks the first pod of the ranking that may leave to leave.

@@ -47,6 +47,8 @@ type node struct {
 	notes []string
 	// places is how many pods the node has room for.
 	places int
+	// cleared are the evicted pods whose containers were removed.
+	cleared map[types.UID]bool
 	// asked counts the questions about the usage of pods.
 	asked int
 }
@@ -173,6 +175,18 @@ func (r recorded) EvictionStatsAge(string, time.Duration)  {}
 func (n *node) DeleteUnusedImages(context.Context) error   { return n.reclaim("images") }
 func (n *node) DeleteDeadContainers(context.Context) error { return n.reclaim("containers") }
 
+// DeleteContainersOf frees 60 bytes of disk the first time.
+func (n *node) DeleteContainersOf(_ context.Context, uid types.UID) error {
+	n.set(func() {
+		n.note("reclaim containers of %s", uid)
+		if !n.cleared[uid] {
+			n.disk += 60
+		}
+		n.cleared[uid] = true
+	})
+	return nil
+}
+
 // reclaim frees 40 bytes of disk.
 func (n *node) reclaim(what string) error {
 	n.set(func() {
@@ -200,6 +214,7 @@ func run(t *testing.T, cfg Config, fn func(n *node, p *Pressure, wake notify.Sig
 		n := &node{
 			t: t, begin: time.Now(), memory: 500, disk: 500, disks: &stats.Disks{}, endsAfter: 2 * time.Second,
 			pods: map[types.UID]worker.Entry{}, usage: map[types.UID]uses{},
+			cleared: map[types.UID]bool{},
 		}
 		pressure := &Pressure{}
 		m := New(cfg, Deps{
@@ -528,4 +543,28 @@ func TestConfigFrom(t *testing.T) {
 	if !slices.Equal((&Pressure{}).Conditions(), nil) {
 		t.Error("pressure from the start")
 	}
+}
+
+// The logs of an evicted pod may be what fills the disk. They are removed before another pod has to
+// leave, also where the runtime's images have a disk of their own.
+func TestEvictedPodIsClearedBeforeAnotherLeaves(t *testing.T) {
+	cfg := Config{
+		Thresholds: []Threshold{{Signal: NodeFsAvailable, Least: amount("100")}}, Transition: 5 * time.Minute, Cluster: true,
+	}
+	run(t, cfg, func(n *node, _ *Pressure, _ notify.Signal) {
+		n.add("a", 0, uses{logs: 30})
+		n.add("b", 0, uses{logs: 60})
+		n.set(func() { n.disks, n.disk = &stats.Disks{ImageFs: true}, 50 })
+		time.Sleep(time.Minute)
+		n.want("one eviction",
+			"10s: pressure [DiskPressure]",
+			"10s: Warning EvictionThresholdMet: Attempting to reclaim ephemeral-storage",
+			`10s: Warning Evicted of b, short of "ephemeral-storage"`,
+			"10s: stop b (Evicted) within 1 s: The node was low on resource: ephemeral-storage. Threshold quantity: 100, "+
+				"available: 50. Container app was using 60, request is 0, has larger consumption of ephemeral-storage. ",
+			"10s: counted nodefs.available",
+			"12s: Warning EvictionThresholdMet: Attempting to reclaim ephemeral-storage",
+			"12s: reclaim containers of b",
+		)
+	})
 }
