@@ -75,7 +75,8 @@ containers:
     command:
       - sh
       - -c
-      - "for d in $(seq 65); do mkdir /data/$d; cd /data/$d; touch $(seq 100); done; trap 'exit 0' TERM; sleep 1000000 & wait $!"
+      - "for d in $(seq 65); do mkdir /data/$d; cd /data/$d; touch $(seq 100); done;
+        trap 'exit 0' TERM; sleep 1000000 & wait $!"
     volumeMounts: [{name: data, mountPath: /data}]
 volumes: [{name: data, emptyDir: {}}]
 `,
@@ -127,7 +128,10 @@ containerLogMaxSize: 1Gi
 		names = append(names, "bystander-"+strconv.Itoa(i))
 		put(t, a, names[i], `
 containers:
-  - {name: main, image: berth.local/web:v1, args: [sleep], resources: {requests: {memory: 20Mi, ephemeral-storage: 2Mi}}}
+  - name: main
+    image: berth.local/web:v1
+    args: [sleep]
+    resources: {requests: {memory: 20Mi, ephemeral-storage: 2Mi}}
 `)
 	}
 	a.WaitReady(t, names...)
