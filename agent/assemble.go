@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/node/hostcgroups"
 	"github.com/berthd/berth/agent/node/iptables"
+	"github.com/berthd/berth/agent/node/kerneldefaults"
 	"github.com/berthd/berth/agent/node/lock"
 	"github.com/berthd/berth/agent/node/oom"
 	"github.com/berthd/berth/agent/node/ownlimits"
@@ -50,6 +51,9 @@ func Assemble(
 		runtime.SetBlockProfileRate(1) // for /debug/pprof/block: every event, as a kubelet does
 	}
 	ownlimits.Apply(cfg, ownlimits.Self(), log)
+	if err := kerneldefaults.Apply(kerneldefaults.Proc, cfg.Kubelet.ProtectKernelDefaults, log); err != nil {
+		return nil, nil, err
+	}
 	held, err := lock.Take(cfg)
 	if err != nil {
 		return nil, nil, err

@@ -107,7 +107,6 @@ func fieldsWithoutEffect() map[string]string {
 		},
 		{"ConfigMaps and Secrets are always watched", []string{"configMapAndSecretChangeDetectionStrategy"}},
 		{"the agent stays in the cgroup it was started in", []string{"kubeletCgroups", "systemCgroups"}},
-		{"kernel settings are left as they are", []string{"protectKernelDefaults"}},
 		{"volumes are measured when somebody asks", []string{"volumeStatsAggPeriod"}},
 	} {
 		for _, path := range group.paths {

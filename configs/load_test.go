@@ -206,10 +206,10 @@ func TestWarnings(t *testing.T) {
 			[]string{"config.yaml:4: maxPods: the key is given twice, the last one counts"},
 		},
 		"fields without effect": {
-			node{file: header + "cpuManagerPolicy: static\nprotectKernelDefaults: true\n"},
+			node{file: header + "cpuManagerPolicy: static\nvolumeStatsAggPeriod: 5s\n"},
 			[]string{
 				"config.yaml:3: cpuManagerPolicy: no effect: every container may run on every CPU",
-				"config.yaml:4: protectKernelDefaults: no effect: kernel settings are left as they are",
+				"config.yaml:4: volumeStatsAggPeriod: no effect: volumes are measured when somebody asks",
 			},
 		},
 		"their defaults, as kubeadm writes them": {
