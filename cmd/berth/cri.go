@@ -75,7 +75,9 @@ It does not do everything yet: devices by CDI, volumes of images and checkpoints
 	f.StringVar(&o.runtime.Namespace, "namespace", "berth", "the namespace of containerd; nobody else may use it")
 	f.StringVar(&o.runtime.RootDir, "root-dir", "/var/lib/berth/cri", "where records are kept over a restart")
 	f.StringVar(&o.runtime.StateDir, "state-dir", "/run/berth/cri", "where files, pipes and mounts of pods are")
-	f.StringVar(&o.runtime.PauseImage, "pause-image", "registry.k8s.io/pause:3.10", "the image of pod sandboxes")
+	f.StringVar((*string)(&o.runtime.Pause), "pause", string(native.PauseAuto),
+		"which pod sandboxes have a pause process: auto (those that need one), always, never")
+	f.StringVar(&o.runtime.PauseImage, "pause-image", "registry.k8s.io/pause:3.10", "the image of pause processes")
 	f.StringVar(&o.network.ConfDir, "cni-conf-dir", cni.DefaultConfDir, "where network configurations are")
 	f.StringSliceVar(&o.network.BinDirs, "cni-bin-dir", cni.DefaultBinDirs(), "where CNI plugins are, in order")
 	f.StringVar(&o.pullFrom, "registry-dir", images.DefaultRegistryDir, "a folder with a hosts.toml for each registry")

@@ -40,6 +40,11 @@ func seccompProfile(asked *runtimeapi.SecurityProfile, s *oci.Spec) (*specs.Linu
 	case asked.GetProfileType() == runtimeapi.SecurityProfile_RuntimeDefault:
 		return seccomp.DefaultProfile(s), nil
 	}
+	return localSeccomp(asked)
+}
+
+// localSeccomp reads a seccomp profile of the node.
+func localSeccomp(asked *runtimeapi.SecurityProfile) (*specs.LinuxSeccomp, error) {
 	data, err := os.ReadFile(asked.GetLocalhostRef())
 	if err != nil {
 		return nil, fmt.Errorf("read the seccomp profile: %w: %w", err, errdefs.ErrInvalidArgument)

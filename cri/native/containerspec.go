@@ -55,7 +55,7 @@ func (r *Runtime) containerSpec(sb *sandbox, c *container, img *images.Usable) (
 		withUser(c.user(img)),
 		withGroups(c.user(img), security),
 		oci.WithCgroup(r.cgroup(sb.config.GetLinux().GetCgroupParent(), c.id)),
-		oci.WithAnnotations(map[string]string{sandboxAnnotation: sb.id}),
+		sb.withShim(),
 		withRlimits,
 		withEnv(sb, config, img),
 	}
@@ -155,12 +155,12 @@ func withEnv(sb *sandbox, config *runtimeapi.ContainerConfig, img *images.Usable
 // containerNamespaces returns the namespaces of a container: those of its sandbox, and its own PID
 // namespace unless its config says otherwise.
 func (r *Runtime) containerNamespaces(sb *sandbox, asked *runtimeapi.NamespaceOption) ([]oci.SpecOpts, error) {
-	pid := sb.pid()
-	if pid == 0 {
+	if _, ready := sb.snapshot(); !ready {
 		return nil, classify.As(errdefs.ErrFailedPrecondition, "sandbox "+sb.id+" is not ready")
 	}
-	opts := []oci.SpecOpts{
-		join(specs.NetworkNamespace, pid), join(specs.IPCNamespace, pid), join(specs.UTSNamespace, pid),
+	var opts []oci.SpecOpts
+	for _, kind := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace} {
+		opts = append(opts, join(kind, r.namespace(sb, kind)))
 	}
 	if sb.hostNetwork() {
 		opts = append(opts, oci.WithHostNamespace(specs.NetworkNamespace), oci.WithHostNamespace(specs.UTSNamespace))
@@ -170,7 +170,11 @@ func (r *Runtime) containerNamespaces(sb *sandbox, asked *runtimeapi.NamespaceOp
 	}
 	switch asked.GetPid() {
 	case runtimeapi.NamespaceMode_POD:
-		opts = append(opts, join(specs.PIDNamespace, pid))
+		if !sb.pause {
+			return nil, classify.As(errdefs.ErrFailedPrecondition, "sandbox "+sb.id+
+				" has no PID namespace to share, because its own config does not ask for one")
+		}
+		opts = append(opts, join(specs.PIDNamespace, r.namespace(sb, specs.PIDNamespace)))
 	case runtimeapi.NamespaceMode_NODE:
 		opts = append(opts, oci.WithHostNamespace(specs.PIDNamespace))
 	case runtimeapi.NamespaceMode_TARGET:
@@ -183,9 +187,9 @@ func (r *Runtime) containerNamespaces(sb *sandbox, asked *runtimeapi.NamespaceOp
 			return nil, classify.As(errdefs.ErrFailedPrecondition,
 				"container "+asked.GetTargetId()+", whose processes are to be shared, does not run in this pod")
 		}
-		opts = append(opts, join(specs.PIDNamespace, targetPID))
+		opts = append(opts, join(specs.PIDNamespace, processNamespace(targetPID, specs.PIDNamespace)))
 	}
-	return append(opts, userns(sb.namespaces()).namespace(pid)...), nil
+	return append(opts, userns(sb.namespaces()).namespace(r.namespace(sb, specs.UserNamespace))...), nil
 }
 
 // withSecurity returns what a container may do.

@@ -86,10 +86,21 @@ func (h *host) runtime(t *testing.T, change ...func(*Config, *cni.Config)) *Runt
 func TestContract(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "native-contract")
-	suite.Run(t, func(t *testing.T) suite.Target {
-		return suite.Target{Runtime: h.runtime(t), Image: images.Busybox, CgroupParent: h.CgroupRoot}
+	inModes(t, func(t *testing.T, mode func(*Config, *cni.Config)) {
+		suite.Run(t, func(t *testing.T) suite.Target {
+			return suite.Target{Runtime: h.runtime(t, mode), Image: images.Busybox, CgroupParent: h.CgroupRoot}
+		})
+		h.nothingLeft(t)
 	})
-	h.nothingLeft(t)
+}
+
+// inModes runs a test without and with pause processes.
+func inModes(t *testing.T, test func(t *testing.T, mode func(*Config, *cni.Config))) {
+	for _, mode := range []PauseMode{PauseAuto, PauseAlways} {
+		t.Run("pause "+string(mode), func(t *testing.T) {
+			test(t, func(c *Config, _ *cni.Config) { c.Pause = mode })
+		})
+	}
 }
 
 // nothingLeft reports what is left on the host.

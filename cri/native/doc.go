@@ -4,8 +4,12 @@
 // and its shims, and attaches pods to networks by package cni. It can run beside Docker or beside
 // containerd's CRI plugin, because everything is in a containerd namespace of its own.
 //
-//	record on the disk ─▶ files ─▶ containerd's container and snapshot ─▶ task ─▶ network namespace
-//	                      ─▶ CNI ─▶ start                          (a sandbox is made, downwards)
+//	record on the disk ─▶ files ─▶ namespaces ─┬▶ CNI ──────────────────────────┬▶ ready
+//	                                           └▶ pause container and task ─▶ ──┘
+//
+// Namespaces are kept by mounts, and containers join them there. So a sandbox needs a pause process
+// only as the first process of a PID namespace that its containers share, or if the node's config
+// wants one in every sandbox. It is started when the network is attached.
 //
 // Everything that a sandbox or a container has is derived from its ID. So the undo of each step
 // works also if the step never ran, and a record that is there says that something may be left.

@@ -28,7 +28,8 @@ func (r *Runtime) removeForgotten(ctx context.Context) error {
 		return errors.Join(append(errs, err)...) // the plugins still need the network namespaces
 	}
 	for id := range ids {
-		errs = append(errs, unmountAndRemove(r.netns(id)), r.removeSandboxFiles(ctx, &sandbox{id: id}),
+		errs = append(errs, unmountAndRemove(r.netns(id)), r.removeNamespaces(ctx, &sandbox{id: id}),
+			r.removeSandboxFiles(ctx, &sandbox{id: id}),
 			removePipes(r.containerDir(id)))
 	}
 	return errors.Join(errs...)

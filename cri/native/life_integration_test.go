@@ -139,7 +139,11 @@ func (p *pod) remove() {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "native-restart")
-	first := h.runtime(t)
+	inModes(t, h.restart)
+}
+
+func (h *host) restart(t *testing.T, mode func(*Config, *cni.Config)) {
+	first := h.runtime(t, mode)
 	p := h.newPod(t, first, "restart", "", nil)
 	signals := t.TempDir()
 	shared := []*runtimeapi.Mount{{ContainerPath: "/signals", HostPath: signals}}
@@ -172,7 +176,7 @@ func TestRestart(t *testing.T) {
 		}
 		return nil
 	})
-	p.runtime = h.runtime(t)
+	p.runtime = h.runtime(t, mode)
 	again, err := p.runtime.PodSandboxStatus(t.Context(), p.id)
 	if err != nil || again.State != runtimeapi.PodSandboxState_SANDBOX_READY || again.Network.Ip != sandbox.Network.Ip ||
 		again.CreatedAt != sandbox.CreatedAt {
@@ -235,7 +239,8 @@ func TestSandboxFails(t *testing.T) {
 	}{
 		"network": {func(_ *Config, n *cni.Config) { n.ConfDir, n.BinDirs = bad, []string{bad} }, nil, "no addresses"},
 		"pause image": {
-			func(c *Config, _ *cni.Config) { c.PauseImage = "127.0.0.1:1/pause:v9" }, nil, "127.0.0.1:1/pause:v9",
+			func(c *Config, _ *cni.Config) { c.PauseImage, c.Pause = "127.0.0.1:1/pause:v9", PauseAlways }, nil,
+			"127.0.0.1:1/pause:v9",
 		},
 		"sysctl": {nil, func(c *runtimeapi.PodSandboxConfig) {
 			c.Linux.Sysctls = map[string]string{"net.no.such": "1"}
@@ -353,7 +358,11 @@ func TestLostRecords(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "native-settings")
-	p := h.newPod(t, h.runtime(t), "settings", "", func(c *runtimeapi.PodSandboxConfig) {
+	inModes(t, func(t *testing.T, mode func(*Config, *cni.Config)) { h.settings(t, h.runtime(t, mode)) })
+}
+
+func (h *host) settings(t *testing.T, r *Runtime) {
+	p := h.newPod(t, r, "settings", "", func(c *runtimeapi.PodSandboxConfig) {
 		c.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.9.8.7"}, Searches: []string{"x.local"}}
 		c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "7"}
 	})
@@ -420,11 +429,6 @@ func TestSettings(t *testing.T) {
 			c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext,
 		) {
 			c.Tty = true
-		}},
-		"the pod's processes": {"test $(cat /proc/1/comm) = pause && echo shared", "shared\n", func(
-			_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext,
-		) {
-			s.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
 		}},
 	} {
 		config := p.container(strings.ReplaceAll(name, " ", "-"), c.script)
@@ -558,7 +562,10 @@ func TestUserNamespace(t *testing.T) {
 			UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids},
 		}
 	}
-	r := h.runtime(t)
+	inModes(t, func(t *testing.T, mode func(*Config, *cni.Config)) { h.userNamespace(t, h.runtime(t, mode), options) })
+}
+
+func (h *host) userNamespace(t *testing.T, r *Runtime, options func() *runtimeapi.NamespaceOption) {
 	status, err := r.Status(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)

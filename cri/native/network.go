@@ -15,23 +15,17 @@ import (
 	"github.com/berthd/berth/cni"
 )
 
-// netns is the path by which a sandbox's network namespace is kept: after the end of the pause
-// process, plugins still have to take the network down.
+// netns is the path by which a sandbox's network namespace is kept.
 func (r *Runtime) netns(id string) string { return filepath.Join(r.cfg.StateDir, "netns", id) }
 
-// attach keeps the network namespace that the OCI runtime has made, and attaches it. The namespace
-// belongs to the sandbox's user namespace, if it has one.
+// attach attaches the network namespace.
 func (r *Runtime) attach(ctx context.Context, sb *sandbox) error {
 	if sb.hostNetwork() {
 		return nil
 	}
-	path := r.netns(sb.id)
-	if err := keepNetns(path, sb.task.Pid()); err != nil {
-		return fmt.Errorf("keep its network namespace at %s: %w", path, err)
-	}
 	m := sb.config.GetMetadata()
 	result, err := r.cfg.Network.Add(ctx, cni.Sandbox{
-		ID: sb.id, NetNS: path, Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid(),
+		ID: sb.id, NetNS: r.netns(sb.id), Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid(),
 		Capabilities: capabilities(sb.config),
 	})
 	if err != nil {
@@ -40,28 +34,21 @@ func (r *Runtime) attach(ctx context.Context, sb *sandbox) error {
 	return r.changeSandbox(sb, func(rec *sandboxRecord) { rec.IPs = result.IPs })
 }
 
-// detach gives back the network and its namespace.
+// detach gives back the network and its namespace. A restart of the machine takes the namespace and
+// may leave the file, which plugins would not understand.
 func (r *Runtime) detach(ctx context.Context, sb *sandbox) error {
 	if sb.hostNetwork() {
 		return nil
+	}
+	if path := r.netns(sb.id); !isNamespace(path) {
+		if err := unmountAndRemove(path); err != nil {
+			return err
+		}
 	}
 	if err := r.cfg.Network.Del(ctx, sb.id); err != nil {
 		return err
 	}
 	return unmountAndRemove(r.netns(sb.id))
-}
-
-// keepNetns mounts the network namespace of a process at a path.
-func keepNetns(path string, pid uint32) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
-	if err != nil {
-		return err
-	}
-	_ = file.Close()
-	return unix.Mount(fmt.Sprintf("/proc/%d/ns/net", pid), path, "", unix.MS_BIND, "")
 }
 
 // unmountAndRemove unmounts a path, if anything is mounted there, and removes the file or the empty

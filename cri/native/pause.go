@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,10 +18,33 @@ import (
 const (
 	// kindLabel says in containerd what a container is, for people who look there.
 	kindLabel = "berth.dev/kind"
-	// sandboxAnnotation of a runtime spec makes the shim of the sandbox serve the sandbox's
+	// sandboxAnnotation of a runtime spec makes the shim of the pause process serve the sandbox's
 	// containers, too (containerd's runc shim, its group labels).
 	sandboxAnnotation = "io.kubernetes.cri.sandbox-id"
 )
+
+// PauseMode says when a sandbox has a pause process.
+type PauseMode string
+
+// The pause modes.
+const (
+	// PauseAuto runs a pause process only in sandboxes that need one.
+	PauseAuto PauseMode = "auto"
+	// PauseAlways runs one in every sandbox.
+	PauseAlways PauseMode = "always"
+	// PauseNever runs none, and refuses sandboxes that need one.
+	PauseNever PauseMode = "never"
+)
+
+// withShim lets the shim of the pause process serve a container. Without a pause process each
+// container has a shim: a shim ends with its last container, and one that is about to end would
+// take the next container of its sandbox down with it.
+func (s *sandbox) withShim() oci.SpecOpts {
+	if !s.pause {
+		return oci.WithAnnotations(nil)
+	}
+	return oci.WithAnnotations(map[string]string{sandboxAnnotation: s.id})
+}
 
 // pauseImage returns the image of sandboxes, and pulls it if it is missing.
 func (r *Runtime) pauseImage(ctx context.Context) (*images.Usable, error) {
@@ -34,9 +58,12 @@ func (r *Runtime) pauseImage(ctx context.Context) (*images.Usable, error) {
 	return r.Use(ctx, r.cfg.PauseImage)
 }
 
-// createPause makes the sandbox's container with its first process, which has made its namespaces
-// and waits.
+// createPause makes the sandbox's container with its first process, which has made the rest of its
+// namespaces and waits.
 func (r *Runtime) createPause(ctx context.Context, sb *sandbox) error {
+	if !sb.pause {
+		return nil
+	}
 	img, err := r.pauseImage(ctx)
 	if err != nil {
 		return err
@@ -66,12 +93,16 @@ func (r *Runtime) createPause(ctx context.Context, sb *sandbox) error {
 }
 
 func (r *Runtime) deletePause(ctx context.Context, sb *sandbox) error {
+	if !sb.pause {
+		return nil
+	}
 	return r.deleteContainer(ctx, sb.id)
 }
 
 // startPause lets the process go on, once the record says where it is.
 func (r *Runtime) startPause(ctx context.Context, sb *sandbox) error {
-	if err := r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Up = true }); err != nil {
+	err := r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Up = true })
+	if err != nil || !sb.pause {
 		return err
 	}
 	if err := sb.task.Start(ctx); err != nil {
@@ -100,6 +131,9 @@ func (r *Runtime) watchPause(sb *sandbox, task client.Task) error {
 
 // endPause kills the process.
 func (r *Runtime) endPause(ctx context.Context, sb *sandbox) error {
+	if !sb.pause {
+		return nil
+	}
 	sb.mu.Lock()
 	task, ended := sb.task, sb.ended
 	sb.mu.Unlock()

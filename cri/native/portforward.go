@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strconv"
 	"sync"
 
@@ -60,19 +59,11 @@ func (s *streamRuntime) dial(ctx context.Context, sb *sandbox, port int32) (net.
 
 // inNetns calls f in a network namespace. A socket stays in the namespace in which it was made.
 func inNetns(path string, f func() (net.Conn, error)) (conn net.Conn, err error) {
-	var done sync.WaitGroup
-	done.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		var fd int
-		if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return
-		}
-		err = unix.Setns(fd, unix.CLONE_NEWNET)
-		_ = unix.Close(fd)
-		if err == nil {
+	err = onThread(func() (err error) {
+		if err = enterNamespace(path, unix.CLONE_NEWNET); err == nil {
 			conn, err = f()
 		}
+		return err
 	})
-	done.Wait()
 	return conn, err
 }

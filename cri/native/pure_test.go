@@ -374,3 +374,17 @@ func TestOOMKills(t *testing.T) {
 		t.Errorf("without a file: got %d", got)
 	}
 }
+
+func TestPauseMode(t *testing.T) {
+	network, err := cni.New(cni.Config{ConfDir: t.TempDir(), StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = New(t.Context(), Config{
+		Containerd: "/nowhere", Namespace: "x", PauseImage: "pause", RootDir: t.TempDir(), StateDir: t.TempDir(),
+		Network: network, Pause: "sometimes",
+	})
+	if err == nil || !strings.Contains(err.Error(), "sometimes") {
+		t.Errorf("got %v", err)
+	}
+}

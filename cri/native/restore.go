@@ -46,6 +46,12 @@ func (r *Runtime) restoreSandbox(ctx context.Context, sb *sandbox) error {
 	if err := r.store.addSandbox(sb); err != nil {
 		return err
 	}
+	if !sb.pause {
+		if !sb.record.Up || sb.record.Stopped || r.kept(sb) {
+			return nil
+		}
+		return r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Up = false })
+	}
 	task, err := r.loadTask(ctx, sb.id)
 	if err != nil || task == nil || !sb.record.Up {
 		return err

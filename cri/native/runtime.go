@@ -42,7 +42,9 @@ type Config struct {
 	Images images.Config
 	// Network attaches sandboxes. The caller may share it.
 	Network *cni.Network
-	// PauseImage is the image of sandboxes. It is pulled if it is missing.
+	// Pause says when a sandbox has a pause process. Default [PauseAuto].
+	Pause PauseMode
+	// PauseImage is the image of pause processes. It is pulled if it is missing.
 	PauseImage string
 	// Handlers are the OCI runtimes by name. The empty name is the default; without one it is runc.
 	Handlers map[string]Handler
@@ -103,6 +105,14 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		[]string{cfg.Containerd, cfg.PauseImage, cfg.RootDir, cfg.StateDir, cfg.Namespace}, "") {
 		return nil, errors.New("native runtime: containerd, a namespace, a network, a pause image and two directories " +
 			"are needed")
+	}
+	switch cfg.Pause {
+	case "":
+		cfg.Pause = PauseAuto
+	case PauseAuto, PauseAlways, PauseNever:
+	default:
+		return nil, fmt.Errorf("native runtime: the pause mode is %q, and must be %s, %s or %s", cfg.Pause, PauseAuto,
+			PauseAlways, PauseNever)
 	}
 	if cfg.RequestTimeout <= 0 {
 		cfg.RequestTimeout = cri.DefaultRequestTimeout

@@ -25,15 +25,19 @@ type sandboxRecord struct {
 	// CreatedAt is when it was asked for, in nanoseconds since 1970.
 	CreatedAt int64        `json:"createdAt"`
 	IPs       []netip.Addr `json:"ips,omitempty"`
+	// Pause says that it has a pause process.
+	Pause bool `json:"pause,omitempty"`
 	// Up says that it was made completely, and Stopped that its network is given back.
 	Up      bool `json:"up,omitempty"`
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// sandbox is a pod sandbox: a pause process, and the namespaces that the pod's containers share.
+// sandbox is a pod sandbox: the namespaces that the pod's containers share, and a pause process if
+// it needs one.
 type sandbox struct {
 	id     string
 	config *runtimeapi.PodSandboxConfig
+	pause  bool
 	turn   turn
 
 	mu     sync.Mutex
@@ -43,7 +47,7 @@ type sandbox struct {
 }
 
 func newSandbox(record sandboxRecord) *sandbox {
-	return &sandbox{id: record.ID, config: record.Config.of, turn: newTurn(), record: record}
+	return &sandbox{id: record.ID, config: record.Config.of, pause: record.Pause, turn: newTurn(), record: record}
 }
 
 // uid returns the pod's UID.
@@ -62,7 +66,7 @@ func (s *sandbox) namespaces() *runtimeapi.NamespaceOption {
 func (s *sandbox) snapshot() (sandboxRecord, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.record, s.record.Up && !s.record.Stopped && s.running()
+	return s.record, s.record.Up && !s.record.Stopped && (!s.pause || s.running())
 }
 
 // running reports whether the pause process runs. The caller holds the lock.
@@ -106,23 +110,52 @@ type step struct {
 	what string
 	do   func(context.Context, *sandbox) error
 	undo func(context.Context, *sandbox) error
+	// beside says that do runs beside that of the step before.
+	beside bool
 }
 
 // steps are what a sandbox has, in the order in which it is made. Its stop undoes them from the end
 // down to stopDownTo, and its removal all of them.
 func (r *Runtime) steps() []step {
 	return []step{
-		{"record the sandbox", r.recordSandbox, r.forgetSandbox},
-		{"make its files", r.makeSandboxFiles, r.removeSandboxFiles},
-		{"create its container", r.createPause, r.deletePause},
-		{"attach its network", r.attach, r.detach},
-		{"start its process", r.startPause, r.endPause},
+		{"record the sandbox", r.recordSandbox, r.forgetSandbox, false},
+		{"make its files", r.makeSandboxFiles, r.removeSandboxFiles, false},
+		{"make its namespaces", r.makeNamespaces, r.removeNamespaces, false},
+		{"create its container", r.createPause, r.deletePause, false},
+		{"attach its network", r.attach, r.detach, true},
+		{"start its process", r.startPause, r.endPause, false},
 	}
 }
 
-// stopDownTo is the first of the steps that a stop undoes: the network and the process go, and what
-// is needed to know about the sandbox stays until its removal.
-const stopDownTo = 3
+// stopDownTo is the first of the steps that a stop undoes: the namespaces, the network and the
+// process go, and what is needed to know about the sandbox stays until its removal.
+const stopDownTo = 2
+
+// bringUp makes what a sandbox has.
+func (r *Runtime) bringUp(ctx context.Context, sb *sandbox) error {
+	steps := r.steps()
+	for len(steps) > 0 {
+		together := 1
+		for together < len(steps) && steps[together].beside {
+			together++
+		}
+		errs := make([]error, together)
+		var wg sync.WaitGroup
+		for i, s := range steps[:together] {
+			wg.Go(func() {
+				if err := s.do(ctx, sb); err != nil {
+					errs[i] = fmt.Errorf("%s: %w", s.what, err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		steps = steps[together:]
+	}
+	return nil
+}
 
 // RunPodSandbox implements [cri.SandboxRuntime].
 func (r *Runtime) RunPodSandbox(
@@ -138,21 +171,19 @@ func (r *Runtime) RunPodSandbox(
 	}
 	sb := newSandbox(sandboxRecord{
 		ID: newID(), Config: message[*runtimeapi.PodSandboxConfig]{proto.CloneOf(config)}, Handler: handler,
-		CreatedAt: time.Now().UnixNano(),
+		CreatedAt: time.Now().UnixNano(), Pause: r.cfg.Pause == PauseAlways || needsPause(config) != "",
 	})
 	sb.turn <- struct{}{} // nobody else knows it yet
 	defer sb.turn.give()
 	if err := r.store.addSandbox(sb); err != nil {
 		return "", err
 	}
-	for _, s := range r.steps() {
-		if err := s.do(ctx, sb); err != nil {
-			err = fmt.Errorf("run sandbox of pod %s/%s: %s: %w", config.GetMetadata().GetNamespace(),
-				config.GetMetadata().GetName(), s.what, err)
-			undo, cancel := undoing(ctx)
-			defer cancel()
-			return "", errors.Join(err, r.takeDown(undo, sb, 0))
-		}
+	if err := r.bringUp(ctx, sb); err != nil {
+		err = fmt.Errorf("run sandbox of pod %s/%s: %w", config.GetMetadata().GetNamespace(),
+			config.GetMetadata().GetName(), err)
+		undo, cancel := undoing(ctx)
+		defer cancel()
+		return "", errors.Join(err, r.takeDown(undo, sb, 0))
 	}
 	r.emit(cri.ContainerStarted, sb.id, sb.uid())
 	return sb.id, nil
@@ -169,6 +200,15 @@ func (r *Runtime) checkSandbox(config *runtimeapi.PodSandboxConfig, handler stri
 	security := config.GetLinux().GetSecurityContext()
 	if security.GetRunAsGroup() != nil && security.GetRunAsUser() == nil {
 		return classify.Invalidf("run sandbox: run_as_group is set without run_as_user")
+	}
+	if profile := security.GetSeccomp(); profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost {
+		if _, err := localSeccomp(profile); err != nil { // also if there is no process to confine
+			return fmt.Errorf("run sandbox: %w", err)
+		}
+	}
+	if why := needsPause(config); why != "" && r.cfg.Pause == PauseNever {
+		return classify.As(errdefs.ErrFailedPrecondition,
+			"run sandbox: it needs a pause process, and the node's config says that there is never one: "+why)
 	}
 	return nil
 }
@@ -221,7 +261,14 @@ func (r *Runtime) stopSandbox(ctx context.Context, sb *sandbox) error {
 	if err := r.takeDown(ctx, sb, stopDownTo); err != nil {
 		return err
 	}
-	return r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true })
+	_, ready := sb.snapshot()
+	if err := r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true }); err != nil {
+		return err
+	}
+	if ready {
+		r.emit(cri.ContainerStopped, sb.id, sb.uid()) // no process has said so
+	}
+	return nil
 }
 
 // RemovePodSandbox implements [cri.SandboxRuntime]. It stops the sandbox if it runs, and removes

@@ -80,9 +80,11 @@ func (r *Runtime) pauseSpec(sb *sandbox, img *images.Usable) []oci.SpecOpts {
 	}
 	if sb.hostNetwork() {
 		opts = append(opts, oci.WithHostname("")) // it is the node's
+	} else {
+		opts = append(opts, join(specs.NetworkNamespace, r.netns(sb.id)))
 	}
 	opts = append(opts, oci.WithoutMounts("/dev/shm"), oci.WithMounts([]specs.Mount{r.shm(sb)}))
-	opts = append(opts, userns(sb.namespaces()).namespace(0)...)
+	opts = append(opts, userns(sb.namespaces()).namespace(r.pin(sb.id, specs.UserNamespace))...)
 	return append(opts, withConfinement(security.GetSeccomp(), security.GetApparmor()))
 }
 

@@ -1,8 +1,6 @@
 package native
 
 import (
-	"fmt"
-
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -54,24 +52,10 @@ func (m mappings) snapshot() []snapshots.Opt {
 	return []snapshots.Opt{client.WithUserNSRemapperLabels(m.uids, m.gids)}
 }
 
-// namespace returns the options of a spec whose user namespace is that of a process, or a new one
-// if pid is 0.
-func (m mappings) namespace(pid uint32) []oci.SpecOpts {
+// namespace returns the options of a spec whose user namespace is at a path.
+func (m mappings) namespace(path string) []oci.SpecOpts {
 	if !m.own() {
 		return nil
 	}
-	opts := []oci.SpecOpts{oci.WithUserNamespace(m.uids, m.gids)}
-	if pid > 0 {
-		opts = append(opts, join(specs.UserNamespace, pid))
-	}
-	return opts
-}
-
-// join puts a container into a namespace of a process.
-func join(kind specs.LinuxNamespaceType, pid uint32) oci.SpecOpts {
-	names := map[specs.LinuxNamespaceType]string{
-		specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts", specs.PIDNamespace: "pid",
-		specs.UserNamespace: "user",
-	}
-	return oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", pid, names[kind])})
+	return []oci.SpecOpts{oci.WithUserNamespace(m.uids, m.gids), join(specs.UserNamespace, path)}
 }
