@@ -187,18 +187,14 @@ func (r *Runtime) create(ctx context.Context, sb *sandbox, c *container) error {
 		// The class of a missing image would say that the sandbox is missing.
 		return classify.As(errdefs.ErrFailedPrecondition, err.Error())
 	}
-	status, err := r.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: img.ID})
-	if err != nil {
-		return err
-	}
 	signal, err := stopSignal(c.config.GetStopSignal(), img.Settings.StopSignal)
 	if err != nil {
 		return err
 	}
 	err = r.changeContainer(c, func(rec *containerRecord) {
 		rec.ImageID, rec.ImageRef, rec.StopSignal = img.ID, img.ID, signal
-		if digests := status.GetRepoDigests(); len(digests) > 0 {
-			rec.ImageRef = digests[0]
+		if len(img.Digests) > 0 {
+			rec.ImageRef = img.Digests[0]
 		}
 	})
 	if err != nil {

@@ -31,7 +31,12 @@ type host struct {
 // newHost returns a host with the sample images.
 func newHost(t *testing.T, namespace string) *host {
 	t.Helper()
-	e := env.Containerd(t, env.Options{})
+	return newHostOn(t, env.Containerd(t, env.Options{}), namespace)
+}
+
+// newHostOn returns a host on the containerd of an environment, with the sample images.
+func newHostOn(t testing.TB, e *env.Env, namespace string) *host {
+	t.Helper()
 	c, err := client.New(strings.TrimPrefix(e.Endpoint, "unix://"), client.WithDefaultNamespace(namespace))
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +61,7 @@ func newHost(t *testing.T, namespace string) *host {
 }
 
 // runtime returns a runtime on the host, as after a start of berth. The end of the test closes it.
-func (h *host) runtime(t *testing.T, change ...func(*Config, *cni.Config)) *Runtime {
+func (h *host) runtime(t testing.TB, change ...func(*Config, *cni.Config)) *Runtime {
 	t.Helper()
 	network := cni.Config{
 		ConfDir: h.CNIConfDir, BinDirs: h.CNIBinDirs, StateDir: filepath.Join(h.Dir, "native", "cni"),

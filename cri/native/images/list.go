@@ -33,13 +33,15 @@ type facts struct {
 	id       digest.Digest // of the config
 	size     int64         // bytes of the config and the compressed layers
 	settings ocispec.ImageConfig
+	layers   []digest.Digest // of the uncompressed layers
 }
 
 // image is one image with all its names.
 type image struct {
 	facts
-	names         []string // in containerd
-	tags, digests []string // as the CRI shows them
+	named         images.Image // one of its names in containerd
+	names         []string     // in containerd
+	tags, digests []string     // as the CRI shows them
 	pinned        bool
 }
 
@@ -63,7 +65,7 @@ func (s *Service) all(ctx context.Context) (map[digest.Digest]*image, error) {
 		used[n.Target.Digest] = true
 		img := out[known.id]
 		if img == nil {
-			img = &image{facts: known}
+			img = &image{facts: known, named: n}
 			out[known.id] = img
 		}
 		img.add(n)
@@ -120,11 +122,14 @@ func readFacts(ctx context.Context, img client.Image) (facts, error) {
 	}
 	var config struct {
 		Config ocispec.ImageConfig `json:"config"`
+		RootFS ocispec.RootFS      `json:"rootfs"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
 		return facts{}, fmt.Errorf("config %s: %w: %w", manifest.Config.Digest, err, errdefs.ErrInvalidArgument)
 	}
-	known := facts{id: manifest.Config.Digest, size: manifest.Config.Size, settings: config.Config}
+	known := facts{
+		id: manifest.Config.Digest, size: manifest.Config.Size, settings: config.Config, layers: config.RootFS.DiffIDs,
+	}
 	for _, layer := range manifest.Layers {
 		known.size += layer.Size
 	}

@@ -3,8 +3,12 @@ package images
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -15,7 +19,13 @@ type Usable struct {
 	ID, Snapshotter string
 	// Settings are what the image says about its containers.
 	Settings ocispec.ImageConfig
+	// Digests are its names by digest in registries.
+	Digests []string
+	layers  []digest.Digest
 }
+
+// RootFS returns the digests of the uncompressed layers, which the service has read already.
+func (u *Usable) RootFS(context.Context) ([]digest.Digest, error) { return u.layers, nil }
 
 // Use returns an image, by the names of [Service.ImageStatus], for a container. It unpacks the
 // image if that was not done, as after an import. It returns errdefs.ErrNotFound if there is no
@@ -29,12 +39,17 @@ func (s *Service) Use(ctx context.Context, name string) (*Usable, error) {
 	if err != nil {
 		return nil, err
 	}
-	img, err := s.client.GetImage(ctx, found.names[0])
-	if err != nil {
-		return nil, fmt.Errorf("use image %s: %w", name, err)
+	img := client.NewImage(s.client, found.named)
+	// An unpack of what is unpacked would still write to containerd's database, and wait for the disk.
+	_, err = s.client.SnapshotService(at.snapshotter).Stat(ctx, identity.ChainID(found.layers).String())
+	if errdefs.IsNotFound(err) {
+		err = img.Unpack(ctx, at.snapshotter)
 	}
-	if err := img.Unpack(ctx, at.snapshotter); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("unpack image %s: %w", name, err)
 	}
-	return &Usable{Image: img, ID: found.id.String(), Snapshotter: at.snapshotter, Settings: found.settings}, nil
+	return &Usable{
+		Image: img, ID: found.id.String(), Snapshotter: at.snapshotter, Settings: found.settings,
+		Digests: slices.Sorted(slices.Values(found.digests)), layers: found.layers,
+	}, nil
 }
