@@ -157,6 +157,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		Store:   b.local,
 		Claims:  podObjects.Claims,
 		Workers: b.workers,
+		Event:   deps.Events.Pod,
 		Logger:  deps.Logger,
 	}.Changed)
 	deps.Metrics.Running(b.observer.Counts)
@@ -358,6 +359,7 @@ func (b *base) newReconciler(p *parts) *desired.Reconciler {
 		Admitted:     b.room.Admitted,
 		RuntimeClass: b.local.RuntimeClass,
 		Event:        b.deps.Events.Node,
+		PodEvent:     b.deps.Events.Pod,
 		Refused:      b.deps.Metrics.ManifestsRejected,
 		Changed: func() {
 			b.signals.Static.Notify()

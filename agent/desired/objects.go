@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -19,10 +20,13 @@ type LocalObjects struct {
 	Store   *objects.Store
 	Claims  *claims.Binder
 	Workers *worker.Pool
-	Logger  *slog.Logger
+	// Event records an event about a pod.
+	Event  func(pod *v1.Pod, container, kind, reason, message string)
+	Logger *slog.Logger
 }
 
-// Changed wakes the pods that read a changed local object. Any claim may wait for a changed volume.
+// Changed wakes the pods that read a changed local object, and records an event about each of them
+// if the object was there before. Any claim may wait for a changed volume.
 func (l LocalObjects) Changed(kind, namespace, name string) {
 	switch kind {
 	case objects.KindPersistentVolume:
@@ -31,11 +35,29 @@ func (l LocalObjects) Changed(kind, namespace, name string) {
 		WakeCSI(l.Workers)
 		return
 	}
+	change := l.change(kind, namespace, name)
 	for uid, e := range l.Workers.List() {
 		if e.Phase == worker.Running && !pods.FromAPI(e.Pod) && uses(e.Pod, kind, namespace, name) {
+			if change != "" {
+				l.Event(e.Pod, "", v1.EventTypeNormal, ObjectChanged, change)
+			}
 			l.Workers.Wake(uid)
 		}
 	}
+}
+
+// change says what happened to a ConfigMap or a Secret; empty if it is new, or another kind.
+func (l LocalObjects) change(kind, namespace, name string) string {
+	if kind != objects.KindConfigMap && kind != objects.KindSecret {
+		return ""
+	}
+	switch entry, there := l.Store.Get(kind, namespace, name); {
+	case !there:
+		return fmt.Sprintf("%s %s is in no manifest any more", kind, name)
+	case entry.Replaced:
+		return fmt.Sprintf("%s %s changed", kind, name)
+	}
+	return ""
 }
 
 // uses reports whether a pod may use a local object.

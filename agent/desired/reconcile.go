@@ -47,10 +47,12 @@ type Deps struct {
 	RuntimeClass func(name string) *nodev1.RuntimeClass
 	// Changed is called after the workers got another set of pods.
 	Changed func()
-	// Event records an event about the node. Refused receives the number of refused manifests.
-	Event   func(kind, reason, message string)
-	Refused func(n int)
-	Logger  *slog.Logger
+	// Event records an event about the node, and PodEvent one about a pod. Refused receives the
+	// number of refused manifests.
+	Event    func(kind, reason, message string)
+	PodEvent func(pod *v1.Pod, container, kind, reason, message string)
+	Refused  func(n int)
+	Logger   *slog.Logger
 }
 
 // Reconciler is the agent's main loop: it gives what is wanted to the workers. Make it with [New].
@@ -141,6 +143,9 @@ func (r *Reconciler) apply(u source.Update) {
 		if pods.FromAPI(pod) {
 			r.wantFromAPI(pod, e, ok)
 		} else {
+			if before := predecessor(pod, known); !ok && before != nil {
+				r.reportChange(before, pod)
+			}
 			r.wantStatic(r.classed(pod, e), e, ok)
 		}
 	}

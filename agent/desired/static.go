@@ -26,6 +26,7 @@ func (r *Reconciler) wantStatic(pod *v1.Pod, e worker.Entry, known bool) {
 	switch {
 	case changed && !r.onlyClassed(pod, e) && !r.resizes(e, pod):
 		r.log.Info("static pod changed under its own uid: it is replaced", "pod", pods.FullName(pod), "uid", pod.UID)
+		r.reportChange(e.Pod, pod)
 		r.deps.Workers.Remove(pod.UID)
 	case stays:
 		pod = seenFirst(pod, e.Pod)

@@ -11,7 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/internal/pods"
 )
@@ -47,7 +46,7 @@ func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
 		out.Pods[stateOf(pod)]++
 	}
 	out.Attention = slices.Concat(nodeFaults(&out), manifestFaults(slices.Sorted(maps.Keys(refused))),
-		podFaults(all, s.stuckAt))
+		s.podFaults(all, time.Now()))
 	return &out
 }
 
@@ -120,51 +119,4 @@ func some(names []string) []string {
 		return names
 	}
 	return append(names[:maxNamed:maxNamed], fmt.Sprintf("and %d more", len(names)-maxNamed))
-}
-
-// podFaults names the pods that do not come up by themselves, or only if something changes: a
-// container cannot be made or ends again and again, an image cannot be pulled, a step before that
-// fails, or a manifest's pod has failed. Failed pods of an API server are the concern of the
-// cluster. stuckAt says which step of a pod fails.
-func podFaults(all []*v1.Pod, stuckAt func(*v1.Pod) string) []string {
-	var out []string
-	for _, pod := range all {
-		if stoppedPod(pod) {
-			continue
-		}
-		why := ""
-		if pod.Status.Phase == v1.PodFailed && !pods.FromAPI(pod) {
-			why = joinWords(": ", "Failed", pod.Status.Reason)
-		}
-		for _, c := range everyStatus(pod) {
-			if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" &&
-				why == "" && !pods.Terminal(pod.Status.Phase) {
-				why = fmt.Sprintf("container %s: %s", c.Name, w.Reason)
-			}
-		}
-		if why == "" && pod.Status.Phase == v1.PodPending {
-			why = stuckAt(pod)
-		}
-		if why != "" {
-			out = append(out, fmt.Sprintf(`pod %s/%s: %s: see "berth why %[1]s/%[2]s"`, pod.Namespace, pod.Name, why))
-		}
-	}
-	return some(out)
-}
-
-// maxStuck bounds the text about a step that fails, in bytes; "berth why" has all of it.
-const maxStuck = 160
-
-// stuckAt says which step of a pod fails, and how; empty if none does.
-func (s *Server) stuckAt(pod *v1.Pod) string {
-	line, _ := s.backend.Timeline(pod.UID)
-	at := obstacle(line)
-	if at == nil || at.Outcome != timeline.Failed || at.Step == timeline.StepObserve {
-		return ""
-	}
-	message := at.Message
-	if len(message) > maxStuck {
-		message = strings.ToValidUTF8(message[:maxStuck], "") + "…"
-	}
-	return fmt.Sprintf("step %s fails: %s", at.Step, message)
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/desired"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/source/objects"
@@ -45,7 +46,11 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if out.WaitsFor != "" {
-		out.WaitsFor += refusedObjects(s.backend.Validated(), pod)
+		out.WaitsFor = joinWords("; ", out.WaitsFor, failedProbes(s.backend.Events(), pod)) +
+			refusedObjects(s.backend.Validated(), pod)
+	}
+	if out.WaitsFor != "" || out.Ended != "" {
+		out.LastChange = lastChange(s.backend.Events(), pod)
 	}
 	out.Warnings = warningsOf(s.backend.Validated(), pod)
 	out.Manifest = newerRefused(s.backend.Validated(), pod) // the last valid version runs
@@ -309,6 +314,16 @@ func lastWarning(events []v1.Event, pod *v1.Pod) *api.Failure {
 		return nil
 	}
 	return failureOf(backOff)
+}
+
+// lastChange returns what somebody last changed about the pod, by the events; nil if nobody did.
+func lastChange(events []v1.Event, pod *v1.Pod) *api.Edit {
+	for _, e := range slices.Backward(events) {
+		if e.InvolvedObject.UID == pod.UID && (e.Reason == desired.ManifestChanged || e.Reason == desired.ObjectChanged) {
+			return &api.Edit{Message: e.Message, At: e.LastTimestamp.Time}
+		}
+	}
+	return nil
 }
 
 // failureOf converts a warning.

@@ -81,6 +81,9 @@ type Why struct {
 	NextRetry *time.Time `json:"nextRetry,omitempty"`
 	// LastError is the latest failure of any step, also of one that has succeeded since.
 	LastError *Failure `json:"lastError,omitempty"`
+	// LastChange is what somebody last changed about the pod: its manifest, or an object that it
+	// uses.
+	LastChange *Edit `json:"lastChange,omitempty"`
 	// Until is when the life ended that the answer is about, or when it was last heard of; nil for
 	// the present one.
 	Until *time.Time `json:"until,omitempty"`
@@ -94,6 +97,12 @@ type Why struct {
 	// Manifest is the validation result of the pod's manifest, if that was refused. If the pod
 	// exists nevertheless, it has the manifest's last good version.
 	Manifest *Manifest `json:"manifest,omitempty"`
+}
+
+// Edit is a change that somebody made, and when the agent saw it.
+type Edit struct {
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`
 }
 
 // Failure is an error and when it was last seen.

@@ -150,15 +150,17 @@ func TestWhyOfRetries(t *testing.T) {
 	for at, want := range map[*time.Time]string{&soon: "Next retry:  in 1.5s\n", &past: "Next retry:  now\n"} {
 		var out bytes.Buffer
 		why := &api.Why{
-			Namespace: "n",
-			Name:      "p",
-			Status:    "Pending",
-			WaitsFor:  "x",
-			NextRetry: at,
-			LastError: &api.Failure{Step: "s", Container: "c", Message: "m", Last: now, Count: 1, Overcome: true},
+			Namespace:  "n",
+			Name:       "p",
+			Status:     "Pending",
+			WaitsFor:   "x",
+			NextRetry:  at,
+			LastError:  &api.Failure{Step: "s", Container: "c", Message: "m", Last: now, Count: 1, Overcome: true},
+			LastChange: &api.Edit{Message: "ConfigMap x changed", At: now.Add(-time.Minute)},
 		}
 		if err := Why(&out, why, now); err != nil || !strings.Contains(out.String(), want) ||
-			!strings.Contains(out.String(), "Last error:  s of container c, 0s ago, overcome since: m\n") {
+			!strings.Contains(out.String(), "Last error:  s of container c, 0s ago, overcome since: m\n"+
+				"Last change: 60s ago: ConfigMap x changed\n") {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 	}

@@ -45,6 +45,9 @@ func Why(w io.Writer, why *api.Why, now time.Time) error {
 		fmt.Fprintf(w, "Last error:  %s, %s ago%s%s: %s\n", about, Age(now, e.Last), times(e.Count), overcome(e),
 			Clean(e.Message))
 	}
+	if c := why.LastChange; c != nil {
+		fmt.Fprintf(w, "Last change: %s ago: %s\n", Age(now, c.At), Clean(c.Message))
+	}
 	for _, warning := range why.Warnings {
 		fmt.Fprintf(w, "Warning:     %s\n", Clean(warning))
 	}

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -245,7 +242,7 @@ func (d *differ) pod(wanted *v1.Pod, file string) (starts bool) {
 	has := &d.pods[i]
 	// The values from a RuntimeClass are not in the manifest.
 	wanted = runtimeclass.Keep(wanted, has)
-	changes := differences(comparable(has), comparable(wanted))
+	changes := pods.Changes(has, wanted)
 	switch {
 	case len(changes) == 0 && d.sameUID(wanted, has, file):
 		fmt.Fprintf(d.w, "pod %s: does not change\n", name)
@@ -282,88 +279,8 @@ func (d *differ) otherUID(has *v1.Pod, file string) string {
 }
 
 // listChanges writes a line for each change.
-func listChanges(w io.Writer, changes []string) {
+func listChanges(w io.Writer, changes []pods.Change) {
 	for _, change := range changes {
-		fmt.Fprintf(w, "  %s\n", show.Clean(change))
+		fmt.Fprintf(w, "  %s\n", show.Clean(change.String()))
 	}
-}
-
-// comparable returns the parts of a pod that come from its manifest: spec, labels and annotations,
-// without what the agent adds. No manifest has ephemeral containers.
-func comparable(pod *v1.Pod) map[string]any {
-	spec := pod.Spec
-	spec.EphemeralContainers = nil
-	annotations := pods.ManifestAnnotations(pod)
-	out := map[string]any{}
-	for key, value := range map[string]any{"spec": spec, "labels": pod.Labels, "annotations": annotations} {
-		var plain any
-		if data, err := json.Marshal(value); err == nil && json.Unmarshal(data, &plain) == nil {
-			out[key] = plain
-		}
-	}
-	return map[string]any{
-		"spec": out["spec"], "metadata": map[string]any{"labels": out["labels"], "annotations": out["annotations"]},
-	}
-}
-
-// differences returns the fields in which two JSON values differ, as PATH: OLD -> NEW.
-func differences(x, y any) []string {
-	var out []string
-	compare("", x, y, &out)
-	return out
-}
-
-func compare(path string, x, y any, out *[]string) {
-	xm, xIsMap := x.(map[string]any)
-	ym, yIsMap := y.(map[string]any)
-	if xIsMap && yIsMap || xIsMap && y == nil || x == nil && yIsMap {
-		keys := maps.Clone(xm)
-		if keys == nil {
-			keys = map[string]any{}
-		}
-		maps.Copy(keys, ym)
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			compare(strings.TrimPrefix(path+"."+key, "."), xm[key], ym[key], out)
-		}
-		return
-	}
-	xl, xIsList := x.([]any)
-	yl, yIsList := y.([]any)
-	if xIsList && yIsList {
-		for i := range max(len(xl), len(yl)) {
-			var a, b any
-			if i < len(xl) {
-				a = xl[i]
-			}
-			if i < len(yl) {
-				b = yl[i]
-			}
-			if a == nil || b == nil {
-				*out = append(*out, fmt.Sprintf("%s[%d]: %s -> %s", path, i, text(a), text(b)))
-				continue
-			}
-			compare(fmt.Sprintf("%s[%d]", path, i), a, b, out)
-		}
-		return
-	}
-	if a, b := text(x), text(y); a != b {
-		*out = append(*out, fmt.Sprintf("%s: %s -> %s", path, a, b))
-	}
-}
-
-// maxValue is how many bytes of a value are shown.
-const maxValue = 120
-
-func text(value any) string {
-	if value == nil {
-		return "(none)"
-	}
-	data, err := json.Marshal(value)
-	if err != nil {
-		return "?"
-	}
-	if len(data) > maxValue {
-		return strings.ToValidUTF8(string(data[:maxValue]), "") + "…"
-	}
-	return string(data)
 }

@@ -62,27 +62,6 @@ func TestChooseContainer(t *testing.T) {
 	}
 }
 
-func TestDifferences(t *testing.T) {
-	x := map[string]any{"a": 1.0, "gone": true, "list": []any{1.0, 2.0}, "same": "s", "map": map[string]any{"k": "v"}}
-	y := map[string]any{
-		"a":    2.0,
-		"list": []any{1.0, 3.0, 4.0},
-		"same": "s",
-		"map":  nil,
-		"new":  strings.Repeat("x", 500),
-	}
-	got := differences(x, y)
-	want := []string{
-		"a: 1 -> 2", "gone: true -> (none)", "list[1]: 2 -> 3", "list[2]: (none) -> 4", `map.k: "v" -> (none)`,
-	}
-	if len(got) != 6 || !slices.Equal(got[:5], want) || len(got[5]) > 200 {
-		t.Errorf("got %q", got)
-	}
-	if got := differences(x, x); len(got) != 0 {
-		t.Errorf("the same differs: %q", got)
-	}
-}
-
 func TestRunOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in      string

@@ -48,6 +48,8 @@ type Entry struct {
 	Revision uint64
 	// Source is the source that the object came from.
 	Source string
+	// Replaced says that the object took the place of another content.
+	Replaced bool
 }
 
 // Format keeps the object's content out of logs and messages, because the content may be secret.
@@ -231,7 +233,7 @@ func (s *Store) resolve(key Key) bool {
 		return false
 	}
 	s.revision++
-	next.Revision = s.revision
+	next.Revision, next.Replaced = s.revision, had
 	s.current[key] = next
 	return true
 }
