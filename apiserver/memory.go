@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"time"
 
@@ -20,6 +21,11 @@ const (
 	readyEvery = time.Second
 	// settled is how long after that controllers still work on what the start made.
 	settled = 15 * time.Second
+	// trimEvery is how often memory is given back after that.
+	trimEvery = 30 * time.Second
+	// idle is how much may have been allocated since the last time, in bytes, for the heap to be
+	// collected and its free pages to be given back: a busy server needs them again at once.
+	idle = 16 << 20
 )
 
 // withoutOpenAPIV2 leaves /openapi/v2 out: the document of all of the API, which no kubectl since
@@ -30,10 +36,10 @@ func withoutOpenAPIV2(config *app.Config) {
 	config.Aggregator.GenericConfig.OpenAPIConfig = nil
 }
 
-// giveBackAfterStart gives the memory back that only the start needed, once: the heap's free pages,
-// and the pages of the program's code that ran once. loopback is the server's connection to itself.
-// It returns early when the context ends.
-func giveBackAfterStart(ctx context.Context, loopback *rest.Config) error {
+// giveBack gives memory back until the context ends, again and again: the pages of the program's
+// code, most of which ran once, and the heap's free pages if the server has little to do. loopback
+// is the server's connection to itself.
+func giveBack(ctx context.Context, loopback *rest.Config) error {
 	client, err := discovery.NewDiscoveryClientForConfig(loopback)
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
@@ -46,8 +52,26 @@ func giveBackAfterStart(ctx context.Context, loopback *rest.Config) error {
 	if !sleep(ctx, settled) {
 		return nil
 	}
-	debug.FreeOSMemory()
-	return dropCode()
+	for before := uint64(0); ; {
+		now := allocated()
+		if before == 0 || now-before < idle {
+			debug.FreeOSMemory()
+		}
+		before = now
+		if err := dropCode(); err != nil {
+			return err
+		}
+		if !sleep(ctx, trimEvery) {
+			return nil
+		}
+	}
+}
+
+// allocated returns how many bytes the heap has ever had allocated.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // sleep returns after that time, or false when the context ends before.
@@ -84,6 +108,8 @@ func dropCode() error {
 		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &begin, &end, &rights); err != nil {
 			return fmt.Errorf("read the mapping %q: %w", lines.Text(), err)
 		}
+		// Without this, one read can map 2 MiB again. A kernel without huge pages refuses it (EINVAL).
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, begin, end-begin, unix.MADV_NOHUGEPAGE)
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, begin, end-begin, unix.MADV_DONTNEED); errno != 0 {
 			return fmt.Errorf("give the mapping %q back: %w", lines.Text(), errno)
 		}

@@ -11,6 +11,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 
 	"github.com/berthd/berth/apiserver/control"
@@ -94,8 +95,10 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
 	}
+	var documents *common.OpenAPIV3Config
 	if !o.OpenAPIV2 {
 		withoutOpenAPIV2(config)
+		documents = withoutDocuments(config)
 	}
 	if own != nil {
 		refuseWithoutRoom(config, own.Room)
@@ -109,6 +112,11 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	if err != nil {
 		return fmt.Errorf("make the API server: %w", err)
 	}
+	if documents != nil {
+		if err := serveDocuments(server.GenericAPIServer, documents); err != nil {
+			return err
+		}
+	}
 	var controllers sync.WaitGroup
 	defer controllers.Wait()
 	run := func(h genericapiserver.PostStartHookContext) error {
@@ -121,7 +129,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 			}
 		})
 		controllers.Go(func() {
-			if err := giveBackAfterStart(h, rest.CopyConfig(h.LoopbackClientConfig)); err != nil {
+			if err := giveBack(h, rest.CopyConfig(h.LoopbackClientConfig)); err != nil {
 				klog.ErrorS(err, "Memory could not be given back")
 			}
 		})
@@ -133,6 +141,9 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	prepared, err := server.PrepareRun()
 	if err != nil {
 		return fmt.Errorf("prepare the API server: %w", err)
+	}
+	if documents != nil {
+		documents.Definitions = nil // every server has taken from them what it needs
 	}
 	return prepared.Run(ctx)
 }

@@ -3,6 +3,7 @@
 package test
 
 import (
+	"encoding/json"
 	"io/fs"
 	"net/http"
 	"os"
@@ -21,7 +22,7 @@ func TestServer(t *testing.T) {
 	for name, part := range map[string]func(*testing.T, *server){
 		"first start": firstStart, "anonymous": anonymous, "tokens": usersWithTokens, "objects": objects,
 		"scheduling": scheduling, "node": nodeRights, "pod security": podSecurity, "no workloads": noWorkloads,
-		"garbage": garbage,
+		"garbage": garbage, "documents": documents,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, s) })
 	}
@@ -257,4 +258,32 @@ metadata:
 `)
 	s.kubectl(t, "delete", "configmap", "owner")
 	s.eventually(t, "", "get", "configmap", "dependent", "--ignore-not-found")
+}
+
+// documents shows that /openapi/v3 lists the groups that are served, and has each group's document
+// under the hash in the list.
+func documents(t *testing.T, s *server) {
+	list := struct {
+		Paths map[string]struct{ ServerRelativeURL string }
+	}{}
+	if err := json.Unmarshal([]byte(s.kubectl(t, "get", "--raw", "/openapi/v3")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"api/v1", "apis/rbac.authorization.k8s.io/v1", "apis/apiregistration.k8s.io/v1"} {
+		url := list.Paths[group].ServerRelativeURL
+		if !strings.Contains(url, "?hash=") {
+			t.Errorf("%s is at %q", group, url)
+			continue
+		}
+		document := s.kubectl(t, "get", "--raw", url)
+		if !strings.Contains(document, `"openapi":"3.0.0"`) || !strings.Contains(document, "/"+group+"/") {
+			t.Errorf("the document of %s is %.300s", group, document)
+		}
+	}
+	if _, served := list.Paths["apis/apps/v1"]; served {
+		t.Error("it lists a group that it does not serve")
+	}
+	if out, err := s.as("admin", "", "get", "--raw", "/openapi/v3/apis/nobody/v1"); err == nil {
+		t.Errorf("the document of nobody: %.300s", out)
+	}
 }
