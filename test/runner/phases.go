@@ -161,10 +161,18 @@ func integration(ctx context.Context, s *total) error {
 	return tagged(ctx, s, ".", integrationTag, nil)
 }
 
-// cluster runs the tests that need a control plane: those of berth-apiserver first, then those of a
-// node.
+// cluster runs the tests that need a control plane: those of a node, and beside them those of
+// berth-apiserver, whose output follows at the end. Both mostly wait.
 func cluster(ctx context.Context, s *total) error {
-	return errors.Join(tagged(ctx, s, apiServer, clusterTag, sharedCache), tagged(ctx, s, ".", clusterTag, nil))
+	var said bytes.Buffer
+	server := &total{out: &said}
+	done := make(chan error, 1)
+	go func() { done <- tagged(ctx, server, apiServer, clusterTag, sharedCache) }()
+	err := tagged(ctx, s, ".", clusterTag, nil)
+	err = errors.Join(err, <-done)
+	_, printErr := said.WriteTo(s.out)
+	s.join(server)
+	return errors.Join(err, printErr)
 }
 
 // tagged runs the tests of a module in files with a build tag, two packages at a time, because a

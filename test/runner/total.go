@@ -31,6 +31,13 @@ func (s *total) fail(name, output string) {
 	fmt.Fprintf(s.out, "FAIL %s\n%s\n", name, strings.TrimRight(output, "\n"))
 }
 
+// join adds what another total has counted.
+func (s *total) join(other *total) {
+	s.passed += other.passed
+	s.skipped += other.skipped
+	s.failed = append(s.failed, other.failed...)
+}
+
 // junit is the part of gotestsum's report that is used here.
 type junit struct {
 	Suites []struct {

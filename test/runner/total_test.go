@@ -115,3 +115,15 @@ func TestTimeOver(t *testing.T) {
 		}
 	}
 }
+
+func TestTotalsAreJoined(t *testing.T) {
+	var out strings.Builder
+	s := &total{out: &out, passed: 2, failed: []failure{{name: "a"}}}
+	s.join(&total{passed: 3, skipped: 1, failed: []failure{{name: "b"}}})
+	if err := s.report(); !errors.Is(err, errFailed) {
+		t.Errorf("the report ends with %v", err)
+	}
+	if want := "failed:\n  a\n  b\n5 passed, 2 failed, 1 skipped\n"; out.String() != want {
+		t.Errorf("reported %q, not %q", out.String(), want)
+	}
+}
