@@ -3,9 +3,10 @@
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# What "make run" and "make fuzz" take from the command line.
+# What "make run", "make test-integration" and "make fuzz" take from the command line.
 ONCE     ?=
 API      ?=
+RUNTIME  ?=
 FUZZTIME ?= 10s
 # One way to build our programs, so that none of their packages is compiled twice.
 GOBUILD  := CGO_ENABLED=0 go build -trimpath
@@ -54,11 +55,11 @@ test-crashes: ## kill the agent at every call of the scenario tests' pods, not a
 	@$(GOBUILD) -o .cache/runner ./test/runner
 	@CRASHES=all .cache/runner crashes
 
-test-integration: ## the tests on a real containerd; needs root
+test-integration: ## the tests on a real containerd (RUNTIME=native: by the native runtime); needs root
 	@scripts/deps host containerd gotestsum
 	@$(MAKE) --no-print-directory build
 	@$(GOBUILD) -o .cache/runner ./test/runner
-	@BERTH_BIN=$(CURDIR)/bin/berth .cache/runner integration
+	@BERTH_BIN=$(CURDIR)/bin/berth $(if $(RUNTIME),BERTH_TEST_RUNTIME=$(RUNTIME)) .cache/runner integration
 
 test-service: ## install, kill, hang, upgrade, reboot and purge the packages on a Debian with systemd (systemd-nspawn); needs root
 	@scripts/deps host packager lab

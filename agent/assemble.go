@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -15,25 +14,20 @@ import (
 	"github.com/berthd/berth/agent/node/lock"
 	"github.com/berthd/berth/agent/node/oom"
 	"github.com/berthd/berth/agent/node/ownlimits"
+	"github.com/berthd/berth/agent/node/runtimes"
 	"github.com/berthd/berth/agent/telemetry/events"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/telemetry/tracing"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/configs"
-	"github.com/berthd/berth/cri/containerd"
-	"github.com/berthd/berth/cri/remote"
 )
 
-// Assemble makes an agent for this machine from its config: the runtime behind the CRI socket, the
-// machine's cgroups, its node facts. Assemble takes the locks of package lock, so that no
+// Assemble makes an agent for this machine from its config: the container runtime, the machine's
+// cgroups, its node facts. Assemble takes the locks of package lock, so that no
 // second agent works on the same pods. closeAll gives everything back after Run has returned.
 func Assemble(
 	ctx context.Context, cfg *configs.Config, version string, log *slog.Logger,
 ) (a *Agent, closeAll func(), err error) {
-	if cfg.Berth.Runtime == configs.RuntimeNative {
-		return nil, nil, errors.New("berth: runtime: native is not there yet: set it to auto or remote, and " +
-			"containerRuntimeEndpoint to a CRI socket")
-	}
 	undo := &undos{}
 	defer func() {
 		if err != nil {
@@ -70,14 +64,17 @@ func Assemble(
 	if err != nil {
 		return nil, nil, err
 	}
-	rt, own, err := dial(ctx, cfg, undo, set, traces, log)
+	rt, err := runtimes.Open(ctx, cfg, runtimes.Deps{
+		Version: version, Observe: set.Operation, Options: traces.DialOptions(), Logger: log,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
+	undo.add(rt.Close)
 	var reserved hostcgroups.Reserved
 	reserved.System, reserved.Kube = n.Reserved()
 	a, err = New(ctx, cfg, Deps{
-		Runtime: own, Capabilities: own.Capabilities(), Node: n, Cluster: conn, Metrics: set, Events: recorder,
+		Runtime: rt, Capabilities: rt.Capabilities(), Node: n, Cluster: conn, Metrics: set, Events: recorder,
 		Tracing: traces, Logger: log, KernelNotices: true, Iptables: iptables.Host, KernelLog: oom.KernelLog,
 		Cgroups: hostcgroups.New(hostcgroups.Deps{
 			Config: cfg, Runtime: rt, Capacity: n.Capacity(), Enforced: n.Enforced(), Reserved: reserved, Logger: log,
@@ -93,29 +90,6 @@ func closeTraces(ctx context.Context, traces *tracing.Tracing, log *slog.Logger)
 	if err := traces.Close(ctx); err != nil {
 		log.Warn("the last traces not sent", "err", err)
 	}
-}
-
-// dial connects with the container runtime: as a CRI service, and also as containerd if the runtime
-// is containerd.
-func dial(
-	ctx context.Context, cfg *configs.Config, undo *undos, set *metrics.Set, traces *tracing.Tracing, log *slog.Logger,
-) (*remote.Runtime, *containerd.Runtime, error) {
-	timeout := cfg.Kubelet.RuntimeRequestTimeout.Duration
-	rt, err := remote.Dial(ctx, remote.Config{
-		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint,
-		RequestTimeout: timeout, Logger: log, Observe: set.Operation, Options: traces.DialOptions(),
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	undo.add(func() {
-		if err := rt.Close(); err != nil {
-			log.Warn("connection to the runtime not closed", "err", err)
-		}
-	})
-	own := containerd.New(containerd.Config{RequestTimeout: timeout, Logger: log, Observe: set.Operation}, rt)
-	undo.add(own.Close)
-	return rt, own, nil
 }
 
 // undos is the list of functions that give back the acquired resources.

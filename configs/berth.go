@@ -27,6 +27,11 @@ type BerthConfiguration struct {
 	SocketGroup string `json:"socketGroup,omitempty"`
 	// Runtime chooses how containers are run. Default auto.
 	Runtime RuntimeKind `json:"runtime,omitempty"`
+	// Containerd says which containerd the native runtime uses, and how.
+	Containerd ContainerdConfiguration `json:"containerd,omitempty"`
+	// CRISocket is a socket on which the agent serves the CRI of its runtime, for crictl. Only root
+	// may open it. Default none.
+	CRISocket string `json:"criSocket,omitempty"`
 	// Sandbox says how pod sandboxes are made.
 	Sandbox SandboxConfiguration `json:"sandbox,omitempty"`
 	// MaxParallelPodStarts limits how many pods start at the same time. Default four times the
@@ -118,8 +123,37 @@ const (
 	RuntimeNative RuntimeKind = "native"
 )
 
+// ContainerdConfiguration says which containerd the native runtime uses, and how.
+type ContainerdConfiguration struct {
+	// Address is containerd's socket, as an absolute path or unix:///path. Default the socket of
+	// containerRuntimeEndpoint.
+	Address string `json:"address,omitempty"`
+	// Namespace is the containerd namespace of the pods and their images. Nobody else may use it:
+	// what the agent does not know there, it removes. Default berth for the root directory
+	// /var/lib/kubelet, and a name of its own for any other.
+	Namespace string `json:"namespace,omitempty"`
+	// RegistryConfigDir has a folder with a hosts.toml for each registry. Default
+	// /etc/containerd/certs.d.
+	RegistryConfigDir string `json:"registryConfigDir,omitempty"`
+	// DefaultRuntime is the OCI runtime of pods without a RuntimeClass. Default runc.
+	DefaultRuntime string `json:"defaultRuntime,omitempty"`
+	// Runtimes are the OCI runtimes by name, the handlers of RuntimeClasses. Default runc alone.
+	Runtimes map[string]OCIRuntime `json:"runtimes,omitempty"`
+}
+
+// OCIRuntime is a program that runs containers, called by containerd's runc shim.
+type OCIRuntime struct {
+	// Binary is the program, by name or path. Default its key in runtimes.
+	Binary string `json:"binary,omitempty"`
+	// Root is the program's directory of states. Default the shim's own.
+	Root string `json:"root,omitempty"`
+}
+
 // SandboxConfiguration says how pod sandboxes are made.
 type SandboxConfiguration struct {
+	// Image is the image of pause processes. Default berth.local/pause:v1, which the package puts
+	// into imagesDir. Only the native runtime uses it.
+	Image string `json:"image,omitempty"`
 	// Pause says whether a sandbox has a pause process. Default auto. Only the native runtime works
 	// without one.
 	Pause PauseMode `json:"pause,omitempty"`
@@ -178,6 +212,12 @@ func (b *BerthConfiguration) setDefaults() {
 	orValue(&b.Socket, "/run/berth/berth.sock")
 	orValue(&b.SocketGroup, "berth")
 	orValue(&b.Runtime, RuntimeAuto)
+	orValue(&b.Containerd.RegistryConfigDir, "/etc/containerd/certs.d")
+	orValue(&b.Containerd.DefaultRuntime, "runc")
+	if len(b.Containerd.Runtimes) == 0 {
+		b.Containerd.Runtimes = map[string]OCIRuntime{"runc": {}}
+	}
+	orValue(&b.Sandbox.Image, "berth.local/pause:v1")
 	orValue(&b.Sandbox.Pause, PauseAuto)
 	orValue(&b.MaxParallelPodStarts, defaultParallelPodStarts(runtime.NumCPU()))
 	orValue(&b.ImagesDir, "/var/lib/berth/images")

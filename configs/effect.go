@@ -37,9 +37,12 @@ func warnWithoutEffect(c *Config, r *report) {
 	}
 }
 
-// warnWithoutRuntime warns about berth's own settings that only the native runtime uses, if a CRI
-// runtime is configured.
+// warnWithoutRuntime warns about berth's own settings that only the native runtime uses, if the
+// config asks for a CRI runtime.
 func warnWithoutRuntime(c *Config, r *report) {
+	if c.Berth.Runtime != RuntimeRemote {
+		return
+	}
 	var standard BerthConfiguration
 	standard.setDefaults()
 	have, want := asJSON(c.Berth), asJSON(standard)
@@ -56,9 +59,15 @@ func warnWithoutRuntime(c *Config, r *report) {
 // instead.
 func nativeFields() map[string]string {
 	return map[string]string{
-		"sandbox.pause": "the CRI runtime decides how it makes sandboxes",
-		"cni.confDir":   "the CRI runtime attaches networks by its own configuration",
-		"cni.binDirs":   "the CRI runtime attaches networks by its own configuration",
+		"containerd.address":           "containerRuntimeEndpoint is the CRI runtime's socket",
+		"containerd.namespace":         "the CRI runtime has a namespace of its own",
+		"containerd.registryConfigDir": "the CRI runtime has its own configuration of registries",
+		"containerd.defaultRuntime":    "the CRI runtime has its own handlers",
+		"containerd.runtimes":          "the CRI runtime has its own handlers",
+		"sandbox.image":                "the CRI runtime decides how it makes sandboxes",
+		"sandbox.pause":                "the CRI runtime decides how it makes sandboxes",
+		"cni.confDir":                  "the CRI runtime attaches networks by its own configuration",
+		"cni.binDirs":                  "the CRI runtime attaches networks by its own configuration",
 	}
 }
 

@@ -110,7 +110,7 @@ func TestLaterSourcesWin(t *testing.T) {
 			"authentication: {anonymous: {enabled: true}, x509: {clientCAFile: ca.crt}}\nfeatureGates: " +
 			"{NodeLogQuery: " +
 			"true, DynamicResourceAllocation: true}\n" +
-			"---\n" + berthHeader + "cni: {confDir: net.d, binDirs: [/a]}\nrelistPeriod: 5s\n",
+			"---\n" + berthHeader + "cni: {confDir: net.d, binDirs: [/a]}\nrelistPeriod: 5s\nruntime: remote\n",
 		dropIns: map[string]string{
 			"10-a.conf": header +
 				"readOnlyPort: 12\nhealthzPort: 22\nauthentication: {anonymous: {enabled: false}}\n" +

@@ -2,15 +2,18 @@ package configs
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -250,13 +253,49 @@ func (c checker) logBounds(l LogsConfiguration) {
 	}
 }
 
+// containerdNamespace matches what containerd takes as the name of a namespace.
+var containerdNamespace = regexp.MustCompile(`^[A-Za-z0-9]+(?:[-._][A-Za-z0-9]+)*$`)
+
+// maxContainerdNamespace is the longest name of a namespace that containerd takes.
+const maxContainerdNamespace = 76
+
+// containerd checks what the native runtime needs.
+func (c checker) containerd(d ContainerdConfiguration) {
+	if d.Address != "" {
+		c.endpoint("containerd.address", d.Address)
+	}
+	c.that(d.Namespace == "" || len(d.Namespace) <= maxContainerdNamespace && containerdNamespace.MatchString(d.Namespace),
+		"containerd.namespace", "%q is not a name that containerd takes", d.Namespace)
+	c.that(d.Namespace != "k8s.io" && d.Namespace != "moby", "containerd.namespace",
+		"%q is the namespace of another program, which would lose its containers", d.Namespace)
+	c.absolute("containerd.registryConfigDir", d.RegistryConfigDir)
+	_, known := d.Runtimes[d.DefaultRuntime]
+	c.that(known, "containerd.defaultRuntime", "%q is not one of containerd.runtimes", d.DefaultRuntime)
+	for _, name := range slices.Sorted(maps.Keys(d.Runtimes)) {
+		path := "containerd.runtimes." + name
+		c.that(len(validation.IsDNS1123Label(name)) == 0, path, "%q is not a name that a RuntimeClass can have", name)
+		if root := d.Runtimes[name].Root; root != "" {
+			c.absolute(path+".root", root)
+		}
+	}
+}
+
+// socket checks the path of a unix socket that the agent makes.
+func (c checker) socket(path, value string) {
+	c.absolute(path, value)
+	// sun_path of a unix socket address has 108 bytes with the closing zero.
+	c.that(len(value) < 108, path, "%q is longer than the 107 bytes of a socket's path", value)
+}
+
 // validateBerth checks a BerthConfiguration with its defaults.
 func validateBerth(b *BerthConfiguration, r *report) {
 	c := checker{berthDoc, r}
-	c.absolute("socket", b.Socket)
-	// sun_path of a unix socket address has 108 bytes with the closing zero.
-	c.that(len(b.Socket) < 108, "socket", "%q is longer than the 107 bytes of a socket's path", b.Socket)
+	c.socket("socket", b.Socket)
+	if b.CRISocket != "" {
+		c.socket("criSocket", b.CRISocket)
+	}
 	oneOf(c, "runtime", b.Runtime, RuntimeAuto, RuntimeRemote, RuntimeNative)
+	c.containerd(b.Containerd)
 	oneOf(c, "podSecurity", b.PodSecurity, PodSecurityPrivileged, PodSecurityBaseline, PodSecurityRestricted)
 	oneOf(c, "sandbox.pause", b.Sandbox.Pause, PauseAuto, PauseAlways, PauseNever)
 	between(c, "maxParallelPodStarts", &b.MaxParallelPodStarts, 1, 1000)

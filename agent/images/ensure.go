@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -120,16 +121,17 @@ func (m *Manager) allowed(ctx context.Context, a ask, image *runtimeapi.Image) b
 }
 
 // specOf returns the image's name for the runtime: ref, if the image was pulled as ref, otherwise
-// the pod's name of it.
+// the pod's name of it. It says for which pod the image is: while a node changes its container
+// runtime, a pod's images are in the runtime that has the pod's sandbox.
 func specOf(req Request, ref string) *runtimeapi.ImageSpec {
-	if ref != "" {
-		return &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: req.Image}
+	spec := &runtimeapi.ImageSpec{
+		Image: ref, UserSpecifiedImage: req.Image, Annotations: map[string]string{cri.LabelPodUID: string(req.Pod.UID)},
 	}
-	return &runtimeapi.ImageSpec{
-		Image:              withTag(req.Image),
-		UserSpecifiedImage: req.Image,
-		Annotations:        req.Sandbox.GetAnnotations(),
+	if ref == "" {
+		spec.Image = withTag(req.Image)
+		maps.Copy(spec.Annotations, req.Sandbox.GetAnnotations())
 	}
+	return spec
 }
 
 // wantKey is a container that needs an image.

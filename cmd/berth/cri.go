@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -89,9 +86,6 @@ It does not do everything yet: devices by CDI, volumes of images and checkpoints
 
 // serve serves on the socket at a path until ctx ends.
 func (o *criOptions) serve(ctx context.Context, path string, out, errOut io.Writer) error {
-	if err := freeSocket(ctx, path); err != nil {
-		return err
-	}
 	o.network.StateDir = filepath.Join(o.runtime.RootDir, "cni")
 	network, err := cni.New(o.network)
 	if err != nil {
@@ -106,31 +100,12 @@ func (o *criOptions) serve(ctx context.Context, path string, out, errOut io.Writ
 		return err
 	}
 	defer runtime.Close()
-	stop, err := criserve.Start(path, runtime)
+	stop, err := criserve.Start(ctx, path, runtime)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := os.Chmod(path, 0o600); err != nil {
-		return fmt.Errorf("keep others from the socket: %w", err)
-	}
 	fmt.Fprintf(out, "the CRI is served on %s\n", o.listen)
 	<-ctx.Done()
-	return nil
-}
-
-// freeSocket makes the directory of a socket, and removes a socket on which nobody answers.
-func freeSocket(ctx context.Context, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("make the directory of the socket: %w", err)
-	}
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
-	if err == nil {
-		_ = conn.Close()
-		return fmt.Errorf("serve on %s: another process serves there: end it, or take another --listen", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the socket that an earlier process left: %w", err)
-	}
 	return nil
 }

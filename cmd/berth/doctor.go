@@ -14,12 +14,11 @@ import (
 
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/node/doctor"
+	"github.com/berthd/berth/agent/node/runtimes"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/show"
 	"github.com/berthd/berth/configs"
-	"github.com/berthd/berth/cri/containerd"
-	"github.com/berthd/berth/cri/remote"
 	"github.com/berthd/berth/internal/plural"
 )
 
@@ -72,18 +71,17 @@ agent, or with wrong flags. Hints do not count.`,
 
 // examine runs the checks on this machine.
 func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
-	rt, err := remote.Dial(ctx,
-		remote.Config{Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint})
+	seen, err := runtimes.Look(ctx, cfg)
 	if err != nil {
 		return doctor.Report{}, err
 	}
-	defer func() { _ = rt.Close() }()
-	own := containerd.New(containerd.Config{}, rt)
-	defer own.Close()
+	defer seen.Close()
 	return doctor.Run(ctx, &doctor.Host{
 		Config:    cfg,
-		Runtime:   rt,
-		Forgotten: own.Capabilities().Forgotten,
+		Runtime:   seen,
+		Native:    seen.Native,
+		Endpoint:  seen.Endpoint,
+		Forgotten: seen.Forgotten,
 		Version:   version,
 		Log:       slog.New(slog.DiscardHandler),
 		Command: func(ctx context.Context, name string, args ...string) (string, error) {

@@ -1,14 +1,9 @@
 package containerd
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,10 +12,10 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
-	"github.com/distribution/reference"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/cri/internal/store"
 )
 
 const (
@@ -46,7 +41,7 @@ func (r *Runtime) Import(ctx context.Context, path string) ([]string, error) {
 	return names, err
 }
 
-func (r *Runtime) importArchive(ctx context.Context, path string) (names []string, err error) {
+func (r *Runtime) importArchive(ctx context.Context, path string) ([]string, error) {
 	version, err := r.Version(ctx)
 	if err != nil {
 		return nil, err
@@ -54,31 +49,19 @@ func (r *Runtime) importArchive(ctx context.Context, path string) (names []strin
 	if name := version.GetRuntimeName(); name != runtimeName {
 		return nil, classify.As(errdefs.ErrNotImplemented, fmt.Sprintf("runtime %q cannot import image archives", name))
 	}
-	archive, err := openArchive(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, archive.Close()) }()
-
 	containerd, err := client.NewWithConn(r.imageConn)
 	if err != nil {
 		return nil, err
 	}
 	ctx = namespaces.WithNamespace(ctx, criNamespace)
-	imported, err := containerd.Import(ctx, archive,
-		client.WithImageRefTranslator(fullName),
-		client.WithImageLabels(map[string]string{managedLabel: managedValue, pinnedLabel: pinnedValue}))
+	imported, err := store.Import(ctx, containerd, path, store.As{
+		Snapshotter: r.snapshotter, Labels: map[string]string{managedLabel: managedValue, pinnedLabel: pinnedValue},
+	})
 	if err != nil {
-		return nil, classify.Error("import_image", err)
+		return nil, err
 	}
-	if len(imported) == 0 {
-		return nil, classify.Invalidf("no image in it has a name")
-	}
-	snapshotter := r.snapshotter(ctx)
+	var names []string
 	for _, image := range imported {
-		if err := client.NewImage(containerd, image).Unpack(ctx, snapshotter); err != nil {
-			return nil, fmt.Errorf("unpack %s: %w", image.Name, classify.Error("import_image", err))
-		}
 		if err := nameByID(ctx, containerd, image); err != nil {
 			return nil, fmt.Errorf("name %s by its id: %w", image.Name, classify.Error("import_image", err))
 		}
@@ -100,19 +83,6 @@ func nameByID(ctx context.Context, containerd *client.Client, image images.Image
 		return err
 	}
 	return nil
-}
-
-// fullName translates the name that an OCI layout gives an image. A bare tag such as "latest" does
-// not name an image.
-func fullName(name string) string {
-	if !strings.ContainsAny(name, "/:") {
-		return ""
-	}
-	named, err := reference.ParseDockerRef(name)
-	if err != nil {
-		return ""
-	}
-	return named.String()
 }
 
 // snapshotter returns the name of the snapshotter that containerd's CRI plugin uses, or "" for
@@ -150,40 +120,4 @@ func (r *Runtime) awaitImages(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
-}
-
-// archive is an open image archive.
-type archive struct {
-	io.Reader
-	closers []io.Closer // in the order of closing
-}
-
-// Close closes the archive's file.
-func (a *archive) Close() error {
-	var errs []error
-	for _, c := range a.closers {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// openArchive opens a tar file. It unzips the file if the content is gzip.
-func openArchive(path string) (*archive, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	buffered := bufio.NewReaderSize(file, 64<<10)
-	head, err := buffered.Peek(2)
-	if err != nil {
-		return nil, errors.Join(classify.Invalidf("not an image archive: %v", err), file.Close())
-	}
-	if !bytes.Equal(head, []byte{0x1f, 0x8b}) {
-		return &archive{Reader: buffered, closers: []io.Closer{file}}, nil
-	}
-	unzipped, err := gzip.NewReader(buffered)
-	if err != nil {
-		return nil, errors.Join(classify.Invalidf("not an image archive: %v", err), file.Close())
-	}
-	return &archive{Reader: unzipped, closers: []io.Closer{unzipped, file}}, nil
 }

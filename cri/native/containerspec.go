@@ -3,13 +3,16 @@ package native
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -277,7 +280,19 @@ func withResources(asked *runtimeapi.LinuxContainerResources) oci.SpecOpts {
 	}
 }
 
+// hasHugetlb reports whether the machine limits huge pages: whether its cgroups have the
+// controller.
+var hasHugetlb = sync.OnceValue(func() bool {
+	if cgroups.IsCgroup2UnifiedMode() {
+		controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+		return err == nil && slices.Contains(strings.Fields(string(controllers)), "hugetlb")
+	}
+	_, err := cgroups.FindCgroupMountpoint("", "hugetlb")
+	return err == nil
+})
+
 // resources returns limits in the form of the runtime-spec. What is 0 or empty stays as it is.
+// Limits of huge pages are left out on a machine that cannot have any.
 func resources(asked *runtimeapi.LinuxContainerResources) *specs.LinuxResources {
 	cpu, memory := &specs.LinuxCPU{Cpus: asked.GetCpusetCpus(), Mems: asked.GetCpusetMems()}, &specs.LinuxMemory{}
 	if v := uint64(asked.GetCpuPeriod()); v > 0 {
@@ -297,6 +312,9 @@ func resources(asked *runtimeapi.LinuxContainerResources) *specs.LinuxResources 
 	}
 	out := &specs.LinuxResources{CPU: cpu, Memory: memory, Unified: asked.GetUnified()}
 	for _, l := range asked.GetHugepageLimits() {
+		if !hasHugetlb() {
+			break
+		}
 		out.HugepageLimits = append(out.HugepageLimits,
 			specs.LinuxHugepageLimit{Pagesize: l.GetPageSize(), Limit: l.GetLimit()})
 	}

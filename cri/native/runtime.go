@@ -92,8 +92,10 @@ type Runtime struct {
 }
 
 var (
-	_ cri.Runtime     = (*Runtime)(nil)
-	_ cri.ImagePinner = (*Runtime)(nil)
+	_ cri.Runtime       = (*Runtime)(nil)
+	_ cri.ImageImporter = (*Runtime)(nil)
+	_ cri.ImagePinner   = (*Runtime)(nil)
+	_ cri.PullReporter  = (*Runtime)(nil)
 )
 
 // New returns the runtime of a containerd namespace, and looks what of the recorded sandboxes and
@@ -203,21 +205,27 @@ func (r *Runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) 
 func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
+	_, down := r.client.Version(ctx)
+	return &runtimeapi.StatusResponse{
+		Status:          &runtimeapi.RuntimeStatus{Conditions: conditions(down, r.cfg.Network.Status(ctx))},
+		RuntimeHandlers: r.handlers,
+		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}, nil
+}
+
+// conditions returns the CRI's two conditions. The errors say why containerd or the network is not
+// ready.
+func conditions(down, network error) []*runtimeapi.RuntimeCondition {
 	condition := func(kind string, reason string, err error) *runtimeapi.RuntimeCondition {
 		if err == nil {
 			return &runtimeapi.RuntimeCondition{Type: kind, Status: true}
 		}
 		return &runtimeapi.RuntimeCondition{Type: kind, Reason: reason, Message: err.Error()}
 	}
-	_, down := r.client.Version(ctx)
-	return &runtimeapi.StatusResponse{
-		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-			condition(runtimeapi.RuntimeReady, "ContainerdDoesNotAnswer", down),
-			condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", r.cfg.Network.Status(ctx)),
-		}},
-		RuntimeHandlers: r.handlers,
-		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
-	}, nil
+	return []*runtimeapi.RuntimeCondition{
+		condition(runtimeapi.RuntimeReady, "ContainerdDoesNotAnswer", down),
+		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", network),
+	}
 }
 
 // RuntimeConfig implements [cri.Runtime].

@@ -30,8 +30,11 @@ type store struct {
 	names      map[string]bool
 }
 
+// sandboxesDir has the records of sandboxes.
+const sandboxesDir = "sandboxes"
+
 func newStore(dir string) (*store, error) {
-	sandboxes, err := openRecords[*sandboxRecord](filepath.Join(dir, "sandboxes"))
+	sandboxes, err := openRecords[*sandboxRecord](filepath.Join(dir, sandboxesDir))
 	if err != nil {
 		return nil, err
 	}

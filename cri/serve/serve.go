@@ -9,8 +9,12 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,12 +25,19 @@ import (
 	"github.com/berthd/berth/cri"
 )
 
-// Start serves rt on a unix socket at path until stop is called. stop returns when no call is
-// running any more.
-func Start(path string, rt cri.Runtime) (stop func(), err error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", path)
+// Start serves rt on a unix socket at path until stop is called. Only the user of this process may
+// open the socket. Start makes the socket's directory, and takes the place of a socket on which
+// nobody answers. stop returns when no call is running any more.
+func Start(ctx context.Context, path string, rt cri.Runtime) (stop func(), err error) {
+	if err := free(ctx, path); err != nil {
+		return nil, fmt.Errorf("serve the CRI on %s: %w", path, err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("serve CRI: %w", err)
+		return nil, fmt.Errorf("serve the CRI: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("keep others from the socket of the CRI: %w", err), l.Close())
 	}
 	server := grpc.NewServer()
 	s := &service{rt: rt}
@@ -38,6 +49,22 @@ func Start(path string, rt cri.Runtime) (stop func(), err error) {
 		server.Stop()
 		serving.Wait()
 	}, nil
+}
+
+// free makes the directory of a socket, and removes a socket on which nobody answers.
+func free(ctx context.Context, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the directory of the socket: %w", err)
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return errors.New("another process serves there: end it, or take another socket")
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the socket that an earlier process left: %w", err)
+	}
+	return nil
 }
 
 // service translates messages into calls.

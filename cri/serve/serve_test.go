@@ -15,7 +15,7 @@ func TestContract(t *testing.T) {
 	const image, other = "docker.io/library/busybox:latest", "docker.io/library/alpine:3"
 	suite.Run(t, func(t *testing.T) suite.Target {
 		path := filepath.Join(t.TempDir(), "cri.sock")
-		stop, err := serve.Start(path, fake.New(fake.Config{
+		stop, err := serve.Start(t.Context(), path, fake.New(fake.Config{
 			Images: []fake.Image{{Name: image, Present: true}, {Name: other}}, StrictImages: true, WriteLogs: true,
 		}))
 		if err != nil {

@@ -36,8 +36,8 @@ var unlinked = []string{
 	"k8s.io/kubernetes/pkg/registry",
 }
 
-// containerds are containerd's own packages. Only cri/containerd and cri/native know them: the CRI
-// is all that others share with a runtime.
+// containerds are containerd's own packages. Only cri/containerd and cri/native know them, and
+// cri/internal/store, which both use: the CRI is all that others share with a runtime.
 var containerds = []string{"github.com/containerd/containerd"}
 
 // mayImport reports whether one package of this module may import another; both are paths inside

@@ -50,11 +50,16 @@ type Agent struct {
 	Log string
 
 	layout Layout
-	binary string
-	args   []string
-	env    []string
-	client http.Client
-	p      *process
+	name   string
+	opts   AgentOptions
+	// native says that the agent's config has the native runtime, and moved that it may have had
+	// another one before.
+	native, moved bool
+	binary        string
+	args          []string
+	env           []string
+	client        http.Client
+	p             *process
 }
 
 // StartAgent starts an agent for a test, and the environment stops it. StartAgent does not wait
@@ -87,10 +92,8 @@ func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
 			return nil, fmt.Errorf("make the agent's folders: %w", err)
 		}
 	}
-	if err := e.writeConfig(d, opts); err != nil {
-		return nil, err
-	}
 	a := &Agent{
+		name: opts.Name, opts: opts, native: e.Native,
 		Home: d.home, RootDir: d.root, Manifests: d.manifests, LogsDir: d.logs, LinksDir: d.links,
 		Config: filepath.Join(d.home, agentConfigFile), Socket: d.socket(), Log: filepath.Join(d.home, agentLog),
 		layout: e.Layout, binary: binary, env: opts.Env,
@@ -104,7 +107,29 @@ func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
 	e.mu.Lock()
 	e.agents = append(e.agents, a)
 	e.mu.Unlock()
+	if err := e.writeConfig(a); err != nil {
+		return nil, err
+	}
+	if a.native {
+		return a, e.importFor(ctx, a.name)
+	}
 	return a, nil
+}
+
+// SetNative writes the agent's config anew, with the native runtime or with the CRI socket. The
+// agent reads it at its next start.
+func (e *Env) SetNative(ctx context.Context, a *Agent, native bool) error {
+	was := a.native
+	e.mu.Lock()
+	a.native, a.moved = native, true
+	e.mu.Unlock()
+	if err := e.writeConfig(a); err != nil {
+		return err
+	}
+	if native && !was {
+		return e.importFor(ctx, a.name)
+	}
+	return nil
 }
 
 // Binary returns the path of the berth to test: the file that $BERTH_BIN names, or else a fresh

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/test/images"
 )
 
 const (
@@ -46,9 +48,16 @@ func agentDirs(dir, name string) dirs {
 // socket is the agent's local API.
 func (d dirs) socket() string { return filepath.Join(d.home, "b.sock") }
 
+// criSocket is where a native agent serves the CRI.
+func (d dirs) criSocket() string { return filepath.Join(d.home, "cri.sock") }
+
+// nativeNamespace is the containerd namespace of an agent's native runtime.
+func nativeNamespace(agent string) string { return "berth-" + agent }
+
 // writeConfig writes the agent's config file: a stock KubeletConfiguration and a
 // BerthConfiguration, each with the changes of the options.
-func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
+func (e *Env) writeConfig(a *Agent) error {
+	d := agentDirs(e.Dir, a.name)
 	kubelet := map[string]any{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
 		"kind":                     "KubeletConfiguration",
@@ -79,11 +88,17 @@ func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 		"containerLogsDir": d.links,
 		"cni":              map[string]any{"confDir": e.CNIConfDir, "binDirs": e.CNIBinDirs},
 	}
+	if a.native || a.moved {
+		e.addNative(berth, d, a.name)
+	}
+	if a.native {
+		berth["runtime"] = "native"
+	}
 	var text []byte
 	for _, doc := range []struct {
 		base  map[string]any
 		extra string
-	}{{kubelet, opts.Kubelet}, {berth, opts.Berth}} {
+	}{{kubelet, a.opts.Kubelet}, {berth, a.opts.Berth}} {
 		var extra map[string]any
 		if err := yaml.Unmarshal([]byte(doc.extra), &extra); err != nil {
 			return fmt.Errorf("read the extra %s: %w", doc.base["kind"], err)
@@ -98,6 +113,23 @@ func (e *Env) writeConfig(d dirs, opts AgentOptions) error {
 		return fmt.Errorf("write the agent's config: %w", err)
 	}
 	return nil
+}
+
+// addNative gives a BerthConfiguration the settings of the native runtime, with the handlers of
+// containerd's own config.
+func (e *Env) addNative(berth map[string]any, d dirs, agent string) {
+	runtimes := map[string]any{
+		"runc":        map[string]any{"root": e.runcRoot()},
+		SecondHandler: map[string]any{"binary": "runc", "root": e.runcRoot()},
+	}
+	if e.binaries.newer != "" {
+		runtimes[NewerHandler] = map[string]any{"binary": e.binaries.newer, "root": e.runcRoot()}
+	}
+	berth["criSocket"] = d.criSocket()
+	berth["sandbox"] = map[string]any{"image": images.Pause}
+	berth["containerd"] = map[string]any{
+		"namespace": nativeNamespace(agent), "registryConfigDir": e.registryConfigs(), "runtimes": runtimes,
+	}
 }
 
 // merge merges extra into base. Objects are merged, null removes a field, and every other value

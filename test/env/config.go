@@ -61,7 +61,7 @@ var configV3 = template.Must(template.New("containerd 2").Parse(`version = 3
 root = "{{.Root}}"
 state = "{{.State}}"
 imports = []
-disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
+disabled_plugins = [{{.Disabled}}"io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
   "io.containerd.image-verifier.v1.bindir"]
 [grpc]
   address = "{{.Socket}}"
@@ -113,7 +113,7 @@ const NewerHandler = "newer"
 var configV2 = template.Must(template.New("containerd 1").Parse(`version = 2
 root = "{{.Root}}"
 state = "{{.State}}"
-disabled_plugins = ["io.containerd.internal.v1.opt"]
+disabled_plugins = [{{.Disabled}}"io.containerd.internal.v1.opt"]
 [grpc]
   address = "{{.Socket}}"
 [ttrpc]
@@ -169,7 +169,7 @@ const portmap = `,
     {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true}`
 
 // writeConfigs writes the configs of containerd and of the network.
-func (l Layout) writeConfigs(b binaries, ownNetwork bool) error {
+func (l Layout) writeConfigs(b binaries, ownNetwork, native bool) error {
 	if len(l.CNIBinDirs) == 0 {
 		return fmt.Errorf("find the CNI plugins: no bridge plugin in the usual folders (run \"make deps\")")
 	}
@@ -177,12 +177,16 @@ func (l Layout) writeConfigs(b binaries, ownNetwork bool) error {
 	for i, dir := range l.CNIBinDirs {
 		quoted[i] = fmt.Sprintf("%q", dir)
 	}
+	disabled := ""
+	if native {
+		disabled = `"io.containerd.grpc.v1.cri", ` // the packages of Docker disable it, too
+	}
 	var text strings.Builder
 	err := b.template.Execute(&text, map[string]string{
 		"Root": filepath.Join(l.Dir, "c"), "State": l.state(), "Socket": l.socket(), "RuncRoot": l.runcRoot(),
 		"Snapshotter": snapshotter(l.Dir), "Pause": images.Pause, "Registries": l.registryConfigs(),
 		"BinDirs": strings.Join(quoted, ", "), "BinDir": quoted[0], "ConfDir": l.CNIConfDir,
-		"Second": SecondHandler, "Newer": NewerHandler, "NewerRunc": b.newer,
+		"Disabled": disabled, "Second": SecondHandler, "Newer": NewerHandler, "NewerRunc": b.newer,
 	})
 	if err != nil {
 		return fmt.Errorf("write containerd's config: %w", err)

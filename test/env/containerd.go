@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
+	"google.golang.org/protobuf/types/known/emptypb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -84,7 +86,8 @@ func (e *Env) ShimPIDs() []int {
 	return pids
 }
 
-// waitReady waits until the CRI answers and reports that runtime and network are ready.
+// waitReady waits until the CRI answers and reports that runtime and network are ready, or in a
+// native environment until containerd answers.
 func (e *Env) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -107,6 +110,10 @@ func (e *Env) waitReady(ctx context.Context) error {
 }
 
 func (e *Env) ready(ctx context.Context) error {
+	if e.Native {
+		_, err := versionapi.NewVersionClient(e.conn).Version(ctx, &emptypb.Empty{})
+		return err
+	}
 	status, err := e.Runtime().Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
 		return err

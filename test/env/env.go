@@ -23,6 +23,8 @@ const (
 	readyTimeout = 3 * time.Minute
 	// stopTimeout bounds the end of containerd or an agent after SIGTERM.
 	stopTimeout = time.Minute
+	// runtimeVariable chooses the runtime of environments that do not say.
+	runtimeVariable = "BERTH_TEST_RUNTIME"
 	// logTail is how many bytes of a log a failed test shows.
 	logTail = 16 << 10
 )
@@ -34,6 +36,9 @@ type Options struct {
 	// Endpoint, if set, is a containerd to use instead of a private one. The environment then has
 	// no network of its own, cannot kill or restart containerd, and imports no images.
 	Endpoint string
+	// Native disables containerd's CRI plugin, and the agents run pods by the native runtime. It is
+	// set for every private containerd if $BERTH_TEST_RUNTIME is "native".
+	Native bool
 	// OwnNetwork puts containerd, its pods, the agents and the programs into a network namespace
 	// that has no way out (see [Env.In]). Pods then have a default route, which leads to the node.
 	// It needs a private containerd. A [Registry] stays outside.
@@ -46,6 +51,8 @@ type Env struct {
 	// Version is the version of containerd, as in [Options]. It is empty for a containerd that the
 	// environment does not own.
 	Version string
+	// Native says that containerd has no CRI plugin, as in [Options].
+	Native bool
 	// Checkout is the root folder of the source tree.
 	Checkout string
 
@@ -53,8 +60,11 @@ type Env struct {
 	binaries   binaries
 	containerd *process
 	conn       *grpc.ClientConn
+	// criConn leads to a CRI service: containerd's, or that of the first agent in its place.
+	criConn *grpc.ClientConn
 
 	mu       sync.Mutex
+	archives []string // that were imported
 	agents   []*Agent
 	programs []*Program
 	closed   bool
@@ -97,6 +107,7 @@ func New(ctx context.Context, opts Options) (*Env, error) {
 		return nil, err
 	}
 	e := &Env{Layout: layoutOf(s.number), Version: opts.Version, Checkout: root, slot: s}
+	e.Native = opts.Endpoint == "" && (opts.Native || NativeByDefault())
 	if opts.Endpoint != "" {
 		e.Version, e.Endpoint = "", opts.Endpoint
 		e.CNIConfDir = "/etc/cni/net.d"
@@ -119,7 +130,13 @@ func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", e.Endpoint, err)
 	}
-	e.conn = conn
+	e.conn, e.criConn = conn, conn
+	if e.Native {
+		if e.criConn, err = grpc.NewClient("unix://"+agentDirs(e.Dir, firstAgent).criSocket(),
+			grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+			return fmt.Errorf("connect to the agent's CRI: %w", err)
+		}
+	}
 	if !e.private() {
 		return e.waitReady(ctx)
 	}
@@ -134,7 +151,7 @@ func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
 			return err
 		}
 	}
-	if err := e.writeConfigs(e.binaries, ownNetwork); err != nil {
+	if err := e.writeConfigs(e.binaries, ownNetwork, e.Native); err != nil {
 		return err
 	}
 	if err := e.Start(ctx); err != nil {
@@ -152,13 +169,19 @@ func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
 	return nil
 }
 
-// Runtime returns a client of the CRI's runtime service.
+// NativeByDefault reports whether environments are native unless they say otherwise.
+func NativeByDefault() bool { return os.Getenv(runtimeVariable) == "native" }
+
+// Runtime returns a client of the CRI's runtime service. In a native environment the first agent
+// serves it, while it runs.
 func (e *Env) Runtime() runtimeapi.RuntimeServiceClient {
-	return runtimeapi.NewRuntimeServiceClient(e.conn)
+	return runtimeapi.NewRuntimeServiceClient(e.criConn)
 }
 
-// Images returns a client of the CRI's image service.
-func (e *Env) Images() runtimeapi.ImageServiceClient { return runtimeapi.NewImageServiceClient(e.conn) }
+// Images returns a client of the CRI's image service, as [Env.Runtime] does.
+func (e *Env) Images() runtimeapi.ImageServiceClient {
+	return runtimeapi.NewImageServiceClient(e.criConn)
+}
 
 // NodeIP returns the node's address on the pods' network.
 func (e *Env) NodeIP() string { return e.PodCIDR.Addr().Next().String() }
@@ -182,7 +205,7 @@ func (e *Env) Close() error {
 		errs = append(errs, a.Stop())
 	}
 	if e.private() && e.containerd != nil {
-		if !e.containerd.ended() {
+		if !e.containerd.ended() && !e.Native {
 			e.removePods()
 		}
 		for _, p := range slices.Backward(programs) {
@@ -193,33 +216,12 @@ func (e *Env) Close() error {
 	if e.conn != nil {
 		errs = append(errs, e.conn.Close())
 	}
+	if e.criConn != nil && e.criConn != e.conn {
+		errs = append(errs, e.criConn.Close())
+	}
 	errs = append(errs, e.remove())
 	e.slot.release()
 	return errors.Join(errs...)
-}
-
-// Import loads an OCI archive into the CRI's image store.
-func (e *Env) Import(ctx context.Context, archive string) error {
-	return e.ctr(ctx, "import", archive)
-}
-
-// Tag gives an image of the CRI's store another name.
-func (e *Env) Tag(ctx context.Context, image, name string) error {
-	return e.ctr(ctx, "tag", image, name)
-}
-
-// Untag removes a name from the CRI's image store. Removing the last name of an image removes the
-// image.
-func (e *Env) Untag(ctx context.Context, name string) error {
-	return e.ctr(ctx, "rm", name)
-}
-
-// ctr runs an image command of containerd's own client. For a containerd that the environment does
-// not own, it is the host's client.
-func (e *Env) ctr(ctx context.Context, args ...string) error {
-	program := filepath.Join(e.binaries.dir, "ctr")
-	return run(ctx, program,
-		append([]string{"--address", e.address(), "--namespace", criNamespace, "images"}, args...)...)
 }
 
 // showLogs writes the ends of containerd's and the agents' logs to the test's output.

@@ -24,7 +24,7 @@ var qosCgroups = []string{
 // was removed completely. It works only with a private containerd.
 func (e *Env) Leaks() []string {
 	leaks := e.files()
-	if e.private() {
+	if e.private() && !e.Native {
 		leaks = append(leaks, e.criLeaks()...)
 	}
 	mounts, err := e.mounts()
@@ -75,6 +75,7 @@ func (e *Env) LeaksOf(texts ...string) []string {
 // files returns the leaks that are files or folders.
 func (e *Env) files() []string {
 	agent := filepath.Join(e.Dir, "*")
+	native := filepath.Join(agentDirs("", agent).root, "berth", "native")
 	var leaks []string
 	for _, place := range []struct{ kind, pattern string }{
 		{"network namespace", filepath.Join(e.namespaces(), "*")},
@@ -82,6 +83,13 @@ func (e *Env) files() []string {
 		{"CNI result", e.cniCache()},
 		{"shim bundle", e.shimBundles()},
 		{"runc state", filepath.Join(e.runcRoot(), "*", "*")},
+		{"native sandbox", filepath.Join(native, "root", "sandboxes", "*.json")},
+		{"native container", filepath.Join(native, "root", "containers", "*.json")},
+		{"native sandbox files", filepath.Join(native, "state", "sandboxes", "*")},
+		{"native container files", filepath.Join(native, "state", "containers", "*")},
+		{"network namespace", filepath.Join(native, "state", "netns", "*")},
+		{"CNI attachment", filepath.Join(native, "cni", "attachments", "*")},
+		{"CNI result", filepath.Join(native, "cni", "results", "*")},
 		{"pod folder", filepath.Join(agentDirs("", agent).root, "pods", "*")},
 		{"log folder", filepath.Join(agentDirs("", agent).logs, "*")},
 		{"log link", filepath.Join(agentDirs("", agent).links, "*")},

@@ -210,38 +210,50 @@ func cliAttach(t *testing.T, _ *env.Env, a *env.Agent) {
 }
 
 func cliPortForward(t *testing.T, _ *env.Env, a *env.Agent) {
-	x := begin(t, a, nil, "port-forward", "server", ":8080")
-	var port string
-	env.Eventually(t, "the local port", func() error {
-		_, rest, ok := strings.Cut(x.out.String(), "Forwarding from 127.0.0.1:")
-		if port, _, _ = strings.Cut(rest, " "); !ok || port == "" {
-			return fmt.Errorf("it prints %q, %q", x.out.String(), x.errOut.String())
-		}
-		return nil
-	})
+	x, port := forward(t, a, "server", "8080")
 	for range 3 {
-		resp, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", port) + "/")
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || string(body) != "hello from the image\n" {
-			t.Errorf("through the port: %q, %v", body, err)
+		if body := through(t, port); body != "hello from the image\n" {
+			t.Errorf("through the port: %q", body)
 		}
 	}
 	x.interrupt(t)
 	closedPort(t, a)
 }
 
+// forward begins to forward a port of a pod, and returns the verb and the local port.
+func forward(t *testing.T, a *env.Agent, pod, port string) (x *command, local string) {
+	t.Helper()
+	x = begin(t, a, nil, "port-forward", pod, ":"+port)
+	env.Eventually(t, "the local port", func() error {
+		_, rest, ok := strings.Cut(x.out.String(), "Forwarding from 127.0.0.1:")
+		if local, _, _ = strings.Cut(rest, " "); !ok || local == "" {
+			return fmt.Errorf("it prints %q, %q", x.out.String(), x.errOut.String())
+		}
+		return nil
+	})
+	return x, local
+}
+
+// through returns what a forwarded port answers over HTTP.
+func through(t *testing.T, port string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", port) + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("through the port: %v", err)
+	}
+	return string(body)
+}
+
 // closedPort checks that a connection to a port on which nobody listens ends the forwarding, as
 // kubectl's does, and that errors are plain text and not lines of a log.
 func closedPort(t *testing.T, a *env.Agent) {
 	t.Helper()
-	x := begin(t, a, nil, "port-forward", "server", ":9")
-	x.waitOut(t, "Forwarding from 127.0.0.1:")
-	_, rest, _ := strings.Cut(x.out.String(), "Forwarding from 127.0.0.1:")
-	port, _, _ := strings.Cut(rest, " ")
+	x, port := forward(t, a, "server", "9")
 	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestExecProbesAreCheap(t *testing.T) {
 	e := env.Containerd(t, env.Options{})
 	rt := &countedExecs{Runtime: fake.New(fake.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS, WriteLogs: true})}
 	socket := filepath.Join(t.TempDir(), "cri.sock")
-	stop, err := serve.Start(socket, rt)
+	stop, err := serve.Start(t.Context(), socket, rt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,9 +107,12 @@ func cni(ctx context.Context, h *Host) []Finding {
 	for _, name := range n.types() {
 		path := h.plugin(at.bins, name)
 		if path == "" {
+			setting := "bin_dir (bin_dirs in 2.x) of containerd's CNI config"
+			if h.Native {
+				setting = "cni.binDirs of the BerthConfiguration"
+			}
 			out = append(out,
-				failure("install the CNI plugins (containernetworking-plugins), or set bin_dir (bin_dirs in 2.x) of "+
-					"containerd's CNI config",
+				failure("install the CNI plugins (containernetworking-plugins), or set "+setting,
 					"network %q needs the plugin %s, which is not in %s",
 					n.Name, name, strings.Join(at.bins, " or ")))
 			continue

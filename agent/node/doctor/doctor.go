@@ -116,6 +116,10 @@ type Foreground struct {
 type Host struct {
 	Config  *configs.Config
 	Runtime Runtime
+	// Native says that pods are run natively, and Runtime then is containerd. Endpoint is the socket
+	// of either.
+	Native   bool
+	Endpoint string
 	// Forgotten finds what the runtime has lost track of. It is nil for a runtime that loses
 	// nothing.
 	Forgotten cri.ForgottenFinder

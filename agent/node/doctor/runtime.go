@@ -15,21 +15,28 @@ import (
 
 // runtimeAnswers checks whether the runtime answers, is ready, and has the config that pods need.
 func runtimeAnswers(ctx context.Context, h *Host) []Finding {
-	endpoint := h.Config.Kubelet.ContainerRuntimeEndpoint
+	endpoint := h.Endpoint
 	v, err := h.Runtime.Version(ctx)
 	if errdefs.IsNotImplemented(err) {
-		return []Finding{failure(`take "cri" out of disabled_plugins in /etc/containerd/config.toml (Docker's package `+
-			`disables it), then systemctl restart containerd`,
+		return []Finding{failure(`set runtime: native or auto in the BerthConfiguration, or take "cri" out of `+
+			`disabled_plugins in /etc/containerd/config.toml (Docker's package disables it), then systemctl restart `+
+			`containerd`,
 			"the runtime at %s has no CRI", endpoint)}
 	}
 	if denied(err) {
 		return []Finding{warning(asRoot, "this user may not use the runtime at %s, and so much cannot be checked", endpoint)}
 	}
 	if err != nil {
-		return []Finding{failure("systemctl enable --now containerd, or set containerRuntimeEndpoint",
-			"the runtime at %s does not answer: %v", endpoint, err)}
+		setting := "containerRuntimeEndpoint"
+		if h.Native {
+			setting = "containerd.address"
+		}
+		return []Finding{failure("systemctl enable --now containerd, or set "+setting, "the runtime at %s does not answer: %v", endpoint, err)}
 	}
 	out := []Finding{ok("%s %s answers at %s", v.RuntimeName, v.RuntimeVersion, endpoint)}
+	if h.Native {
+		out = []Finding{ok("pods are run natively, by %s %s at %s", v.RuntimeName, v.RuntimeVersion, endpoint)}
+	}
 	st, err := h.Runtime.Status(ctx, true)
 	if err != nil {
 		return append(out,

@@ -23,20 +23,20 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// store is an image service in a namespace of its own.
-type store struct {
+// ownStore is an image service in a namespace of its own.
+type ownStore struct {
 	*testing.T
 	*Service
 	dir string // of hosts.toml files
 }
 
-func newStore(t *testing.T, e *env.Env, namespace string) *store {
+func newStore(t *testing.T, e *env.Env, namespace string) *ownStore {
 	t.Helper()
 	c, err := client.New(strings.TrimPrefix(e.Endpoint, "unix://"), client.WithDefaultNamespace(namespace))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &store{T: t, dir: t.TempDir()}
+	st := &ownStore{T: t, dir: t.TempDir()}
 	st.Service = New(Config{RegistryDir: st.dir, Stall: time.Minute}, c)
 	t.Cleanup(func() {
 		st.Close()
@@ -47,11 +47,11 @@ func newStore(t *testing.T, e *env.Env, namespace string) *store {
 	return st
 }
 
-func (s *store) pullAs(image string, auth *runtimeapi.AuthConfig) (string, error) {
+func (s *ownStore) pullAs(image string, auth *runtimeapi.AuthConfig) (string, error) {
 	return s.PullImage(s.Context(), &runtimeapi.ImageSpec{Image: image}, auth, nil)
 }
 
-func (s *store) mustPull(image string) string {
+func (s *ownStore) mustPull(image string) string {
 	s.Helper()
 	id, err := s.pullAs(image, nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *store) mustPull(image string) string {
 }
 
 // status returns nil if there is no such image.
-func (s *store) status(name string) *runtimeapi.Image {
+func (s *ownStore) status(name string) *runtimeapi.Image {
 	s.Helper()
 	img, err := s.ImageStatus(s.Context(), &runtimeapi.ImageSpec{Image: name})
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *store) status(name string) *runtimeapi.Image {
 	return img
 }
 
-func (s *store) remove(name string) {
+func (s *ownStore) remove(name string) {
 	s.Helper()
 	if err := s.RemoveImage(s.Context(), &runtimeapi.ImageSpec{Image: name}); err != nil {
 		s.Fatal(err)
@@ -78,7 +78,7 @@ func (s *store) remove(name string) {
 }
 
 // unpacked reports whether containerd has all of an image, ready to run.
-func (s *store) unpacked(name string) bool {
+func (s *ownStore) unpacked(name string) bool {
 	s.Helper()
 	img, err := s.client.GetImage(s.Context(), name)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *store) unpacked(name string) bool {
 }
 
 // used returns what all layers take.
-func (s *store) used() uint64 {
+func (s *ownStore) used() uint64 {
 	s.Helper()
 	info, err := s.ImageFsInfo(s.Context())
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *store) used() uint64 {
 }
 
 // noLeases waits until nothing keeps the downloads of pulls that have ended.
-func (s *store) noLeases() {
+func (s *ownStore) noLeases() {
 	s.Helper()
 	env.Eventually(s.T, "no lease", func() error {
 		left, err := s.client.LeasesService().List(s.Context())
@@ -120,7 +120,7 @@ func (s *store) noLeases() {
 func TestImages(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
-	for name, run := range map[string]func(*store){
+	for name, run := range map[string]func(*ownStore){
 		"life": life, "moved": movedTag, "pinned": pinned, "login": logins, "tls": overTLS, "mirror": mirror,
 		"once": once, "fails": fails, "stalls": stalls, "parallel": parallel, "bydigest": byDigest,
 	} {
@@ -131,7 +131,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-func life(s *store) {
+func life(s *ownStore) {
 	r := newRegistry(s.T, false)
 	id, other := r.push(s.T, "app", "v1", 3), r.push(s.T, "other", "v1", 2)
 	name := r.host + "/app:v1"
@@ -175,7 +175,7 @@ func life(s *store) {
 }
 
 // A tag moves. The old image stays, by its ID and its digest.
-func movedTag(s *store) {
+func movedTag(s *ownStore) {
 	r := newRegistry(s.T, false)
 	name := r.host + "/app:v1"
 	before := r.push(s.T, "app", "v1", 1)
@@ -197,7 +197,7 @@ func movedTag(s *store) {
 	}
 }
 
-func byDigest(s *store) {
+func byDigest(s *ownStore) {
 	r := newRegistry(s.T, false)
 	id := r.push(s.T, "app", "v1", 1)
 	s.mustPull(r.host + "/app:v1")
@@ -211,7 +211,7 @@ func byDigest(s *store) {
 	}
 }
 
-func pinned(s *store) {
+func pinned(s *ownStore) {
 	r := newRegistry(s.T, false)
 	name := r.host + "/app:v1"
 	r.push(s.T, "app", "v1", 1)
@@ -237,7 +237,7 @@ func pinned(s *store) {
 	}
 }
 
-func logins(s *store) {
+func logins(s *ownStore) {
 	r := newRegistry(s.T, false)
 	r.push(s.T, "app", "v1", 1)
 	r.set(func(w http.ResponseWriter, req *http.Request) bool {
@@ -272,7 +272,7 @@ func logins(s *store) {
 	}
 }
 
-func overTLS(s *store) {
+func overTLS(s *ownStore) {
 	r := newRegistry(s.T, true)
 	r.push(s.T, "app", "v1", 1)
 	// The registry's name is not loopback's, which would be trusted without a certificate.
@@ -287,7 +287,7 @@ func overTLS(s *store) {
 }
 
 // A mirror gets no login, and the registry itself is asked if the mirror fails.
-func mirror(s *store) {
+func mirror(s *ownStore) {
 	r, m := newRegistry(s.T, false), newRegistry(s.T, false)
 	r.push(s.T, "app", "v1", 1)
 	id := m.push(s.T, "app", "v1", 1)
@@ -315,7 +315,7 @@ func mirror(s *store) {
 }
 
 // Many pull at once: each layer is downloaded once.
-func once(s *store) {
+func once(s *ownStore) {
 	r := newRegistry(s.T, false)
 	id := r.push(s.T, "app", "v1", 2)
 	var wg sync.WaitGroup
@@ -335,7 +335,7 @@ func once(s *store) {
 	}
 }
 
-func fails(s *store) {
+func fails(s *ownStore) {
 	r := newRegistry(s.T, false)
 	r.push(s.T, "app", "v1", 2)
 	for name, class := range map[string]func(error) bool{
@@ -378,7 +378,7 @@ func fails(s *store) {
 }
 
 // The registry begins an answer and then sends nothing; and the caller gives up.
-func stalls(s *store) {
+func stalls(s *ownStore) {
 	r := newRegistry(s.T, false)
 	r.push(s.T, "app", "v1", 1)
 	asked := make(chan struct{}, 100)
@@ -414,7 +414,7 @@ func stalls(s *store) {
 }
 
 // Layers are downloaded beside each other: each download waits for another one to begin.
-func parallel(s *store) {
+func parallel(s *ownStore) {
 	r := newRegistry(s.T, false)
 	r.push(s.T, "app", "v1", 2)
 	config := ""

@@ -1,0 +1,207 @@
+package runtimes
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/cri/fake"
+	"github.com/berthd/berth/cri/serve"
+)
+
+const (
+	viaCRI    = configs.RuntimeRemote
+	inProcess = configs.RuntimeNative
+)
+
+// machine is a machine with up to two sockets.
+type machine struct {
+	cfg *configs.Config
+	// plugin is the runtime behind the CRI socket.
+	plugin *fake.Runtime
+}
+
+// newMachine returns a machine whose CRI socket is not there.
+func newMachine(t *testing.T, kind configs.RuntimeKind) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	cfg, _, err := configs.Load(configs.Options{DropInDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.RootDir = filepath.Join(dir, "root")
+	cfg.Berth.Runtime = kind
+	cfg.Kubelet.ContainerRuntimeEndpoint = "unix://" + filepath.Join(dir, "c.sock")
+	cfg.Berth.CNI.ConfDir = filepath.Join(dir, "net.d")
+	if err := os.Mkdir(cfg.Berth.CNI.ConfDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return &machine{cfg: cfg, plugin: fake.New(fake.Config{})}
+}
+
+// withPlugin makes the CRI answer at the CRI socket.
+func withPlugin(t *testing.T, m *machine) {
+	t.Helper()
+	stop, err := serve.Start(t.Context(), Address(m.cfg), m.plugin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+}
+
+// withoutPlugin makes a containerd answer at the CRI socket that has no CRI.
+func withoutPlugin(t *testing.T, m *machine) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", Address(m.cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+}
+
+// withPod makes a pod by the CRI socket.
+func withPod(t *testing.T, m *machine) {
+	t.Helper()
+	_, err := m.plugin.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "old", Namespace: "default", Uid: "u"},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noted notes that runtimes may have pods.
+func noted(kinds ...configs.RuntimeKind) func(*testing.T, *machine) {
+	return func(t *testing.T, m *machine) {
+		t.Helper()
+		if err := (notes{Kinds: kinds}).write(m.cfg.RootDir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// open opens the machine's runtime.
+func (m *machine) open(t *testing.T) *Runtime {
+	t.Helper()
+	r, err := Open(t.Context(), m.cfg, Deps{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+func TestChoice(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind configs.RuntimeKind
+		have []func(*testing.T, *machine)
+		// first is the runtime that answers, empty if none does; sandboxes is how many it lists.
+		first     string
+		sandboxes int
+		noted     []configs.RuntimeKind
+	}{
+		"remote":               {viaCRI, []func(*testing.T, *machine){withPlugin}, "fake", 0, []configs.RuntimeKind{viaCRI}},
+		"remote waits":         {viaCRI, nil, "", 0, []configs.RuntimeKind{viaCRI}},
+		"remote has no CRI":    {viaCRI, []func(*testing.T, *machine){withoutPlugin}, "", 0, []configs.RuntimeKind{viaCRI}},
+		"auto takes a CRI":     {configs.RuntimeAuto, []func(*testing.T, *machine){withPlugin}, "fake", 0, []configs.RuntimeKind{viaCRI}},
+		"auto without a CRI":   {configs.RuntimeAuto, []func(*testing.T, *machine){withoutPlugin}, "berth", 0, []configs.RuntimeKind{inProcess}},
+		"auto waits":           {configs.RuntimeAuto, nil, "", 0, nil},
+		"native":               {inProcess, []func(*testing.T, *machine){withoutPlugin}, "berth", 0, []configs.RuntimeKind{inProcess}},
+		"native beside a CRI":  {inProcess, []func(*testing.T, *machine){withPlugin}, "berth", 0, []configs.RuntimeKind{inProcess}},
+		"native waits":         {inProcess, nil, "", 0, nil},
+		"native after a CRI":   {inProcess, []func(*testing.T, *machine){withPod, withPlugin}, "berth", 1, []configs.RuntimeKind{inProcess, viaCRI}},
+		"native stays":         {inProcess, []func(*testing.T, *machine){withPod, withPlugin, noted(inProcess)}, "berth", 0, []configs.RuntimeKind{inProcess}},
+		"auto moves to a CRI":  {configs.RuntimeAuto, []func(*testing.T, *machine){withPlugin, noted(inProcess)}, "fake", 0, []configs.RuntimeKind{viaCRI}},
+		"pods of a silent CRI": {inProcess, []func(*testing.T, *machine){noted(viaCRI)}, "", 0, []configs.RuntimeKind{viaCRI}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, c.kind)
+			for _, have := range c.have {
+				have(t, m)
+			}
+			r := m.open(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			v, err := r.Version(ctx)
+			if got := v.GetRuntimeName(); got != c.first || (err == nil) != (got != "") {
+				t.Fatalf("the runtime is %q, %v", got, err)
+			}
+			if err != nil && !errdefs.IsUnavailable(err) && !errdefs.IsNotImplemented(err) {
+				t.Errorf("the error has no class: %v", err)
+			}
+			if err == nil {
+				if list, err := r.ListPodSandbox(ctx, nil); err != nil || len(list) != c.sandboxes {
+					t.Errorf("the sandboxes are %v, %v", list, err)
+				}
+			}
+			if known, err := readNotes(m.cfg.RootDir); err != nil || !slices.Equal(known.Kinds, c.noted) {
+				t.Errorf("noted is %v, %v", known, err)
+			}
+		})
+	}
+}
+
+// A native runtime with pods stays where they are, whatever the config says, and one without pods
+// goes where the config wants it.
+func TestPlace(t *testing.T) {
+	m := newMachine(t, inProcess)
+	withoutPlugin(t, m)
+	r := m.open(t)
+	before := place{Address: "/run/old.sock", Namespace: "old"}
+	known := notes{Kinds: []configs.RuntimeKind{inProcess}, Native: before}
+	if got := r.place(known); got.Namespace != Namespace(m.cfg) || got.Address != Address(m.cfg) {
+		t.Errorf("without pods it is at %v", got)
+	}
+	records := filepath.Join(nativeHome(m.cfg.RootDir), "root", "sandboxes")
+	if err := os.MkdirAll(records, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(records, "x.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.place(known); got != before {
+		t.Errorf("with a pod it is at %v", got)
+	}
+}
+
+func TestNamespace(t *testing.T) {
+	m := newMachine(t, inProcess)
+	own := Namespace(m.cfg)
+	m.cfg.RootDir += "2"
+	other := Namespace(m.cfg)
+	m.cfg.RootDir = defaultRoot + "/"
+	usual := Namespace(m.cfg)
+	m.cfg.Berth.Containerd.Namespace = "mine"
+	if given := Namespace(m.cfg); own == other || own == usual || usual != "berth" || given != "mine" {
+		t.Errorf("the namespaces are %s, %s, %s and %s", own, other, usual, given)
+	}
+}
+
+// The runtime is served on the config's CRI socket, which only its user may open.
+func TestCRISocket(t *testing.T) {
+	m := newMachine(t, viaCRI)
+	withPlugin(t, m)
+	m.cfg.Berth.CRISocket = filepath.Join(t.TempDir(), "sub", "cri.sock")
+	m.open(t)
+	if info, err := os.Stat(m.cfg.Berth.CRISocket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	m.cfg.Kubelet.ContainerRuntimeEndpoint = "unix://" + m.cfg.Berth.CRISocket
+	m.cfg.Berth.CRISocket = ""
+	if v, err := m.open(t).Version(t.Context()); err != nil || v.GetRuntimeName() != "fake" {
+		t.Errorf("through the socket: %v, %v", v, err)
+	}
+}
