@@ -24,8 +24,9 @@ import (
 
 const (
 	// admissionVariable set to "all" makes TestAdmissionIsThatOfAKubelet compare every case and play
-	// every scene. Without it, every fourth one counts.
-	admissionVariable = "BERTH_ADMISSION"
+	// every scene. Without it, one of caseStep cases counts, and one of sceneStep scenes.
+	admissionVariable   = "BERTH_ADMISSION"
+	caseStep, sceneStep = 4, 8
 	// admissionCases are the cases of package admit.
 	admissionCases = "agent/node/admit/testdata/cases.yaml"
 	// admitted is the answer to a pod whose containers run.
@@ -89,7 +90,7 @@ func TestAdmissionIsThatOfAKubelet(t *testing.T) {
 	t.Cleanup(func() { c.checkRefusals(t) })
 	kubelet := c.NewKubelet(t, berth)
 	account(t, c)
-	cases, played := c.admissions(t), counted(scenes)
+	cases, played := c.admissions(t), counted(scenes, sceneStep)
 
 	answers := func(start func() error) (map[string]string, []string) {
 		t.Helper()
@@ -123,13 +124,13 @@ func TestAdmissionIsThatOfAKubelet(t *testing.T) {
 	t.Logf("%d answers compared, and %d scenes", len(want), len(played))
 }
 
-// counted returns the cases that count, by a rule that always chooses the same ones.
-func counted[T any](list []T) []T {
+// counted returns the cases that count: all, or every one at a multiple of step.
+func counted[T any](list []T, step int) []T {
 	if os.Getenv(admissionVariable) == "all" {
 		return list
 	}
 	var out []T
-	for i := 0; i < len(list); i += 4 {
+	for i := 0; i < len(list); i += step {
 		out = append(out, list[i])
 	}
 	return out
@@ -165,7 +166,7 @@ func (c *Cluster) admissions(t *testing.T) map[string]*v1.Pod {
 		list = append(list, onNode(pod))
 	}
 	out := map[string]*v1.Pod{}
-	for _, pod := range counted(list) {
+	for _, pod := range counted(list, caseStep) {
 		out[pod.Name] = pod
 	}
 	return out

@@ -76,7 +76,9 @@ func TestApply(t *testing.T) {
 			values: with("kernel/panic_on_oops", ""), demand: true, err: "kernel/panic_on_oops: no such file",
 			after: with("kernel/panic_on_oops", ""),
 		},
-		"no number": {values: with("vm/panic_on_oom", "x"), log: "setting=vm/panic_on_oom", after: with("vm/panic_on_oom", "x")},
+		"no number": {
+			values: with("vm/panic_on_oom", "x"), log: "setting=vm/panic_on_oom", after: with("vm/panic_on_oom", "x"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := kernel(t, c.values)
