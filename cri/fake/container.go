@@ -270,13 +270,12 @@ func (r *Runtime) ListContainers(
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		var list []*runtimeapi.Container
-		for _, c := range n.containersInOrder() {
-			if filter.GetId() != "" && filter.GetId() != c.id ||
-				filter.GetPodSandboxId() != "" && filter.GetPodSandboxId() != c.sandboxID ||
-				filter.GetState() != nil && filter.GetState().GetState() != c.state() ||
-				!selects(filter.GetLabelSelector(), c.config.GetLabels()) {
-				continue
-			}
+		for _, c := range n.chosenContainers(func(c *container) bool {
+			return (filter.GetId() == "" || filter.GetId() == c.id) &&
+				(filter.GetPodSandboxId() == "" || filter.GetPodSandboxId() == c.sandboxID) &&
+				(filter.GetState() == nil || filter.GetState().GetState() == c.state()) &&
+				selects(filter.GetLabelSelector(), c.config.GetLabels())
+		}) {
 			list = append(list, c.item())
 		}
 		return list, nil

@@ -158,12 +158,11 @@ func (r *Runtime) ListPodSandbox(
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		var list []*runtimeapi.PodSandbox
-		for _, s := range n.sandboxesInOrder() {
-			if filter.GetId() != "" && filter.GetId() != s.id ||
-				filter.GetState() != nil && filter.GetState().GetState() != s.state() ||
-				!selects(filter.GetLabelSelector(), s.config.GetLabels()) {
-				continue
-			}
+		for _, s := range n.chosenSandboxes(func(s *sandbox) bool {
+			return (filter.GetId() == "" || filter.GetId() == s.id) &&
+				(filter.GetState() == nil || filter.GetState().GetState() == s.state()) &&
+				selects(filter.GetLabelSelector(), s.config.GetLabels())
+		}) {
 			list = append(list, s.item())
 		}
 		return list, nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -26,17 +27,39 @@ func (n *node) newID(kind string) (id string, seq int) {
 
 // sandboxesInOrder returns the sandboxes, oldest first. The caller holds the lock.
 func (n *node) sandboxesInOrder() []*sandbox {
-	return slices.SortedFunc(maps.Values(n.sandboxes), func(a, b *sandbox) int { return cmp.Compare(a.seq, b.seq) })
+	return n.chosenSandboxes(func(*sandbox) bool { return true })
+}
+
+// chosenSandboxes returns those sandboxes that are wanted, oldest first. The caller holds the lock.
+func (n *node) chosenSandboxes(wanted func(*sandbox) bool) []*sandbox {
+	return slices.SortedFunc(chosen(n.sandboxes, wanted), func(a, b *sandbox) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 // containersInOrder returns the containers, oldest first. The caller holds the lock.
 func (n *node) containersInOrder() []*container {
-	return slices.SortedFunc(maps.Values(n.containers), func(a, b *container) int { return cmp.Compare(a.seq, b.seq) })
+	return n.chosenContainers(func(*container) bool { return true })
+}
+
+// chosenContainers returns those containers that are wanted, oldest first. The caller holds the
+// lock.
+func (n *node) chosenContainers(wanted func(*container) bool) []*container {
+	return slices.SortedFunc(chosen(n.containers, wanted), func(a, b *container) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 // members returns a sandbox's containers, oldest first. The caller holds the lock.
 func (n *node) members(sandboxID string) []*container {
-	return slices.DeleteFunc(n.containersInOrder(), func(c *container) bool { return c.sandboxID != sandboxID })
+	return n.chosenContainers(func(c *container) bool { return c.sandboxID == sandboxID })
+}
+
+// chosen returns those values of a map that are wanted.
+func chosen[V any](m map[string]V, wanted func(V) bool) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, v := range m {
+			if wanted(v) && !yield(v) {
+				return
+			}
+		}
+	}
 }
 
 // selects reports whether labels have everything that the selector asks for.
