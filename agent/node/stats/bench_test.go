@@ -35,7 +35,7 @@ func BenchmarkAnswer(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("needs root: makes cgroups on this host")
 	}
-	c := crowd(b)
+	c, _ := crowd(b, benchPods)
 	for name, answer := range map[string]func() error{
 		"summary":     func() error { _, err := json.Marshal(c.Summary(b.Context(), false)); return err },
 		"cpu-memory":  func() error { _, err := json.Marshal(c.Summary(b.Context(), true)); return err },
@@ -104,18 +104,19 @@ func (quiet) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, erro
 	}}}, nil
 }
 
-// crowd makes [benchPods] pods and returns their collector. The benchmark's end removes them.
-func crowd(b *testing.B) *Collector {
+// crowd makes n pods and returns their collector, and their cgroups' paths. The test's end removes
+// them.
+func crowd(b testing.TB, n int) (c *Collector, paths []string) {
 	b.Helper()
 	m, err := cgroups.New(cgroups.Config{
-		Driver: cgroups.Cgroupfs, Root: fmt.Sprintf("/berth-bench-%d", os.Getpid()), CgroupsPerQOS: true,
+		Driver: cgroups.Cgroupfs, Root: fmt.Sprintf("/berth-test-%d", os.Getpid()), CgroupsPerQOS: true,
 	}, cgroups.Deps{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
 		ctx := context.Background()
-		for i := range benchPods {
+		for i := range n {
 			if err := m.RemovePod(ctx, uid(i)); err != nil {
 				b.Errorf("remove the cgroup of a pod: %v", err)
 			}
@@ -130,7 +131,7 @@ func crowd(b *testing.B) *Collector {
 	dir := b.TempDir()
 	var list []*v1.Pod
 	var ids quiet
-	for i := range benchPods {
+	for i := range n {
 		id := fmt.Sprintf("%064x", i)
 		pod := inCrowd(b, m, i, id)
 		volume := filepath.Join(dir, "pods", string(pod.UID), "volumes/kubernetes.io~empty-dir/data")
@@ -144,18 +145,19 @@ func crowd(b *testing.B) *Collector {
 			}
 		}
 		list, ids = append(list, pod), append(ids, id)
+		paths = append(paths, m.Layout().PodPath(pod.UID, cgroups.QOSClass(pod)))
 	}
 	return New(Config{Node: "node", RootDir: dir, PodLogsDir: filepath.Join(dir, "logs")}, Deps{
 		Cgroups: func() Cgroups { return m }, Runtime: ids, Pods: func() []*v1.Pod { return list },
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}), paths
 }
 
 // uid returns the UID of a pod of the crowd.
 func uid(i int) types.UID { return types.UID("u-" + strconv.Itoa(i)) }
 
 // inCrowd makes a pod's cgroup, that of its only container with this id, and a process in it.
-func inCrowd(b *testing.B, m *cgroups.Manager, i int, id string) *v1.Pod {
+func inCrowd(b testing.TB, m *cgroups.Manager, i int, id string) *v1.Pod {
 	b.Helper()
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
