@@ -265,6 +265,11 @@ func (r *Runtime) forgetContainer(ctx context.Context, c *container) error {
 	if err := r.deleteContainer(ctx, c.id); err != nil {
 		return err
 	}
+	if sb, err := r.store.sandbox(c.sandboxID); err == nil {
+		if err := r.removeCgroup(sb.config.GetLinux().GetCgroupParent(), c.id); err != nil {
+			return err
+		}
+	}
 	c.closeIO()
 	if err := removePipes(r.containerDir(c.id)); err != nil {
 		return fmt.Errorf("remove the pipes of container %s: %w", c.id, err)

@@ -189,11 +189,17 @@ func raiseLoopback() error {
 }
 
 // onThread calls f on a thread of its own, which ends with f: whatever f does to the thread's
-// namespaces, nobody else runs there.
+// namespaces, nobody else runs there. It is never the main thread, which Go does not end: that
+// would keep f's namespaces, and show them to all who look at /proc/self.
 func onThread(f func() error) (err error) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			err = onThread(f) // on another one, because this one is taken
+			runtime.UnlockOSThread()
+			return
+		}
 		err = f()
 	})
 	done.Wait()

@@ -96,7 +96,10 @@ func (r *Runtime) deletePause(ctx context.Context, sb *sandbox) error {
 	if !sb.pause {
 		return nil
 	}
-	return r.deleteContainer(ctx, sb.id)
+	if err := r.deleteContainer(ctx, sb.id); err != nil {
+		return err
+	}
+	return r.removeCgroup(sb.config.GetLinux().GetCgroupParent(), sb.id)
 }
 
 // startPause lets the process go on, once the record says where it is.

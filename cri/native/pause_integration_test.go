@@ -5,6 +5,7 @@ package native
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -151,6 +152,23 @@ func TestSysctlsOfTheNode(t *testing.T) {
 		}
 	}
 	h.nothingLeft(t)
+}
+
+// Whatever threads make namespaces, this process stays in its own.
+func TestOnThread(t *testing.T) {
+	before := namespaceOf(t, "uts")
+	var all sync.WaitGroup
+	for range 500 {
+		all.Go(func() {
+			if err := onThread(func() error { return unix.Unshare(unix.CLONE_NEWUTS) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if after := namespaceOf(t, "uts"); after != before {
+		t.Errorf("the process is in %s, and was in %s", after, before)
+	}
 }
 
 // namespaceOf returns a namespace of this process.

@@ -119,7 +119,7 @@ func (r *Runtime) deleteContainer(ctx context.Context, id string) error {
 	}
 	c, err := r.client.LoadContainer(ctx, id)
 	if errdefs.IsNotFound(err) {
-		return nil
+		return r.RemoveLayer(ctx, id) // berth may have been killed before the container had it
 	}
 	if err == nil {
 		err = c.Delete(ctx, client.WithSnapshotCleanup)

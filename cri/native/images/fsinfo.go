@@ -103,3 +103,16 @@ func (s *Service) Layer(ctx context.Context, snapshot string) (*runtimeapi.Files
 		InodesUsed: &runtimeapi.UInt64Value{Value: uint64(measured.Inodes)},
 	}, nil
 }
+
+// RemoveLayer removes the snapshot of a container. It succeeds if there is none.
+func (s *Service) RemoveLayer(ctx context.Context, snapshot string) error {
+	at, err := s.snapshots(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.client.SnapshotService(at.snapshotter).Remove(ctx, snapshot)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove the snapshot %s: %w", snapshot, err)
+	}
+	return nil
+}
