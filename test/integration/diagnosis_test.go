@@ -82,8 +82,8 @@ func TestDiagnosis(t *testing.T) {
 			return nil
 		})
 	}
-	const change = "Its manifest changed: spec.containers[0].args, spec.containers[0].command, spec.containers[0].image, " +
-		"spec.terminationGracePeriodSeconds"
+	const change = "Its manifest changed: spec.containers[0].args, spec.containers[0].command, " +
+		"spec.containers[0].image, spec.terminationGracePeriodSeconds"
 	if c := why(t, a, "crash").LastChange; c == nil || c.Message != change {
 		t.Errorf("what changed before the crashes: %+v", c)
 	}
