@@ -71,6 +71,8 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.a.WaitUp(t)
+	c.a.WriteManifest(t, "objects.yaml",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: chaos}\ndata: {conf: keep calm}\n")
 	for i := range chaosPods {
 		name := fmt.Sprintf("churn-%d", i)
 		if i < chaosCalm {
@@ -91,6 +93,7 @@ func TestChaos(t *testing.T) {
 	t.Run("agent", c.killAgent)
 	t.Run("adoption", c.adoption)
 	t.Run("containerd", c.killRuntime)
+	t.Run("volumes", c.volumes)
 	for name := range c.want {
 		c.a.RemoveManifest(t, name+".yaml")
 		delete(c.want, name)
@@ -123,11 +126,20 @@ containers:
         trap 'grep -qx "start %[1]d $UID_" /trace/%[2]s && echo "end %[1]d $UID_" >> /trace/%[2]s; exit 0' TERM
         sleep 0.5 & wait $!
         echo "start %[1]d $UID_" >> /trace/%[2]s
+        echo "$UID_" > /shared/id
         while true; do sleep 100 & wait $!; done
     env: [{name: UID_, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}]
-    volumeMounts: [{name: trace, mountPath: /trace}]
+    readinessProbe: {exec: {command: [grep, -q, calm, /files/conf, /one]}}
+    volumeMounts:
+      - {name: trace, mountPath: /trace}
+      - {name: memory, mountPath: /memory}
+      - {name: memory, mountPath: /shared, subPath: below}
+      - {name: files, mountPath: /files}
+      - {name: files, mountPath: /one, subPath: conf}
 volumes:
   - {name: trace, hostPath: {path: %[3]s}}
+  - {name: memory, emptyDir: {medium: Memory}}
+  - {name: files, configMap: {name: chaos}}
 `, version, name, c.trace))
 	c.want[name] = version
 }
@@ -227,6 +239,17 @@ func (c *chaos) killRuntime(t *testing.T) {
 	}
 	c.settle(t)
 	c.check(t)
+}
+
+// volumes checks that the calm pods have the same volumes as at the start: what they wrote is there,
+// also through a subPath, and what they were given.
+func (c *chaos) volumes(t *testing.T) {
+	for _, p := range c.pods(t) {
+		if c.calm[p.Name] != "" {
+			seen(t, c.a, p.Name, "main", "cat /memory/below/id /shared/id", string(p.UID)+"\n"+string(p.UID),
+				"cat /files/conf /one", "keep calmkeep calm", "grep -c ' /memory tmpfs ' /proc/mounts", "1")
+		}
+	}
 }
 
 func (c *chaos) pods(t *testing.T) []corev1.Pod {
