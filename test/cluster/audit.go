@@ -91,8 +91,8 @@ func (c *Cluster) nodeRequests(t testing.TB) []asked {
 //     the same name waits for a node, as in a StatefulSet. NodeRestriction looks up the name, and
 //     the request has no UID that it sees.
 //
-// Requests of a kubelet that was the node's agent for a while are not checked, and neither are those
-// that a test sends with kubectl and the node's certificate.
+// Requests of a kubelet that was the node's agent for a while are not checked, and neither are
+// those that a test sends with kubectl and the node's certificate.
 func (c *Cluster) checkRefusals(t testing.TB) {
 	t.Helper()
 	early, reported := map[string]asked{}, map[string]bool{}

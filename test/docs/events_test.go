@@ -19,6 +19,8 @@ import (
 var recording = map[string]struct{ kind, reason int }{
 	"Pod/5":       {2, 3},
 	"Events/5":    {2, 3},
+	"Event/5":     {2, 3},
+	"PodEvent/5":  {2, 3},
 	"Node/3":      {0, 1},
 	"Annotated/5": {2, 3},
 	"event/4":     {1, 2},

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,10 +30,10 @@ const (
 	longVolumes     = 500
 	// volumesOfPod is how many of them one pod has.
 	volumesOfPod = 20
-	// slowClients is how many of each kind of them each listener has. stormPods is how many pods fail
-	// their probes each second. logFollowers follow the logs of logPods pods.
+	// slowClients is how many of them each listener has. Three of four want costly answers, which
+	// are more than there are places for such requests. stormPods is how many pods fail their probes
+	// each second. logFollowers follow the logs of logPods pods.
 	slowClients  = 64
-	slowKinds    = 4
 	stormPods    = 10
 	logFollowers = 300
 	logPods      = 10
@@ -49,8 +50,10 @@ type hostile struct {
 	readOnly, healthz, api string
 	// calm are the containers of the pod to which nothing may happen.
 	calm string
-	// longest is the longest time that an answer took, by the command or port.
+	// longest is the longest time that an answer took, by the command or port. memory is the agent's
+	// memory after each answer, in KiB.
 	longest map[string]time.Duration
+	memory  []int
 }
 
 // TestHostileLoad has slow clients on each listener, an NFS server that fell silent, followers of
@@ -78,15 +81,16 @@ func TestHostileLoad(t *testing.T) {
 	defer stop()
 	var clients sync.WaitGroup
 	for _, dial := range h.dialers() {
-		for i := range slowClients * slowKinds {
+		for i := range slowClients {
 			clients.Go(func() { slowClient(ctx, dial, i) })
 		}
 	}
 	for i := range logFollowers {
 		clients.Go(func() { h.follow(ctx, i) })
 	}
-	early, late := h.ask(ctx, t, lasts)
+	h.ask(ctx, t)
 	clients.Wait()
+	early, late := h.highest()
 	t.Logf("the longest answers: %v; the agent's memory: %d KiB in the first half, %d KiB in the second", h.longest,
 		early, late)
 	if late > early+early/4 {
@@ -202,7 +206,7 @@ func slowClient(ctx context.Context, dial func(context.Context) (net.Conn, error
 			continue
 		}
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-		switch i % slowKinds {
+		switch i % 16 {
 		case 0: // a header that never ends
 			_, err = io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n")
 			for err == nil {
@@ -212,17 +216,17 @@ func slowClient(ctx context.Context, dial func(context.Context) (net.Conn, error
 		case 1: // a body that never comes
 			_, _ = io.WriteString(conn, "POST /stats/summary HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
 			_, _ = io.Copy(io.Discard, conn)
-		case 2: // answers that nobody reads, until the server gives up
+		case 2, 3: // answers that nobody reads, until the server gives up
 			_, err = io.WriteString(conn, strings.Repeat("GET /pods HTTP/1.1\r\nHost: x\r\n\r\n", many))
 			for err == nil {
 				pause(ctx, time.Second)
 				_, err = io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
 			}
-		case 3: // costly answers that are read slowly
+		default: // costly answers that are read slowly
 			_, err = io.WriteString(conn, strings.Repeat(
 				"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\nGET /stats/summary HTTP/1.1\r\nHost: x\r\n\r\n", many))
 			for buffer := make([]byte, 4096); err == nil; _, err = conn.Read(buffer) {
-				pause(ctx, 100*time.Millisecond)
+				pause(ctx, time.Second)
 			}
 		}
 		stop()
@@ -252,11 +256,9 @@ func (h *hostile) follow(ctx context.Context, i int) {
 	}
 }
 
-// ask runs commands and asks the ports until the context ends. It returns the agent's highest
-// memory in each half of that time, in KiB.
-func (h *hostile) ask(ctx context.Context, t *testing.T, lasts time.Duration) (early, late int) {
+// ask runs commands and asks the ports until the context ends.
+func (h *hostile) ask(ctx context.Context, t *testing.T) {
 	t.Helper()
-	began := time.Now()
 	client := &http.Client{Timeout: 2 * answerLimit}
 	defer client.CloseIdleConnections()
 	for ctx.Err() == nil {
@@ -285,20 +287,20 @@ func (h *hostile) ask(ctx context.Context, t *testing.T, lasts time.Duration) (e
 				t.Errorf("%s: %s", name, resp.Status)
 			}
 		}
-		memory := residentKiB(t, h.a.PID())
-		if time.Since(began) < lasts/2 {
-			early = max(early, memory)
-		} else {
-			late = max(late, memory)
-		}
 		pause(ctx, 200*time.Millisecond)
 	}
-	return early, late
 }
 
-// took notes how long an answer took.
+// highest returns the agent's highest memory in the first half of the answers, and in the second.
+func (h *hostile) highest() (early, late int) {
+	half := len(h.memory) / 2
+	return slices.Max(h.memory[:half]), slices.Max(h.memory[half:])
+}
+
+// took notes how long an answer took, and the agent's memory after it.
 func (h *hostile) took(t *testing.T, who string, d time.Duration) {
 	t.Helper()
+	h.memory = append(h.memory, residentKiB(t, h.a.PID()))
 	h.longest[who] = max(h.longest[who], d.Round(time.Millisecond))
 	if d > answerLimit {
 		t.Errorf("%s took %v", who, d)
