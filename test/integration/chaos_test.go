@@ -241,8 +241,8 @@ func (c *chaos) killRuntime(t *testing.T) {
 	c.check(t)
 }
 
-// volumes checks that the calm pods have the same volumes as at the start: what they wrote is there,
-// also through a subPath, and what they were given.
+// volumes checks that the calm pods have the same volumes as at the start: what they wrote is
+// there, also through a subPath, and what they were given.
 func (c *chaos) volumes(t *testing.T) {
 	for _, p := range c.pods(t) {
 		if c.calm[p.Name] != "" {
