@@ -20,7 +20,7 @@ import (
 
 // collectAt is by how much the heap may grow, in percent, before garbage is collected: memory is
 // dearer than time on a machine that has no cluster. $GOGC has priority.
-const collectAt = 25
+const collectAt = 15
 
 // NewCommand returns the command berth-apiserver of that version.
 func NewCommand(version string) *cobra.Command {

@@ -18,7 +18,7 @@ import (
 
 const (
 	// readyEvery is how often a start is asked whether it is over.
-	readyEvery = time.Second
+	readyEvery = 250 * time.Millisecond
 	// settled is how long after that controllers still work on what the start made.
 	settled = 15 * time.Second
 	// trimEvery is how often memory is given back after that.
@@ -27,6 +27,32 @@ const (
 	// collected and its free pages to be given back: a busy server needs them again at once.
 	idle = 16 << 20
 )
+
+// uncached are the kinds whose watches come from the store itself, in the form of
+// --watch-cache-sizes: kinds that few clients watch and that seldom change. A cache takes memory,
+// ten goroutines and a timer that ticks each second.
+var uncached = []string{
+	"clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
+	"roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+	"flowschemas.flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+	"mutatingwebhookconfigurations.admissionregistration.k8s.io",
+	"validatingwebhookconfigurations.admissionregistration.k8s.io",
+	"validatingadmissionpolicies.admissionregistration.k8s.io",
+	"validatingadmissionpolicybindings.admissionregistration.k8s.io",
+	"mutatingadmissionpolicies.admissionregistration.k8s.io",
+	"mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+	"apiservices.apiregistration.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+	"certificatesigningrequests.certificates.k8s.io", "leases.coordination.k8s.io",
+	"ingressclasses.networking.k8s.io", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io",
+	"ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io", "runtimeclasses.node.k8s.io",
+	"poddisruptionbudgets.policy", "priorityclasses.scheduling.k8s.io", "csidrivers.storage.k8s.io",
+	"csinodes.storage.k8s.io", "csistoragecapacities.storage.k8s.io", "storageclasses.storage.k8s.io",
+	"volumeattachments.storage.k8s.io", "volumeattributesclasses.storage.k8s.io",
+	"deviceclasses.resource.k8s.io", "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io",
+	"resourceslices.resource.k8s.io", "persistentvolumes", "persistentvolumeclaims", "limitranges",
+	"resourcequotas", "replicationcontrollers", "podtemplates", "endpoints", "serviceaccounts",
+	"horizontalpodautoscalers.autoscaling", "cronjobs.batch", "controllerrevisions.apps",
+}
 
 // withoutOpenAPIV2 leaves /openapi/v2 out: the document of all of the API, which no kubectl since
 // 1.27 asks for and which takes a fifth of the heap. /openapi/v3 stays.
@@ -44,12 +70,7 @@ func giveBack(ctx context.Context, loopback *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	for client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() != nil {
-		if !sleep(ctx, readyEvery) {
-			return nil
-		}
-	}
-	if !sleep(ctx, settled) {
+	if !awaitReady(ctx, client) || !sleep(ctx, settled) {
 		return nil
 	}
 	for before := uint64(0); ; {
@@ -65,6 +86,16 @@ func giveBack(ctx context.Context, loopback *rest.Config) error {
 			return nil
 		}
 	}
+}
+
+// awaitReady waits until the server has started. It returns false when the context ends before.
+func awaitReady(ctx context.Context, client discovery.DiscoveryInterface) bool {
+	for client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() != nil {
+		if !sleep(ctx, readyEvery) {
+			return false
+		}
+	}
+	return true
 }
 
 // allocated returns how many bytes the heap has ever had allocated.

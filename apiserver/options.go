@@ -67,6 +67,9 @@ func NewOptions() *Options {
 	s.Admission.GenericAdmission.EnablePlugins = []string{noderestriction.PluginName}
 	s.Authentication.ServiceAccounts.Issuers = []string{issuer}
 	s.KubeletConfig.PreferredAddressTypes = []string{"InternalIP", "Hostname"}
+	for _, resource := range uncached {
+		s.Etcd.WatchCacheSizes = append(s.Etcd.WatchCacheSizes, resource+"#0")
+	}
 	return o
 }
 

@@ -9,6 +9,7 @@ import (
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/common"
@@ -51,8 +52,11 @@ func Run(ctx context.Context, o *Options) error {
 	var own *store.Store
 	if !o.external() {
 		s, err := store.Start(ctx, o.DataDir)
+		if err != nil && ctx.Err() != nil {
+			return failure(ctx) // somebody asked it to stop
+		}
 		if err != nil {
-			return errors.Join(err, context.Cause(ctx))
+			return err
 		}
 		defer s.Close()
 		parts.Go(func() { watchStore(ctx, s, cancel) })
@@ -63,7 +67,42 @@ func Run(ctx context.Context, o *Options) error {
 	if err := o.restrictAnonymous(); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return failure(ctx)
+	}
 	return errors.Join(serve(ctx, o, own, keys, cancel), failure(ctx))
+}
+
+// startTimeout is how long a server that was asked to stop may take to end its start.
+const startTimeout = time.Minute
+
+// afterStart returns a context that ends when ctx does, but not while the server starts: what runs
+// once at the start exits the process when its context ends. If the server has failed, nobody waits
+// for its start. The caller calls end.
+func afterStart(ctx context.Context, loopback *rest.Config) (serving context.Context, end func(), err error) {
+	client, err := discovery.NewDiscoveryClientForConfig(loopback)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a client: %w", err)
+	}
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-serving.Done():
+			return
+		}
+		if failure(ctx) == nil {
+			starting, done := context.WithTimeout(serving, startTimeout)
+			awaitReady(starting, client)
+			done()
+		}
+		cancel()
+	})
+	return serving, func() {
+		cancel()
+		waiting.Wait()
+	}, nil
 }
 
 // failure returns what stopped the server, nil if somebody asked for it.
@@ -145,5 +184,10 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	if documents != nil {
 		documents.Definitions = nil // every server has taken from them what it needs
 	}
-	return prepared.Run(ctx)
+	serving, end, err := afterStart(ctx, server.GenericAPIServer.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return prepared.Run(serving)
 }

@@ -21,6 +21,9 @@ const (
 	// peerURL and clientURL are what the member says of itself to other members and their clients.
 	// There are none, and nobody listens there.
 	peerURL, clientURL = "http://127.0.0.1:2380", "http://127.0.0.1:2379"
+	// election is how long, in milliseconds, etcd's only member waits at a start for others to vote
+	// for. There are none; it is the least that etcd allows.
+	election = 500
 	// keptEntries is how many entries of its log etcd keeps in memory for members that are behind.
 	// There are none.
 	keptEntries = 100
@@ -110,6 +113,7 @@ func config(dataDir string, level zap.AtomicLevel, starting *atomic.Bool) (*embe
 	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{*peer}
 	c.InitialCluster = c.InitialClusterFromName(member)
 	c.EnableGRPCGateway = false
+	c.ElectionMs = election
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{
 		grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true),
 	}

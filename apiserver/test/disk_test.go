@@ -24,12 +24,7 @@ const diskSize = "320m"
 // room again writes go on, all in the same process. A start on a full disk serves, too. The test
 // mounts a small disk, which root may.
 func TestFullDisk(t *testing.T) {
-	base, err := os.MkdirTemp("", "api-") //nolint:usetesting // the path of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(base) })
-	dir := filepath.Join(base, "data")
+	dir := filepath.Join(shortFolder(t), "data")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -69,11 +70,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, err := os.MkdirTemp("", "api-") //nolint:usetesting // the path of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(short)
+	short := shortFolder(t)
 	for name, c := range map[string]struct {
 		flags []string
 		want  string
@@ -97,6 +94,39 @@ func TestSettingsThatCannotBe(t *testing.T) {
 			if err == nil || !strings.Contains(string(out), c.want) {
 				t.Errorf("it ends with %v and says %s", err, out)
 			}
+		})
+	}
+}
+
+// TestStoppedDuringStart asks the program to end while it starts, at several points. It must end
+// well, and the next start must find what it needs.
+func TestStoppedDuringStart(t *testing.T) {
+	exists := func(name string) func(*server) bool {
+		return func(s *server) bool { _, err := os.Stat(s.file(name)); return err == nil }
+	}
+	for name, reached := range map[string]func(*server) bool{
+		"keys": exists("pki/ca.crt"), "store": exists("etcd.sock"), "listening": func(s *server) bool {
+			c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "https://"))
+			if err == nil {
+				c.Close()
+			}
+			return err == nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := prepare(t, filepath.Join(shortFolder(t), "data"))
+			s.launch(t)
+			s.await(t, "the start has come to "+name, func() error {
+				if !reached(s) {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			s.stop(t)
+			if said := s.tail(); strings.Contains(said, "panic") || strings.Contains(said, "goroutine ") {
+				t.Errorf("it says\n%s", said)
+			}
+			s.start(t)
 		})
 	}
 }

@@ -81,21 +81,33 @@ type server struct {
 // the test. If the test fails, its output gets the end of the server's log.
 func start(t *testing.T, flags ...string) *server {
 	t.Helper()
+	return startIn(t, filepath.Join(shortFolder(t), "data"), flags...)
+}
+
+// shortFolder makes a folder for the test, whose path is short, as that of a socket must be.
+func shortFolder(t *testing.T) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "api-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return startIn(t, filepath.Join(dir, "data"), flags...)
+	return dir
 }
 
 // startIn does that with a data directory. The log is beside it.
 func startIn(t *testing.T, dir string, flags ...string) *server {
 	t.Helper()
+	s := prepare(t, dir, flags...)
+	s.start(t)
+	return s
+}
+
+// prepare returns a server that does not run yet.
+func prepare(t *testing.T, dir string, flags ...string) *server {
+	t.Helper()
 	port := freePort(t)
-	s := &server{
-		dir: dir, url: "https://127.0.0.1:" + strconv.Itoa(port), log: dir + ".log",
-	}
+	s := &server{dir: dir, url: "https://127.0.0.1:" + strconv.Itoa(port), log: dir + ".log"}
 	s.args = append([]string{
 		"--data-dir", s.dir, "--secure-port", strconv.Itoa(port), "--node-name", nodeName,
 	}, flags...)
@@ -105,12 +117,26 @@ func startIn(t *testing.T, dir string, flags ...string) *server {
 			t.Logf("the end of the server's log:\n%s", s.tail())
 		}
 	})
-	s.start(t)
 	return s
 }
 
 // start starts the program, again after it has ended, and waits until it is ready.
 func (s *server) start(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	s.launch(t)
+	s.await(t, "it is ready", func() error {
+		code, body, err := s.get("/readyz")
+		if err != nil || code != http.StatusOK {
+			return fmt.Errorf("/readyz says %d %q, %w", code, body, err)
+		}
+		return nil
+	})
+	t.Logf("ready after %s; %s", time.Since(began).Round(time.Millisecond), s.memory())
+}
+
+// launch starts the program.
+func (s *server) launch(t *testing.T) {
 	t.Helper()
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -120,7 +146,6 @@ func (s *server) start(t *testing.T) {
 	s.cmd, s.done = exec.Command(program, s.args...), make(chan struct{})
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	began := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -128,14 +153,6 @@ func (s *server) start(t *testing.T) {
 		s.err = s.cmd.Wait()
 		close(s.done)
 	}()
-	s.await(t, "it is ready", func() error {
-		code, body, err := s.get("/readyz")
-		if err != nil || code != http.StatusOK {
-			return fmt.Errorf("/readyz says %d %q, %w", code, body, err)
-		}
-		return nil
-	})
-	t.Logf("ready after %s; %s", time.Since(began).Round(time.Millisecond), s.memory())
 }
 
 // memory returns what the kernel says of the process's memory.
