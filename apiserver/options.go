@@ -66,6 +66,7 @@ func NewOptions() *Options {
 	s.Authorization.Modes = []string{modes.ModeNode, modes.ModeRBAC}
 	s.Admission.GenericAdmission.EnablePlugins = []string{noderestriction.PluginName}
 	s.Authentication.ServiceAccounts.Issuers = []string{issuer}
+	s.Authentication.BootstrapToken.Enable = true // there is none before an administrator makes one
 	s.KubeletConfig.PreferredAddressTypes = []string{"InternalIP", "Hostname"}
 	for _, resource := range uncached {
 		s.Etcd.WatchCacheSizes = append(s.Etcd.WatchCacheSizes, resource+"#0")

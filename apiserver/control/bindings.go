@@ -31,7 +31,23 @@ var bindings = []rbacv1.ClusterRoleBinding{
 		},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}},
 	},
+	{ // a machine with a token asks for the certificate of a node
+		ObjectMeta: metav1.ObjectMeta{Name: "berth:node-bootstrap"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: tokens}},
+	},
+	{ // and gets it
+		ObjectMeta: metav1.ObjectMeta{Name: "berth:node-certificate"},
+		RoleRef: rbacv1.RoleRef{
+			APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+		},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: tokens}},
+	},
 }
+
+// tokens is the group of those who have a bootstrap token.
+const tokens = "system:bootstrappers"
 
 // bindingsInterval is the time between two attempts to create the bindings, as of Kubernetes'
 // bootstrap policy.

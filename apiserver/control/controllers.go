@@ -34,6 +34,7 @@ var always = []string{
 	names.PersistentVolumeClaimProtectionController, names.PersistentVolumeProtectionController,
 	names.EphemeralVolumeController, names.CertificateSigningRequestApprovingController,
 	names.CertificateSigningRequestSigningController, names.CertificateSigningRequestCleanerController,
+	names.TokenCleanerController,
 }
 
 // workloads are the controllers that make pods, and those that only matter beside them.

@@ -203,7 +203,9 @@ func mountableSecrets(t *testing.T, s *server) {
 	pod := strings.ReplaceAll(podManifest, "NAME", "limited") + "  serviceAccountName: limited\n"
 	const image = "image: registry.example/image:1"
 	for name, change := range map[string][2]string{
-		"volume":            {"serviceAccountName", "volumes: [{name: v, secret: {secretName: unlisted}}]\n  serviceAccountName"},
+		"volume": {
+			"serviceAccountName", "volumes: [{name: v, secret: {secretName: unlisted}}]\n  serviceAccountName",
+		},
 		"envFrom":           {image, image + ", envFrom: [{secretRef: {name: unlisted}}]"},
 		"env":               {image, image + ", env: [{name: E, valueFrom: {secretKeyRef: {name: unlisted, key: k}}}]"},
 		"image pull secret": {"serviceAccountName", "imagePullSecrets: [{name: unlisted}]\n  serviceAccountName"},
@@ -270,7 +272,8 @@ func restricted(t *testing.T, s *server) {
 		{"containers:", "volumes: [{name: v, hostPath: {path: /}}]\n  containers:"},
 		{"containers:", "initContainers: [{name: i, image: registry.example/image:1}]\n  containers:"},
 	} {
-		s.refuses(t, "violates PodSecurity", strings.Replace(pod, change[0], change[1], 1), "-n", "tight", "create", "-f", "-")
+		bad := strings.Replace(pod, change[0], change[1], 1)
+		s.refuses(t, "violates PodSecurity", bad, "-n", "tight", "create", "-f", "-")
 	}
 	if _, err := s.as("admin", pod, "-n", "tight", "create", "-f", "-"); err != nil {
 		t.Errorf("a pod that keeps to it: %v", err)
