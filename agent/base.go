@@ -105,13 +105,16 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		Logger: deps.Logger,
 	})
 	occupants := func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) }
-	b.allocation = allocation.New(cfg, allocation.Deps{
+	if b.allocation, err = allocation.New(cfg, allocation.Deps{
+		Reserved: deps.Node.Reserved, Runtime: deps.Runtime, Status: b.records.Status.Get,
 		Occupants: occupants, Known: b.desired.AllReady, Changed: b.signals.Node.Notify, Wake: b.workers.Wake,
 		Event: deps.Events.Node, Metrics: deps.Metrics, KernelNotices: deps.KernelNotices, Logger: deps.Logger,
-	})
+	}); err != nil {
+		return nil, err
+	}
 	deps.Node.SetDevices(b.allocation.Capacity)
 	b.room = room.New(room.Deps{
-		Occupants: occupants, Unallocated: b.allocation.Refused,
+		Occupants: occupants, Unallocated: b.allocation.Refused, Unresizable: b.allocation.Unresizable,
 		Node: func() admit.Node {
 			n := deps.Node.Admission()
 			n.Pressures, n.ShuttingDown = b.pressure.Conditions(), b.gate.ShuttingDown()

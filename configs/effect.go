@@ -87,10 +87,6 @@ func fieldsWithoutEffect() map[string]string {
 		reason string
 		paths  []string
 	}{
-		{
-			"every container may run on every CPU",
-			[]string{"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod"},
-		},
 		{"memory is not assigned per NUMA node", []string{"memoryManagerPolicy", "reservedMemory"}},
 		{
 			"resources are not aligned to NUMA nodes",

@@ -206,9 +206,9 @@ func TestWarnings(t *testing.T) {
 			[]string{"config.yaml:4: maxPods: the key is given twice, the last one counts"},
 		},
 		"fields without effect": {
-			node{file: header + "cpuManagerPolicy: static\nvolumeStatsAggPeriod: 5s\n"},
+			node{file: header + "memoryManagerPolicy: Static\nvolumeStatsAggPeriod: 5s\n"},
 			[]string{
-				"config.yaml:3: cpuManagerPolicy: no effect: every container may run on every CPU",
+				"config.yaml:3: memoryManagerPolicy: no effect: memory is not assigned per NUMA node",
 				"config.yaml:4: volumeStatsAggPeriod: no effect: volumes are measured when somebody asks",
 			},
 		},

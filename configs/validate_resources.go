@@ -62,6 +62,7 @@ func (c checker) cgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 }
 
 func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
+	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
 	for field, amounts := range map[string]map[string]string{
 		"systemReserved": k.SystemReserved, "kubeReserved": k.KubeReserved,
 	} {
@@ -148,7 +149,6 @@ func (c checker) evictionSignal(field, signal string) {
 // withoutEffect checks the values of fields that berth accepts and ignores, so that the kubelet
 // accepts every file that berth accepts.
 func (c checker) withoutEffect(k *kubeletconfigv1beta1.KubeletConfiguration) {
-	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
 	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubeletconfigv1beta1.NoneMemoryManagerPolicy,
 		kubeletconfigv1beta1.StaticMemoryManagerPolicy)
 	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy,

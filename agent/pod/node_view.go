@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/node/allocation"
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/agent/pod/plan"
@@ -43,8 +43,8 @@ func (n nodeView) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxConta
 	return n.Runtime.Cgroups.ContainerResources(pod, c)
 }
 
-// Allocated returns what a container gets of the node's devices at its start.
-func (n nodeView) Allocated(ctx context.Context, pod *v1.Pod, c *v1.Container) (devices.Given, error) {
+// Allocated returns what a container gets of the node's devices and CPUs at its start.
+func (n nodeView) Allocated(ctx context.Context, pod *v1.Pod, c *v1.Container) (allocation.Given, error) {
 	return n.Node.Allocation.Container(ctx, pod, c)
 }
 

@@ -225,6 +225,7 @@ func (e *Engine) report(_ context.Context, s *podSync) (steps.Outcome, error) {
 	}
 	if s.Record.Ended {
 		e.deps.Status.End(s.work.UID)
+		e.deps.Node.Allocation.Forget(s.work.UID)
 		e.deps.Node.Room.Freed()
 	}
 	return steps.Outcome{}, nil

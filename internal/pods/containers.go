@@ -29,3 +29,20 @@ func Containers(spec *v1.PodSpec) iter.Seq[*v1.Container] {
 		}
 	}
 }
+
+// Starting yields the init containers and the containers of a pod, in the order of their starts.
+// The value says whether the container ends before the next ones start.
+func Starting(pod *v1.Pod) iter.Seq2[*v1.Container, bool] {
+	return func(yield func(*v1.Container, bool) bool) {
+		for i := range pod.Spec.InitContainers {
+			if c := &pod.Spec.InitContainers[i]; !yield(c, !Sidecar(c)) {
+				return
+			}
+		}
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i], false) {
+				return
+			}
+		}
+	}
+}

@@ -76,6 +76,7 @@ var neighbours = []neighbour{
 	{"agent/images/garbage", "agent/images", "who removes unused images asks who provides the others"},
 	{"agent/images/records", "agent/images/credentials", "a record says with which login an image was pulled"},
 	{"agent/node/allocation", "agent/node/admit", "an allocation that failed is a refusal of admission"},
+	{"agent/node/allocation", "agent/node/cpus", "CPUs of their own are what containers are given"},
 	{"agent/node/allocation", "agent/node/devices", "devices are what containers are given"},
 	{"agent/node/allocation", "agent/node/podresources", "who has which devices is told to programs"},
 	{"agent/node/allocation", "agent/node/room", "the room's pods are those that hold devices"},

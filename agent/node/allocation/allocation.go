@@ -20,23 +20,29 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices"
 	"github.com/berthd/berth/agent/node/podresources"
 	"github.com/berthd/berth/agent/node/room"
+	"github.com/berthd/berth/agent/pod/resize"
+	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/lifecycle"
 	"github.com/berthd/berth/internal/pods"
+	"github.com/berthd/berth/status"
 )
 
 // Metrics are the metrics of all pieces.
 type Metrics interface {
 	devices.Metrics
+	cpus.Metrics
 	podresources.Metrics
 }
 
@@ -45,6 +51,11 @@ type Deps struct {
 	// Occupants returns the pods that have not ended. Known reports whether all of them are known.
 	Occupants func() []room.Occupant
 	Known     func() bool
+	// Reserved returns what the config keeps from the pods.
+	Reserved func() (system, kube v1.ResourceList)
+	Runtime  cpus.Runtime
+	// Status returns a pod's last status.
+	Status func(uid types.UID) (status.Entry, bool)
 	// Changed is called after the node has other amounts. Wake makes a sync of a pod.
 	Changed func()
 	Wake    func(uid types.UID)
@@ -60,6 +71,8 @@ type Deps struct {
 type Manager struct {
 	// Devices are the devices of device plugins.
 	Devices *devices.Manager
+	// cpus are the CPUs that containers have for themselves.
+	cpus *cpus.Manager
 
 	deps   Deps
 	root   string
@@ -75,7 +88,7 @@ type Manager struct {
 type answer struct{ refused *admit.Rejection }
 
 // New returns a manager. It reads the state files of an earlier agent.
-func New(cfg *configs.Config, deps Deps) *Manager {
+func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	m := &Manager{
 		deps: deps, root: cfg.RootDir, health: cfg.GateEnabled("ResourceHealthStatus"),
 		answers: map[types.UID]answer{}, waiting: map[types.UID]bool{},
@@ -84,7 +97,34 @@ func New(cfg *configs.Config, deps Deps) *Manager {
 		Holders: m.holders, Changed: m.changed, Affected: deps.Wake, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
 	})
-	return m
+	pinning, err := cpus.ConfigFrom(cfg, deps.Reserved)
+	if err != nil {
+		return nil, err
+	}
+	m.cpus, err = cpus.New(pinning, cpus.Deps{
+		Holders: m.holders, Runtime: deps.Runtime, Instances: m.instances, Event: deps.Event, Metrics: deps.Metrics,
+		Logger: deps.Logger,
+	})
+	return m, err
+}
+
+// instances returns the containers that run.
+func (m *Manager) instances() []cpus.Instance {
+	var out []cpus.Instance
+	for _, o := range m.deps.Occupants() {
+		s, ok := m.deps.Status(o.Pod.UID)
+		if !ok {
+			continue
+		}
+		for _, c := range slices.Concat(
+			s.Status.InitContainerStatuses, s.Status.ContainerStatuses, s.Status.EphemeralContainerStatuses,
+		) {
+			if _, id, ok := strings.Cut(c.ContainerID, "://"); ok && c.State.Running != nil {
+				out = append(out, cpus.Instance{UID: o.Pod.UID, Container: c.Name, ID: id})
+			}
+		}
+	}
+	return out
 }
 
 // Run serves the device plugins, and the programs that ask which container has what, until ctx
@@ -94,13 +134,26 @@ func (m *Manager) Run(ctx context.Context) error {
 		return lifecycle.Idle(ctx)
 	}
 	asked := podresources.New(filepath.Join(m.root, "pod-resources"), podresources.Deps{
-		Pods: m.pods, Pieces: m.Devices, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
+		Pods: m.pods, Pieces: pieces{m.Devices, m.cpus}, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
 	})
 	return lifecycle.Run(ctx, []lifecycle.Loop{
 		{Name: "device plugins", Run: m.Devices.Run},
+		{Name: "cpus", Run: m.cpus.Run},
 		{Name: "pod resources", Run: asked.Run},
 	})
 }
+
+// pieces are what the pod resources API tells of.
+type pieces struct {
+	*devices.Manager
+	cpus *cpus.Manager
+}
+
+// CPUs returns the CPUs that a container has for itself.
+func (p pieces) CPUs(uid types.UID, container string) []int64 { return p.cpus.Held(uid, container) }
+
+// AllocatableCPUs returns the CPUs that containers can have for themselves.
+func (p pieces) AllocatableCPUs() []int64 { return p.cpus.Allocatable() }
 
 // pods returns the pods that have not ended.
 func (m *Manager) pods() []*v1.Pod {
@@ -112,11 +165,11 @@ func (m *Manager) pods() []*v1.Pod {
 }
 
 // holders returns the pods that may have pieces of the node.
-func (m *Manager) holders() (devices.Holders, bool) {
+func (m *Manager) holders() (map[types.UID]bool, bool) {
 	if !m.deps.Known() {
 		return nil, false
 	}
-	out := devices.Holders{}
+	out := map[types.UID]bool{}
 	for _, o := range m.deps.Occupants() {
 		out[o.Pod.UID] = o.Terminating
 	}
@@ -135,21 +188,24 @@ func (m *Manager) changed() {
 }
 
 // Wants reports whether a pod wants a piece of the node, so that Allocate has to be called.
-func (m *Manager) Wants(pod *v1.Pod) bool { return m.Devices.Wants(pod) }
+func (m *Manager) Wants(pod *v1.Pod) bool { return m.Devices.Wants(pod) || m.cpus.Wants(pod) }
 
 // Allocate gives the containers of a pod their pieces, and remembers the answer for
 // [Manager.Answer]. running says which containers run already. The error is only that of a context
 // that has ended.
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error {
 	err := m.Devices.Allocate(ctx, pod, running)
+	if err == nil {
+		err = m.cpus.Allocate(pod)
+	}
 	if ctx.Err() != nil {
-		m.Devices.Release(pod.UID)
+		m.release(pod.UID)
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		m.Devices.Release(pod.UID)
-		m.deps.Logger.Info("pod does not get the devices of its containers", "pod", pods.FullName(pod), "uid", pod.UID,
-			"err", err)
+		m.release(pod.UID)
+		m.deps.Logger.Info("pod does not get the devices or the CPUs of its containers", "pod", pods.FullName(pod),
+			"uid", pod.UID, "err", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,19 +213,28 @@ func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(contai
 	return nil
 }
 
+// unexpected is the reason of a pod that does not get its pieces.
+const unexpected = "UnexpectedAdmissionError"
+
+// release takes all pieces from a pod.
+func (m *Manager) release(uid types.UID) {
+	m.Devices.Release(uid)
+	m.cpus.Release(uid)
+}
+
 // rejection returns an error in the kubelet's words for a pod's status; nil for none.
 func rejection(err error) *admit.Rejection {
-	later := (*devices.Later)(nil)
+	device, cpu, cores := (*devices.Later)(nil), (*cpus.Later)(nil), (*cpus.SMTAlignmentError)(nil)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &later):
-		return &admit.Rejection{
-			Reason: "UnexpectedAdmissionError", Message: later.Error(), Detail: later.Error(), Later: true,
-		}
+	case errors.As(err, &device), errors.As(err, &cpu):
+		return &admit.Rejection{Reason: unexpected, Message: err.Error(), Detail: err.Error(), Later: true}
+	case errors.As(err, &cores):
+		return &admit.Rejection{Reason: "SMTAlignmentError", Message: cores.Error()}
 	}
 	return &admit.Rejection{
-		Reason:  "UnexpectedAdmissionError",
+		Reason:  unexpected,
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
 	}
 }
@@ -193,7 +258,7 @@ func (m *Manager) Refused(uid types.UID) *admit.Rejection {
 // any more. If it waits, it is woken when the node has other amounts, to ask again.
 func (m *Manager) Decided(uid types.UID, admitted, waits bool) {
 	if !admitted {
-		m.Devices.Release(uid)
+		m.release(uid)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,9 +271,33 @@ func (m *Manager) Decided(uid types.UID, admitted, waits bool) {
 // Forget drops all that is known of a pod that is gone, and takes its pieces.
 func (m *Manager) Forget(uid types.UID) { m.Decided(uid, false, false) }
 
+// Given is what a container gets at its start.
+type Given struct {
+	devices.Given
+	// CPUs are the CPUs that it may run on, as "0-1,4"; empty for all.
+	CPUs string
+}
+
 // Container returns what a container gets at its start.
-func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (devices.Given, error) {
-	return m.Devices.Container(ctx, pod, c)
+func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (Given, error) {
+	given, err := m.Devices.Container(ctx, pod, c)
+	if err != nil {
+		return Given{}, err
+	}
+	set, err := m.cpus.Set(pod, c)
+	return Given{Given: given, CPUs: set.String()}, err
+}
+
+// Unresizable returns why a pod cannot get other amounts of cpu and memory while it runs; nil if it
+// can.
+func (m *Manager) Unresizable(pod *v1.Pod) *resize.Pending {
+	if !m.cpus.Static() || cgroups.QOSClass(pod) != v1.PodQOSGuaranteed {
+		return nil
+	}
+	return &resize.Pending{
+		Reason:  v1.PodReasonInfeasible,
+		Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
+	}
 }
 
 // Health returns the health of the devices of a pod's containers, by the container's name; nil if

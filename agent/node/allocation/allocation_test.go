@@ -24,6 +24,8 @@ type metrics struct{}
 func (metrics) DevicePluginRegistered(string)          {}
 func (metrics) DevicesAllocated(string, time.Duration) {}
 func (metrics) PodResourcesAsked(string, bool)         {}
+func (metrics) CPUsPinned(bool)                        {}
+func (metrics) CPUsShared(int, int)                    {}
 
 // newManager returns a manager that knows a resource of an earlier run, whose plugin is not back,
 // and a channel with the pods that it wakes.
@@ -44,11 +46,16 @@ func newManager(t *testing.T, gates map[string]bool) (*Manager, chan types.UID) 
 		t.Fatal(err)
 	}
 	woken := make(chan types.UID, 8)
-	return New(cfg, Deps{
+	cfg.Kubelet.CPUManagerPolicy = "none"
+	m, err := New(cfg, Deps{
 		Occupants: func() []room.Occupant { return nil }, Known: func() bool { return false },
 		Changed: func() {}, Wake: func(uid types.UID) { woken <- uid }, Event: func(string, string, string) {},
 		Metrics: metrics{}, Logger: slog.New(slog.DiscardHandler),
-	}), woken
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, woken
 }
 
 func podOf(uid, source string) *v1.Pod {

@@ -28,7 +28,7 @@ func (l *Later) Error() string { return l.For }
 func (m *Manager) Wants(pod *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for c := range containers(pod) {
+	for c := range pods.Starting(pod) {
 		if len(m.wanted(c)) > 0 {
 			return true
 		}
@@ -53,23 +53,6 @@ func (m *Manager) allocated(name string) bool {
 	return len(m.holding(name, func(string) bool { return true })) > 0
 }
 
-// containers yields the init containers and the containers of a pod, in the order of their starts.
-// The value says whether the container gives back its devices before the next ones start.
-func containers(pod *v1.Pod) func(yield func(*v1.Container, bool) bool) {
-	return func(yield func(*v1.Container, bool) bool) {
-		for i := range pod.Spec.InitContainers {
-			if c := &pod.Spec.InitContainers[i]; !yield(c, !pods.Sidecar(c)) {
-				return
-			}
-		}
-		for i := range pod.Spec.Containers {
-			if !yield(&pod.Spec.Containers[i], false) {
-				return
-			}
-		}
-	}
-}
-
 // Allocate gives each container of a pod its devices, and notes them in the checkpoint file.
 // Containers that have theirs keep them. running says which containers run already: these have
 // their devices, healthy or not. Devices of an init container are used again by the containers that
@@ -80,7 +63,7 @@ func containers(pod *v1.Pod) func(yield func(*v1.Container, bool) bool) {
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error {
 	m.forgetEnded(pod.UID)
 	reusable := map[string]map[string]bool{}
-	for c, ends := range containers(pod) {
+	for c, ends := range pods.Starting(pod) {
 		if err := m.allocateContainer(ctx, pod, c, reusable, running(c.Name)); err != nil {
 			return err
 		}
@@ -329,12 +312,12 @@ func (m *Manager) leaving(name string) int {
 
 // forgetEnded takes the devices from the pods that have ended, except one pod.
 func (m *Manager) forgetEnded(but types.UID) {
-	holders, known := m.deps.Holders()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	holders, known := m.deps.Holders() // under the lock, so that it has all pods that have devices
 	if !known {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	maps.DeleteFunc(m.pods, func(uid types.UID, _ map[string]map[string]*allocation) bool {
 		_, holds := holders[uid]
 		return !holds && uid != but

@@ -39,7 +39,7 @@ type bed struct {
 	stop func()
 
 	mu       sync.Mutex
-	holders  Holders
+	holders  map[types.UID]bool
 	unknown  bool
 	affected []types.UID
 	logged   bytes.Buffer
@@ -59,9 +59,9 @@ func (b *bed) Write(line []byte) (int, error) {
 // start runs a manager over a directory.
 func start(t *testing.T, dir string) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: dir, holders: Holders{}}
+	b := &bed{t: t, dir: dir, holders: map[types.UID]bool{}}
 	b.Manager = New(Config{Dir: dir, AllocateTimeout: 30 * time.Second}, Deps{
-		Holders: func() (Holders, bool) {
+		Holders: func() (map[types.UID]bool, bool) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			return b.holders, !b.unknown

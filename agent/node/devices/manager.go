@@ -32,9 +32,6 @@ type Config struct {
 	AllocateTimeout time.Duration
 }
 
-// Holders are the pods that hold devices: true for those that are being ended.
-type Holders map[types.UID]bool
-
 // Metrics are the manager's metrics.
 type Metrics interface {
 	DevicePluginRegistered(resource string)
@@ -43,9 +40,9 @@ type Metrics interface {
 
 // Deps are what a manager calls.
 type Deps struct {
-	// Holders returns the pods that have not ended. known is false while pods of an earlier run may
-	// be missing: then nobody loses devices.
-	Holders func() (holders Holders, known bool)
+	// Holders returns the pods that have not ended: true for those that are being ended. known is
+	// false while pods of an earlier run may be missing: then nobody loses devices.
+	Holders func() (holders map[types.UID]bool, known bool)
 	// Changed is called after the amount of a resource has changed.
 	Changed func()
 	// Affected is called for each pod whose devices have changed their health.

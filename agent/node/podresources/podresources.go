@@ -50,6 +50,9 @@ type Pieces interface {
 	// Held returns the devices of a container, Allocatable all healthy devices of the node.
 	Held(uid types.UID, container string) []*resourcesapi.ContainerDevices
 	Allocatable() []*resourcesapi.ContainerDevices
+	// CPUs returns the CPUs that a container has for itself, AllocatableCPUs those that can be had.
+	CPUs(uid types.UID, container string) []int64
+	AllocatableCPUs() []int64
 }
 
 // Metrics counts requests: of the method list, get or get_allocatable.
@@ -177,7 +180,9 @@ func (s *Server) GetAllocatableResources(
 	context.Context, *resourcesapi.AllocatableResourcesRequest,
 ) (*resourcesapi.AllocatableResourcesResponse, error) {
 	s.deps.Metrics.PodResourcesAsked("get_allocatable", false)
-	return &resourcesapi.AllocatableResourcesResponse{Devices: s.deps.Pieces.Allocatable()}, nil
+	return &resourcesapi.AllocatableResourcesResponse{
+		Devices: s.deps.Pieces.Allocatable(), CpuIds: s.deps.Pieces.AllocatableCPUs(),
+	}, nil
 }
 
 // of returns what a pod has: its sidecars and its containers.
@@ -185,7 +190,7 @@ func (s *Server) of(pod *v1.Pod) *resourcesapi.PodResources {
 	out := &resourcesapi.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	add := func(c *v1.Container) {
 		out.Containers = append(out.Containers, &resourcesapi.ContainerResources{
-			Name: c.Name, Devices: s.deps.Pieces.Held(pod.UID, c.Name),
+			Name: c.Name, Devices: s.deps.Pieces.Held(pod.UID, c.Name), CpuIds: s.deps.Pieces.CPUs(pod.UID, c.Name),
 		})
 	}
 	for i := range pod.Spec.InitContainers {

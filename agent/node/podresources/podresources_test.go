@@ -33,6 +33,9 @@ func (pieces) Allocatable() []*resourcesapi.ContainerDevices {
 	return []*resourcesapi.ContainerDevices{{ResourceName: "r", DeviceIds: []string{"a"}}}
 }
 
+func (pieces) CPUs(types.UID, string) []int64 { return []int64{2, 3} }
+func (pieces) AllocatableCPUs() []int64       { return []int64{1, 2, 3} }
+
 // counts counts requests by method.
 type counts struct {
 	mu   sync.Mutex
@@ -96,9 +99,9 @@ func TestAnswers(t *testing.T) {
 	}
 	var got []string
 	for _, c := range list.GetPodResources()[0].GetContainers() {
-		got = append(got, c.GetName()+" "+c.GetDevices()[0].GetDeviceIds()[0])
+		got = append(got, c.GetName()+" "+c.GetDevices()[0].GetDeviceIds()[0]+fmt.Sprint(c.GetCpuIds()))
 	}
-	if want := "[side 1-side app 1-app]"; fmt.Sprint(got) != want {
+	if want := "[side 1-side[2 3] app 1-app[2 3]]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
 	one, err := client.Get(t.Context(), &resourcesapi.GetPodResourcesRequest{PodNamespace: "ns", PodName: "one"})
@@ -110,7 +113,7 @@ func TestAnswers(t *testing.T) {
 		t.Error(err)
 	}
 	all, err := client.GetAllocatableResources(t.Context(), &resourcesapi.AllocatableResourcesRequest{})
-	if err != nil || len(all.GetDevices()) != 1 {
+	if err != nil || len(all.GetDevices()) != 1 || len(all.GetCpuIds()) != 3 {
 		t.Errorf("%v, %v", all, err)
 	}
 	if want := "[listfalse getfalse gettrue get_allocatablefalse]"; fmt.Sprint(asked.seen) != want {

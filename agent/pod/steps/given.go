@@ -5,13 +5,13 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/node/allocation"
 	"github.com/berthd/berth/agent/pod/generate"
 )
 
-// withDevices makes a container's config with what the device plugins give the container. A
-// variable of the pod counts more than one of a plugin.
-func withDevices(given devices.Given, in generate.ContainerInput) (*runtimeapi.ContainerConfig, error) {
+// withGiven makes a container's config with the devices and the CPUs that the container was given.
+// A variable of the pod counts more than one of a device plugin.
+func withGiven(given allocation.Given, in generate.ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	in.Env = slices.Concat(given.Envs, in.Env)
 	config, err := generate.Container(in)
 	if err != nil {
@@ -20,6 +20,9 @@ func withDevices(given devices.Given, in generate.ContainerInput) (*runtimeapi.C
 	config.Devices = append(config.Devices, given.Devices...)
 	config.Mounts = append(config.Mounts, given.Mounts...)
 	config.CDIDevices = given.CDIDevices
+	if given.CPUs != "" && config.Linux.Resources != nil {
+		config.Linux.Resources.CpusetCpus = given.CPUs
+	}
 	for key, value := range given.Annotations {
 		if _, taken := config.Annotations[key]; !taken {
 			config.Annotations[key] = value

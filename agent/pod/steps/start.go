@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/images"
-	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/node/allocation"
 	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/agent/pod/hooks"
 	"github.com/berthd/berth/agent/pod/plan"
@@ -53,8 +53,9 @@ type NodeView interface {
 	Allocatable() v1.ResourceList
 	// HostsFile is the content of the node's hosts file.
 	HostsFile() []byte
-	// Allocated is what a container gets of the node's devices. A plugin may have to prepare them.
-	Allocated(ctx context.Context, pod *v1.Pod, c *v1.Container) (devices.Given, error)
+	// Allocated is what a container gets of the node's devices and CPUs. A device plugin may have to
+	// prepare them.
+	Allocated(ctx context.Context, pod *v1.Pod, c *v1.Container) (allocation.Given, error)
 	// Resources are a container's cgroup settings.
 	Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources
 	// Objects are the pods' ConfigMaps and Secrets.
@@ -226,7 +227,7 @@ func (s *Starter) config(ctx context.Context, p *Sync, start plan.Start) (*runti
 	if err != nil {
 		return nil, err
 	}
-	return withDevices(given, generate.ContainerInput{
+	return withGiven(given, generate.ContainerInput{
 		TargetID: targetID,
 		Pod:      p.Pod, Container: c, Node: s.Node.Generate(p.Pod), RestartCount: int(start.Attempt),
 		Image: p.Images[c.Name].Image, Env: env, Mounts: mounts, Resources: s.Node.Resources(p.Pod, c),

@@ -14,6 +14,47 @@ type deviceMetrics struct {
 	// ones.
 	asked            *prometheus.CounterVec
 	askedBy, refused map[string]*prometheus.CounterVec
+	cpus             cpuMetrics
+}
+
+// cpuMetrics are about CPUs that containers have for themselves.
+type cpuMetrics struct {
+	pinned, failed    prometheus.Counter
+	exclusive, shared prometheus.Gauge
+}
+
+func (s *Set) newCPUs() cpuMetrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	m := cpuMetrics{
+		pinned: counter("kubelet_cpu_manager_pinning_requests_total", "Containers that asked for CPUs of their own."),
+		failed: counter("kubelet_cpu_manager_pinning_errors_total", "Containers that did not get CPUs of their own."),
+		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
+			"CPUs that containers have for themselves."),
+		shared: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
+			"Thousandths of the CPUs that no container has for itself, without the reserved ones."),
+	}
+	s.Registry.MustRegister(m.pinned, m.failed, m.exclusive, m.shared)
+	return m
+}
+
+// CPUsPinned counts a container that asked for CPUs of its own.
+func (s *Set) CPUsPinned(failed bool) {
+	s.devices.cpus.pinned.Inc()
+	if failed {
+		s.devices.cpus.failed.Inc()
+	}
+}
+
+// CPUsShared sets how many CPUs containers have for themselves, and how many of the others are not
+// reserved.
+func (s *Set) CPUsShared(exclusive, shared int) {
+	s.devices.cpus.exclusive.Set(float64(exclusive))
+	s.devices.cpus.shared.Set(1000 * float64(shared))
 }
 
 func (s *Set) newDevices() deviceMetrics {
@@ -22,6 +63,7 @@ func (s *Set) newDevices() deviceMetrics {
 			"Registrations of device plugins, by resource.", "resource_name"),
 		allocations: s.histograms("kubelet_device_plugin_alloc_duration_seconds",
 			"Duration in seconds of an allocation by a device plugin, by resource.", "resource_name"),
+		cpus: s.newCPUs(),
 		asked: s.counters("kubelet_pod_resources_endpoint_requests_total",
 			"Requests to the pod resources API, by its version.", "server_api_version"),
 		askedBy: map[string]*prometheus.CounterVec{}, refused: map[string]*prometheus.CounterVec{},

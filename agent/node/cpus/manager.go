@@ -1,0 +1,341 @@
+package cpus
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+	"k8s.io/utils/cpuset"
+
+	"github.com/berthd/berth/agent/node/cpus/choose"
+	"github.com/berthd/berth/agent/node/cpus/state"
+	"github.com/berthd/berth/cgroups"
+	"github.com/berthd/berth/internal/notify"
+	"github.com/berthd/berth/internal/pods"
+)
+
+// Metrics are the manager's metrics.
+type Metrics interface {
+	// CPUsPinned counts a container that asked for CPUs of its own.
+	CPUsPinned(failed bool)
+	// CPUsShared says how many CPUs containers have for themselves, and how many they share.
+	CPUsShared(exclusive, shared int)
+}
+
+// Deps are what a manager calls.
+type Deps struct {
+	// Holders returns the pods that have not ended: true for those that are being ended. known is
+	// false while pods of an earlier run may be missing: then nobody loses CPUs.
+	Holders func() (holders map[types.UID]bool, known bool)
+	Runtime Runtime
+	// Instances returns the containers that run.
+	Instances func() []Instance
+	// Event records an event about the node.
+	Event   func(kind, reason, message string)
+	Metrics Metrics
+	Logger  *slog.Logger
+}
+
+// Manager gives containers their CPUs. Make it with [New].
+type Manager struct {
+	cfg  Config
+	deps Deps
+	// reserved is kept from those who want CPUs for themselves.
+	reserved cpuset.CPUSet
+	changed  notify.Signal
+	// last is what running containers have, by id; only Run uses it.
+	last map[string]string
+
+	mu       sync.Mutex
+	shared   cpuset.CPUSet
+	assigned map[types.UID]map[string]cpuset.CPUSet
+	// made is what containers got at their last creation, by pod and name.
+	made map[types.UID]map[string]string
+}
+
+// New returns a manager with what the state file has. A file that does not fit the machine or the
+// policy is reported, and replaced.
+func New(cfg Config, deps Deps) (*Manager, error) {
+	m := &Manager{
+		cfg: cfg, deps: deps, changed: notify.New(), last: map[string]string{},
+		assigned: map[types.UID]map[string]cpuset.CPUSet{}, made: map[types.UID]map[string]string{},
+	}
+	if m.Static() {
+		m.reserved = cfg.Reserved
+		if m.reserved.IsEmpty() {
+			var err error
+			if m.reserved, err = cfg.Machine.Take(cfg.Machine.Set(), cfg.ReservedCount, cfg.Choose); err != nil {
+				return nil, fmt.Errorf("cpuManagerPolicy static: reserving %d CPUs: %w", cfg.ReservedCount, err)
+			}
+		}
+		m.shared = m.usable()
+	}
+	for _, name := range cfg.Ignored {
+		deps.Logger.Warn("config: cpuManagerPolicyOptions." + name + ": no effect: CPUs are not aligned to NUMA nodes")
+	}
+	err := m.restore()
+	if err != nil {
+		deps.Logger.Error("which containers have CPUs of their own is not known: they share until they start again", "err",
+			err)
+		deps.Event(v1.EventTypeWarning, "CPUManagerStateUnusable", err.Error())
+	}
+	return m, m.save()
+}
+
+// Static reports whether the policy is static.
+func (m *Manager) Static() bool { return m.cfg.Policy == policyStatic }
+
+// usable returns the CPUs that pods may run on.
+func (m *Manager) usable() cpuset.CPUSet {
+	if m.cfg.Strict {
+		return m.cfg.Machine.Set().Difference(m.reserved)
+	}
+	return m.cfg.Machine.Set()
+}
+
+// restore takes over the state file.
+func (m *Manager) restore() error {
+	s, err := state.Read(m.cfg.File)
+	if err != nil || s == nil || s.Policy != m.cfg.Policy || !m.Static() {
+		return err
+	}
+	all := s.Shared
+	assigned := map[types.UID]map[string]cpuset.CPUSet{}
+	for uid, containers := range s.Assigned {
+		assigned[types.UID(uid)] = containers
+		for name, set := range containers {
+			if both := set.Intersection(s.Shared); !both.IsEmpty() {
+				return fmt.Errorf("%s: pod %s, container %s has the CPUs %s, which others share", m.cfg.File, uid, name, both)
+			}
+			all = all.Union(set)
+		}
+	}
+	if want := m.usable(); !all.Equals(want) {
+		return fmt.Errorf("%s is about the CPUs %s, but pods may run on %s", m.cfg.File, all, want)
+	}
+	if lost := m.reserved.Difference(s.Shared); !lost.IsEmpty() && !m.cfg.Strict {
+		return fmt.Errorf("%s: containers have the reserved CPUs %s", m.cfg.File, lost)
+	}
+	m.shared, m.assigned = s.Shared, assigned
+	return nil
+}
+
+// save writes the state file; m.mu is held, or nobody else knows m yet.
+func (m *Manager) save() error {
+	s := state.State{Policy: m.cfg.Policy, Shared: m.shared, Assigned: map[string]map[string]cpuset.CPUSet{}}
+	exclusive := cpuset.New()
+	for uid, containers := range m.assigned {
+		s.Assigned[string(uid)] = containers
+		exclusive = exclusive.Union(slices.Collect(maps.Values(containers))...)
+	}
+	if m.Static() {
+		m.deps.Metrics.CPUsShared(exclusive.Size(), m.shared.Difference(m.reserved).Size())
+	}
+	return state.Write(m.cfg.File, s)
+}
+
+// exclusive returns how many CPUs a container gets for itself; 0 if it shares.
+func exclusive(pod *v1.Pod, c *v1.Container) int {
+	request := c.Resources.Requests.Cpu()
+	if cgroups.QOSClass(pod) != v1.PodQOSGuaranteed || resource.IsPodLevelResourcesSet(pod) ||
+		request.Value()*1000 != request.MilliValue() {
+		return 0
+	}
+	return int(request.Value())
+}
+
+// Wants reports whether a container of a pod gets CPUs for itself.
+func (m *Manager) Wants(pod *v1.Pod) bool {
+	if m.Static() {
+		for c := range pods.Starting(pod) {
+			if exclusive(pod, c) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// SMTAlignmentError is the error of a container that cannot have whole cores, in the kubelet's
+// words.
+type SMTAlignmentError struct{ text string }
+
+// Error says why.
+func (e *SMTAlignmentError) Error() string { return "SMT Alignment Error: " + e.text }
+
+// Later is the error of a pod that may get its CPUs when the pods have ended that are being ended.
+type Later struct{ For string }
+
+// Error says what the pod waits for.
+func (l *Later) Error() string { return l.For }
+
+// Allocate gives the containers of a pod their CPUs. Containers that have theirs keep them. The
+// CPUs of an init container are used again by those that start after it. After an error the caller
+// calls [Manager.Release].
+func (m *Manager) Allocate(pod *v1.Pod) error {
+	if !m.Wants(pod) {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	holders := m.forgetEnded(pod.UID)
+	reusable := cpuset.New()
+	for c, ends := range pods.Starting(pod) {
+		set, err := m.allocate(pod, c, reusable, holders)
+		if err != nil {
+			return err
+		}
+		if reusable = reusable.Difference(set); ends {
+			reusable = reusable.Union(set)
+		}
+	}
+	m.changed.Notify()
+	return m.save()
+}
+
+// allocate gives one container its CPUs; m.mu is held.
+func (m *Manager) allocate(
+	pod *v1.Pod, c *v1.Container, reusable cpuset.CPUSet, holders map[types.UID]bool,
+) (set cpuset.CPUSet, err error) {
+	count := exclusive(pod, c)
+	if set, has := m.assigned[pod.UID][c.Name]; has || count == 0 {
+		return set, nil
+	}
+	defer func() { m.deps.Metrics.CPUsPinned(err != nil) }()
+	if err := m.aligned(count); err != nil {
+		return set, err
+	}
+	available := m.shared.Difference(m.reserved).Union(reusable)
+	set, err = m.cfg.Machine.Take(available, count, m.cfg.Choose)
+	if few := (*choose.TooFew)(nil); errors.As(err, &few) && available.Union(m.leaving(holders)).Size() >= count {
+		return set, &Later{"waiting until pods that are being removed give back their CPUs"}
+	}
+	if err != nil {
+		return set, err
+	}
+	if m.assigned[pod.UID] == nil {
+		m.assigned[pod.UID] = map[string]cpuset.CPUSet{}
+	}
+	m.assigned[pod.UID][c.Name] = set
+	m.shared = m.shared.Difference(set)
+	return set, nil
+}
+
+// aligned returns why that many CPUs cannot be whole cores, if they have to be.
+func (m *Manager) aligned(count int) error {
+	perCore := m.cfg.Machine.PerCore()
+	switch free := m.shared.Difference(m.cfg.Machine.Cores(m.reserved)).Size(); {
+	case !m.cfg.FullCores:
+		return nil
+	case count%perCore != 0:
+		return &SMTAlignmentError{fmt.Sprintf("requested %d cpus not multiple cpus per core = %d", count, perCore)}
+	case count > free:
+		return &SMTAlignmentError{fmt.Sprintf("not enough free physical CPUs: available physical CPUs = %d, "+
+			"requested CPUs = %d, CPUs per core = %d", free, count, perCore)}
+	}
+	return nil
+}
+
+// leaving returns the CPUs of the pods that are being ended; m.mu is held.
+func (m *Manager) leaving(holders map[types.UID]bool) cpuset.CPUSet {
+	out := cpuset.New()
+	for uid, containers := range m.assigned {
+		if holders[uid] {
+			out = out.Union(slices.Collect(maps.Values(containers))...)
+		}
+	}
+	return out
+}
+
+// forgetEnded takes the CPUs from the pods that have ended, except one pod, and returns the others;
+// m.mu is held, so that no pod gets CPUs that the list of pods does not have yet.
+func (m *Manager) forgetEnded(but types.UID) (holders map[types.UID]bool) {
+	holders, known := m.deps.Holders()
+	for uid := range m.assigned {
+		if _, holds := holders[uid]; known && !holds && uid != but {
+			m.free(uid)
+		}
+	}
+	return holders
+}
+
+// free gives the CPUs of a pod back to those who share; m.mu is held. It reports whether the pod
+// had any.
+func (m *Manager) free(uid types.UID) bool {
+	containers, had := m.assigned[uid]
+	m.shared = m.shared.Union(slices.Collect(maps.Values(containers))...)
+	delete(m.assigned, uid)
+	delete(m.made, uid)
+	return had
+}
+
+// Release takes the CPUs from a pod that has ended or was not admitted.
+func (m *Manager) Release(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.free(uid) {
+		return
+	}
+	m.changed.Notify()
+	if err := m.save(); err != nil {
+		m.deps.Logger.Error("the CPUs of containers are not on the disk", "err", err)
+	}
+}
+
+// Set returns the CPUs that a container is made with, and notes them; empty for any CPU. A
+// container that has none of its own yet, because its pod was admitted under another policy, gets
+// them now.
+func (m *Manager) Set(pod *v1.Pod, c *v1.Container) (cpuset.CPUSet, error) {
+	if !m.Static() {
+		return cpuset.New(), nil
+	}
+	if err := m.Allocate(pod); err != nil {
+		return cpuset.New(), err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	set := m.of(pod.UID, c.Name)
+	if m.made[pod.UID] == nil {
+		m.made[pod.UID] = map[string]string{}
+	}
+	m.made[pod.UID][c.Name] = set.String()
+	return set, nil
+}
+
+// of returns the CPUs of a container; m.mu is held.
+func (m *Manager) of(uid types.UID, container string) cpuset.CPUSet {
+	if set, has := m.assigned[uid][container]; has {
+		return set
+	}
+	return m.shared
+}
+
+// Held returns the CPUs that a container has for itself, and Allocatable those that containers can
+// have, for the pod resources API.
+func (m *Manager) Held(uid types.UID, container string) []int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return ids(m.assigned[uid][container])
+}
+
+// Allocatable returns the CPUs that are not reserved; none under the policy none.
+func (m *Manager) Allocatable() []int64 {
+	if !m.Static() {
+		return nil
+	}
+	return ids(m.cfg.Machine.Set().Difference(m.reserved))
+}
+
+func ids(set cpuset.CPUSet) []int64 {
+	var out []int64
+	for _, id := range set.List() {
+		out = append(out, int64(id))
+	}
+	return out
+}
