@@ -2,6 +2,8 @@ package allocation
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices/checkpoint"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/configs"
@@ -124,5 +127,33 @@ func TestHealthNeedsItsGate(t *testing.T) {
 	off, _ := newManager(t, map[string]bool{"ResourceHealthStatus": false})
 	if on.Health("old") == nil || off.Health("old") != nil {
 		t.Errorf("on %v, off %v", on.Health("old"), off.Health("old"))
+	}
+}
+
+// What a pod lacks has the kubelet's reasons.
+func TestRejections(t *testing.T) {
+	for want, err := range map[string]error{
+		"SMTAlignmentError": &cpus.SMTAlignmentError{}, "UnexpectedAdmissionError": errors.New("odd"),
+		"UnexpectedAdmissionError, later": &cpus.Later{For: "x"},
+	} {
+		r := rejection(fmt.Errorf("wrapped: %w", err))
+		got := r.Reason
+		if r.Later {
+			got += ", later"
+		}
+		if got != want {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+	if rejection(nil) != nil {
+		t.Error("a rejection without an error")
+	}
+}
+
+// Only under the static policy a Guaranteed pod cannot be resized.
+func TestUnresizable(t *testing.T) {
+	m, _ := newManager(t, nil)
+	if m.Unresizable(podOf("api", "api")) != nil {
+		t.Error("a pod cannot be resized under the policy none")
 	}
 }

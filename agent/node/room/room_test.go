@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/pod/resize"
 )
 
 func podOf(uid types.UID, cpu string) *v1.Pod {
@@ -184,6 +185,19 @@ func TestResize(t *testing.T) {
 	}
 	if got := n.admit(t, podOf("c", "300m")); got != "refused" {
 		t.Errorf("beside what was allocated, a pod %s", got)
+	}
+}
+
+// A pod whose containers have pieces of the node for themselves is not resized.
+func TestPodThatCannotBeResized(t *testing.T) {
+	n := newNode(nil)
+	pod := podOf("a", "300m")
+	n.admit(t, pod)
+	fixed := &resize.Pending{Reason: v1.PodReasonInfeasible, Message: "fixed"}
+	n.deps.Unresizable = func(*v1.Pod) *resize.Pending { return fixed }
+	pending, err := n.Resize(podOf("a", "400m"), pod, func() error { return errors.New("recorded") })
+	if err != nil || pending != fixed {
+		t.Errorf("%v, %v", pending, err)
 	}
 }
 
