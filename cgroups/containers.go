@@ -16,7 +16,8 @@ import (
 //
 // CPU shares follow the request, or the limit if there is no request. A container without a limit
 // of its own gets the pod's limit, if spec.resources has one. Containers get no swap, unless the
-// options give them a share ([Options].Swap).
+// options give them a share ([Options].Swap). With [Options].Throttle, the kernel slows a container
+// down before its memory limit.
 func ContainerResources(
 	pod *corev1.Pod, container *corev1.Container, memoryCapacity int64, o Options,
 ) *runtimeapi.LinuxContainerResources {
@@ -25,6 +26,7 @@ func ContainerResources(
 	r.OomScoreAdj = OOMScoreAdj(pod, container, memoryCapacity)
 	r.HugepageLimits = hugePageLimits(pod, container, o.HugePageSizes)
 	limitSwap(r, swapShare(pod, container, memoryCapacity, o), o)
+	throttle(r, container, o)
 	return r
 }
 

@@ -39,6 +39,8 @@ type Options struct {
 	// no swap.
 	Swap           int64
 	StaticCritical bool
+	// Throttle slows containers down before their memory limit (cgroup v2 only); nil does not.
+	Throttle *Throttle
 	// HugePageSizes are the host's sizes of huge pages, such as "2MB" and "1GB"; see
 	// [HugePageSizes].
 	HugePageSizes []string

@@ -93,10 +93,7 @@ func fieldsWithoutEffect() map[string]string {
 			[]string{"topologyManagerPolicy", "topologyManagerPolicyOptions", "topologyManagerScope"},
 		},
 		{"requests are not reserved per quality-of-service class", []string{"qosReserved"}},
-		{
-			"containers are not throttled before their memory limit",
-			[]string{"memoryThrottlingFactor", "memoryReservationPolicy"},
-		},
+		{"no memory of pods is kept from being reclaimed", []string{"memoryReservationPolicy"}},
 		{"hairpin traffic is set up by the CNI plugin", []string{"hairpinMode"}},
 		{"no iptables chain marks packets", []string{"iptablesMasqueradeBit", "iptablesDropBit"}},
 		{

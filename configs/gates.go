@@ -45,7 +45,7 @@ func ownGates() []string {
 	return []string{
 		"ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint", "CustomCPUCFSQuotaPeriod", "GracefulNodeShutdown",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
-		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "NodeDeclaredFeatures",
+		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "MemoryQoS", "NodeDeclaredFeatures",
 		"NodeLogQuery", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
 		"RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate", "TaintTolerationComparisonOperators",
 	}

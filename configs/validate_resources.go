@@ -63,6 +63,8 @@ func (c checker) cgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 
 func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
+	c.that(*k.MemoryThrottlingFactor > 0 && *k.MemoryThrottlingFactor <= 1, "memoryThrottlingFactor",
+		"%v must be greater than 0 and at most 1", *k.MemoryThrottlingFactor)
 	for field, amounts := range map[string]map[string]string{
 		"systemReserved": k.SystemReserved, "kubeReserved": k.KubeReserved,
 	} {
@@ -160,8 +162,6 @@ func (c checker) withoutEffect(k *kubeletconfigv1beta1.KubeletConfiguration) {
 		kubeletconfigv1beta1.PromiscuousBridge)
 	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
 		kubeletconfigv1beta1.NoneMemoryReservationPolicy, kubeletconfigv1beta1.TieredReservationMemoryReservationPolicy)
-	c.that(*k.MemoryThrottlingFactor > 0 && *k.MemoryThrottlingFactor <= 1, "memoryThrottlingFactor",
-		"%v must be greater than 0 and at most 1", *k.MemoryThrottlingFactor)
 	between(c, "iptablesDropBit", k.IPTablesDropBit, 0, 31)
 	between(c, "iptablesMasqueradeBit", k.IPTablesMasqueradeBit, 0, 31)
 	atLeast(c, "nodeStatusMaxImages", k.NodeStatusMaxImages, -1)

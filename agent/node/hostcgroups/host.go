@@ -79,6 +79,11 @@ func (h *Host) Setup(ctx context.Context) error {
 	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
 		config.Options.Swap, config.Options.StaticCritical = h.deps.Swap, h.deps.Config.Kubeconfig != ""
 	}
+	if h.deps.Config.GateEnabled("MemoryQoS") {
+		config.Options.Throttle = &cgroups.Throttle{
+			Factor: *k.MemoryThrottlingFactor, Allocatable: h.deps.Enforced.Memory().Value(),
+		}
+	}
 	if k.CPUCFSQuotaPeriod != nil {
 		config.Options.CPUPeriod = k.CPUCFSQuotaPeriod.Duration
 	}
