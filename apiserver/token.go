@@ -77,7 +77,7 @@ func (o *tokenOptions) create(ctx context.Context, out io.Writer) error {
 	id, key, _ := strings.Cut(token, ".")
 	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: util.BootstrapTokenSecretName(id)},
-		Type:       corev1.SecretType(api.SecretTypeBootstrapToken),
+		Type:       api.SecretTypeBootstrapToken,
 		StringData: map[string]string{
 			api.BootstrapTokenIDKey: id, api.BootstrapTokenSecretKey: key,
 			api.BootstrapTokenExpirationKey:       time.Now().Add(o.ttl).UTC().Format(time.RFC3339),

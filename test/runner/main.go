@@ -7,8 +7,8 @@
 // failed, with the first lines of what it said, which gotestsum cannot shorten. The last line is "N
 // passed, N failed, N skipped". The runner ends with 1 if anything failed or nothing ran.
 //
-// Truth owned: the phases. Concurrency: one phase at a time; the phase cluster runs the tests of two
-// modules beside each other.
+// Truth owned: the phases. Concurrency: one phase at a time; the phase cluster runs the tests of
+// two modules beside each other.
 package main
 
 import (

@@ -125,7 +125,8 @@ func newMachine(t *testing.T) *machine {
 		},
 	}
 	m.Host = &Host{
-		Config: cfg, Runtime: m.runtime, Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Forgotten: m.runtime, Files: Files(m.dir), Version: "v1",
+		Config: cfg, Runtime: m.runtime, Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Forgotten: m.runtime,
+		Files: Files(m.dir), Version: "v1",
 		Command: func(_ context.Context, name string, _ ...string) (string, error) {
 			if text, ok := m.output[filepath.Base(name)]; ok {
 				return text, nil

@@ -31,7 +31,8 @@ func runtimeAnswers(ctx context.Context, h *Host) []Finding {
 		if h.Native {
 			setting = "containerd.address"
 		}
-		return []Finding{failure("systemctl enable --now containerd, or set "+setting, "the runtime at %s does not answer: %v", endpoint, err)}
+		return []Finding{failure("systemctl enable --now containerd, or set "+setting,
+			"the runtime at %s does not answer: %v", endpoint, err)}
 	}
 	out := []Finding{ok("%s %s answers at %s", v.RuntimeName, v.RuntimeVersion, endpoint)}
 	if h.Native {

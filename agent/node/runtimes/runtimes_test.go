@@ -104,6 +104,12 @@ func (m *machine) open(t *testing.T) *Runtime {
 	return r
 }
 
+// have returns what a machine has.
+func have(steps ...func(*testing.T, *machine)) []func(*testing.T, *machine) { return steps }
+
+// kinds returns runtimes in the order of notes.
+func kinds(k ...configs.RuntimeKind) []configs.RuntimeKind { return k }
+
 func TestChoice(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind configs.RuntimeKind
@@ -113,24 +119,24 @@ func TestChoice(t *testing.T) {
 		sandboxes int
 		noted     []configs.RuntimeKind
 	}{
-		"remote":               {viaCRI, []func(*testing.T, *machine){withPlugin}, "fake", 0, []configs.RuntimeKind{viaCRI}},
-		"remote waits":         {viaCRI, nil, "", 0, []configs.RuntimeKind{viaCRI}},
-		"remote has no CRI":    {viaCRI, []func(*testing.T, *machine){withoutPlugin}, "", 0, []configs.RuntimeKind{viaCRI}},
-		"auto takes a CRI":     {configs.RuntimeAuto, []func(*testing.T, *machine){withPlugin}, "fake", 0, []configs.RuntimeKind{viaCRI}},
-		"auto without a CRI":   {configs.RuntimeAuto, []func(*testing.T, *machine){withoutPlugin}, "berth", 0, []configs.RuntimeKind{inProcess}},
+		"remote":               {viaCRI, have(withPlugin), "fake", 0, kinds(viaCRI)},
+		"remote waits":         {viaCRI, nil, "", 0, kinds(viaCRI)},
+		"remote has no CRI":    {viaCRI, have(withoutPlugin), "", 0, kinds(viaCRI)},
+		"auto takes a CRI":     {configs.RuntimeAuto, have(withPlugin), "fake", 0, kinds(viaCRI)},
+		"auto without a CRI":   {configs.RuntimeAuto, have(withoutPlugin), "berth", 0, kinds(inProcess)},
 		"auto waits":           {configs.RuntimeAuto, nil, "", 0, nil},
-		"native":               {inProcess, []func(*testing.T, *machine){withoutPlugin}, "berth", 0, []configs.RuntimeKind{inProcess}},
-		"native beside a CRI":  {inProcess, []func(*testing.T, *machine){withPlugin}, "berth", 0, []configs.RuntimeKind{inProcess}},
+		"native":               {inProcess, have(withoutPlugin), "berth", 0, kinds(inProcess)},
+		"native beside a CRI":  {inProcess, have(withPlugin), "berth", 0, kinds(inProcess)},
 		"native waits":         {inProcess, nil, "", 0, nil},
-		"native after a CRI":   {inProcess, []func(*testing.T, *machine){withPod, withPlugin}, "berth", 1, []configs.RuntimeKind{inProcess, viaCRI}},
-		"native stays":         {inProcess, []func(*testing.T, *machine){withPod, withPlugin, noted(inProcess)}, "berth", 0, []configs.RuntimeKind{inProcess}},
-		"auto moves to a CRI":  {configs.RuntimeAuto, []func(*testing.T, *machine){withPlugin, noted(inProcess)}, "fake", 0, []configs.RuntimeKind{viaCRI}},
-		"pods of a silent CRI": {inProcess, []func(*testing.T, *machine){noted(viaCRI)}, "", 0, []configs.RuntimeKind{viaCRI}},
+		"native after a CRI":   {inProcess, have(withPod, withPlugin), "berth", 1, kinds(inProcess, viaCRI)},
+		"native stays":         {inProcess, have(withPod, withPlugin, noted(inProcess)), "berth", 0, kinds(inProcess)},
+		"auto moves to a CRI":  {configs.RuntimeAuto, have(withPlugin, noted(inProcess)), "fake", 0, kinds(viaCRI)},
+		"pods of a silent CRI": {inProcess, have(noted(viaCRI)), "", 0, kinds(viaCRI)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, c.kind)
-			for _, have := range c.have {
-				have(t, m)
+			for _, step := range c.have {
+				step(t, m)
 			}
 			r := m.open(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

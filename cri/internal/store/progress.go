@@ -36,7 +36,8 @@ const (
 // that containerd has in the namespace of the context. snapshotter returns the name of the
 // snapshotter that unpacks the image. image is a full name. It costs several calls.
 func PullProgress(
-	ctx context.Context, containerd *client.Client, snapshotter func(context.Context) string, image string, since time.Time,
+	ctx context.Context, containerd *client.Client, snapshotter func(context.Context) string, image string,
+	since time.Time,
 ) (cri.PullProgress, error) {
 	named, err := reference.ParseNamed(image)
 	if err != nil {
