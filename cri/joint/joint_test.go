@@ -3,6 +3,7 @@ package joint_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,8 +29,8 @@ func newFake() *fake.Runtime {
 type node struct {
 	*joint.Runtime
 	first, former   *fake.Runtime
-	closed, emptied int
-	observed        []string
+	closed, emptied atomic.Int32
+	observed        atomic.Int32 // calls of the first
 }
 
 // newNode returns a node whose former runtime is nil if there is none.
@@ -40,14 +41,14 @@ func newNode(t *testing.T, former *fake.Runtime) *node {
 		Choose: func(context.Context) (joint.Members, error) {
 			members := joint.Members{First: &joint.Member{
 				Runtime: n.first, Name: "the first", Close: func() {},
-				Observe: func(operation string, _ time.Duration, _ error) { n.observed = append(n.observed, operation) },
+				Observe: func(string, time.Duration, error) { n.observed.Add(1) },
 			}}
 			if former != nil {
-				members.Former = &joint.Member{Runtime: former, Name: "the former", Close: func() { n.closed++ }}
+				members.Former = &joint.Member{Runtime: former, Name: "the former", Close: func() { n.closed.Add(1) }}
 			}
 			return members, nil
 		},
-		Emptied: func() error { n.emptied++; return nil },
+		Emptied: func() error { n.emptied.Add(1); return nil },
 	})
 	t.Cleanup(n.Close)
 	return n
@@ -154,20 +155,21 @@ func TestFormer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n.closed+n.emptied != 0 {
-		t.Errorf("the former was closed %d times before its end", n.closed)
+	if n.closed.Load()+n.emptied.Load() != 0 {
+		t.Errorf("the former was closed %d times before its end", n.closed.Load())
 	}
 	if err := n.RemovePodSandbox(t.Context(), oldSandbox); err != nil {
 		t.Fatal(err)
 	}
-	if got := lists(t, n); got != [2]int{1, 1} || n.closed != 1 || n.emptied != 1 {
-		t.Errorf("in the end there are %v, and the former was closed %d and emptied %d times", got, n.closed, n.emptied)
+	if got := lists(t, n); got != [2]int{1, 1} || n.closed.Load() != 1 || n.emptied.Load() != 1 {
+		t.Errorf("in the end there are %v, and the former was closed %d and emptied %d times", got, n.closed.Load(),
+			n.emptied.Load())
 	}
 	former.ResetCalls()
 	if got := lists(t, n); got != [2]int{1, 1} || len(former.Calls()) > 0 {
 		t.Errorf("later there are %v, and the former got %v", got, former.Calls())
 	}
-	if len(n.observed) == 0 {
+	if n.observed.Load() == 0 {
 		t.Error("no call of the first was observed")
 	}
 }
