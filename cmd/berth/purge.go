@@ -3,18 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/agent/node/shutdown"
-	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
-	"github.com/berthd/berth/internal/atomicfile"
 )
 
 // newPurge is for the packages' scripts. Users have "berth drain --stop".
@@ -50,32 +45,15 @@ func anyPods(cfg *configs.Config) bool {
 	return err == nil
 }
 
-// removeState removes the agent's own directories. It removes directories that others share only if
-// they are empty. It removes nothing beyond a mount point, and no pod's directory that the agent
-// did not empty itself.
+// removeState removes the agent's own files. It removes directories that others share only if they
+// are empty.
 func removeState(ctx context.Context, cfg *configs.Config) error {
-	root := cfg.RootDir
-	var errs []error
-	if err := removeEmpty(filepath.Join(root, "pods")); err != nil {
-		return fmt.Errorf("something of a pod is left: %w", err)
-	}
-	errs = append(errs, volumes.RemoveDir(ctx, filepath.Join(root, "berth")),
-		atomicfile.Remove(filepath.Join(root, shutdown.StateFile), atomicfile.OverCrash))
-	for _, dir := range []string{
-		filepath.Join(root, "image_manager", "pulling"), filepath.Join(root, "image_manager", "pulled"),
-		filepath.Join(root, "image_manager"),
-		filepath.Join(root, "plugins"), filepath.Join(root, "plugins_registry"), filepath.Join(root, "seccomp"), root,
-		cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir,
-	} {
-		_ = removeEmpty(dir) // files of others stay
-	}
-	return errors.Join(errs...)
-}
-
-// removeEmpty removes a directory if it is empty. A missing directory is no error.
-func removeEmpty(dir string) error {
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := removeRootFiles(ctx, cfg.RootDir)
+	if errors.Is(err, errPodLeft) {
 		return err
 	}
-	return nil
+	for _, dir := range []string{cfg.RootDir, cfg.Kubelet.PodLogsDir, cfg.Berth.ContainerLogsDir} {
+		_ = removeEmpty(dir) // files of others stay
+	}
+	return err
 }

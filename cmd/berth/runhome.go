@@ -131,23 +131,17 @@ func (h *runHome) empty() error {
 	return nil
 }
 
-// remove removes the run's own files, and stops at the first mount point. It removes pods'
-// directories only if they are empty: the agent has emptied them with the care that mounts need,
-// and nobody else may force that.
+// remove removes the run's own files, and stops at the first mount point. It leaves pods'
+// directories that are not empty.
 func (h *runHome) remove(ctx context.Context) error {
-	if err := os.Remove(filepath.Join(h.root, "pods")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("something of the pod is left in %s; \"berth run --clean\" removes it: %w", h.root, err)
+	err := removeRootFiles(ctx, h.root)
+	if errors.Is(err, errPodLeft) {
+		return fmt.Errorf("%s: %w; \"berth run --clean\" removes it", h.root, err)
 	}
-	var errs []error
-	for _, dir := range []string{
-		h.manifests, h.logs, h.links, filepath.Join(h.root, "berth"), filepath.Join(h.root, "image_manager"),
-	} {
-		errs = append(errs, volumes.RemoveDir(ctx, dir))
+	for _, dir := range []string{h.manifests, h.logs, h.links, filepath.Join(h.root, "image_manager")} {
+		err = errors.Join(err, volumes.RemoveDir(ctx, dir))
 	}
-	for _, dir := range []string{"plugins", "plugins_registry", "seccomp"} {
-		_ = os.Remove(filepath.Join(h.root, dir)) // the agent may have made it
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return err
 	}
 	// The config is removed last: without it, nobody finds what is left.

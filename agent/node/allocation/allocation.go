@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -93,7 +92,7 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 		deps: deps, root: cfg.RootDir, health: cfg.GateEnabled("ResourceHealthStatus"),
 		answers: map[types.UID]answer{}, waiting: map[types.UID]bool{},
 	}
-	m.Devices = devices.New(devices.Config{Dir: filepath.Join(cfg.RootDir, "device-plugins")}, devices.Deps{
+	m.Devices = devices.New(devices.Config{Dir: devicesDir(cfg.RootDir)}, devices.Deps{
 		Holders: m.holders, Changed: m.changed, Affected: deps.Wake, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
 	})
@@ -133,7 +132,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.deps.KernelNotices {
 		return lifecycle.Idle(ctx)
 	}
-	asked := podresources.New(filepath.Join(m.root, "pod-resources"), podresources.Deps{
+	asked := podresources.New(podResourcesDir(m.root), podresources.Deps{
 		Pods: m.pods, Pieces: pieces{m.Devices, m.cpus}, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
 	})
 	return lifecycle.Run(ctx, []lifecycle.Loop{

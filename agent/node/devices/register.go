@@ -21,8 +21,8 @@ import (
 	"github.com/berthd/berth/internal/retry"
 )
 
-// socketName is the name of the socket at which plugins register.
-const socketName = "kubelet.sock"
+// SocketName is the name of the socket at which plugins register.
+const SocketName = "kubelet.sock"
 
 // listening is how long the manager waits after it could not make its socket.
 var listening = retry.Backoff{First: time.Second, Most: time.Minute}
@@ -76,7 +76,7 @@ func (m *Manager) await(ctx context.Context, until time.Time) bool {
 
 // serve serves the socket at which plugins register, until ctx ends.
 func (m *Manager) serve(ctx context.Context) {
-	path := filepath.Join(m.cfg.Dir, socketName)
+	path := filepath.Join(m.cfg.Dir, SocketName)
 	for failures := 1; ; failures++ {
 		err := m.serveAt(ctx, path)
 		if ctx.Err() != nil {
