@@ -66,13 +66,7 @@ func makeHome(cfg *configs.Config, pod podName, rootGiven bool) (*runHome, error
 	if len(h.socket) > maxSocket {
 		h.socket = "/run/berth-run-" + pod.hash() + ".sock"
 	}
-	k, none := &cfg.Kubelet, int32(0)
-	k.StaticPodPath, k.StaticPodURL = h.manifests, ""
-	k.PodLogsDir = h.logs
-	k.HealthzPort, k.ReadOnlyPort, k.EnableServer = &none, 0, new(bool)
-	k.CgroupRoot = path.Join("/", k.CgroupRoot, "berth-run-"+pod.hash())
-	cfg.Berth.Socket, cfg.Berth.SocketGroup, cfg.Berth.ContainerLogsDir = h.socket, "", h.links
-	cfg.Lock.File = ""
+	h.set(cfg, pod)
 	if err := os.MkdirAll(h.manifests, 0o700); err != nil {
 		return nil, fmt.Errorf("making the run's directory: %w", err)
 	}
@@ -85,6 +79,19 @@ func makeHome(cfg *configs.Config, pod podName, rootGiven bool) (*runHome, error
 		}
 	}
 	return h, h.save(cfg)
+}
+
+// set sets in the config what no other agent may have.
+func (h *runHome) set(cfg *configs.Config, pod podName) {
+	k, none := &cfg.Kubelet, int32(0)
+	k.StaticPodPath, k.StaticPodURL = h.manifests, ""
+	k.PodLogsDir = h.logs
+	k.HealthzPort, k.ReadOnlyPort, k.EnableServer = &none, 0, new(bool)
+	k.CgroupRoot = path.Join("/", k.CgroupRoot, "berth-run-"+pod.hash())
+	cfg.Berth.Socket, cfg.Berth.SocketGroup, cfg.Berth.ContainerLogsDir = h.socket, "", h.links
+	// Another agent serves the CRI there, and removes what it does not know in its namespace.
+	cfg.Berth.CRISocket, cfg.Berth.Containerd.Namespace = "", ""
+	cfg.Lock.File = ""
 }
 
 // link is the link to a root directory outside of [runRoot]. With it, others find the run.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/configs"
 )
 
 // TestRunHomeKeepsMounts checks that mounts in the run's directory are not deleted.
@@ -50,5 +51,16 @@ func TestRunHomeKeepsMounts(t *testing.T) {
 	}
 	if _, err := os.Stat(root); !os.IsNotExist(err) {
 		t.Errorf("the directory is left: %v", err)
+	}
+}
+
+// TestRunHomeIsItsOwn checks that a run takes nothing that the agent of the same config has.
+func TestRunHomeIsItsOwn(t *testing.T) {
+	cfg := &configs.Config{}
+	cfg.Berth.CRISocket, cfg.Berth.Containerd.Namespace = "/run/berth/cri.sock", "agents"
+	homeAt("/run/of/a/pod").set(cfg, podName{"default", "pod"})
+	if cfg.Berth.CRISocket != "" || cfg.Berth.Containerd.Namespace != "" {
+		t.Errorf("the run has the agent's CRI socket %q, and its namespace %q", cfg.Berth.CRISocket,
+			cfg.Berth.Containerd.Namespace)
 	}
 }

@@ -14,12 +14,21 @@ import (
 	"time"
 
 	"github.com/berthd/berth/test/env"
+	"github.com/berthd/berth/test/images"
 )
 
 // cliRun runs a pod in the foreground, beside an agent whose pods must not be affected.
 func cliRun(t *testing.T, e *env.Env, a *env.Agent) {
 	before := running(podOf(t, a, "server"))
 	root := filepath.Join(e.Dir, "run")
+	if e.Native { // a native run has images of its own
+		for _, name := range []string{images.Busybox, images.Pause} {
+			link := filepath.Join(a.Home, "images", filepath.Base(name)+".tar")
+			if err := os.Symlink(archiveOf(t, e, name), link); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	job := filepath.Join(t.TempDir(), "job.yaml")
 	run := func(spec string) (string, int) {
 		t.Helper()

@@ -337,8 +337,12 @@ func cliImages(t *testing.T, _ *env.Env, a *env.Agent) {
 	}
 }
 
-func cliVersion(t *testing.T, _ *env.Env, a *env.Agent) {
-	prints(t, a, []string{"version"}, "containerd")
+func cliVersion(t *testing.T, e *env.Env, a *env.Agent) {
+	runtime := "containerd"
+	if e.Native {
+		runtime = "berth"
+	}
+	prints(t, a, []string{"version"}, "Runtime:  "+runtime+" ")
 	if v := answers[map[string]any](t, a, "version"); len(v) == 0 {
 		t.Error("version in JSON is empty")
 	}
