@@ -27,8 +27,9 @@ containers:
     lifecycle:
       postStart: {exec: {command: [sh, -c, 'echo started > /trace/started']}}
       preStop: {exec: {command: [sh, -c, 'echo stopping > /outside/stopping']}}
-    readinessProbe: {exec: {command: [test, -e, /trace/started]}, periodSeconds: 1, timeoutSeconds: 10}
-    livenessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1, timeoutSeconds: 10}
+    startupProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 300}
+    readinessProbe: {exec: {command: [test, -e, /trace/started]}, periodSeconds: 1, timeoutSeconds: 60}
+    livenessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1, timeoutSeconds: 60}
     volumeMounts:
       - {name: trace, mountPath: /trace}
       - {name: outside, mountPath: /outside}
@@ -92,15 +93,17 @@ func TestNativeLife(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
-// movingPod is a pod whose container the agent restarts when a file is missing. Its preStop hook
-// writes to the log.
+// movingPod is a pod whose container the agent restarts when a file is missing. When it ends, it
+// writes to the log. A busy machine makes the agent restart or kill no container: the liveness probe
+// counts only once the container has made its file, and all limits are long.
 const movingPod = `
-terminationGracePeriodSeconds: 20
+terminationGracePeriodSeconds: 120
 containers:
   - name: main
     image: berth.local/busybox:v1
     command: [sh, -c, 'trap "echo ended; exit 0" TERM; touch /tmp/alive; echo began; while true; do sleep 1 & wait $!; done']
-    livenessProbe: {exec: {command: [test, -e, /tmp/alive]}, periodSeconds: 1, timeoutSeconds: 10}
+    startupProbe: {exec: {command: [test, -e, /tmp/alive]}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 300}
+    livenessProbe: {exec: {command: [test, -e, /tmp/alive]}, periodSeconds: 1, timeoutSeconds: 60}
 `
 
 // TestMovingOver changes the agent's runtime while a pod runs, from the CRI socket to the native
