@@ -68,6 +68,23 @@ func (e *Env) Restart(ctx context.Context) error {
 	return e.Start(ctx)
 }
 
+// GaveUpOn reports whether a starting containerd could not load a container within its ten seconds,
+// as its log says. It then lists the container no more, and the agent starts another one. This
+// happens on a machine that is short of cpu.
+func (e *Env) GaveUpOn(containerID string) bool {
+	_, id, _ := strings.Cut(containerID, "://")
+	log, err := os.ReadFile(e.log())
+	if err != nil || id == "" {
+		return false
+	}
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "Failed to load container") && strings.Contains(line, id) {
+			return true
+		}
+	}
+	return false
+}
+
 // ContainerdPID returns containerd's process id, 0 for a containerd that the environment does not
 // own.
 func (e *Env) ContainerdPID() int {
