@@ -48,7 +48,7 @@ func Assemble(
 	if err := kerneldefaults.Apply(kerneldefaults.Proc, cfg.Kubelet.ProtectKernelDefaults, log); err != nil {
 		return nil, nil, err
 	}
-	held, err := lock.Take(cfg)
+	held, err := lock.Take(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}

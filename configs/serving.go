@@ -1,5 +1,43 @@
 package configs
 
+import (
+	"net"
+	"strconv"
+)
+
+// Port is a TCP port that the agent serves.
+type Port struct {
+	// Name says what is served, and Setting names the field of the port's number. Address is
+	// host:port.
+	Name, Setting, Address string
+}
+
+// The names of ports.
+const (
+	PortHealthz  = "healthz"
+	PortReadOnly = "read-only"
+	PortAPI      = "API"
+)
+
+// Ports returns the TCP ports that the agent serves.
+func (c *Config) Ports() []Port {
+	k := &c.Kubelet
+	var ports []Port
+	add := func(name, setting, host string, port int32) {
+		if port > 0 {
+			ports = append(ports, Port{name, setting, net.JoinHostPort(host, strconv.Itoa(int(port)))})
+		}
+	}
+	if k.HealthzPort != nil {
+		add(PortHealthz, "healthzPort", k.HealthzBindAddress, *k.HealthzPort)
+	}
+	add(PortReadOnly, "readOnlyPort", k.Address, k.ReadOnlyPort)
+	if c.ServesAPI() {
+		add(PortAPI, "port", k.Address, k.Port)
+	}
+	return ports
+}
+
 // ServesAPI reports whether the agent serves the kubelet's API on a port with TLS. On a node of a
 // cluster it always does, as a kubelet does. On a node without a cluster it does so only if address
 // or port is set and callers can be identified by certificates (authentication.x509.clientCAFile),

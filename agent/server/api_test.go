@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/agent/cluster/certs"
 	"github.com/berthd/berth/agent/telemetry/metrics"
+	"github.com/berthd/berth/configs"
 )
 
 // doorkeeper lets in what it is told to, and notes what it was asked.
@@ -199,7 +200,7 @@ func TestAPIPort(t *testing.T) {
 		return true
 	})
 	r := &rig{fixture: f, socket: t.TempDir() + "/s"}
-	r.server, err = New(Config{Socket: r.socket, Node: "node", API: address}, f, Deps{
+	r.server, err = New(Config{Socket: r.socket, Node: "node", Ports: onlyPortOf(configs.PortAPI, address)}, f, Deps{
 		Runtime: f,
 		Stats:   f,
 		Metrics: metrics.New("node", "v1"),
@@ -280,7 +281,7 @@ func TestAPINeedsAGuard(t *testing.T) {
 		"no guard": {TLS: &tls.Config{}},
 	} {
 		deps.Metrics = metrics.New("node", "v1")
-		if _, err := New(Config{API: ":10250"}, &fixture{}, deps); err == nil {
+		if _, err := New(Config{Ports: onlyPortOf(configs.PortAPI, ":10250")}, &fixture{}, deps); err == nil {
 			t.Errorf("%s: the port would be open", name)
 		}
 	}

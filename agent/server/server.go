@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -30,18 +29,15 @@ import (
 	"github.com/berthd/berth/agent/telemetry/tracing"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
-	"github.com/berthd/berth/internal/retry"
 )
 
 // Config says where to listen and what to report about the agent.
 type Config struct {
 	// Socket is the unix socket's path, absolute; SocketGroup may open it, besides root.
 	Socket, SocketGroup string
-	// Healthz and ReadOnly are the addresses of the ports, as host:port; empty for none.
-	Healthz, ReadOnly string
-	// API is the address of the port with TLS, as host:port; empty for none. Handlers say what this
-	// port has beyond the kubelet's read-only port.
-	API string
+	// Ports are the TCP ports. Handlers say what the API's port, which has TLS, has beyond the
+	// kubelet's read-only port.
+	Ports []configs.Port
 	Handlers
 	// PodLogsDir is the directory of the container logs, CheckpointsDir the directory of
 	// checkpoints.
@@ -83,6 +79,7 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 		SocketGroup:    cfg.Berth.SocketGroup,
 		PodLogsDir:     cfg.Kubelet.PodLogsDir,
 		Manifests:      cfg.Kubelet.StaticPodPath,
+		Ports:          cfg.Ports(),
 		Node:           name,
 		RootDir:        cfg.RootDir,
 		Version:        version,
@@ -95,14 +92,7 @@ func ConfigFrom(cfg *configs.Config, name, version string) Config {
 	}
 	k := &cfg.Kubelet
 	c.SystemLogQuery = *k.EnableSystemLogHandler && *k.EnableSystemLogQuery
-	if port := cfg.Kubelet.HealthzPort; port != nil && *port > 0 {
-		c.Healthz = net.JoinHostPort(cfg.Kubelet.HealthzBindAddress, strconv.Itoa(int(*port)))
-	}
-	if port := cfg.Kubelet.ReadOnlyPort; port > 0 {
-		c.ReadOnly = net.JoinHostPort(cfg.Kubelet.Address, strconv.Itoa(int(port)))
-	}
 	if cfg.ServesAPI() {
-		c.API = net.JoinHostPort(cfg.Kubelet.Address, strconv.Itoa(int(cfg.Kubelet.Port)))
 		c.Debugging, c.Profiling, c.DebugFlags = *k.EnableDebuggingHandlers, *k.EnableProfilingHandler,
 			*k.EnableDebugFlagsHandler
 		c.SystemLogs, c.Checkpoint = *k.EnableSystemLogHandler, cfg.GateEnabled("ContainerCheckpoint")
@@ -262,7 +252,7 @@ type Server struct {
 
 // New returns a server that does not listen yet.
 func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
-	if cfg.API != "" && (deps.TLS == nil || deps.Guard == nil) {
+	if cfg.has(configs.PortAPI) && (deps.TLS == nil || deps.Guard == nil) {
 		return nil, errors.New("the API's port needs TLS and a guard")
 	}
 	s := &Server{
@@ -286,56 +276,6 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 
 // Listening returns a channel that is closed when the socket answers callers.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
-
-// retryListen is how long the server waits before it listens again on a port that was in use.
-const retryListen = 5 * time.Second
-
-// Run listens and answers until ctx ends. It returns when everything is closed and joined. If the
-// socket cannot be made, Run fails; if a port is in use, Run tries again.
-func (s *Server) Run(ctx context.Context) error {
-	socket, err := listenSocket(ctx, s.cfg.Socket, s.cfg.SocketGroup, s.log)
-	if err != nil {
-		return err
-	}
-	s.listens.Do(func() { close(s.listening) })
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for _, port := range []struct {
-		name, address string
-		handler       http.Handler
-		tls           *tls.Config
-	}{
-		{"healthz", s.cfg.Healthz, s.healthzRoutes(), nil},
-		{"read-only", s.cfg.ReadOnly, s.readOnlyRoutes(), nil},
-		{"API", s.cfg.API, s.apiRoutes(), s.deps.TLS},
-	} {
-		if port.address != "" {
-			wg.Go(func() { s.servePort(ctx, port.name, port.address, port.handler, port.tls) })
-		}
-	}
-	s.log.Info("listening", "socket", s.cfg.Socket, "healthz", s.cfg.Healthz, "readOnly", s.cfg.ReadOnly,
-		"api", s.cfg.API)
-	return s.serve(ctx, socket, socket.allow(s.socketRoutes()), nil)
-}
-
-// servePort serves on a TCP address, with TLS if secure is not nil. If the port is in use, it tries
-// again.
-func (s *Server) servePort(ctx context.Context, name, address string, handler http.Handler, secure *tls.Config) {
-	for ctx.Err() == nil {
-		var config net.ListenConfig
-		l, err := config.Listen(ctx, "tcp", address)
-		if err == nil {
-			err = s.serve(ctx, l, handler, secure)
-		}
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		s.log.Error("port not served; it is tried again", "server", name, "address", address, "err", err)
-		if !retry.Sleep(ctx, retryListen) {
-			return
-		}
-	}
-}
 
 // Timeouts of connections. There is no timeout for writing, because a followed log may be silent as
 // long as its reader stays.

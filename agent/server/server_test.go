@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/configs"
 )
 
 func TestEndpoints(t *testing.T) {
@@ -273,6 +274,11 @@ func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(code int)        { r.code = code }
 func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
 
+// onlyPortOf returns the only port of a server.
+func onlyPortOf(name, address string) []configs.Port {
+	return []configs.Port{{Name: name, Setting: "setting", Address: address}}
+}
+
 func TestTakenPortIsTriedAgainAndDoesNotEndTheServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -283,7 +289,7 @@ func TestTakenPortIsTriedAgainAndDoesNotEndTheServer(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	r.server.cfg.Healthz = l.Addr().String()
+	r.server.cfg.Ports = onlyPortOf(configs.PortHealthz, l.Addr().String())
 	r.run(t)
 	if code, _ := r.ask(t, "GET", "/pods", nil); code != 200 {
 		t.Errorf("pods: %d", code)

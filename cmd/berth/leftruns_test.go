@@ -68,7 +68,7 @@ func TestFindRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, err := lock.Take(&configs.Config{Flags: configs.Flags{RootDir: filepath.Join(dir, "default_live")}})
+	held, err := lock.Take(t.Context(), &configs.Config{Flags: configs.Flags{RootDir: filepath.Join(dir, "default_live")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,8 @@
 // Purpose: two agents on one root directory, manifest directory, directory of logs or cgroup would
 // run every pod twice, or remove each other's pods. The root directory's lock is a file of the
 // agent; the other locks are flock(2) on the directory itself, and so nothing lies in a directory
-// that a kubelet reads, too. A kubelet takes no such locks, and these locks do not stop it.
+// that a kubelet reads, too. The lock of a port is that another agent listens there. A kubelet
+// takes no such locks, and these locks do not stop it.
 //
 // Truth owned: the locks, which the kernel gives back when the process ends. Concurrency: a [Lock]
 // is safe for concurrent use.
@@ -33,17 +34,17 @@ type Lock struct {
 // Take takes the lock of the root directory, the lock of --lock-file if it is given, and those of
 // the manifest directory and of the directory of the pods' logs, which it makes if there is none.
 // The error names the lock that another agent holds, and that agent. A manifest directory that does
-// not exist yet is not locked.
-func Take(cfg *configs.Config) (*Lock, error) {
+// not exist yet is not locked. That another agent serves one of the ports is an error, too.
+func Take(ctx context.Context, cfg *configs.Config) (*Lock, error) {
 	l := &Lock{held: map[string]*os.File{}}
-	if err := l.takeAll(cfg); err != nil {
+	if err := l.takeAll(ctx, cfg); err != nil {
 		l.Release()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *Lock) takeAll(cfg *configs.Config) error {
+func (l *Lock) takeAll(ctx context.Context, cfg *configs.Config) error {
 	if err := l.file(rootLock(cfg.RootDir), "the root directory "+cfg.RootDir, "--root-dir"); err != nil {
 		return err
 	}
@@ -58,9 +59,13 @@ func (l *Lock) takeAll(cfg *configs.Config) error {
 			return fmt.Errorf("making the directory of the pods' logs: %w", err)
 		}
 	}
-	return errors.Join(
+	err := errors.Join(
 		l.dir(cfg.Kubelet.StaticPodPath, "the manifest directory "+cfg.Kubelet.StaticPodPath, "staticPodPath"),
 		l.dir(logs, "the directory of the pods' logs "+logs, "podLogsDir"))
+	for _, port := range cfg.Ports() {
+		err = errors.Join(err, Port(ctx, port))
+	}
+	return err
 }
 
 // Cgroup takes the lock of the cgroup that has the cgroups of all pods. dir is its directory in one

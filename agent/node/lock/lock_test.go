@@ -2,8 +2,10 @@ package lock
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,15 +21,26 @@ const childVariable = "LOCK_TEST_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childVariable); dir != "" {
-		l, err := Take(configOf(dir, "other"))
+		l, err := Take(context.Background(), configOf(dir, "other"))
 		if err == nil {
-			err = l.Cgroup(filepath.Join(dir, "cgroup"))
+			err = errors.Join(l.Cgroup(filepath.Join(dir, "cgroup")), servePort(filepath.Join(dir, "port")))
 		}
 		fmt.Println("took", err)
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// servePort listens on a port until the process ends, and writes the port's number to a file.
+func servePort(file string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go func() { _, _ = l.Accept() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return errors.Join(err, os.WriteFile(file, []byte(port), 0o600))
 }
 
 // configOf returns the config of an agent below dir; agents with other names share no directory.
@@ -91,13 +104,13 @@ func TestLockKeepsASecondAgentOut(t *testing.T) {
 	for what, s := range shared {
 		cfg := configOf(dir, "own")
 		s.share(cfg)
-		_, err := Take(cfg)
+		_, err := Take(t.Context(), cfg)
 		if err == nil || !strings.HasPrefix(err.Error(), by+what+" ") ||
 			!strings.HasSuffix(err.Error(), ": stop it, or give this one its own "+s.setting) {
 			t.Errorf("%s: %v, want %q", what, err, by)
 		}
 	}
-	own, err := Take(configOf(dir, "own"))
+	own, err := Take(t.Context(), configOf(dir, "own"))
 	if err != nil {
 		t.Fatalf("an agent that shares nothing: %v", err)
 	}
@@ -112,7 +125,7 @@ func TestLockKeepsASecondAgentOut(t *testing.T) {
 	if found, held, err := OfRoot(other.RootDir); held || err != nil {
 		t.Errorf("the holder that is dead: %+v, %t, %v", found, held, err)
 	}
-	again, err := Take(other)
+	again, err := Take(t.Context(), other)
 	if err != nil {
 		t.Fatalf("locks of a dead agent are not free: %v", err)
 	}
@@ -132,7 +145,7 @@ func TestLockOfNothing(t *testing.T) {
 	first, second := configOf(dir, "a"), configOf(dir, "b")
 	second.Kubelet.StaticPodPath = first.Kubelet.StaticPodPath // does not exist yet
 	for _, cfg := range []*configs.Config{first, second} {
-		l, err := Take(cfg)
+		l, err := Take(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
