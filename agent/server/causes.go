@@ -24,7 +24,8 @@ const maxCause = 160
 
 // podFaults names the pods that do not come up by themselves, or only if something changes, each
 // with the cause: a container cannot be made or ends again and again, an image cannot be pulled, a
-// step before that fails, a pod runs for long and is not ready, or a manifest's pod has failed.
+// step before that or of the removal fails, a pod runs for long and is not ready, or a manifest's
+// pod has failed.
 // Failed pods of an API server are the concern of the cluster.
 func (s *Server) podFaults(all []*v1.Pod, now time.Time) []string {
 	var out []string
@@ -59,7 +60,7 @@ func (s *Server) cause(pod *v1.Pod, now time.Time) string {
 		return joinWords("; ", joinWords(": ", fmt.Sprintf("container %s: %s", c.Name, w.Reason), why),
 			failedProbe(s.backend.Events(), pod, c))
 	}
-	if pod.Status.Phase == v1.PodPending {
+	if pod.Status.Phase == v1.PodPending || pod.DeletionTimestamp != nil {
 		return s.stuckAt(pod)
 	}
 	ready := conditionOf(pod, v1.PodReady)

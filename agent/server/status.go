@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/internal/pods"
 )
@@ -32,20 +32,20 @@ func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
 	out := s.backend.Node(ctx)
 	out.Node, out.Version, out.Started = s.cfg.Node, s.cfg.Version, s.began
 	out.RootDir, out.Runtime.Endpoint, out.Pods = s.cfg.RootDir, s.cfg.Endpoint, map[string]int{}
-	refused := map[string]bool{}
+	var refused []source.Result
 	for _, v := range s.backend.Validated() {
 		if v.Accepted {
 			out.Manifests.Accepted++
 		} else {
 			out.Manifests.Refused++
-			refused[v.File] = true
+			refused = append(refused, v)
 		}
 	}
 	all := s.backend.Pods()
 	for _, pod := range all {
 		out.Pods[stateOf(pod)]++
 	}
-	out.Attention = slices.Concat(nodeFaults(&out), manifestFaults(slices.Sorted(maps.Keys(refused))),
+	out.Attention = slices.Concat(nodeFaults(&out), manifestFaults(refused),
 		s.podFaults(all, time.Now()))
 	return &out
 }
@@ -102,12 +102,23 @@ func nodeFaults(st *api.NodeStatus) []string {
 	return out
 }
 
-// manifestFaults names the refused manifests.
-func manifestFaults(files []string) []string {
-	if len(files) == 0 {
-		return nil
+// manifestFaults names the refused manifests, each file with its first fault.
+func manifestFaults(refused []source.Result) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, v := range refused {
+		if seen[v.File] {
+			continue
+		}
+		seen[v.File] = true
+		where := ""
+		if v.Line > 0 {
+			where = fmt.Sprintf("line %d", v.Line)
+		}
+		why := joinWords(": ", joinWords(": ", where, v.Field), v.Message)
+		out = append(out, fmt.Sprintf(`manifest %s: see "berth manifests"`, cut(joinWords(": refused: ", v.File, why))))
 	}
-	return []string{fmt.Sprintf(`refused manifests: %s: see "berth manifests"`, strings.Join(some(files), ", "))}
+	return some(out)
 }
 
 // maxNamed is how many things of one kind are named.

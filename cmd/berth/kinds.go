@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/spf13/cobra"
+
 	"github.com/berthd/berth/client"
 )
 
@@ -22,6 +24,17 @@ func withoutKind(ctx context.Context, c *client.Client, args []string, namespace
 		return args
 	}
 	return args[1:]
+}
+
+// onlyPod returns the name of the one pod that the arguments mean, as [withoutKind] reads them.
+func onlyPod(
+	ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, namespace string,
+) (string, error) {
+	args = withoutKind(ctx, c, args, namespace)
+	if err := onePod(cmd, args); err != nil {
+		return "", wrongCall{err}
+	}
+	return args[0], nil
 }
 
 // meansNode reports whether the arguments are the word for the kind of the node, and perhaps the

@@ -241,6 +241,9 @@ func (o *operateOptions) each(
 ) error {
 	ctx, c := cmd.Context(), o.conn.client()
 	defer c.Close()
+	if args = withoutKind(ctx, c, args, o.namespace); len(args) == 0 {
+		return wrongCall{somePod(cmd, args)}
+	}
 	var errs []error
 	for _, arg := range args {
 		if err := do(ctx, c, arg); err != nil {

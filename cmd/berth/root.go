@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -79,29 +78,14 @@ where its exit codes differ.`,
 	root.SetVersionTemplate("berth {{.Version}}\n")
 	root.SetCompletionCommandGroupID("node")
 	root.SetHelpCommandGroupID("node")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); !cmd.HasParent() && len(args) > 0 {
+			return noVerb(cmd, args) // the flag is that of a verb that does not exist
+		}
+		return err
+	})
 	addHelp(root)
 	return root
-}
-
-// noVerb refuses an argument of the program itself, which is a verb that does not exist. It names
-// verbs that are spelled alike, and those that other programs call so.
-func noVerb(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-	others := map[string]string{
-		"list": "ps", "ls": "ps", "inspect": "describe", "rm": "stop", "kill": "stop", "delete": "stop",
-		"apply": "manifests", "create": "manifests", "explain": "fields", "uncordon": "drain --undo", "cordon": "drain",
-		"check": "doctor", "lint": "validate", "stats": "top", "log": "logs",
-	}
-	if other := others[args[0]]; other != "" {
-		return fmt.Errorf("%s: did you mean \"berth %s\"?", text, other)
-	}
-	if alike := cmd.SuggestionsFor(args[0]); len(alike) > 0 {
-		return fmt.Errorf("%s: did you mean \"berth %s\"?", text, strings.Join(alike, "\" or \"berth "))
-	}
-	return errors.New(text)
 }
 
 // addHelp adds the verbs help and completion, which refuse what they do not know.

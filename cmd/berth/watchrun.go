@@ -84,6 +84,9 @@ func (r *runner) printEvents(ctx context.Context) {
 	kept, following, stop := r.agent.WatchEvents()
 	defer stop()
 	tell := func(e *v1.Event) {
+		if e.InvolvedObject.Kind == "Node" && (e.Type == v1.EventTypeNormal || e.Reason == "CgroupV1") {
+			return // what the agent says at every start is not about the pod
+		}
 		subject := e.Reason
 		if c := api.ContainerOf(e); c != "" {
 			subject += " " + c

@@ -34,7 +34,7 @@ may be gone.`,
 		Example: `  berth why web
   berth why web --previous               # before the agent's restart, or before the pod was replaced
   berth why web -o yaml                  # for programs`,
-		Args:              onePod,
+		Args:              somePod,
 		ValidArgsFunction: completePods(&conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := conn.client()
@@ -43,7 +43,11 @@ may be gone.`,
 			if previous {
 				find = previousOf
 			}
-			why, err := find(cmd.Context(), c, args[0], namespace)
+			pod, err := onlyPod(cmd.Context(), c, cmd, args, namespace)
+			if err != nil {
+				return err
+			}
+			why, err := find(cmd.Context(), c, pod, namespace)
 			if err != nil {
 				return err
 			}
