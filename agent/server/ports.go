@@ -62,8 +62,8 @@ func (s *Server) servePort(ctx context.Context, port configs.Port) error {
 		if err == nil {
 			err = s.serve(ctx, l, handler, secure)
 		}
-		if err == nil || ctx.Err() != nil {
-			return nil
+		if ctx.Err() != nil || err == nil {
+			return nil //nolint:nilerr // the end of ctx is no failure of the port
 		}
 		if errors.Is(err, unix.EADDRINUSE) {
 			if held := lock.Port(ctx, port); held != nil {

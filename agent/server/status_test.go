@@ -43,7 +43,11 @@ func TestNodeStatus(t *testing.T) {
 		pod("g", v1.PodFailed, func(p *v1.Pod) {
 			p.Annotations = map[string]string{pods.AnnotationSource: pods.SourceAPI}
 		}),
-	}, results: []source.Result{{File: "x.yaml", Line: 7, Field: "spec", Message: "Required value"}, {File: "x.yaml"}, {File: "y.yaml", Accepted: true}}}
+	}, results: []source.Result{
+		{File: "x.yaml", Line: 7, Field: "spec", Message: "Required value"},
+		{File: "x.yaml"},
+		{File: "y.yaml", Accepted: true},
+	}}
 	f.node = api.NodeStatus{
 		Runtime: api.Runtime{SilentSince: &since, Error: "refused"},
 		Cluster: &api.Cluster{Server: "https://api", Late: true}, Pressure: []string{"DiskPressure"},
@@ -61,7 +65,8 @@ func TestNodeStatus(t *testing.T) {
 	wants := []string{
 		"unix:///c does not answer since", "https://api has not accepted the node's lease at all",
 		"(DiskPressure)", "drained",
-		"manifest x.yaml: refused: line 7: spec: Required value: see", "pod ns/b: container c: CrashLoopBackOff: see", "pod ns/d: Failed: see",
+		"manifest x.yaml: refused: line 7: spec: Required value: see",
+		"pod ns/b: container c: CrashLoopBackOff: see", "pod ns/d: Failed: see",
 	}
 	if len(st.Attention) != len(wants) {
 		t.Fatalf("attention %q", st.Attention)

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -109,11 +110,15 @@ func TestChaos(t *testing.T) {
 }
 
 // write writes a version of a pod's manifest. Its container writes the version and UID of its pod
-// when it starts and when it ends. It waits a moment before: if containerd is cut off during a
+// when it starts and when it ends. Every third pod has a probe. The container waits a moment before: if containerd is cut off during a
 // start because its caller is killed, the container runs until containerd ends it, and this does
 // not count as an instance.
 func (c *chaos) write(t *testing.T, name string, version int) {
 	t.Helper()
+	probe := ""
+	if n, err := strconv.Atoi(name[strings.Index(name, "-")+1:]); err == nil && n%3 == 0 {
+		probe = "    readinessProbe: {exec: {command: [grep, -q, calm, /files/conf, /one]}, timeoutSeconds: 10}"
+	}
 	put(t, c.a, name, fmt.Sprintf(`
 terminationGracePeriodSeconds: 10
 containers:
@@ -129,7 +134,7 @@ containers:
         echo "$UID_" > /shared/id
         while true; do sleep 100 & wait $!; done
     env: [{name: UID_, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}]
-    readinessProbe: {exec: {command: [grep, -q, calm, /files/conf, /one]}}
+%[4]s
     volumeMounts:
       - {name: trace, mountPath: /trace}
       - {name: memory, mountPath: /memory}
@@ -140,7 +145,7 @@ volumes:
   - {name: trace, hostPath: {path: %[3]s}}
   - {name: memory, emptyDir: {medium: Memory}}
   - {name: files, configMap: {name: chaos}}
-`, version, name, c.trace))
+`, version, name, c.trace, probe))
 	c.want[name] = version
 }
 
@@ -235,10 +240,24 @@ func (c *chaos) killRuntime(t *testing.T) {
 		if err := c.e.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		c.forget(t)
 		c.calmRuns(t)
 	}
 	c.settle(t)
 	c.check(t)
+}
+
+// forget takes the pods out of the calm ones that a starting containerd gave up on: see
+// [env.Env.GaveUpOn].
+func (c *chaos) forget(t *testing.T) {
+	t.Helper()
+	_, lost := c.fates()
+	for name, was := range c.calm {
+		if _, uid, _ := strings.Cut(was, " "); lost[uid[:strings.Index(uid, ":")]] {
+			t.Logf("containerd gave up on a calm pod: %s", was)
+			delete(c.calm, name)
+		}
+	}
 }
 
 // volumes checks that the calm pods have the same volumes as at the start: what they wrote is
@@ -335,7 +354,11 @@ func (c *chaos) calmRuns(t *testing.T) {
 // has one sandbox and one container.
 func (c *chaos) check(t *testing.T) {
 	t.Helper()
+	_, lost := c.fates()
 	for _, p := range c.pods(t) {
+		if lost[string(p.UID)] {
+			continue
+		}
 		if was := c.calm[p.Name]; was != "" && running(&p) != was {
 			t.Errorf("a calm pod was %s and is %s", was, running(&p))
 		}
@@ -368,31 +391,37 @@ func (c *chaos) check(t *testing.T) {
 	})
 }
 
-// cutOff matches three lines of containerd's log: the pod of a sandbox, the sandbox of a container,
-// and a container that containerd has killed. containerd kills a container if its caller ended
-// during the container's start, or if the container's grace was over, as for a script that got its
-// signal before it had set its trap. Such a container may have written that it started, and could
-// not write that it ended.
-var cutOff = regexp.MustCompile(`RunPodSandbox for .*[uU]id:\W*([0-9a-f-]+).* returns sandbox id ` +
+// fateOf matches four lines of containerd's log: the pod of a sandbox, the sandbox of a container,
+// a container that containerd has killed, and a sandbox or container that a starting containerd gave
+// up on. containerd kills a container if its caller ended during the container's start, or if the
+// container's grace was over, as for a script that got its signal before it had set its trap. Such
+// a container may have written that it started, and could not write that it ended.
+var fateOf = regexp.MustCompile(`RunPodSandbox for .*[uU]id:\W*([0-9a-f-]+).* returns sandbox id ` +
 	`\W*(\w+)|CreateContainer within sandbox \W*(\w+).* returns container id \W*(\w+)|` +
-	`(?:StartContainer for \W*(\w+)\W* failed|Kill container \W*(\w+))`)
+	`(?:StartContainer for \W*(\w+)\W* failed|Kill container \W*(\w+))|` +
+	`Failed to load (?:sandbox|container)\W.*?([0-9a-f]{64})`)
 
-// cut returns the UIDs of the pods that had a container which could not write its end.
-func (c *chaos) cut() map[string]bool {
+// fates returns the UIDs of the pods that had a container which could not write its end, and of
+// those among them that a starting containerd gave up on.
+func (c *chaos) fates() (cut, lost map[string]bool) {
 	// pods by sandbox, sandboxes by container
-	pods, sandboxes, cut := map[string]string{}, map[string]string{}, map[string]bool{}
+	pods, sandboxes := map[string]string{}, map[string]string{}
+	cut, lost = map[string]bool{}, map[string]bool{}
 	for _, line := range lines(filepath.Join(c.e.Dir, "containerd.log")) {
-		switch m := cutOff.FindStringSubmatch(line); {
+		switch m := fateOf.FindStringSubmatch(line); {
 		case m == nil:
 		case m[2] != "":
 			pods[m[2]] = m[1]
 		case m[4] != "":
 			sandboxes[m[4]] = m[3]
+		case m[7] != "":
+			uid := pods[cmp.Or(sandboxes[m[7]], m[7])]
+			cut[uid], lost[uid] = true, true
 		default:
 			cut[pods[sandboxes[m[5]+m[6]]]] = true
 		}
 	}
-	return cut
+	return cut, lost
 }
 
 // traces checks what the containers wrote: an instance of a pod starts once and ends before the
@@ -403,7 +432,7 @@ func (c *chaos) traces(t *testing.T) {
 	if err != nil || len(files) < chaosPods {
 		t.Fatalf("traces %v, %v", files, err)
 	}
-	cut := c.cut()
+	cut, _ := c.fates()
 	known := func(instance string) bool { // whether the instance may have ended without writing
 		_, uid, _ := strings.Cut(instance, " ")
 		return cut[uid]

@@ -3,9 +3,8 @@ package allocation
 import (
 	"path/filepath"
 
-	"github.com/berthd/berth/agent/node/cpus/state"
+	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices"
-	"github.com/berthd/berth/agent/node/devices/checkpoint"
 	"github.com/berthd/berth/agent/node/podresources"
 )
 
@@ -18,11 +17,6 @@ func podResourcesDir(root string) string { return filepath.Join(root, "pod-resou
 // Files returns the paths of the files that a manager makes beneath an agent's root directory, and
 // of the directories that hold them. Device plugins have their own sockets in these directories.
 func Files(root string) (files, dirs []string) {
-	files = []string{
-		filepath.Join(root, state.File),
-		filepath.Join(devicesDir(root), checkpoint.File),
-		filepath.Join(devicesDir(root), devices.SocketName),
-		filepath.Join(podResourcesDir(root), podresources.SocketName),
-	}
+	files = append(devices.Files(devicesDir(root)), cpus.File(root), podresources.File(podResourcesDir(root)))
 	return files, []string{devicesDir(root), podResourcesDir(root)}
 }

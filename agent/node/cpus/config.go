@@ -49,7 +49,7 @@ func ConfigFrom(cfg *configs.Config, kept func() (system, kube v1.ResourceList))
 	k := &cfg.Kubelet
 	out := Config{
 		Policy: k.CPUManagerPolicy, Period: max(k.CPUManagerReconcilePeriod.Duration, time.Second),
-		File: filepath.Join(cfg.RootDir, state.File),
+		File: File(cfg.RootDir),
 	}
 	if out.Policy != policyStatic {
 		return out, nil
@@ -84,3 +84,6 @@ func ConfigFrom(cfg *configs.Config, kept func() (system, kube v1.ResourceList))
 	out.Machine, err = choose.Read("/sys/devices/system")
 	return out, err
 }
+
+// File returns the path of the state file in an agent's root directory.
+func File(root string) string { return filepath.Join(root, state.File) }

@@ -140,7 +140,7 @@ func (b *bed) plug(cfg deviceplugin.Config) *deviceplugin.Plugin {
 func (b *bed) listens() {
 	b.t.Helper()
 	env.Eventually(b.t, "the socket", func() error {
-		_, err := os.Stat(filepath.Join(b.dir, SocketName))
+		_, err := os.Stat(filepath.Join(b.dir, socketName))
 		return err
 	})
 }

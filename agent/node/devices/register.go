@@ -17,12 +17,18 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/kubernetes/pkg/apis/core/v1/helper"
 
+	"github.com/berthd/berth/agent/node/devices/checkpoint"
 	"github.com/berthd/berth/agent/node/plugins"
 	"github.com/berthd/berth/internal/retry"
 )
 
-// SocketName is the name of the socket at which plugins register.
-const SocketName = "kubelet.sock"
+// socketName is the name of the socket at which plugins register.
+const socketName = "kubelet.sock"
+
+// Files returns the paths of the files that a manager makes in its directory.
+func Files(dir string) []string {
+	return []string{filepath.Join(dir, checkpoint.File), filepath.Join(dir, socketName)}
+}
 
 // listening is how long the manager waits after it could not make its socket.
 var listening = retry.Backoff{First: time.Second, Most: time.Minute}
@@ -76,7 +82,7 @@ func (m *Manager) await(ctx context.Context, until time.Time) bool {
 
 // serve serves the socket at which plugins register, until ctx ends.
 func (m *Manager) serve(ctx context.Context) {
-	path := filepath.Join(m.cfg.Dir, SocketName)
+	path := filepath.Join(m.cfg.Dir, socketName)
 	for failures := 1; ; failures++ {
 		err := m.serveAt(ctx, path)
 		if ctx.Err() != nil {

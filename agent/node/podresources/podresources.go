@@ -39,8 +39,11 @@ const (
 	atOnce    = 10
 )
 
-// SocketName is the name of the socket.
-const SocketName = "kubelet.sock"
+// socketName is the name of the socket.
+const socketName = "kubelet.sock"
+
+// File returns the path of the socket in a server's directory.
+func File(dir string) string { return filepath.Join(dir, socketName) }
 
 // listening is how long the server waits after it could not make its socket.
 var listening = retry.Backoff{First: time.Second, Most: time.Minute}
@@ -96,7 +99,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err := os.MkdirAll(s.dir, 0o750); err != nil {
 		return fmt.Errorf("making the directory of the pod resources API: %w", err)
 	}
-	path := filepath.Join(s.dir, SocketName)
+	path := File(s.dir)
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("removing the socket of an earlier run: %w", err)
 	}

@@ -72,7 +72,7 @@ func serve(t *testing.T) (resourcesapi.PodResourcesListerClient, *counts, string
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, SocketName),
+	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, socketName),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestAnswers(t *testing.T) {
 	if want := "[listfalse getfalse gettrue get_allocatablefalse]"; fmt.Sprint(asked.seen) != want {
 		t.Errorf("counted %v, want %s", asked.seen, want)
 	}
-	info, err := os.Stat(filepath.Join(dir, SocketName))
+	info, err := os.Stat(filepath.Join(dir, socketName))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: others than root may connect", info.Mode(), err)
 	}
