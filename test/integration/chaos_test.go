@@ -110,9 +110,9 @@ func TestChaos(t *testing.T) {
 }
 
 // write writes a version of a pod's manifest. Its container writes the version and UID of its pod
-// when it starts and when it ends. Every third pod has a probe. The container waits a moment before: if containerd is cut off during a
-// start because its caller is killed, the container runs until containerd ends it, and this does
-// not count as an instance.
+// when it starts and when it ends. Every third pod has a probe. The container waits a moment before
+// it writes: if containerd is cut off during a start because its caller is killed, the container
+// runs until containerd ends it, and this does not count as an instance.
 func (c *chaos) write(t *testing.T, name string, version int) {
 	t.Helper()
 	probe := ""
@@ -392,10 +392,10 @@ func (c *chaos) check(t *testing.T) {
 }
 
 // fateOf matches four lines of containerd's log: the pod of a sandbox, the sandbox of a container,
-// a container that containerd has killed, and a sandbox or container that a starting containerd gave
-// up on. containerd kills a container if its caller ended during the container's start, or if the
-// container's grace was over, as for a script that got its signal before it had set its trap. Such
-// a container may have written that it started, and could not write that it ended.
+// a container that containerd has killed, and a sandbox or container that a starting containerd
+// gave up on. containerd kills a container if its caller ended during the container's start, or if
+// the container's grace was over, as for a script that got its signal before it had set its trap.
+// Such a container may have written that it started, and could not write that it ended.
 var fateOf = regexp.MustCompile(`RunPodSandbox for .*[uU]id:\W*([0-9a-f-]+).* returns sandbox id ` +
 	`\W*(\w+)|CreateContainer within sandbox \W*(\w+).* returns container id \W*(\w+)|` +
 	`(?:StartContainer for \W*(\w+)\W* failed|Kill container \W*(\w+))|` +

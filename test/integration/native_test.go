@@ -94,8 +94,8 @@ func TestNativeLife(t *testing.T) {
 }
 
 // movingPod is a pod whose container the agent restarts when a file is missing. When it ends, it
-// writes to the log. A busy machine makes the agent restart or kill no container: the liveness probe
-// counts only once the container has made its file, and all limits are long.
+// writes to the log. A busy machine makes the agent restart or kill no container: the liveness
+// probe counts only once the container has made its file, and all limits are long.
 const movingPod = `
 terminationGracePeriodSeconds: 120
 containers:
