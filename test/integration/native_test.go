@@ -12,9 +12,10 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// nativePod is a pod with all that a life has: an init container, hooks and probes.
+// nativePod is a pod with all that a life has: an init container, hooks and probes. Its hook has
+// more time than a busy machine needs, and the container ends at once when it is told to.
 const nativePod = `
-terminationGracePeriodSeconds: 2
+terminationGracePeriodSeconds: 120
 initContainers:
   - name: prepare
     image: berth.local/busybox:v1
@@ -23,7 +24,14 @@ initContainers:
 containers:
   - name: main
     image: berth.local/busybox:v1
-    command: [sh, -c, 'echo serving; test -e /trace/index.html || echo anew > /trace/index.html; exec httpd -f -p 8080 -h /trace']
+    command:
+      - sh
+      - -c
+      - |
+        trap 'exit 0' TERM
+        echo serving
+        test -e /trace/index.html || echo anew > /trace/index.html
+        httpd -f -p 8080 -h /trace & wait $!
     lifecycle:
       postStart: {exec: {command: [sh, -c, 'echo started > /trace/started']}}
       preStop: {exec: {command: [sh, -c, 'echo stopping > /outside/stopping']}}
