@@ -18,7 +18,7 @@ const (
 	// kubectlTimeout bounds a command if the test does not bound it.
 	kubectlTimeout = 4 * time.Minute
 	// eventually bounds what may take long on a busy machine. Nothing depends on its length.
-	eventually = 3 * time.Minute
+	eventually = 8 * time.Minute
 )
 
 // Kubectl runs kubectl as the administrator and returns what it printed. The test fails if kubectl
