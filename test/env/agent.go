@@ -23,7 +23,7 @@ const (
 	binaryVariable = "BERTH_BIN"
 	// podTimeout bounds the waits for pods. It is many times what a busy machine takes, because it
 	// only matters if something is wrong.
-	podTimeout = 4 * time.Minute
+	podTimeout = 10 * time.Minute
 )
 
 // AgentOptions are the options of one agent.
