@@ -24,7 +24,8 @@ const (
 //
 //	N.log renamed      the same file grows under its other name
 //	new N.log made     the runtime writes to the old file, or to the new one from now on
-//	new N.log written  the old file is complete: read the rest of it, then go on with the new one
+//	new N.log written  the runtime writes the last lines to the old file, if there are any left
+//	old file closed    the old file is complete: read the rest of it, then go on with the new one
 func (r *reader) follow(ctx context.Context) error {
 	w := newWatch(r.dir, r.name, r.log)
 	defer w.close()
@@ -110,7 +111,10 @@ func (r *reader) rotate(ctx context.Context, running bool) (switched bool, err e
 		next.close()
 		return false, err
 	}
-	if err = r.drain(ctx); err == nil {
+	if err = settle(ctx, current.file); err == nil {
+		err = r.drain(ctx)
+	}
+	if err == nil {
 		err = r.finish()
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -259,6 +260,50 @@ func TestFollowAcrossRotation(t *testing.T) {
 		t.Error(err)
 	}
 	f.want("1\n2, after the renaming\n3, late\n4, torn5\n6\n7\n")
+}
+
+// TestFollowWaitsForTheOldFilesWriter checks that a follower goes on with the new file only when the
+// runtime has closed the old one: on a busy machine, the runtime writes its last lines after the
+// first lines of the new file.
+func TestFollowWaitsForTheOldFilesWriter(t *testing.T) {
+	file := write(t, "$0 stdout F 1\n")
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(file.Root, file.Path)
+		old, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer old.Close()
+		var out bytes.Buffer
+		r, err := newReader(Output{Stdout: &out}, file, Options{Follow: true}, Deps{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		if err := os.Rename(path, path+".20260102-030405"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(stamp(2)+" stdout F 3\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var went error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, went = r.rotate(t.Context(), true)
+		}()
+		synctest.Wait() // it has looked, and waits to look again
+		if _, err := old.WriteString(stamp(1) + " stdout F 2\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		if err := errors.Join(went, r.drain(t.Context())); err != nil || out.String() != "1\n2\n3\n" {
+			t.Errorf("read %q, %v", out.String(), err)
+		}
+	})
 }
 
 // TestFollowReadsWhatWasRotatedTwice checks that a reader that is slower than two rotations loses

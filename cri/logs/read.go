@@ -161,6 +161,11 @@ func (r *reader) run(ctx context.Context) error {
 		return err
 	}
 	for len(r.chain) > 1 {
+		if r.opts.Follow {
+			if err := settle(ctx, r.chain[0].file); err != nil {
+				return err
+			}
+		}
 		if err := r.drain(ctx); err != nil {
 			return err
 		}
