@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/agent/node/iptables"
 	"github.com/berthd/berth/agent/node/lock"
 	"github.com/berthd/berth/agent/node/oom"
+	"github.com/berthd/berth/agent/node/podsapi"
 	"github.com/berthd/berth/agent/node/stats"
 	"github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/agent/source"
@@ -110,6 +111,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 		own("iptables", a.keepChains),    // before a pod can be reached
 		own("podcidr", a.podCIDR.Run),    // the runtime's network may wait for it
 		own("devices", a.allocation.Run), // containers wait for their plugins
+		own("pods api", a.servePods),     // tells of the pods that are restored
 		own("plugins", a.plugins),        // drivers, before volumes come up or go down
 		a.side.Loops(),                   // the Node, and the objects of restored pods
 		own("sources", a.mux.Run),        // only now do pods come and go
@@ -128,6 +130,16 @@ func (a *Agent) loops() []lifecycle.Loop {
 func (a *Agent) reportOOM(ctx context.Context) error {
 	oom.Report(ctx, a.deps.KernelLog, a.deps.Events, a.log)
 	return nil
+}
+
+// servePods serves the pods API, if the feature gate is on.
+func (a *Agent) servePods(ctx context.Context) error {
+	if !a.deps.KernelNotices || !a.cfg.GateEnabled("PodsAPI") {
+		return lifecycle.Idle(ctx)
+	}
+	return podsapi.New(a.cfg.RootDir, podsapi.Deps{
+		Pods: a.engine.Pods, Watch: a.engine.WatchPods, Logger: a.log,
+	}).Run(ctx)
 }
 
 // keepChains keeps a kubelet's chains of iptables, if the config wants them.
@@ -150,6 +162,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	// before everything that waits for the runtime, so that people see what it waits for
 	defer lifecycle.Beside(ctx, a.runtime.Watch)()
 	if err := a.prepare(ctx); err != nil {
+		a.deps.Events.Node(v1.EventTypeWarning, "KubeletSetupFailed", err.Error())
 		return err
 	}
 	a.workers.Start(a.engine)

@@ -142,6 +142,11 @@ func (b *base) newHistory() *history.Recorder {
 	return h
 }
 
+// trustBundles reports whether pods may have ClusterTrustBundles.
+func (b *base) trustBundles() bool {
+	return b.deps.Cluster != nil && b.cfg.GateEnabled("ClusterTrustBundleProjection")
+}
+
 // newUserIDs returns the allocator that gives pods with hostUsers: false their ids.
 func (b *base) newUserIDs() *userns.Allocator {
 	ids := uint32(userns.Unit)

@@ -43,10 +43,11 @@ func parseGates(text string) map[string]gate {
 // ownGates returns the gates that berth itself looks at.
 func ownGates() []string {
 	return []string{
-		"ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint", "CustomCPUCFSQuotaPeriod", "GracefulNodeShutdown",
+		"ClusterTrustBundleProjection", "ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint",
+		"CustomCPUCFSQuotaPeriod", "GracefulNodeShutdown",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "MemoryQoS", "NodeDeclaredFeatures",
-		"NodeLogQuery", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
+		"NodeLogQuery", "PodsAPI", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
 		"RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate", "TaintTolerationComparisonOperators",
 	}
 }

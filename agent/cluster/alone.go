@@ -94,6 +94,11 @@ func (NoObjects) VolumeSecret(context.Context, *v1.Pod, *v1.SecretReference) (*v
 	return nil, errAlone
 }
 
+// TrustBundle fails.
+func (NoObjects) TrustBundle(*v1.Pod, *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	return nil, errAlone
+}
+
 // DriverToken fails.
 func (NoObjects) DriverToken(*v1.Pod, storagev1.TokenRequest) (string, time.Time, error) {
 	return "", time.Time{}, errAlone

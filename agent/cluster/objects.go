@@ -9,11 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/berthd/berth/agent/cluster/kube"
 	"github.com/berthd/berth/agent/cluster/tokens"
@@ -48,8 +50,10 @@ type ObjectsDeps struct {
 	Drivers *csi.Drivers
 	Events  *events.Recorder
 	// Wake wakes the worker of a pod that waits for an object.
-	Wake   func(uid types.UID)
-	Logger *slog.Logger
+	Wake func(uid types.UID)
+	// TrustBundles says that pods may have ClusterTrustBundles.
+	TrustBundles bool
+	Logger       *slog.Logger
 }
 
 // OpenObjects returns the API server's objects that pods use; connection is nil on a node without a
@@ -75,10 +79,17 @@ func OpenObjects(connection *Connection, deps ObjectsDeps) (Objects, error) {
 	if err != nil {
 		return nil, err
 	}
+	var certificates rest.Interface
+	if deps.TrustBundles {
+		if certificates, err = conn.Group(certificatesv1beta1.SchemeGroupVersion); err != nil {
+			return nil, err
+		}
+	}
 	ready := kube.NewReady(core).After
 	o := &Watched{
 		watcher: watched.New(watched.Deps{
-			Core: core, Node: classes, Storage: storage, Ready: ready, Wake: deps.Wake, Logger: deps.Logger,
+			Core: core, Node: classes, Storage: storage, Certificates: certificates, Ready: ready, Wake: deps.Wake,
+			Logger:     deps.Logger,
 			Grows:      func(driver string) bool { d, err := deps.Drivers.Get(driver); return err == nil && d.Expands },
 			NodeLabels: func() map[string]string { return deps.Node.Admission().Labels },
 		}),
@@ -139,6 +150,12 @@ func (o *Watched) Services(pod *v1.Pod) (services []*v1.Service, read bool) {
 func (o *Watched) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) ([]byte, error) {
 	data, err := o.tokens.Token(pod, p)
 	return data, pendingToken(err)
+}
+
+// TrustBundle returns the certificates that a pod's projection names.
+func (o *Watched) TrustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	data, err := o.watcher.TrustBundle(pod, p)
+	return data, known(err)
 }
 
 // DriverToken returns a token of the pod's service account for a storage driver, and when it ends.

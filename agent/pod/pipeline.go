@@ -119,7 +119,7 @@ func (e *Engine) list() pipeline {
 			{Step: steps.Admit{Room: d.Node.Room, Allocation: d.Node.Allocation, Events: d.Events}},
 			// The directory shows whose the cgroup is: a cgroup without one is somebody else's.
 			{Step: steps.Dirs{Volumes: d.Volumes, PodLogsDir: e.cfg.PodLogsDir, LinksDir: e.cfg.LinksDir}},
-			{Step: steps.Cgroup{Cgroups: d.Runtime.Cgroups}},
+			{Step: steps.Cgroup{Cgroups: d.Runtime.Cgroups, Events: d.Events}},
 			// Volumes come before the sandbox: the sandbox's config has the volumes' groups.
 			{Step: steps.Volumes{Manager: d.Volumes, Events: d.Events, HostIPs: d.Node.HostIPs}},
 			{Step: e.sandboxStep(), ensured: e.sandboxMade},

@@ -2,9 +2,11 @@ package pod
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -78,6 +80,8 @@ func (e *Engine) observe(ctx context.Context, s *podSync) (steps.Outcome, error)
 	e.deps.Metrics.PodListed(time.Since(began))
 	if err == nil {
 		s.Observed = steps.Unstarted(observed, s.Record)
+	} else if ctx.Err() == nil && !errdefs.IsUnavailable(err) { // a runtime that is away is reported for the node
+		e.deps.Events.Pod(s.Pod, "", v1.EventTypeWarning, "FailedSync", fmt.Sprintf("error determining status: %v", err))
 	}
 	return steps.Outcome{}, err
 }

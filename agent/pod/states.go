@@ -28,6 +28,8 @@ type state struct {
 	active plan.Active
 	// unmounted is the time since which the pod has waited for volumes, according to the step.
 	unmounted time.Time
+	// overdue says that it was reported that the pod should have left the node.
+	overdue bool
 	// failures limits the log lines about the pod's failed syncs.
 	failures loglimit.Limiter
 }

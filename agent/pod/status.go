@@ -1,10 +1,12 @@
 package pod
 
 import (
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/pod/plan"
@@ -25,6 +27,7 @@ type reporter struct {
 func (r *reporter) derive(s *podSync) error {
 	d := r.deps
 	derived, before := status.Derive(r.input(s)), s.Record.Status
+	r.warnFamily(s.Pod, before, &derived)
 	if s.Early && pods.Terminal(derived.Phase) {
 		// a reader that waits for the pod's end also reads the reason and the termination messages,
 		// so all of these come together
@@ -45,6 +48,20 @@ func (r *reporter) derive(s *podSync) error {
 		}
 	}
 	return err
+}
+
+// warnFamily warns of a pod of a cluster whose status had an address of the node of another family:
+// the agent and the cloud provider disagree which address is the node's.
+func (r *reporter) warnFamily(pod *v1.Pod, before, after *v1.PodStatus) {
+	if !r.deps.Cluster.Joined() || before == nil || before.HostIP == "" || after.HostIP == "" {
+		return
+	}
+	was, is := netutils.IPFamilyOfString(before.HostIP), netutils.IPFamilyOfString(after.HostIP)
+	if was != is {
+		r.deps.Events.Pod(pod, "", v1.EventTypeWarning, "HostIPsIPFamilyMismatch", fmt.Sprintf("Kubelet detected an IPv%s "+
+			"node IP (%s), but the cloud provider selected an IPv%s node IP (%s); pass an explicit `--node-ip` to kubelet to "+
+			"fix this.", was, before.HostIP, is, after.HostIP))
+	}
 }
 
 // reportEnds logs and counts the ends of containers.

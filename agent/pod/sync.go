@@ -43,7 +43,9 @@ func (e *Engine) Sync(ctx context.Context, work worker.Work) (res worker.Result)
 			res = worker.Result{Err: e.caught(work.UID, what)}
 		}
 	}()
-	return e.sync(ctx, work)
+	res = e.sync(ctx, work)
+	e.reportOverdue(work, &res)
+	return res
 }
 
 func (e *Engine) sync(ctx context.Context, work worker.Work) worker.Result {

@@ -62,6 +62,13 @@ type Tokens interface {
 	Token(pod *v1.Pod, projection *v1.ServiceAccountTokenProjection) ([]byte, error)
 }
 
+// TrustBundles has the trust anchors of a cluster.
+type TrustBundles interface {
+	// TrustBundle returns the certificates that a projection names, as PEM. The error is
+	// [ErrUnderWay] if they will be known soon.
+	TrustBundle(pod *v1.Pod, projection *v1.ClusterTrustBundleProjection) ([]byte, error)
+}
+
 // Dynamic is what is needed to bring up a pod's volumes, and is neither in the pod's spec nor in an
 // object.
 type Dynamic struct {
@@ -85,6 +92,8 @@ type Deps struct {
 	Claims Claims
 	// Tokens may be nil: then there are no tokens.
 	Tokens Tokens
+	// TrustBundles may be nil: then there are no trust bundles.
+	TrustBundles TrustBundles
 	// CSI is what volumes of CSI drivers need. The manager sets its IsMounted, Unmount, Bind and
 	// Logger. Without Drivers there are no such volumes.
 	CSI csi.Deps

@@ -124,9 +124,11 @@ func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.
 	case source.ServiceAccountToken != nil:
 		return nil, unsupported("%s.serviceAccountToken: tokens need an API server, and static pods may not use them",
 			field)
+	case source.ClusterTrustBundle != nil && b.m.deps.TrustBundles != nil:
+		return b.trustBundle(source.ClusterTrustBundle, mode)
 	case source.ClusterTrustBundle != nil:
-		return nil, unsupported(
-			"%s.clusterTrustBundle: trust bundles need an API server, and static pods may not use them", field)
+		return nil, unsupported("%s.clusterTrustBundle: trust bundles need an API server and the feature gate "+
+			"ClusterTrustBundleProjection, and static pods may not use them", field)
 	case source.PodCertificate != nil:
 		return nil, unsupported(
 			"%s.podCertificate: pod certificates need an API server, and static pods may not use them", field)

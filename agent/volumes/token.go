@@ -19,13 +19,27 @@ func (b *bringUp) token(p *v1.ServiceAccountTokenProjection, mode fs.FileMode) (
 	if err != nil {
 		return nil, err
 	}
+	return b.readersOnly(p.Path, data, mode), nil
+}
+
+// readersOnly returns a file that nobody but its readers can read, if these are known.
+func (b *bringUp) readersOnly(path string, data []byte, mode fs.FileMode) payload {
 	user := oneUser(&b.pod.Spec)
 	if user != nil || b.fsGroup() != nil {
 		mode = tokenMode
 	}
 	files := payload{}
-	files.add(p.Path, content{data: data, mode: mode, owner: user})
-	return files, nil
+	files.add(path, content{data: data, mode: mode, owner: user})
+	return files
+}
+
+// trustBundle returns the certificates that a projection names, as a file with the mode of a token.
+func (b *bringUp) trustBundle(p *v1.ClusterTrustBundleProjection, mode fs.FileMode) (payload, error) {
+	data, err := b.m.deps.TrustBundles.TrustBundle(b.pod, p)
+	if err != nil {
+		return nil, err
+	}
+	return b.readersOnly(p.Path, data, mode), nil
 }
 
 // oneUser returns the user that all containers run as. It is nil if a container does not name its

@@ -3,6 +3,7 @@ package volumes
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -130,5 +131,40 @@ func TestTokensAreReplaced(t *testing.T) {
 	tokens.err = errors.New("expired")
 	if mounts, err = m.Ensure(t.Context(), pod, Dynamic{}); err == nil || len(mounts) != 1 {
 		t.Errorf("a token that cannot be replaced takes the volume away: %v, %v", mounts, err)
+	}
+}
+
+// trusted is a TrustBundles with one answer.
+type trusted string
+
+func (b trusted) TrustBundle(_ *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	return []byte(*p.Name + " " + string(b)), nil
+}
+
+// A trust bundle is a file of its volume, with the mode of a token, and follows the cluster's.
+func TestTrustBundleVolume(t *testing.T) {
+	needRoot(t)
+	m := testManager(t.TempDir(), newStore(), nil)
+	pod := testPod(v1.Volume{
+		Name: "access",
+		VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("roots"), Path: "dir/roots.pem"}},
+		}}},
+	})
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7))}
+	must(t, m.EnsureDirs(t.Context(), pod))
+	defer func() { must(t, m.Remove(t.Context(), pod.UID)) }()
+	for _, content := range []string{"a", "b"} {
+		m.deps.TrustBundles = trusted(content)
+		mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+		must(t, err)
+		path := filepath.Join(mounts["access"].HostPath, "dir", "roots.pem")
+		data, err := os.ReadFile(path)
+		must(t, err)
+		var stat unix.Stat_t
+		must(t, unix.Stat(path, &stat))
+		if string(data) != "roots "+content || stat.Mode&0o777 != 0o600 || stat.Uid != 7 {
+			t.Errorf("%q, mode %o, user %d", data, stat.Mode&0o777, stat.Uid)
+		}
 	}
 }

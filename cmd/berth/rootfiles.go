@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/berthd/berth/agent/node/allocation"
+	"github.com/berthd/berth/agent/node/podsapi"
 	"github.com/berthd/berth/agent/node/shutdown"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/internal/atomicfile"
@@ -23,6 +24,8 @@ func removeRootFiles(ctx context.Context, root string) error {
 		return fmt.Errorf("%w: %w", errPodLeft, err)
 	}
 	files, dirs := allocation.Files(root)
+	files = append(files, filepath.Join(podsapi.Dir(root), podsapi.SocketName))
+	dirs = append(dirs, podsapi.Dir(root))
 	errs := []error{volumes.RemoveDir(ctx, filepath.Join(root, "berth"))}
 	for _, path := range append(files, filepath.Join(root, shutdown.StateFile)) {
 		errs = append(errs, atomicfile.Remove(path, atomicfile.OverCrash))

@@ -19,10 +19,12 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/localrpc"
 )
 
 // Start serves rt on a unix socket at path until stop is called. Only the user of this process may
@@ -32,12 +34,9 @@ func Start(ctx context.Context, path string, rt cri.Runtime) (stop func(), err e
 	if err := free(ctx, path); err != nil {
 		return nil, fmt.Errorf("serve the CRI on %s: %w", path, err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	l, err := localrpc.Listen(path)
 	if err != nil {
-		return nil, fmt.Errorf("serve the CRI: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("keep others from the socket of the CRI: %w", err), l.Close())
+		return nil, fmt.Errorf("serve the CRI on %s: %w", path, err)
 	}
 	server := grpc.NewServer()
 	s := &service{rt: rt}
@@ -46,20 +45,36 @@ func Start(ctx context.Context, path string, rt cri.Runtime) (stop func(), err e
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(l) }) // ends with Stop
 	return func() {
+		_ = os.Remove(path) // the next process removes it, too
 		server.Stop()
 		serving.Wait()
 	}, nil
 }
 
-// free makes the directory of a socket, and removes a socket on which nobody answers.
+// free makes the directory of a socket, and removes a socket on which nobody answers. It removes
+// nothing else: a path may be a mistake.
 func free(ctx context.Context, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the directory of the socket: %w", err)
 	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at what is there: %w", err)
+	case info.Mode()&os.ModeSocket == 0:
+		return errors.New("there is a file that is no socket: remove it, or take another path")
+	}
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
-	if err == nil {
+	switch {
+	case err == nil:
 		_ = conn.Close()
 		return errors.New("another process serves there: end it, or take another socket")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("ask who serves there: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the socket that an earlier process left: %w", err)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -39,7 +40,7 @@ type api interface {
 
 // restAPI is the API server behind clients of its groups.
 type restAPI struct {
-	core, node, storage rest.Interface
+	core, node, storage, certificates rest.Interface
 }
 
 func (a restAPI) list(ctx context.Context, key objects.Key) ([]objects.Object, string, error) {
@@ -115,6 +116,8 @@ func (a restAPI) client(kind string) rest.Interface {
 		return a.node
 	case objects.KindCSIDriver, kindAttachment:
 		return a.storage
+	case KindTrustBundle:
+		return a.certificates
 	}
 	return a.core
 }
@@ -130,6 +133,8 @@ func listOf(kind string) runtime.Object {
 		return &nodev1.RuntimeClassList{}
 	case objects.KindCSIDriver:
 		return &storagev1.CSIDriverList{}
+	case KindTrustBundle:
+		return &certificatesv1beta1.ClusterTrustBundleList{}
 	default:
 		return &v1.ServiceList{}
 	}

@@ -1,11 +1,11 @@
 // Package watched keeps the API server's objects that this node's pods use.
 //
 // Purpose: volumes, environments and pull secrets of pods from the API server read its ConfigMaps,
-// Secrets, claims, Services, RuntimeClasses and CSIDrivers. A node may see a ConfigMap or Secret
-// only by its name, and only while one of its pods refers to it. So each object in use has its own
-// watch. The watch begins when the first pod that uses the object is seen, and ends when the last
-// one is gone ([Watcher.Use], [Watcher.Drop]). Every node may see all Services, RuntimeClasses and
-// CSIDrivers, so each of these kinds has one watch. A node may get claims and their volumes, but
+// Secrets, claims, Services, RuntimeClasses, CSIDrivers and ClusterTrustBundles. A node may see a
+// ConfigMap or Secret only by its name, and only while one of its pods refers to it. So each object
+// in use has its own watch. The watch begins when the first pod that uses the object is seen, and
+// ends when the last one is gone ([Watcher.Use], [Watcher.Drop]). Every node may see all Services,
+// RuntimeClasses, CSIDrivers and ClusterTrustBundles, so each of these kinds has one watch. A node may get claims and their volumes, but
 // not watch them: they are fetched until the claim is bound. After that, only a claim whose volume
 // may grow on this node is fetched again, once a minute. Nothing else is polled.
 //

@@ -18,8 +18,9 @@ import (
 // Deps are the dependencies of a watcher.
 type Deps struct {
 	// Core, Node and Storage are clients of the API groups core/v1, node.k8s.io/v1 and
-	// storage.k8s.io/v1.
-	Core, Node, Storage rest.Interface
+	// storage.k8s.io/v1. Certificates is a client of certificates.k8s.io/v1beta1; nil if no pod gets
+	// trust bundles.
+	Core, Node, Storage, Certificates rest.Interface
 	// NodeLabels returns the node's labels, for the volumes' node affinity.
 	NodeLabels func() map[string]string
 	// Grows reports whether volumes of a storage driver of this node can grow; nil means that none
@@ -39,6 +40,8 @@ type Watcher struct {
 	api    api
 	deps   Deps
 	rounds sync.WaitGroup
+	// order makes the order of certificates that of this watcher.
+	order [8]byte
 
 	mu  sync.Mutex
 	ctx context.Context //nolint:containedctx // Run's, for what is used first while it runs; nil before and after
@@ -73,7 +76,9 @@ type entry struct {
 
 // New returns a watcher. It makes no request before [Watcher.Run].
 func New(deps Deps) *Watcher {
-	return newWatcher(restAPI{core: deps.Core, node: deps.Node, storage: deps.Storage}, deps)
+	return newWatcher(restAPI{
+		core: deps.Core, node: deps.Node, storage: deps.Storage, certificates: deps.Certificates,
+	}, deps)
 }
 
 func newWatcher(server api, deps Deps) *Watcher {
@@ -86,7 +91,9 @@ func newWatcher(server api, deps Deps) *Watcher {
 	if deps.Grows == nil {
 		deps.Grows = func(string) bool { return false }
 	}
-	return &Watcher{api: server, deps: deps, entries: map[objects.Key]*entry{}, pods: map[types.UID]uses{}}
+	return &Watcher{
+		api: server, deps: deps, order: newOrder(), entries: map[objects.Key]*entry{}, pods: map[types.UID]uses{},
+	}
 }
 
 // Run keeps the objects in use current until ctx ends. The last known objects can still be read
@@ -110,7 +117,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // Use sets the objects that a pod uses: those that its spec names now, and none from an earlier
 // call.
-func (w *Watcher) Use(pod *v1.Pod) { w.set(pod.UID, KeysOf(pod)) }
+func (w *Watcher) Use(pod *v1.Pod) {
+	keys := KeysOf(pod)
+	if w.deps.Certificates != nil && usesBundles(pod) {
+		keys = append(keys, allBundles)
+	}
+	w.set(pod.UID, keys)
+}
 
 // UseServices sets the Services of its environment as all that a pod uses, which is right for a pod
 // of a manifest.

@@ -7,36 +7,24 @@
 // Truth owned: none. The answers are made from the pods and from what the owners of the pieces say,
 // at each request.
 //
-// Concurrency: a [Server] serves any number of requests at a time, but no more of them in a second
-// than a kubelet.
+// Concurrency: a [Server] serves any number of requests at a time, with the limits of package
+// localrpc.
 package podresources
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/berthd/berth/internal/localrpc"
 	"github.com/berthd/berth/internal/pods"
-	"github.com/berthd/berth/internal/retry"
-)
-
-// The most requests in a second, and at once. Both are the kubelet's.
-const (
-	perSecond = 100
-	atOnce    = 10
 )
 
 // socketName is the name of the socket.
@@ -44,9 +32,6 @@ const socketName = "kubelet.sock"
 
 // File returns the path of the socket in a server's directory.
 func File(dir string) string { return filepath.Join(dir, socketName) }
-
-// listening is how long the server waits after it could not make its socket.
-var listening = retry.Backoff{First: time.Second, Most: time.Minute}
 
 // Pieces are what containers have of the node in single pieces.
 type Pieces interface {
@@ -85,70 +70,11 @@ func New(dir string, deps Deps) *Server { return &Server{dir: dir, deps: deps} }
 
 // Run serves until ctx ends. While the socket cannot be made, it tries again.
 func (s *Server) Run(ctx context.Context) error {
-	for failures := 1; ctx.Err() == nil; failures++ {
-		if err := s.serve(ctx); ctx.Err() == nil {
-			s.deps.Logger.Error("nobody can ask for the resources of pods; this is tried again", "dir", s.dir,
-				"in", listening.Delay(failures), "err", err)
-			listening.Wait(ctx, failures)
-		}
+	served := localrpc.Server{
+		Service: "pod resources API", Dir: s.dir, Name: socketName, Logger: s.deps.Logger,
+		Register: func(to *grpc.Server) { resourcesapi.RegisterPodResourcesListerServer(to, s) },
 	}
-	return nil
-}
-
-func (s *Server) serve(ctx context.Context) error {
-	if err := os.MkdirAll(s.dir, 0o750); err != nil {
-		return fmt.Errorf("making the directory of the pod resources API: %w", err)
-	}
-	path := File(s.dir)
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("removing the socket of an earlier run: %w", err)
-	}
-	listener, err := listen(ctx, path)
-	if err != nil {
-		return fmt.Errorf("listening for the pod resources API: %w", err)
-	}
-	defer func() { _ = os.Remove(path) }() // the next run removes it, too
-	server := grpc.NewServer(grpc.UnaryInterceptor(limited(rate.NewLimiter(perSecond, atOnce))))
-	resourcesapi.RegisterPodResourcesListerServer(server, s)
-	defer context.AfterFunc(ctx, server.Stop)()
-	if err := server.Serve(listener); err != nil {
-		return fmt.Errorf("serving the pod resources API: %w", err)
-	}
-	return nil
-}
-
-// listen makes a socket that only root can connect to. It has its mode before anybody can see it
-// under its name.
-func listen(ctx context.Context, path string) (net.Listener, error) {
-	hidden := path + ".new"
-	if err := os.Remove(hidden); err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", hidden)
-	if err != nil {
-		return nil, err
-	}
-	if l, ok := listener.(*net.UnixListener); ok {
-		l.SetUnlinkOnClose(false) // it has another name then
-	}
-	if err = os.Chmod(hidden, 0o600); err == nil {
-		err = os.Rename(hidden, path)
-	}
-	if err != nil {
-		_ = listener.Close() // the error that matters is the first
-		return nil, err
-	}
-	return listener, nil
-}
-
-// limited refuses requests beyond the limit, in the kubelet's words.
-func limited(limit *rate.Limiter) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if !limit.Allow() {
-			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-		}
-		return next(ctx, r)
-	}
+	return served.Run(ctx)
 }
 
 // List returns what each pod has.

@@ -10,11 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -122,28 +119,5 @@ func TestAnswers(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, socketName))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: others than root may connect", info.Mode(), err)
-	}
-}
-
-// Requests beyond the limit are refused, and are no work.
-func TestLimit(t *testing.T) {
-	answered := 0
-	next := func(context.Context, any) (any, error) {
-		answered++
-		return nil, nil
-	}
-	limit := limited(rate.NewLimiter(0, 2))
-	for i := range 3 {
-		_, err := limit(t.Context(), nil, nil, next)
-		if refused := err != nil; refused != (i == 2) {
-			t.Errorf("request %d: %v", i, err)
-		}
-		if err != nil && (status.Code(err) != codes.ResourceExhausted ||
-			!strings.Contains(err.Error(), "rejected by rate limit")) {
-			t.Error(err)
-		}
-	}
-	if answered != 2 {
-		t.Errorf("%d answered", answered)
 	}
 }

@@ -50,11 +50,13 @@ func readNotes(rootDir string) (notes, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return n, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &n)
-	}
 	if err != nil {
 		return n, fmt.Errorf("read which container runtimes have pods: %w", err)
+	}
+	if err := json.Unmarshal(data, &n); err != nil {
+		return notes{}, fmt.Errorf("read which container runtimes have pods: %s is damaged, and no pod starts before that "+
+			"is known: write into it {\"kinds\": [\"remote\"]} if all pods run by the CRI socket, or remove it if the node "+
+			"has no pods: %w", notesFile(rootDir), err)
 	}
 	return n, nil
 }

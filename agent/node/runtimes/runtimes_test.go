@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -209,5 +210,40 @@ func TestCRISocket(t *testing.T) {
 	m.cfg.Berth.CRISocket = ""
 	if v, err := m.open(t).Version(t.Context()); err != nil || v.GetRuntimeName() != "fake" {
 		t.Errorf("through the socket: %v, %v", v, err)
+	}
+}
+
+// The agent removes no file that is not a socket, whatever its config says.
+func TestCRISocketIsAFile(t *testing.T) {
+	m := newMachine(t, viaCRI)
+	withPlugin(t, m)
+	path := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(path, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.cfg.Berth.CRISocket = path
+	if r, err := Open(t.Context(), m.cfg, Deps{Logger: slog.New(slog.DiscardHandler)}); err == nil ||
+		!strings.Contains(err.Error(), "there is a file that is no socket") {
+		if err == nil {
+			r.Close()
+		}
+		t.Errorf("%v", err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "precious" {
+		t.Errorf("the file is now %q, %v", data, err)
+	}
+}
+
+// Notes that a person must mend say where they are and how.
+func TestDamagedNotes(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Dir(notesFile(root)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(notesFile(root), make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readNotes(root); err == nil || !strings.Contains(err.Error(), notesFile(root)+" is damaged") {
+		t.Errorf("%v", err)
 	}
 }

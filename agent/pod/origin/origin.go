@@ -49,6 +49,8 @@ type Environment interface {
 	Services(pod *v1.Pod) (services []*v1.Service, read bool)
 	// Token returns the content of a service account token's file.
 	Token(pod *v1.Pod, projection *v1.ServiceAccountTokenProjection) ([]byte, error)
+	// TrustBundle returns the certificates that a projection names, as PEM.
+	TrustBundle(pod *v1.Pod, projection *v1.ClusterTrustBundleProjection) ([]byte, error)
 }
 
 // Storage has the objects from which a pod's volumes are made.
@@ -153,6 +155,14 @@ func (o *Objects) Token(pod *v1.Pod, projection *v1.ServiceAccountTokenProjectio
 		return nil, errNoServiceAccount
 	}
 	return o.API.Token(pod, projection)
+}
+
+// TrustBundle returns the certificates that a pod's projection names. Pods of manifests have none.
+func (o *Objects) TrustBundle(pod *v1.Pod, projection *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	if !pods.FromAPI(pod) {
+		return nil, errors.New("pods of manifests have no trust bundles")
+	}
+	return o.API.TrustBundle(pod, projection)
 }
 
 var errNoServiceAccount = errors.New("pods of manifests have no service account")

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ type Cgroup struct {
 		// RemovePod removes the pod's cgroup, and ends the processes that are left in it.
 		RemovePod(ctx context.Context, uid types.UID) error
 	}
+	Events EventSink
 }
 
 // Name is "cgroup".
@@ -28,6 +30,10 @@ func (c Cgroup) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
 	}
 	parent, err := c.Cgroups.EnsurePod(ctx, pod)
 	p.CgroupParent = parent
+	if err != nil && ctx.Err() == nil {
+		c.Events.Pod(p.Pod, "", v1.EventTypeWarning, "FailedCreatePodContainer",
+			fmt.Sprintf("unable to ensure pod container exists: %v", err))
+	}
 	return Outcome{}, err
 }
 

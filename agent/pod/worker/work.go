@@ -79,6 +79,12 @@ func (s *Stop) ComesBack(pod *v1.Pod) bool {
 	return s.Cause == CauseDrain || s.Cause == CauseOperator
 }
 
+// Leaves reports whether the pod has to leave for the node's or an operator's sake, and not because
+// its work or its time is over.
+func (s *Stop) Leaves() bool {
+	return s != nil && s.Cause != CauseRemoved && s.Cause != CauseDeadline
+}
+
 // Disruption returns the reason and the message of the condition DisruptionTarget of a pod that
 // ends for the node's sake. Both are empty for other ends. A Job uses the condition to tell such
 // an end from a failure of the pod itself.

@@ -175,6 +175,29 @@ func TestTornLine(t *testing.T) {
 	})
 }
 
+// The zeros that a power loss may leave in a file hide nothing that comes after them.
+func TestZerosOfAPowerLoss(t *testing.T) {
+	play(t, 8<<20, func(t *testing.T, n *node) {
+		n.Event(event("a", "kept", 1))
+		time.Sleep(time.Minute)
+		list, err := n.segments.list()
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		f, err := os.OpenFile(list[0].path, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(append(make([]byte, 2*maxLine), '\n')); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		n.Event(event("b", "after", 1))
+		time.Sleep(time.Minute)
+		n.want(t, "after a long line", n.heard(t, time.Hour), "kept x1, after x1")
+	})
+}
+
 func TestBounds(t *testing.T) {
 	const most = 64 << 10
 	play(t, most, func(t *testing.T, n *node) {

@@ -92,7 +92,7 @@ func (p *Past) join(l *Life) {
 }
 
 // each calls do with the records of the segments that were written since a time, and of those that
-// are not written yet, in order. It skips lines that are torn.
+// are not written yet, in order. It skips lines that are torn or too long.
 func (r *Recorder) each(ctx context.Context, since time.Time, do func(record)) error {
 	found, err := r.open(ctx, since)
 	defer found.close()
@@ -160,19 +160,41 @@ func (s snapshot) close() {
 
 // each calls do with the records of a segment.
 func (p part) each(ctx context.Context, do func(record)) error {
-	lines := bufio.NewScanner(io.LimitReader(p.file, p.size)) // what is behind that is in the queue
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("reading the history of pods: %w", err)
+	lines := bufio.NewReader(io.LimitReader(p.file, p.size)) // what is behind that is in the queue
+	for {
+		line, err := nextLine(lines)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the history of pods in %s: %w", p.file.Name(), err)
 		}
 		var rec record
-		if json.Unmarshal(lines.Bytes(), &rec) == nil {
+		if json.Unmarshal(line, &rec) == nil {
 			do(rec)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading the history of pods in %s: %w", p.file.Name(), err)
+}
+
+// nextLine reads one line, and returns nil for a line over [maxLine], such as the zeros that a power
+// loss leaves in a file.
+func nextLine(lines *bufio.Reader) (line []byte, err error) {
+	long := false
+	for {
+		part, more, err := lines.ReadLine()
+		if err != nil {
+			return nil, err
+		}
+		if long = long || len(line)+len(part) > maxLine; long {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		if !more {
+			return line, nil
+		}
 	}
-	return nil
 }
