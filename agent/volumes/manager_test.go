@@ -313,7 +313,8 @@ func TestEnsureErrors(t *testing.T) {
 		},
 		"trust bundle": {
 			projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "t"}}),
-			"spec.volumes[0].projected.sources[0].clusterTrustBundle: trust bundles need an API server, and static " +
+			"spec.volumes[0].projected.sources[0].clusterTrustBundle: trust bundles need an API server and the feature gate " +
+				"ClusterTrustBundleProjection, and static " +
 				"pods may not use them", ErrUnsupported,
 		},
 		"nfs option": {

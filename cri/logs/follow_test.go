@@ -262,9 +262,9 @@ func TestFollowAcrossRotation(t *testing.T) {
 	f.want("1\n2, after the renaming\n3, late\n4, torn5\n6\n7\n")
 }
 
-// TestFollowWaitsForTheOldFilesWriter checks that a follower goes on with the new file only when the
-// runtime has closed the old one: on a busy machine, the runtime writes its last lines after the
-// first lines of the new file.
+// TestFollowWaitsForTheOldFilesWriter checks that a follower goes on with the new file only after
+// the runtime has closed the old one: on a busy machine, the runtime writes its last lines after
+// the first lines of the new file.
 func TestFollowWaitsForTheOldFilesWriter(t *testing.T) {
 	file := write(t, "$0 stdout F 1\n")
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package localrpc serves gRPC services of a kubelet on sockets to which only root can connect.
 //
-// Purpose: a service on such a socket is there as long as the agent runs. While its socket cannot be
-// made, that is tried again.
+// Purpose: a service on such a socket is there as long as the agent runs. While its socket cannot
+// be made, that is tried again.
 //
 // [Listen] makes such a socket for other services.
 //

@@ -3,9 +3,11 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -29,7 +31,9 @@ func TestPodsAPI(t *testing.T) {
 	}
 	defer conn.Close()
 	client := podsapi.NewPodsClient(conn)
-	stream, err := client.WatchPods(t.Context(), &podsapi.WatchPodsRequest{}, grpc.WaitForReady(true))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	stream, err := client.WatchPods(ctx, &podsapi.WatchPodsRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +57,7 @@ func TestPodsAPI(t *testing.T) {
 	until("the end of the list", func(kind podsapi.EventType, _ *corev1.Pod) bool {
 		return kind == podsapi.EventType_INITIAL_SYNC_COMPLETE
 	})
-	put(t, a, "followed", "terminationGracePeriodSeconds: 1\n"+sleeper)
+	put(t, a, "followed", sleeper)
 	var uid string
 	until("a new pod", func(kind podsapi.EventType, pod *corev1.Pod) bool {
 		uid = string(pod.UID)

@@ -78,8 +78,9 @@ func bundlesOf(items map[objects.Key]objects.Object, p *v1.ClusterTrustBundlePro
 	if p.Name != nil {
 		b, ok := items[objects.Key{Kind: KindTrustBundle, Name: *p.Name}].(*certificatesv1beta1.ClusterTrustBundle)
 		if !ok && !optional {
-			return nil, fmt.Errorf("while getting ClusterTrustBundle: %v", apierrors.NewNotFound(
-				certificatesv1beta1.Resource("clustertrustbundle"), *p.Name)) // not wrapped: the volume is not missing
+			missing := apierrors.NewNotFound(certificatesv1beta1.Resource("clustertrustbundle"), *p.Name)
+			// not wrapped: the volume is not missing
+			return nil, errors.New("while getting ClusterTrustBundle: " + missing.Error())
 		}
 		if ok {
 			out = append(out, b.Spec.TrustBundle)

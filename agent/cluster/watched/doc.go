@@ -5,9 +5,10 @@
 // ConfigMap or Secret only by its name, and only while one of its pods refers to it. So each object
 // in use has its own watch. The watch begins when the first pod that uses the object is seen, and
 // ends when the last one is gone ([Watcher.Use], [Watcher.Drop]). Every node may see all Services,
-// RuntimeClasses, CSIDrivers and ClusterTrustBundles, so each of these kinds has one watch. A node may get claims and their volumes, but
-// not watch them: they are fetched until the claim is bound. After that, only a claim whose volume
-// may grow on this node is fetched again, once a minute. Nothing else is polled.
+// RuntimeClasses, CSIDrivers and ClusterTrustBundles, so each of these kinds has one watch. A node
+// may get claims and their volumes, but not watch them: they are fetched until the claim is bound.
+// After that, only a claim whose volume may grow on this node is fetched again, once a minute.
+// Nothing else is polled.
 //
 // An object that is marked immutable is fetched once, and not watched: no later change of it
 // reaches a pod that has it. The next pod that uses such an object fetches it anew. The same holds

@@ -1,14 +1,14 @@
 // Package podsapi tells programs of the node which pods it has.
 //
-// Purpose: the kubelet's pods API (k8s.io/kubelet/pkg/apis/pods, v1alpha1; KEP-4188), on a socket in
-// <root>/pods-api, if the feature gate PodsAPI is on. Programs learn the state of the node's pods
-// without the API server. Only root may connect.
+// Purpose: the kubelet's pods API (k8s.io/kubelet/pkg/apis/pods, v1alpha1; KEP-4188), on a socket
+// in <root>/pods-api, if the feature gate PodsAPI is on. Programs learn the state of the node's
+// pods without the API server. Only root may connect.
 //
 // Truth owned: none. The answers are made from the pods, with their last statuses, at each request.
 //
 // Concurrency: a [Server] serves any number of requests at a time, with the limits of package
-// localrpc. Each watch has a goroutine of its own: a program that does not read holds up nobody, and
-// later gets the state of then.
+// localrpc. Each watch has a goroutine of its own: a program that does not read holds up nobody,
+// and later gets the state of then.
 package podsapi
 
 import (
@@ -99,7 +99,9 @@ func (s *Server) GetPod(_ context.Context, r *podsapi.GetPodRequest) (*podsapi.G
 }
 
 // WatchPods sends all pods, that these are all, and then each change.
-func (s *Server) WatchPods(_ *podsapi.WatchPodsRequest, stream grpc.ServerStreamingServer[podsapi.WatchPodsEvent]) error {
+func (s *Server) WatchPods(
+	_ *podsapi.WatchPodsRequest, stream grpc.ServerStreamingServer[podsapi.WatchPodsEvent],
+) error {
 	changed, stop := s.deps.Watch()
 	defer stop()
 	w := watch{sent: map[types.UID]sent{}, send: stream.Send}

@@ -179,8 +179,8 @@ func (p part) each(ctx context.Context, do func(record)) error {
 	}
 }
 
-// nextLine reads one line, and returns nil for a line over [maxLine], such as the zeros that a power
-// loss leaves in a file.
+// nextLine reads one line, and returns nil for a line over [maxLine], such as the zeros that a
+// power loss leaves in a file.
 func nextLine(lines *bufio.Reader) (line []byte, err error) {
 	long := false
 	for {
