@@ -16,7 +16,7 @@ KUBEFLAGS  = $(LDFLAGS) -X k8s.io/component-base/version.gitVersion=$(KUBERNETES
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help build apiserver package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster lint fuzz deps clean
+.PHONY: help build apiserver package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster bench-apiserver lint fuzz deps clean
 
 help: ## list the targets
 	@echo 'berth: a node agent that runs pods on containerd'
@@ -89,6 +89,11 @@ bench-cluster: ## measure pods of a real control plane under berth and a kubelet
 	@scripts/deps host containerd cluster
 	@$(MAKE) --no-print-directory build
 	@BERTH_BIN=$(CURDIR)/bin/berth go test -tags cluster -count 1 -run '^$$' -bench BenchmarkNode -benchtime 1x -timeout 60m -v ./test/cluster
+
+bench-apiserver: ## measure berth-apiserver beside kube-apiserver and etcd: memory, starts, rates; a quarter of an hour
+	@scripts/deps cluster
+	@$(MAKE) --no-print-directory apiserver
+	@BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver go test -C apiserver -trimpath -vet=off -tags cluster -count 1 -run '^$$' -bench BenchmarkServer -benchtime 1x -timeout 60m -v ./test
 
 lint: ## gofumpt, golangci-lint (with go vet in it), and figures of the structure
 	@scripts/deps tools

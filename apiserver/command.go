@@ -62,12 +62,33 @@ node.kubeconfig for the agent on this machine. Beside its own flags it takes tho
 		width = 0 // not a terminal: no limit
 	}
 	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
-	cmd.AddCommand(newSnapshotCommand(), newTokenCommand(), &cobra.Command{
+	cmd.AddCommand(newSnapshotCommand(), newDefragmentCommand(), newTokenCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version of this program and of Kubernetes", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintf(cmd.OutOrStdout(), "berth-apiserver %s, Kubernetes %s\n", version, utilversion.Get().GitVersion)
 		},
 	})
+	return cmd
+}
+
+// newDefragmentCommand returns "berth-apiserver defragment".
+func newDefragmentCommand() *cobra.Command {
+	dir := DefaultDataDir
+	cmd := &cobra.Command{
+		Use: "defragment", Short: "Make the file of a running server's content smaller", Args: cobra.NoArgs,
+		Long: `Give the disk back what the file of a running server's content has free inside. Requests wait meanwhile, and
+the disk must have room for a second file. A start does the same if that frees 64 MB or more.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			before, after, err := store.Defragment(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "the content took %.1f MB and takes %.1f MB\n", float64(before)/1e6,
+				float64(after)/1e6)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dir, "data-dir", dir, "The data directory of the server.")
 	return cmd
 }
 

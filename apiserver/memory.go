@@ -55,10 +55,11 @@ var uncached = []string{
 }
 
 // withoutOpenAPIV2 leaves /openapi/v2 out: the document of all of the API, which no kubectl since
-// 1.27 asks for and which takes a fifth of the heap. /openapi/v3 stays.
+// 1.27 asks for and which takes a fifth of the heap. /openapi/v3 stays. The server of
+// CustomResourceDefinitions keeps its own small part: without it, upstream makes no document of a
+// definition for /openapi/v3 either.
 func withoutOpenAPIV2(config *app.Config) {
 	config.KubeAPIs.ControlPlane.Generic.OpenAPIConfig = nil
-	config.ApiExtensions.GenericConfig.OpenAPIConfig = nil
 	config.Aggregator.GenericConfig.OpenAPIConfig = nil
 }
 

@@ -45,8 +45,10 @@ type Options struct {
 	TLSSANs []string
 	// OpenAPIV2 has the server serve /openapi/v2, too.
 	OpenAPIV2 bool
-	// Scheduler and Workloads switch on what control.Options says.
-	Scheduler, Workloads bool
+	// CRDs has the server serve CustomResourceDefinitions and the kinds that they define.
+	CRDs bool
+	// Controllers, Scheduler and Workloads switch on what control.Options says.
+	Controllers, Scheduler, Workloads bool
 	// Server has kube-apiserver's own settings.
 	Server *options.ServerRunOptions
 }
@@ -54,7 +56,7 @@ type Options struct {
 // NewOptions returns the defaults. They differ from kube-apiserver's where a machine of its own
 // needs others.
 func NewOptions() *Options {
-	o := &Options{DataDir: DefaultDataDir, Scheduler: true, Server: options.NewServerRunOptions()}
+	o := &Options{DataDir: DefaultDataDir, Controllers: true, Scheduler: true, Server: options.NewServerRunOptions()}
 	if name, err := os.Hostname(); err == nil {
 		o.NodeName = strings.ToLower(name) // as a kubelet does
 	}
@@ -86,7 +88,12 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 		"More names and IP addresses under which clients reach the server.")
 	own.BoolVar(&o.OpenAPIV2, "openapi-v2", o.OpenAPIV2,
 		"Serve /openapi/v2 beside /openapi/v3, for clients that are older than Kubernetes 1.27. It takes memory.")
-	own.BoolVar(&o.Scheduler, "scheduler", o.Scheduler, "Run the scheduler in this process.")
+	own.BoolVar(&o.CRDs, "crds", o.CRDs,
+		"Serve CustomResourceDefinitions and the kinds that they define. It takes memory.")
+	own.BoolVar(&o.Controllers, "controllers", o.Controllers,
+		"Run the controllers in this process. Without them, a kube-controller-manager does their work.")
+	own.BoolVar(&o.Scheduler, "scheduler", o.Scheduler,
+		"Run the scheduler in this process. Without it, a kube-scheduler does its work.")
 	own.BoolVar(&o.Workloads, "workloads", o.Workloads,
 		"Serve Deployments, DaemonSets, StatefulSets, Jobs and the like, and run their controllers.")
 	return all

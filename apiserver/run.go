@@ -147,7 +147,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
 	}
-	server, err := app.CreateServerChain(chain)
+	server, err := newChain(chain, o.CRDs)
 	if err != nil {
 		return fmt.Errorf("make the API server: %w", err)
 	}
@@ -162,7 +162,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 		controllers.Go(func() {
 			if err := control.Run(h, control.Options{
 				Loopback: rest.CopyConfig(h.LoopbackClientConfig), Informers: informers, CA: keys.CA, CAKey: keys.CAKey,
-				Workloads: o.Workloads, Scheduler: o.Scheduler,
+				Controllers: o.Controllers, Workloads: o.Workloads, Scheduler: o.Scheduler,
 			}); err != nil {
 				stop(fmt.Errorf("the controllers failed: %w", err))
 			}

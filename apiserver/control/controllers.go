@@ -57,10 +57,8 @@ func buildControllers(ctx context.Context, opts Options) (*controllerSet, error)
 	if err != nil {
 		return nil, err
 	}
-	wanted := slices.Clone(always)
-	if opts.Workloads {
-		wanted = append(wanted, workloads...)
-	} else {
+	wanted := opts.wanted()
+	if !opts.Workloads {
 		withoutDaemonSets(s.context.InformerFactory)
 	}
 	descriptors := manager.NewControllerDescriptors()
@@ -78,6 +76,17 @@ func buildControllers(ctx context.Context, opts Options) (*controllerSet, error)
 		}
 	}
 	return s, nil
+}
+
+// wanted returns the controllers that opts asks for.
+func (opts Options) wanted() []string {
+	switch {
+	case !opts.Controllers:
+		return nil
+	case opts.Workloads:
+		return slices.Concat(always, workloads)
+	}
+	return always
 }
 
 // controllerSet has the controllers and what they share.

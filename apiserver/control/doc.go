@@ -5,7 +5,7 @@
 // defaults, and use the API as clients through the server's own loopback connection. There is one
 // process, so nothing elects a leader.
 //
-//	always         namespaces, ServiceAccounts, the ConfigMap with the root CA, aggregated
+//	--controllers  namespaces, ServiceAccounts, the ConfigMap with the root CA, aggregated
 //	               ClusterRoles, owners and their dependents, pods that ended, nodes, taints,
 //	               endpoints, quota, volumes, certificates
 //	--workloads    Deployments, ReplicaSets, ReplicationControllers, DaemonSets, StatefulSets,

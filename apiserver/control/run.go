@@ -19,8 +19,8 @@ type Options struct {
 	Informers informers.SharedInformerFactory
 	// CA and CAKey are the files of the authority that signs certificates and that pods trust.
 	CA, CAKey string
-	// Workloads adds the controllers that make pods, Scheduler the scheduler.
-	Workloads, Scheduler bool
+	// Controllers runs the controllers, Workloads also those that make pods, Scheduler the scheduler.
+	Controllers, Workloads, Scheduler bool
 }
 
 // Run runs the controllers and the scheduler until the context ends or one of them fails to start.
@@ -55,6 +55,7 @@ func Run(ctx context.Context, opts Options) error {
 			}
 		})
 	}
+	<-ctx.Done() // also if nothing is to run
 	all.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return fmt.Errorf("run the scheduler: %w", cause)

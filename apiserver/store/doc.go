@@ -5,7 +5,8 @@
 // enter: nothing listens on the network, and no client needs a certificate. etcd acknowledges a
 // write after it is on the disk (fsync), as a separate etcd does. [Save] writes a snapshot of a
 // running store, [Restore] makes the folder of a store from a snapshot. A snapshot has etcd's own
-// format: etcdutl reads it, and a separate etcd can be made from it.
+// format: etcdutl reads it, and a separate etcd can be made from it. [Defragment] makes the file of a
+// running store smaller.
 //
 // Truth owned: the content of the API, below the data directory's folder etcd.
 //

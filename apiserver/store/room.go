@@ -27,8 +27,10 @@ type room struct {
 	dir string
 
 	mu sync.Mutex
-	// reserved is how much of the disk the file has, in bytes.
+	// reserved is how much of the disk the file has, in bytes. It was counted for the file with that
+	// inode: a defragmentation puts another in its place.
 	reserved int64
+	inode    uint64
 }
 
 // Room returns nil if the store's disk has room for another write, else an [ErrNoRoom] that says
@@ -59,13 +61,13 @@ func (r *room) full(free uint64) error {
 
 // reserve gives the file of the content blocks of the disk beyond its end (fallocate(2)).
 func (r *room) reserve() error {
-	info, err := os.Stat(database(r.dir))
-	if err != nil {
+	var info unix.Stat_t
+	if err := unix.Stat(database(r.dir), &info); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if info.Size()+ahead/2 <= r.reserved {
+	if info.Ino == r.inode && info.Size+ahead/2 <= r.reserved {
 		return nil
 	}
 	f, err := os.OpenFile(database(r.dir), os.O_RDWR, 0)
@@ -73,13 +75,13 @@ func (r *room) reserve() error {
 		return err
 	}
 	defer f.Close()
-	switch err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, info.Size()+ahead); {
+	switch err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, info.Size+ahead); {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		r.reserved = math.MaxInt64 // such a file system keeps nothing
+		r.reserved, r.inode = math.MaxInt64, info.Ino // such a file system keeps nothing
 	case err != nil:
 		return err
 	default:
-		r.reserved = info.Size() + ahead
+		r.reserved, r.inode = info.Size+ahead, info.Ino
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ const (
 	keptEntries = 100
 	// snapshotEvery is after how many writes etcd drops older entries of its log.
 	snapshotEvery = 2000
+	// freeAtStart is how many megabytes the file must have free inside for a start to defragment it.
+	freeAtStart = 64
 	// bufferSize is that of the buffers of each connection, in bytes. The API server has a
 	// connection for each kind of object, and most of them have nothing to say.
 	bufferSize = 4 << 10
@@ -118,6 +120,7 @@ func config(dataDir string, level zap.AtomicLevel, starting *atomic.Bool) (*embe
 		grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true),
 	}
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keptEntries
+	c.BootstrapDefragThresholdMegabytes = freeAtStart
 	log, err := logger(level, starting)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/apiserver/store"
 )
@@ -249,5 +250,45 @@ func TestSaveNeedsARunningStore(t *testing.T) {
 	err := store.Save(context.Background(), t.TempDir(), filepath.Join(t.TempDir(), "s"))
 	if err == nil || !strings.Contains(err.Error(), "start berth-apiserver first") {
 		t.Errorf("it says %v", err)
+	}
+}
+
+func TestDefragment(t *testing.T) {
+	dir := t.TempDir()
+	if _, _, err := store.Defragment(t.Context(), dir); err == nil ||
+		!strings.Contains(err.Error(), "start berth-apiserver first") {
+		t.Errorf("without a store: %v", err)
+	}
+	s, _ := start(t, dir)
+	c := client(t, dir)
+	put(t, c, "kept", "1")
+	const big = 1 << 20
+	for range 24 {
+		put(t, c, "big", strings.Repeat("x", big))
+	}
+	if err := s.Room(); err != nil {
+		t.Fatal(err)
+	}
+	_, revision := get(t, c, "kept")
+	if _, err := c.Compact(t.Context(), revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	before, after, err := store.Defragment(t.Context(), dir)
+	if err != nil || before < 24*big || after > before/4 {
+		t.Errorf("the file had %d bytes and has %d, %v", before, after, err)
+	}
+	if got, _ := get(t, c, "kept"); got != "1" {
+		t.Errorf("after it the value is %q", got)
+	}
+	if err := s.Room(); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(dir, "etcd", "member", "snap", "db")
+	var info unix.Stat_t
+	if err := unix.Stat(file, &info); err != nil {
+		t.Fatal(err)
+	}
+	if info.Blocks*512 < info.Size+big {
+		t.Errorf("the new file has %d bytes and %d of the disk: no room is kept for writes", info.Size, info.Blocks*512)
 	}
 }

@@ -149,7 +149,7 @@ metadata: {name: NAME, labels: {kubernetes.io/hostname: NAME}}
 `
 
 // register makes a Node that is ready, without an agent.
-func register(t *testing.T, s *server, name string) {
+func register(t testing.TB, s *server, name string) {
 	t.Helper()
 	s.apply(t, strings.ReplaceAll(nodeManifest, "NAME", name))
 	s.kubectl(t, "patch", "node", name, "--subresource", "status", "--type", "merge", "-p", `{"status":{

@@ -23,7 +23,7 @@ import (
 const kills = 25
 
 // client returns a client of the administrator.
-func (s *server) client(t *testing.T) kubernetes.Interface {
+func (s *server) client(t testing.TB) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.file("admin.kubeconfig"))
 	if err != nil {

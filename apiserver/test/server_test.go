@@ -79,13 +79,13 @@ type server struct {
 
 // start starts a server with these flags besides its own, waits until it is ready, and ends it with
 // the test. If the test fails, its output gets the end of the server's log.
-func start(t *testing.T, flags ...string) *server {
+func start(t testing.TB, flags ...string) *server {
 	t.Helper()
 	return startIn(t, filepath.Join(shortFolder(t), "data"), flags...)
 }
 
 // shortFolder makes a folder for the test, whose path is short, as that of a socket must be.
-func shortFolder(t *testing.T) string {
+func shortFolder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "api-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
@@ -96,7 +96,7 @@ func shortFolder(t *testing.T) string {
 }
 
 // startIn does that with a data directory. The log is beside it.
-func startIn(t *testing.T, dir string, flags ...string) *server {
+func startIn(t testing.TB, dir string, flags ...string) *server {
 	t.Helper()
 	s := prepare(t, dir, flags...)
 	s.start(t)
@@ -104,7 +104,7 @@ func startIn(t *testing.T, dir string, flags ...string) *server {
 }
 
 // prepare returns a server that does not run yet.
-func prepare(t *testing.T, dir string, flags ...string) *server {
+func prepare(t testing.TB, dir string, flags ...string) *server {
 	t.Helper()
 	port := freePort(t)
 	s := &server{dir: dir, url: "https://127.0.0.1:" + strconv.Itoa(port), log: dir + ".log"}
@@ -121,7 +121,7 @@ func prepare(t *testing.T, dir string, flags ...string) *server {
 }
 
 // start starts the program, again after it has ended, and waits until it is ready.
-func (s *server) start(t *testing.T) {
+func (s *server) start(t testing.TB) {
 	t.Helper()
 	began := time.Now()
 	s.launch(t)
@@ -136,7 +136,7 @@ func (s *server) start(t *testing.T) {
 }
 
 // launch starts the program.
-func (s *server) launch(t *testing.T) {
+func (s *server) launch(t testing.TB) {
 	t.Helper()
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *server) kill() {
 }
 
 // stop asks the program to end, which must succeed.
-func (s *server) stop(t *testing.T) {
+func (s *server) stop(t testing.TB) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func (s *server) tail() string {
 }
 
 // await waits until there is no error. It fails the test when the server has ended.
-func (s *server) await(t *testing.T, what string, check func() error) {
+func (s *server) await(t testing.TB, what string, check func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		err := check()
@@ -244,7 +244,7 @@ func (s *server) get(path string) (code int, body string, err error) {
 func (s *server) file(name string) string { return filepath.Join(s.dir, name) }
 
 // write makes a file for the server or for kubectl, and returns its path.
-func (s *server) write(t *testing.T, name, text string) string {
+func (s *server) write(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(s.dir), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -254,7 +254,7 @@ func (s *server) write(t *testing.T, name, text string) string {
 }
 
 // kubectl runs kubectl as the administrator. It must succeed.
-func (s *server) kubectl(t *testing.T, args ...string) string {
+func (s *server) kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := s.as("admin", "", args...)
 	if err != nil {
@@ -264,7 +264,7 @@ func (s *server) kubectl(t *testing.T, args ...string) string {
 }
 
 // apply creates the objects of a manifest as the administrator.
-func (s *server) apply(t *testing.T, manifest string) {
+func (s *server) apply(t testing.TB, manifest string) {
 	t.Helper()
 	if _, err := s.as("admin", manifest, "apply", "-f", "-"); err != nil {
 		t.Fatalf("apply: %v\n%s", err, manifest)
@@ -287,7 +287,7 @@ func (s *server) as(user, stdin string, args ...string) (string, error) {
 }
 
 // eventually waits until kubectl, as the administrator, prints what is wanted.
-func (s *server) eventually(t *testing.T, want string, args ...string) {
+func (s *server) eventually(t testing.TB, want string, args ...string) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("kubectl %s prints %q", strings.Join(args, " "), want), func() error {
 		if out, err := s.as("admin", "", args...); err != nil || out != want {
@@ -298,7 +298,7 @@ func (s *server) eventually(t *testing.T, want string, args ...string) {
 }
 
 // freePort returns a port of loopback on which nobody listens now.
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Defragment gives the disk back what the running store of a data directory has free inside of its
+// file: etcd itself keeps that for later writes. It returns the size of the file before and after,
+// in bytes. Reads and writes wait meanwhile, and the disk must have room for a second file.
+func Defragment(ctx context.Context, dataDir string) (before, after int64, err error) {
+	if before, err = size(dataDir); err != nil {
+		return 0, 0, err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{Endpoint(dataDir)}, DialTimeout: dialTimeout, Context: ctx, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("reach the store of %s: %w", dataDir, err)
+	}
+	defer func() { _ = client.Close() }() // everything is done then
+	if _, err := client.Defragment(ctx, Endpoint(dataDir)); err != nil {
+		return 0, 0, fmt.Errorf("defragment the store of %s: %w", dataDir, err)
+	}
+	after, err = size(dataDir)
+	return before, after, err
+}
+
+// size returns the size of the file of a running store.
+func size(dataDir string) (int64, error) {
+	if _, err := os.Stat(socket(dataDir)); err != nil {
+		return 0, fmt.Errorf("find the running store of %s (start berth-apiserver first; an external etcd has its own "+
+			"command, etcdctl defrag): %w", dataDir, err)
+	}
+	info, err := os.Stat(database(folder(dataDir)))
+	if err != nil {
+		return 0, fmt.Errorf("find the file of the store: %w", err)
+	}
+	return info.Size(), nil
+}
