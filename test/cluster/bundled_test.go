@@ -3,9 +3,7 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,24 +182,4 @@ func rollOut(t *testing.T, c *Cluster) {
 		t.Errorf("its revisions are\n%s", out)
 	}
 	c.Kubectl(t, "delete", "deployment", "rolled", "--timeout=180s")
-}
-
-// TestBundledAPIServerWithExternalStore shows that berth-apiserver keeps its content in an etcd
-// that it is given, and makes none of its own.
-func TestBundledAPIServerWithExternalStore(t *testing.T) {
-	c := newBundled(t, "--etcd-servers", etcdClient, "--scheduler=false")
-	c.Etcd = c.program("etcd", c.etcdFlags()...)
-	if err := c.Etcd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c.startBundled(t)
-	c.Kubectl(t, "create", "configmap", "kept")
-	if err := c.APIServer.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	c.startBundled(t)
-	c.Kubectl(t, "get", "configmap", "kept")
-	if _, err := os.Stat(filepath.Join(filepath.Dir(c.Admin), "etcd")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it has a store of its own: %v", err)
-	}
 }

@@ -1,0 +1,184 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/berthd/berth/test/env"
+)
+
+const (
+	// secondNode is the node of another environment, and secondIP its address.
+	secondNode, secondIP = "second", "192.0.2.2"
+	// cable is the interface of the first node's network at whose other end nobody is yet.
+	cable = "node1"
+)
+
+// connect puts the node of another environment at the other end of the first one's interface. What
+// it had there before has no use.
+func connect(first, second *env.Env) error {
+	network, err := os.Open(filepath.Join(second.Dir, "netns"))
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	to := func(subnet netip.Prefix, via string) error {
+		_, destination, err := net.ParseCIDR(subnet.Masked().String())
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{Dst: destination, Gw: net.ParseIP(via)})
+	}
+	link := func(do func(netlink.Link) error) error {
+		l, err := netlink.LinkByName(cable)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", cable, err)
+		}
+		return do(l)
+	}
+	if err := second.In(func() error { return link(netlink.LinkDel) }); err != nil {
+		return err
+	}
+	if err := first.In(func() error {
+		return errors.Join(to(second.PodCIDR, secondIP), link(func(l netlink.Link) error {
+			return netlink.LinkSetNsFd(l, int(network.Fd()))
+		}))
+	}); err != nil {
+		return err
+	}
+	return second.In(func() error {
+		return link(func(l netlink.Link) error {
+			address, err := netlink.ParseAddr(secondIP + "/24")
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(netlink.AddrAdd(l, address), netlink.LinkSetUp(l)); err != nil {
+				return err
+			}
+			return to(first.PodCIDR, env.HostIP)
+		})
+	})
+}
+
+// spread is a Deployment whose pods are spread over the nodes.
+const spread = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: spread}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: spread}}
+  template:
+    metadata: {labels: {app: spread}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule,
+           labelSelector: {matchLabels: {app: spread}}}
+      containers:
+        - name: main
+          image: berth.local/busybox:v1
+          command: [sh, -c, "echo started; exec sleep 3600"]
+          env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+`
+
+// TestBundledTwoNodes has a second machine, with its own containerd, network and agent, join
+// berth-apiserver with a token. The scheduler spreads pods over both nodes, and kubectl reaches
+// the pods of either.
+func TestBundledTwoNodes(t *testing.T) {
+	c := newBundled(t, "--workloads", "--bind-address", "0.0.0.0")
+	second := env.Containerd(t, env.Options{OwnNetwork: true})
+	if err := connect(c.Env, second); err != nil {
+		t.Fatal(err)
+	}
+	c.startBundled(t)
+	c.startBundledNode(t)
+	account(t, c)
+	startSecond(t, c, second)
+	c.Kubectl(t, "wait", "--for=condition=Ready", "node/"+env.NodeName, "node/"+secondNode, "--timeout=180s")
+
+	c.Apply(t, spread)
+	c.Kubectl(t, "rollout", "status", "deployment/spread", "--timeout=180s")
+	pods := map[string]int{}
+	for line := range strings.Lines(c.Kubectl(t, "get", "pods", "-l", "app=spread", "-o",
+		"jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}")) {
+		name, node, _ := strings.Cut(strings.TrimSpace(line), " ")
+		pods[node]++
+		if out := c.Kubectl(t, "logs", name); strings.TrimSpace(out) != "started" {
+			t.Errorf("the log of %s on %s is %q", name, node, out)
+		}
+		if out := c.Kubectl(t, "exec", name, "--", "sh", "-c", "echo $NODE"); strings.TrimSpace(out) != node {
+			t.Errorf("%s on %s says that it is on %q", name, node, out)
+		}
+	}
+	if pods[env.NodeName] != 2 || pods[secondNode] != 2 {
+		t.Errorf("the nodes have %v pods", pods)
+	}
+	c.Kubectl(t, "delete", "deployment", "spread", "--timeout=180s")
+	c.Kubectl(t, "wait", "--for=delete", "pod", "-l", "app=spread", "--timeout=180s")
+}
+
+// startSecond starts the second node's agent with a token, and approves its serving certificate.
+func startSecond(t *testing.T, c *Cluster, second *env.Env) {
+	t.Helper()
+	data := filepath.Dir(c.Admin)
+	create := exec.CommandContext(t.Context(), c.programs["berth-apiserver"], "token", "create", "--data-dir", data,
+		"--ttl", "1h", "--server", "https://"+env.HostIP+":6443")
+	var token, complaints bytes.Buffer
+	create.Stdout, create.Stderr = &token, &complaints
+	err := c.In(create.Start)
+	if err == nil {
+		err = create.Wait()
+	}
+	if err != nil {
+		t.Fatalf("berth-apiserver token create: %v: %s", err, &complaints)
+	}
+	join := filepath.Join(second.Dir, "join.kubeconfig")
+	if err := os.WriteFile(join, token.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second.StartAgent(t, nodeOptions(t, secondNode, filepath.Join(second.Dir, "kubeconfig"),
+		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{
+			Kubelet: "rotateCertificates: true\nserverTLSBootstrap: true\n",
+			Flags:   []string{"--bootstrap-kubeconfig", join, "--node-ip", secondIP},
+		}))
+	requests := []string{
+		"get", "csr", "--field-selector", "spec.signerName=kubernetes.io/kubelet-serving", "-o", "name",
+	}
+	c.Eventually(t, Contains("certificatesigningrequest"), requests...)
+	for _, name := range strings.Fields(c.Kubectl(t, requests...)) {
+		c.Kubectl(t, "certificate", "approve", strings.TrimPrefix(name, "certificatesigningrequest.certificates.k8s.io/"))
+	}
+}
+
+// TestBundledServices shows that an unmodified kube-proxy brings packets to the pods of a Service
+// of berth-apiserver, by its ClusterIP and by a port of the node.
+func TestBundledServices(t *testing.T) {
+	c := newBundled(t, "--workloads")
+	m := &mover{c: c, data: filepath.Dir(c.Admin)}
+	bundled := c.APIServer
+	c.startBundled(t)
+	c.startBundledNode(t)
+	account(t, c)
+	m.usePKI(t)
+	if err := c.makePrograms(Options{}); err != nil {
+		t.Fatal(err)
+	}
+	c.APIServer = bundled
+	c.StartProxy(t)
+	c.Apply(t, web+"---\n"+client)
+	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=180s")
+	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	services(t, c)
+}
