@@ -63,6 +63,11 @@ func (c checker) cgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 
 func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
+	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy,
+		kubeletconfigv1beta1.NoneTopologyManagerPolicy, kubeletconfigv1beta1.BestEffortTopologyManagerPolicy,
+		kubeletconfigv1beta1.RestrictedTopologyManagerPolicy, kubeletconfigv1beta1.SingleNumaNodeTopologyManagerPolicy)
+	oneOf(c, "topologyManagerScope", k.TopologyManagerScope, kubeletconfigv1beta1.ContainerTopologyManagerScope,
+		kubeletconfigv1beta1.PodTopologyManagerScope)
 	c.that(*k.MemoryThrottlingFactor > 0 && *k.MemoryThrottlingFactor <= 1, "memoryThrottlingFactor",
 		"%v must be greater than 0 and at most 1", *k.MemoryThrottlingFactor)
 	for field, amounts := range map[string]map[string]string{
@@ -153,11 +158,6 @@ func (c checker) evictionSignal(field, signal string) {
 func (c checker) withoutEffect(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubeletconfigv1beta1.NoneMemoryManagerPolicy,
 		kubeletconfigv1beta1.StaticMemoryManagerPolicy)
-	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy,
-		kubeletconfigv1beta1.NoneTopologyManagerPolicy, kubeletconfigv1beta1.BestEffortTopologyManagerPolicy,
-		kubeletconfigv1beta1.RestrictedTopologyManagerPolicy, kubeletconfigv1beta1.SingleNumaNodeTopologyManagerPolicy)
-	oneOf(c, "topologyManagerScope", k.TopologyManagerScope, kubeletconfigv1beta1.ContainerTopologyManagerScope,
-		kubeletconfigv1beta1.PodTopologyManagerScope)
 	oneOf(c, "hairpinMode", k.HairpinMode, kubeletconfigv1beta1.HairpinNone, kubeletconfigv1beta1.HairpinVeth,
 		kubeletconfigv1beta1.PromiscuousBridge)
 	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,

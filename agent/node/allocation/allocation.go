@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +31,7 @@ import (
 	"github.com/berthd/berth/agent/node/devices"
 	"github.com/berthd/berth/agent/node/podresources"
 	"github.com/berthd/berth/agent/node/room"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/agent/pod/resize"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/configs"
@@ -43,6 +45,12 @@ type Metrics interface {
 	devices.Metrics
 	cpus.Metrics
 	podresources.Metrics
+	// Aligned counts a pod that wanted single pieces under a policy of the topology manager, and how
+	// long the decision took.
+	Aligned(failed bool, took time.Duration)
+	// Guaranteed counts what has its pieces on one NUMA node under the policy single-numa-node, or
+	// cannot have them there: a container or, with the scope pod, a pod.
+	Guaranteed(scope string, failed bool)
 }
 
 // Deps are what a manager calls.
@@ -77,6 +85,10 @@ type Manager struct {
 	root   string
 	health bool
 
+	topology *topology.Policy
+	// aligning is held over an allocation whose pieces have to be on the same NUMA nodes.
+	aligning sync.Mutex
+
 	mu      sync.Mutex
 	answers map[types.UID]answer
 	// waiting are the pods that ask again when the node has other amounts.
@@ -92,7 +104,11 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 		deps: deps, root: cfg.RootDir, health: cfg.GateEnabled("ResourceHealthStatus"),
 		answers: map[types.UID]answer{}, waiting: map[types.UID]bool{},
 	}
-	m.Devices = devices.New(devices.Config{Dir: devicesDir(cfg.RootDir)}, devices.Deps{
+	var err error
+	if m.topology, err = topology.ConfigFrom(cfg, topology.System); err != nil {
+		return nil, err
+	}
+	m.Devices = devices.New(devices.Config{Dir: devicesDir(cfg.RootDir), Nodes: m.topology.Nodes}, devices.Deps{
 		Holders: m.holders, Changed: m.changed, Affected: deps.Wake, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
 	})
@@ -193,10 +209,7 @@ func (m *Manager) Wants(pod *v1.Pod) bool { return m.Devices.Wants(pod) || m.cpu
 // [Manager.Answer]. running says which containers run already. The error is only that of a context
 // that has ended.
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error {
-	err := m.Devices.Allocate(ctx, pod, running)
-	if err == nil {
-		err = m.cpus.Allocate(pod)
-	}
+	err := m.give(ctx, pod, running)
 	if ctx.Err() != nil {
 		m.release(pod.UID)
 		return context.Cause(ctx)
@@ -224,11 +237,14 @@ func (m *Manager) release(uid types.UID) {
 // rejection returns an error in the kubelet's words for a pod's status; nil for none.
 func rejection(err error) *admit.Rejection {
 	device, cpu, cores := (*devices.Later)(nil), (*cpus.Later)(nil), (*cpus.SMTAlignmentError)(nil)
+	leaving, apart := (*later)(nil), (*topology.Error)(nil)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &device), errors.As(err, &cpu):
+	case errors.As(err, &device), errors.As(err, &cpu), errors.As(err, &leaving):
 		return &admit.Rejection{Reason: unexpected, Message: err.Error(), Detail: err.Error(), Later: true}
+	case errors.As(err, &apart):
+		return &admit.Rejection{Reason: "TopologyAffinityError", Message: apart.Error()}
 	case errors.As(err, &cores):
 		return &admit.Rejection{Reason: "SMTAlignmentError", Message: cores.Error()}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices/checkpoint"
 	"github.com/berthd/berth/agent/node/room"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/configs"
 )
 
@@ -29,6 +30,8 @@ func (metrics) DevicesAllocated(string, time.Duration) {}
 func (metrics) PodResourcesAsked(string, bool)         {}
 func (metrics) CPUsPinned(bool)                        {}
 func (metrics) CPUsShared(int, int)                    {}
+func (metrics) Aligned(bool, time.Duration)            {}
+func (metrics) Guaranteed(string, bool)                {}
 
 // newManager returns a manager that knows a resource of an earlier run, whose plugin is not back,
 // and a channel with the pods that it wakes.
@@ -134,7 +137,7 @@ func TestHealthNeedsItsGate(t *testing.T) {
 func TestRejections(t *testing.T) {
 	for want, err := range map[string]error{
 		"SMTAlignmentError": &cpus.SMTAlignmentError{}, "UnexpectedAdmissionError": errors.New("odd"),
-		"UnexpectedAdmissionError, later": &cpus.Later{For: "x"},
+		"UnexpectedAdmissionError, later": &later{}, "TopologyAffinityError": &topology.Error{},
 	} {
 		r := rejection(fmt.Errorf("wrapped: %w", err))
 		got := r.Reason

@@ -3,10 +3,8 @@ package cpus
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/agent/node/cpus/choose"
 	"github.com/berthd/berth/agent/node/cpus/state"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/configs"
 )
 
@@ -34,7 +33,10 @@ type Config struct {
 	// FullCores gives only whole cores (full-pcpus-only). Strict keeps the reserved CPUs from the
 	// containers that share (strict-cpu-reservation).
 	FullCores, Strict bool
-	Choose            choose.Options
+	// BySocket takes CPUs in the sockets of the NUMA nodes that the topology manager chose
+	// (align-by-socket).
+	BySocket bool
+	Choose   choose.Options
 	// Ignored are the options that have no effect.
 	Ignored []string
 	// Period is how often Run compares what containers have with what they should have.
@@ -69,6 +71,7 @@ func ConfigFrom(cfg *configs.Config, kept func() (system, kube v1.ResourceList))
 	for name, to := range map[string]*bool{
 		"full-pcpus-only": &out.FullCores, "strict-cpu-reservation": &out.Strict,
 		"distribute-cpus-across-cores": &out.Choose.Spread, "prefer-align-cpus-by-uncorecache": &out.Choose.ByCache,
+		"align-by-socket": &out.BySocket,
 	} {
 		if text, ok := k.CPUManagerPolicyOptions[name]; ok {
 			if *to, err = strconv.ParseBool(text); err != nil {
@@ -76,10 +79,12 @@ func ConfigFrom(cfg *configs.Config, kept func() (system, kube v1.ResourceList))
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(k.CPUManagerPolicyOptions)) {
-		if name == "distribute-cpus-across-numa" || name == "align-by-socket" {
-			out.Ignored = append(out.Ignored, name)
-		}
+	if out.BySocket && k.TopologyManagerPolicy == topology.SingleNUMANode {
+		return out, errors.New("cpuManagerPolicyOptions.align-by-socket: CPUs cannot be aligned by socket under " +
+			"topologyManagerPolicy single-numa-node")
+	}
+	if _, set := k.CPUManagerPolicyOptions["distribute-cpus-across-numa"]; set {
+		out.Ignored = append(out.Ignored, "distribute-cpus-across-numa")
 	}
 	out.Machine, err = choose.Read("/sys/devices/system")
 	return out, err

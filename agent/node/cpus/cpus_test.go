@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/node/cpus/choose"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/configs"
 )
 
@@ -118,7 +119,7 @@ func podOf(uid string, containers ...string) *v1.Pod {
 // give allocates as admission does.
 func (b *bed) give(m *Manager, pod *v1.Pod) error {
 	b.holders[pod.UID] = false
-	err := m.Allocate(pod)
+	err := m.allocateMissing(pod)
 	if err != nil {
 		m.Release(pod.UID)
 	}
@@ -315,11 +316,17 @@ func TestConfig(t *testing.T) {
 	kept := func() (system, kube v1.ResourceList) {
 		return v1.ResourceList{"cpu": resource.MustParse("500m")}, v1.ResourceList{"cpu": resource.MustParse("600m")}
 	}
-	cfg.Kubelet.CPUManagerPolicyOptions = map[string]string{"full-pcpus-only": "true", "align-by-socket": "true"}
+	cfg.Kubelet.CPUManagerPolicyOptions = map[string]string{
+		"full-pcpus-only": "true", "align-by-socket": "true", "distribute-cpus-across-numa": "true",
+	}
 	got, err := ConfigFrom(cfg, kept)
-	if err != nil || got.ReservedCount != 2 || !got.FullCores || got.Strict || len(got.Machine) == 0 ||
-		!slices.Equal(got.Ignored, []string{"align-by-socket"}) {
+	if err != nil || got.ReservedCount != 2 || !got.FullCores || !got.BySocket || got.Strict || len(got.Machine) == 0 ||
+		!slices.Equal(got.Ignored, []string{"distribute-cpus-across-numa"}) {
 		t.Errorf("%+v, %v", got, err)
+	}
+	cfg.Kubelet.TopologyManagerPolicy = topology.SingleNUMANode
+	if _, err := ConfigFrom(cfg, kept); err == nil || !strings.Contains(err.Error(), "align-by-socket") {
+		t.Error(err)
 	}
 	cfg.Kubelet.CPUManagerPolicyOptions = map[string]string{"strict-cpu-reservation": "maybe"}
 	if _, err := ConfigFrom(cfg, kept); err == nil || !strings.Contains(err.Error(), "strict-cpu-reservation") {

@@ -1,7 +1,6 @@
 package cpus
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
-	"github.com/berthd/berth/agent/node/cpus/choose"
 	"github.com/berthd/berth/agent/node/cpus/state"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/internal/notify"
@@ -77,7 +75,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		m.shared = m.usable()
 	}
 	for _, name := range cfg.Ignored {
-		deps.Logger.Warn("config: cpuManagerPolicyOptions." + name + ": no effect: CPUs are not aligned to NUMA nodes")
+		deps.Logger.Warn("config: cpuManagerPolicyOptions." + name + ": no effect: CPUs are not spread over NUMA nodes")
 	}
 	err := m.restore()
 	if err != nil {
@@ -162,71 +160,6 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return false
 }
 
-// SMTAlignmentError is the error of a container that cannot have whole cores, in the kubelet's
-// words.
-type SMTAlignmentError struct{ text string }
-
-// Error says why.
-func (e *SMTAlignmentError) Error() string { return "SMT Alignment Error: " + e.text }
-
-// Later is the error of a pod that may get its CPUs when the pods have ended that are being ended.
-type Later struct{ For string }
-
-// Error says what the pod waits for.
-func (l *Later) Error() string { return l.For }
-
-// Allocate gives the containers of a pod their CPUs. Containers that have theirs keep them. The
-// CPUs of an init container are used again by those that start after it. After an error the caller
-// calls [Manager.Release].
-func (m *Manager) Allocate(pod *v1.Pod) error {
-	if !m.Wants(pod) {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	holders := m.forgetEnded(pod.UID)
-	reusable := cpuset.New()
-	for c, ends := range pods.Starting(pod) {
-		set, err := m.allocate(pod, c, reusable, holders)
-		if err != nil {
-			return err
-		}
-		if reusable = reusable.Difference(set); ends {
-			reusable = reusable.Union(set)
-		}
-	}
-	m.changed.Notify()
-	return m.save()
-}
-
-// allocate gives one container its CPUs; m.mu is held.
-func (m *Manager) allocate(
-	pod *v1.Pod, c *v1.Container, reusable cpuset.CPUSet, holders map[types.UID]bool,
-) (set cpuset.CPUSet, err error) {
-	count := exclusive(pod, c)
-	if set, has := m.assigned[pod.UID][c.Name]; has || count == 0 {
-		return set, nil
-	}
-	defer func() { m.deps.Metrics.CPUsPinned(err != nil) }()
-	if err := m.aligned(count); err != nil {
-		return set, err
-	}
-	available := m.shared.Difference(m.reserved).Union(reusable)
-	set, err = m.cfg.Machine.Take(available, count, m.cfg.Choose)
-	if few := (*choose.TooFew)(nil); errors.As(err, &few) && available.Union(m.leaving(holders)).Size() >= count {
-		return set, &Later{"waiting until pods that are being removed give back their CPUs"}
-	}
-	if err != nil {
-		return set, err
-	}
-	if m.assigned[pod.UID] == nil {
-		m.assigned[pod.UID] = map[string]cpuset.CPUSet{}
-	}
-	m.assigned[pod.UID][c.Name] = set
-	m.shared = m.shared.Difference(set)
-	return set, nil
-}
-
 // aligned returns why that many CPUs cannot be whole cores, if they have to be.
 func (m *Manager) aligned(count int) error {
 	perCore := m.cfg.Machine.PerCore()
@@ -251,6 +184,14 @@ func (m *Manager) leaving(holders map[types.UID]bool) cpuset.CPUSet {
 		}
 	}
 	return out
+}
+
+// Leaving reports whether pods that are being ended have CPUs.
+func (m *Manager) Leaving() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	holders, _ := m.deps.Holders()
+	return !m.leaving(holders).IsEmpty()
 }
 
 // forgetEnded takes the CPUs from the pods that have ended, except one pod, and returns the others;
@@ -295,7 +236,7 @@ func (m *Manager) Set(pod *v1.Pod, c *v1.Container) (cpuset.CPUSet, error) {
 	if !m.Static() {
 		return cpuset.New(), nil
 	}
-	if err := m.Allocate(pod); err != nil {
+	if err := m.allocateMissing(pod); err != nil {
 		return cpuset.New(), err
 	}
 	m.mu.Lock()

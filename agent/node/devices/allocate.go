@@ -12,6 +12,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/agent/node/devices/checkpoint"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -53,51 +54,41 @@ func (m *Manager) allocated(name string) bool {
 	return len(m.holding(name, func(string) bool { return true })) > 0
 }
 
-// Allocate gives each container of a pod its devices, and notes them in the checkpoint file.
-// Containers that have theirs keep them. running says which containers run already: these have
-// their devices, healthy or not. Devices of an init container are used again by the containers that
-// start after it.
+// Pod gives the containers of one pod their devices, one after the other. Make it with
+// [Manager.Begin]. Only one goroutine may use it.
+type Pod struct {
+	m       *Manager
+	pod     *v1.Pod
+	running func(container string) bool
+	// reusable has the devices of the pod's containers so far, by resource: true for those that the
+	// next container may have, too.
+	reusable map[string]map[string]bool
+}
+
+// Begin begins to give a pod its devices. Pods that have ended lose theirs. running says which of
+// the pod's containers run already: these have their devices, healthy or not.
+func (m *Manager) Begin(pod *v1.Pod, running func(container string) bool) *Pod {
+	m.forgetEnded(pod.UID)
+	return &Pod{m: m, pod: pod, running: running, reusable: map[string]map[string]bool{}}
+}
+
+// Allocate gives a container its devices, and notes them in the checkpoint file. A container that
+// has devices keeps them. Those on the nodes of the hint are taken first. ends says that the
+// container ends before the next one starts, which may have the same devices.
 //
 // The error is a [Later] if only pods that are being ended have what is missing. After an error the
 // caller calls [Manager.Release].
-func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error {
-	m.forgetEnded(pod.UID)
-	reusable := map[string]map[string]bool{}
-	for c, ends := range pods.Starting(pod) {
-		if err := m.allocateContainer(ctx, pod, c, reusable, running(c.Name)); err != nil {
-			return err
-		}
-		m.mu.Lock()
-		for name, a := range m.pods[pod.UID][c.Name] {
-			if reusable[name] == nil {
-				reusable[name] = map[string]bool{}
-			}
-			for _, id := range a.list() {
-				reusable[name][id] = ends
-			}
-		}
-		m.mu.Unlock()
-	}
-	return nil
-}
-
-// allocateContainer gives one container its devices. reusable has the devices of the pod's earlier
-// containers, by resource: true for those that the container may have, too.
-func (m *Manager) allocateContainer(
-	ctx context.Context, pod *v1.Pod, c *v1.Container, reusable map[string]map[string]bool, running bool,
-) error {
+func (p *Pod) Allocate(ctx context.Context, c *v1.Container, ends bool, hint topology.Hint) error {
+	m := p.m
 	m.mu.Lock()
 	wanted := m.wanted(c)
 	m.mu.Unlock()
 	changed := false
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		q := request{pod: pod, container: c.Name, resource: name, count: wanted[name], running: running}
-		for id, free := range reusable[name] {
-			if free {
-				q.reusable = append(q.reusable, id)
-			}
+		q := request{
+			pod: p.pod, container: c.Name, resource: name, count: wanted[name], running: p.running(c.Name),
+			nodes: hint.Nodes, reusable: p.reusables(name),
 		}
-		slices.Sort(q.reusable)
 		has, err := m.check(q)
 		if err != nil {
 			return err
@@ -110,10 +101,37 @@ func (m *Manager) allocateContainer(
 		}
 		changed = true
 	}
+	p.reuse(c.Name, ends)
 	if changed {
 		return m.save()
 	}
 	return nil
+}
+
+// reusables returns the devices of a resource that the next container may have, too, sorted.
+func (p *Pod) reusables(name string) []string {
+	var out []string
+	for id, free := range p.reusable[name] {
+		if free {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// reuse notes whether the next container may have the devices of this one.
+func (p *Pod) reuse(container string, ends bool) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	for name, a := range p.m.pods[p.pod.UID][container] {
+		if p.reusable[name] == nil {
+			p.reusable[name] = map[string]bool{}
+		}
+		for _, id := range a.list() {
+			p.reusable[name][id] = ends
+		}
+	}
 }
 
 // request is a container's wish for devices of one resource.
@@ -125,6 +143,8 @@ type request struct {
 	// reusable are devices of earlier init containers, sorted.
 	reusable []string
 	running  bool
+	// nodes are the NUMA nodes whose devices are taken first; none if that does not matter.
+	nodes topology.Mask
 }
 
 // check reports whether the container has its devices already. The errors are in the kubelet's
@@ -202,6 +222,15 @@ func (m *Manager) preferred(ctx context.Context, q request) ([]string, error) {
 	r := m.resources[q.resource]
 	p, available := r.plugin, m.available(q)
 	asks := r.options.GetGetPreferredAllocationAvailable()
+	near, must := m.near(q, available), q.reusable
+	switch {
+	case len(near) > q.count: // the choice is between these
+		available = near
+	case len(near) == q.count:
+		asks = false
+	default: // these are taken, and the plugin chooses the others
+		must = near
+	}
 	m.mu.Unlock()
 	if p == nil || !asks || len(available) <= q.count || len(q.reusable) >= q.count {
 		return nil, nil
@@ -210,7 +239,7 @@ func (m *Manager) preferred(ctx context.Context, q request) ([]string, error) {
 	defer done()
 	response, err := p.client.GetPreferredAllocation(asked, &pluginapi.PreferredAllocationRequest{
 		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
-			AvailableDeviceIDs: available, MustIncludeDeviceIDs: q.reusable, AllocationSize: int32(q.count),
+			AvailableDeviceIDs: available, MustIncludeDeviceIDs: must, AllocationSize: int32(q.count),
 		}},
 	})
 	if err != nil {
@@ -238,7 +267,7 @@ func (m *Manager) reserve(q request, preferred []string) (*plugin, []string, err
 		return nil, nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
 			q.resource, q.count, len(available))
 	}
-	ids := choose(available, q.reusable, preferred, q.count)
+	ids := choose(q, preferred, m.near(q, available), m.last(q, available))
 	a := &allocation{ids: checkpoint.DevicesPerNUMA{}}
 	for _, id := range ids {
 		nodes := r.devices[id].nodes
@@ -253,15 +282,23 @@ func (m *Manager) reserve(q request, preferred []string) (*plugin, []string, err
 	return r.plugin, ids, nil
 }
 
-// choose takes count of the available devices: first those that the pod has already, then those
-// that the plugin prefers, then the first ones. available has the reusable ones.
-func choose(available, reusable, preferred []string, count int) []string {
+// choose takes some of the available devices: first those that the pod has already, then those on
+// the wanted NUMA nodes, of them and of the others first those that the plugin prefers. near and
+// available have the reusable ones.
+func choose(q request, preferred, near, available []string) []string {
 	var out []string
-	for _, id := range slices.Concat(reusable, preferred, available) {
-		if len(out) < count && !slices.Contains(out, id) && slices.Contains(available, id) {
-			out = append(out, id)
+	take := func(from, of []string) {
+		for _, id := range from {
+			if len(out) < q.count && !slices.Contains(out, id) && slices.Contains(of, id) {
+				out = append(out, id)
+			}
 		}
 	}
+	take(q.reusable, available)
+	take(preferred, near)
+	take(near, near)
+	take(preferred, available)
+	take(available, available)
 	slices.Sort(out)
 	return out
 }

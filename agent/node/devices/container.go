@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berthd/berth/agent/node/topology"
 )
 
 // Given is what the plugins want a container to have.
@@ -49,8 +51,8 @@ func (m *Manager) allocateMissing(ctx context.Context, pod *v1.Pod, c *v1.Contai
 	if !missing {
 		return nil
 	}
-	m.forgetEnded(pod.UID)
-	return m.allocateContainer(ctx, pod, c, nil, false)
+	none := func(string) bool { return false }
+	return m.Begin(pod, none).Allocate(ctx, c, false, topology.Hint{})
 }
 
 // preStart lets the plugin prepare the devices that a container has, if it wants to.

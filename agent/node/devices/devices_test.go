@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/node/plugins"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/test/deviceplugin"
 	"github.com/berthd/berth/test/env"
@@ -196,6 +197,17 @@ func (b *bed) give(pod *v1.Pod) {
 	if err := b.allocate(pod); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// Allocate gives all containers of a pod their devices, wherever they are.
+func (b *bed) Allocate(ctx context.Context, pod *v1.Pod, running func(string) bool) error {
+	p := b.Begin(pod, running)
+	for c, ends := range pods.Starting(pod) {
+		if err := p.Allocate(ctx, c, ends, topology.Hint{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // allocate asks as admission does: what failed is released.

@@ -17,6 +17,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/agent/node/devices/checkpoint"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/internal/notify"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	Dir string
 	// AllocateTimeout bounds a request for devices; 0 means a minute.
 	AllocateTimeout time.Duration
+	// Nodes are the machine's NUMA nodes, if the topology manager wants to know those of devices.
+	Nodes topology.Mask
 }
 
 // Metrics are the manager's metrics.

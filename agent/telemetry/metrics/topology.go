@@ -1,0 +1,57 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// topologyMetrics are about what pods have on the same NUMA nodes.
+type topologyMetrics struct {
+	requests, errors prometheus.Counter
+	took             prometheus.Histogram
+	aligned, apart   *prometheus.CounterVec
+}
+
+func (s *Set) newTopology() topologyMetrics {
+	m := topologyMetrics{
+		requests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_topology_manager_admission_requests_total",
+			Help: "Pods whose devices, CPUs or memory were to be on the same NUMA nodes.",
+		}),
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_topology_manager_admission_errors_total",
+			Help: "Pods that did not get their devices, CPUs or memory on the same NUMA nodes.",
+		}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kubelet_topology_manager_admission_duration_ms",
+			Help:    "Milliseconds in which a pod got its devices, CPUs and memory on the same NUMA nodes.",
+			Buckets: prometheus.ExponentialBuckets(0.05, 2, 15),
+		}),
+		aligned: s.counters("kubelet_container_aligned_compute_resources_count",
+			"Containers or pods whose resources are on one NUMA node, by scope and boundary.", "boundary", "scope"),
+		apart: s.counters("kubelet_container_aligned_compute_resources_failure_count",
+			"Containers or pods whose resources could not be on one NUMA node, by scope and boundary.", "boundary",
+			"scope"),
+	}
+	s.Registry.MustRegister(m.requests, m.errors, m.took)
+	return m
+}
+
+// Aligned counts a pod that wanted devices, CPUs or memory under a policy of the topology manager.
+func (s *Set) Aligned(failed bool, took time.Duration) {
+	s.devices.topology.requests.Inc()
+	if failed {
+		s.devices.topology.errors.Inc()
+	}
+	s.devices.topology.took.Observe(float64(took) / float64(time.Millisecond))
+}
+
+// Guaranteed counts what was put on one NUMA node, or could not be: a container or a pod.
+func (s *Set) Guaranteed(scope string, failed bool) {
+	counter := s.devices.topology.aligned
+	if failed {
+		counter = s.devices.topology.apart
+	}
+	counter.WithLabelValues("numa_node", scope).Inc()
+}
