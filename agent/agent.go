@@ -79,7 +79,7 @@ type Agent struct {
 }
 
 // New puts an agent together. New starts nothing, and touches only the agent's state files: its
-// checkpoint directory, and cpu_manager_state.
+// checkpoint directory, cpu_manager_state and memory_manager_state.
 func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 	parts, err := newParts(ctx, cfg, deps)
 	if err != nil {

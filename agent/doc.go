@@ -50,8 +50,8 @@
 //	which sandboxes and containers exist               the runtime, read by pod/observe
 //	whether the runtime answers                        the runtime, watched by node/runtimestate
 //	which pods are admitted, what they were allocated  node/room
-//	which container has which device, which CPUs       node/devices, node/cpus, given by
-//	                                                   node/allocation
+//	which container has which device, CPUs, memory     node/devices, node/cpus, node/memory,
+//	                                                   given by node/allocation
 //	what the node has for pods                         node, read at each decision
 //	what pods and the node use                         the kernel, read by node/stats
 //	what the node lacks, and who leaves for it         node/eviction

@@ -87,7 +87,6 @@ func fieldsWithoutEffect() map[string]string {
 		reason string
 		paths  []string
 	}{
-		{"memory is not assigned per NUMA node", []string{"memoryManagerPolicy", "reservedMemory"}},
 		{"requests are not reserved per quality-of-service class", []string{"qosReserved"}},
 		{"no memory of pods is kept from being reclaimed", []string{"memoryReservationPolicy"}},
 		{"hairpin traffic is set up by the CNI plugin", []string{"hairpinMode"}},

@@ -206,9 +206,9 @@ func TestWarnings(t *testing.T) {
 			[]string{"config.yaml:4: maxPods: the key is given twice, the last one counts"},
 		},
 		"fields without effect": {
-			node{file: header + "memoryManagerPolicy: Static\nvolumeStatsAggPeriod: 5s\n"},
+			node{file: header + "hairpinMode: hairpin-veth\nvolumeStatsAggPeriod: 5s\n"},
 			[]string{
-				"config.yaml:3: memoryManagerPolicy: no effect: memory is not assigned per NUMA node",
+				"config.yaml:3: hairpinMode: no effect: hairpin traffic is set up by the CNI plugin",
 				"config.yaml:4: volumeStatsAggPeriod: no effect: volumes are measured when somebody asks",
 			},
 		},
@@ -370,6 +370,18 @@ func TestBadInput(t *testing.T) {
 			node{file: header + "cgroupsPerQOS: false\n"}, `enforceNodeAllocatable[0]: "pods" needs cgroupsPerQOS`,
 		},
 		"reserved resource": {node{file: header + "systemReserved: {gpu: 1}\n"}, "systemReserved[gpu]"},
+		"reserved memory of another kind": {
+			node{file: header + "reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]\n"},
+			`reservedMemory[0].limits[cpu]: must be "memory" or "hugepages-SIZE"`,
+		},
+		"no reserved memory": {
+			node{file: header + "reservedMemory: [{numaNode: 0, limits: {memory: 0}}]\n"},
+			"reservedMemory[0].limits[memory]: 0 must be greater than 0",
+		},
+		"reserved memory twice": {
+			node{file: header + "reservedMemory:\n" + strings.Repeat("- {numaNode: 1, limits: {memory: 1Gi}}\n", 2)},
+			"reservedMemory[1].limits[memory]: NUMA node 1 has two amounts",
+		},
 		"parallel pulls": {
 			node{file: header + "serializeImagePulls: true\nmaxParallelImagePulls: 3\n"},
 			"config.yaml:4: maxParallelImagePulls: ",

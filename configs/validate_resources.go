@@ -63,6 +63,8 @@ func (c checker) cgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 
 func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
+	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubeletconfigv1beta1.NoneMemoryManagerPolicy,
+		kubeletconfigv1beta1.StaticMemoryManagerPolicy)
 	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy,
 		kubeletconfigv1beta1.NoneTopologyManagerPolicy, kubeletconfigv1beta1.BestEffortTopologyManagerPolicy,
 		kubeletconfigv1beta1.RestrictedTopologyManagerPolicy, kubeletconfigv1beta1.SingleNumaNodeTopologyManagerPolicy)
@@ -79,11 +81,32 @@ func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
 			c.quantity(p, amount)
 		}
 	}
+	c.reservedMemory(k.ReservedMemory)
 	if k.ReservedSystemCPUs != "" {
 		_, err := cpuset.Parse(k.ReservedSystemCPUs)
 		c.that(err == nil, "reservedSystemCPUs", "%q is not a list of CPUs: %v", k.ReservedSystemCPUs, err)
 		c.that(k.SystemReservedCgroup == "" && k.KubeReservedCgroup == "", "reservedSystemCPUs",
 			"cannot be combined with systemReservedCgroup or kubeReservedCgroup")
+	}
+}
+
+// reservedMemory checks what the NUMA nodes keep. That they keep together what the node keeps is
+// checked where the node's capacity is known.
+func (c checker) reservedMemory(list []kubeletconfigv1beta1.MemoryReservation) {
+	type kind struct {
+		node int32
+		name corev1.ResourceName
+	}
+	seen := map[kind]bool{}
+	for i, r := range list {
+		for name, amount := range r.Limits {
+			p := fmt.Sprintf("reservedMemory[%d].limits[%s]", i, name)
+			c.that(name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix), p,
+				`must be "memory" or "hugepages-SIZE"`)
+			c.that(amount.Sign() > 0, p, "%s must be greater than 0", amount.String())
+			c.that(!seen[kind{r.NumaNode, name}], p, "NUMA node %d has two amounts", r.NumaNode)
+			seen[kind{r.NumaNode, name}] = true
+		}
 	}
 }
 
@@ -156,8 +179,6 @@ func (c checker) evictionSignal(field, signal string) {
 // withoutEffect checks the values of fields that berth accepts and ignores, so that the kubelet
 // accepts every file that berth accepts.
 func (c checker) withoutEffect(k *kubeletconfigv1beta1.KubeletConfiguration) {
-	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubeletconfigv1beta1.NoneMemoryManagerPolicy,
-		kubeletconfigv1beta1.StaticMemoryManagerPolicy)
 	oneOf(c, "hairpinMode", k.HairpinMode, kubeletconfigv1beta1.HairpinNone, kubeletconfigv1beta1.HairpinVeth,
 		kubeletconfigv1beta1.PromiscuousBridge)
 	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,

@@ -224,7 +224,7 @@ func online(reserved, list string) error {
 }
 
 // take subtracts from list what hard eviction keeps free: an amount, or a percentage of the
-// capacity.
+// capacity. A kubelet has percentages in single precision.
 func take(list, capacity v1.ResourceList, thresholds map[string]string) {
 	for signal, name := range evictionResources() {
 		threshold, ok := thresholds[signal]
@@ -232,10 +232,11 @@ func take(list, capacity v1.ResourceList, thresholds map[string]string) {
 			continue
 		}
 		if percent, ok := strings.CutSuffix(threshold, "%"); ok {
-			share, err := strconv.ParseFloat(percent, 64)
+			share, err := strconv.ParseFloat(percent, 32)
 			whole := capacity[name]
 			if err == nil {
-				subtract(list, name, *resource.NewQuantity(int64(float64(whole.Value())*share/100), resource.BinarySI))
+				kept := int64(float64(whole.Value()) * float64(float32(share)/100))
+				subtract(list, name, *resource.NewQuantity(kept, resource.BinarySI))
 			}
 		} else if q, err := resource.ParseQuantity(threshold); err == nil {
 			subtract(list, name, q)
@@ -264,4 +265,14 @@ func maxPods(cfg *configs.Config, cpus int) int64 {
 		most = min(most, perCore*int64(cpus))
 	}
 	return most
+}
+
+// Amounts returns the node's capacity, and the memory that pods cannot have of it: the config's
+// reservations, and what hard eviction keeps free.
+func (n *Node) Amounts() (capacity, withheld v1.ResourceList) {
+	left := n.Enforced()
+	take(left, n.capacity, n.cfg.Kubelet.EvictionHard)
+	memory := n.capacity[v1.ResourceMemory].DeepCopy()
+	memory.Sub(left[v1.ResourceMemory])
+	return n.capacity.DeepCopy(), v1.ResourceList{v1.ResourceMemory: memory}
 }

@@ -208,10 +208,31 @@ func TestAllocatable(t *testing.T) {
 	}
 	check("allocatable", n.Allocatable(), "3 6Gi 0 110")
 	k.KubeReserved = nil
-	check("a share of the disk", n.Allocatable(), "3500m 6Gi 90Gi 110")
+	check("a share of the disk", n.Allocatable(), "3500m 6Gi 96636764000 110") // as a kubelet has it
 	k.EvictionHard = map[string]string{"memory.available": "x%", "nodefs.available": "y"}
 	check("nonsense", n.Allocatable(), "3500m 7Gi 100Gi 110")
 	check("capacity", n.Capacity(), "4 8Gi 100Gi 110")
+}
+
+// What pods cannot have is what is reserved, and what hard eviction keeps free, to the byte as a
+// kubelet has it: NUMA nodes have to keep exactly that much.
+func TestAmounts(t *testing.T) {
+	cfg := &configs.Config{}
+	n := &Node{cfg: cfg, capacity: v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi")}}
+	for threshold, want := range map[string]string{
+		"": "1536Mi", "100Mi": "1636Mi", "5%": "2040109472", "50%": "5632Mi",
+	} {
+		cfg.Kubelet.SystemReserved = map[string]string{"memory": "1Gi"}
+		cfg.Kubelet.KubeReserved = map[string]string{"memory": "512Mi", "cpu": "1"}
+		cfg.Kubelet.EvictionHard = nil
+		if threshold != "" {
+			cfg.Kubelet.EvictionHard = map[string]string{"memory.available": threshold}
+		}
+		capacity, withheld := n.Amounts()
+		if got := withheld.Memory().String(); got != want || capacity.Memory().String() != "8Gi" || len(withheld) != 1 {
+			t.Errorf("%q: %s of %v, want %s", threshold, got, capacity, want)
+		}
+	}
 }
 
 func TestReservedCPUs(t *testing.T) {

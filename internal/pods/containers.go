@@ -46,3 +46,18 @@ func Starting(pod *v1.Pod) iter.Seq2[*v1.Container, bool] {
 		}
 	}
 }
+
+// EndedBefore returns the names of the init containers that have ended when a container of the pod
+// starts. There are none for an ephemeral container, which starts in no order.
+func EndedBefore(pod *v1.Pod, container string) []string {
+	var out []string
+	for c, ends := range Starting(pod) {
+		switch {
+		case c.Name == container:
+			return out
+		case ends:
+			out = append(out, c.Name)
+		}
+	}
+	return nil
+}

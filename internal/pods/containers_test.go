@@ -34,3 +34,19 @@ func TestContainers(t *testing.T) {
 		}
 	}
 }
+
+// What has ended when a container starts are the init containers before it that are no sidecars.
+func TestEndedBefore(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "one"}, {Name: "side", RestartPolicy: &always}, {Name: "two"}},
+		Containers:     []v1.Container{{Name: "main"}, {Name: "other"}},
+	}}
+	for name, want := range map[string][]string{
+		"one": nil, "side": {"one"}, "two": {"one"}, "main": {"one", "two"}, "other": {"one", "two"}, "debug": nil,
+	} {
+		if got := EndedBefore(pod, name); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}

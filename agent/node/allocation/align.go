@@ -52,11 +52,13 @@ func (m *Manager) give(ctx context.Context, pod *v1.Pod, running func(container 
 
 // shares returns what gives out the pieces, in a kubelet's order.
 func (m *Manager) shares(pod *v1.Pod, running func(container string) bool) []share {
-	return []share{m.Devices.Begin(pod, running), m.cpus.Begin(pod)}
+	return []share{m.Devices.Begin(pod, running), m.cpus.Begin(pod), m.memory.Begin(pod)}
 }
 
 // leaving reports whether pods that are being ended have pieces.
-func (m *Manager) leaving() bool { return m.Devices.Leaving() || m.cpus.Leaving() }
+func (m *Manager) leaving() bool {
+	return m.Devices.Leaving() || m.cpus.Leaving() || m.memory.Leaving()
+}
 
 func (m *Manager) share(ctx context.Context, pod *v1.Pod, shares []share) error {
 	var whole topology.Hint

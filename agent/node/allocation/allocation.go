@@ -25,15 +25,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/node/memory"
 	"github.com/berthd/berth/agent/node/podresources"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/topology"
-	"github.com/berthd/berth/agent/pod/resize"
-	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/lifecycle"
 	"github.com/berthd/berth/internal/pods"
@@ -44,6 +44,7 @@ import (
 type Metrics interface {
 	devices.Metrics
 	cpus.Metrics
+	memory.Metrics
 	podresources.Metrics
 	// Aligned counts a pod that wanted single pieces under a policy of the topology manager, and how
 	// long the decision took.
@@ -60,7 +61,9 @@ type Deps struct {
 	Known     func() bool
 	// Reserved returns what the config keeps from the pods.
 	Reserved func() (system, kube v1.ResourceList)
-	Runtime  cpus.Runtime
+	// Amounts returns what the node has, and what pods cannot have of it.
+	Amounts func() (capacity, withheld v1.ResourceList)
+	Runtime cpus.Runtime
 	// Status returns a pod's last status.
 	Status func(uid types.UID) (status.Entry, bool)
 	// Changed is called after the node has other amounts. Wake makes a sync of a pod.
@@ -80,6 +83,8 @@ type Manager struct {
 	Devices *devices.Manager
 	// cpus are the CPUs that containers have for themselves.
 	cpus *cpus.Manager
+	// memory is the memory that containers have of certain NUMA nodes.
+	memory *memory.Manager
 
 	deps   Deps
 	root   string
@@ -116,9 +121,18 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.cpus, err = cpus.New(pinning, cpus.Deps{
+	if m.cpus, err = cpus.New(pinning, cpus.Deps{
 		Holders: m.holders, Runtime: deps.Runtime, Instances: m.instances, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
+	}); err != nil {
+		return nil, err
+	}
+	nodes, err := memory.ConfigFrom(cfg, topology.System, deps.Amounts)
+	if err != nil {
+		return nil, err
+	}
+	m.memory, err = memory.New(nodes, memory.Deps{
+		Holders: m.holders, Event: deps.Event, Metrics: deps.Metrics, Logger: deps.Logger,
 	})
 	return m, err
 }
@@ -149,7 +163,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return lifecycle.Idle(ctx)
 	}
 	asked := podresources.New(podResourcesDir(m.root), podresources.Deps{
-		Pods: m.pods, Pieces: pieces{m.Devices, m.cpus}, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
+		Pods: m.pods, Pieces: pieces{m.Devices, m.cpus, m.memory}, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
 	})
 	return lifecycle.Run(ctx, []lifecycle.Loop{
 		{Name: "device plugins", Run: m.Devices.Run},
@@ -161,7 +175,8 @@ func (m *Manager) Run(ctx context.Context) error {
 // pieces are what the pod resources API tells of.
 type pieces struct {
 	*devices.Manager
-	cpus *cpus.Manager
+	cpus   *cpus.Manager
+	memory *memory.Manager
 }
 
 // CPUs returns the CPUs that a container has for itself.
@@ -169,6 +184,14 @@ func (p pieces) CPUs(uid types.UID, container string) []int64 { return p.cpus.He
 
 // AllocatableCPUs returns the CPUs that containers can have for themselves.
 func (p pieces) AllocatableCPUs() []int64 { return p.cpus.Allocatable() }
+
+// Memory returns the memory that a container has of certain NUMA nodes.
+func (p pieces) Memory(uid types.UID, container string) []*resourcesapi.ContainerMemory {
+	return p.memory.Held(uid, container)
+}
+
+// AllocatableMemory returns the memory that containers can have of each NUMA node.
+func (p pieces) AllocatableMemory() []*resourcesapi.ContainerMemory { return p.memory.Allocatable() }
 
 // pods returns the pods that have not ended.
 func (m *Manager) pods() []*v1.Pod {
@@ -203,7 +226,9 @@ func (m *Manager) changed() {
 }
 
 // Wants reports whether a pod wants a piece of the node, so that Allocate has to be called.
-func (m *Manager) Wants(pod *v1.Pod) bool { return m.Devices.Wants(pod) || m.cpus.Wants(pod) }
+func (m *Manager) Wants(pod *v1.Pod) bool {
+	return m.Devices.Wants(pod) || m.cpus.Wants(pod) || m.memory.Wants(pod)
+}
 
 // Allocate gives the containers of a pod their pieces, and remembers the answer for
 // [Manager.Answer]. running says which containers run already. The error is only that of a context
@@ -216,8 +241,8 @@ func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(contai
 	}
 	if err != nil {
 		m.release(pod.UID)
-		m.deps.Logger.Info("pod does not get the devices or the CPUs of its containers", "pod", pods.FullName(pod),
-			"uid", pod.UID, "err", err)
+		m.deps.Logger.Info("pod does not get the devices, the CPUs or the memory of its containers", "pod",
+			pods.FullName(pod), "uid", pod.UID, "err", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,16 +257,17 @@ const unexpected = "UnexpectedAdmissionError"
 func (m *Manager) release(uid types.UID) {
 	m.Devices.Release(uid)
 	m.cpus.Release(uid)
+	m.memory.Release(uid)
 }
 
 // rejection returns an error in the kubelet's words for a pod's status; nil for none.
 func rejection(err error) *admit.Rejection {
 	device, cpu, cores := (*devices.Later)(nil), (*cpus.Later)(nil), (*cpus.SMTAlignmentError)(nil)
-	leaving, apart := (*later)(nil), (*topology.Error)(nil)
+	leaving, apart, nodes := (*later)(nil), (*topology.Error)(nil), (*memory.Later)(nil)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &device), errors.As(err, &cpu), errors.As(err, &leaving):
+	case errors.As(err, &device), errors.As(err, &cpu), errors.As(err, &leaving), errors.As(err, &nodes):
 		return &admit.Rejection{Reason: unexpected, Message: err.Error(), Detail: err.Error(), Later: true}
 	case errors.As(err, &apart):
 		return &admit.Rejection{Reason: "TopologyAffinityError", Message: apart.Error()}
@@ -291,6 +317,8 @@ type Given struct {
 	devices.Given
 	// CPUs are the CPUs that it may run on, as "0-1,4"; empty for all.
 	CPUs string
+	// MemoryNodes are the NUMA nodes whose memory it may use, as "0,1"; empty for all.
+	MemoryNodes string
 }
 
 // Container returns what a container gets at its start.
@@ -300,19 +328,11 @@ func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 		return Given{}, err
 	}
 	set, err := m.cpus.Set(pod, c)
-	return Given{Given: given, CPUs: set.String()}, err
-}
-
-// Unresizable returns why a pod cannot get other amounts of cpu and memory while it runs; nil if it
-// can.
-func (m *Manager) Unresizable(pod *v1.Pod) *resize.Pending {
-	if !m.cpus.Static() || cgroups.QOSClass(pod) != v1.PodQOSGuaranteed {
-		return nil
+	if err != nil {
+		return Given{}, err
 	}
-	return &resize.Pending{
-		Reason:  v1.PodReasonInfeasible,
-		Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
-	}
+	nodes, err := m.memory.Start(pod, c)
+	return Given{Given: given, CPUs: set.String(), MemoryNodes: nodes}, err
 }
 
 // Health returns the health of the devices of a pod's containers, by the container's name; nil if

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices/checkpoint"
@@ -28,6 +29,7 @@ type metrics struct{}
 func (metrics) DevicePluginRegistered(string)          {}
 func (metrics) DevicesAllocated(string, time.Duration) {}
 func (metrics) PodResourcesAsked(string, bool)         {}
+func (metrics) MemoryPinned(bool)                      {}
 func (metrics) CPUsPinned(bool)                        {}
 func (metrics) CPUsShared(int, int)                    {}
 func (metrics) Aligned(bool, time.Duration)            {}
@@ -153,10 +155,84 @@ func TestRejections(t *testing.T) {
 	}
 }
 
-// Only under the static policy a Guaranteed pod cannot be resized.
+// Under a policy that gives out cpu or memory, a Guaranteed pod cannot have another amount of it.
 func TestUnresizable(t *testing.T) {
-	m, _ := newManager(t, nil)
-	if m.Unresizable(podOf("api", "api")) != nil {
-		t.Error("a pod cannot be resized under the policy none")
+	guaranteed := func(cpu, memory string) *v1.Pod {
+		pod := podOf("a", "api")
+		list := v1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+		pod.Spec.Containers = []v1.Container{{
+			Name: "app", Resources: v1.ResourceRequirements{Requests: list, Limits: list},
+		}}
+		return pod
+	}
+	burstable := guaranteed("1", "2Gi")
+	burstable.Spec.Containers[0].Resources.Limits = nil
+	const infeasible = "Resize is infeasible for Guaranteed Pods alongside "
+	for _, c := range []struct {
+		cpus, memory string
+		wanted       *v1.Pod
+		want         string
+	}{
+		{"none", "None", guaranteed("2", "2Gi"), ""},
+		{"static", "Static", burstable, ""},
+		{"static", "None", guaranteed("1", "2Gi"), ""},
+		{"static", "None", guaranteed("2", "1Gi"), infeasible + `CPU Manager policy "static"`},
+		{"none", "Static", guaranteed("2", "1Gi"), ""},
+		{"none", "Static", guaranteed("1", "2Gi"), infeasible + `Memory Manager policy "Static"`},
+		{"static", "Static", guaranteed("2", "2Gi"), infeasible + `CPU Manager policy "static"`},
+	} {
+		m := withPolicies(t, c.cpus, c.memory)
+		got := m.Unresizable(c.wanted, guaranteed("1", "1Gi"))
+		if c.want == "" && got != nil || c.want != "" && (got == nil || got.Message != c.want || got.Reason != "Infeasible") {
+			t.Errorf("%s %s: %+v, want %q", c.cpus, c.memory, got, c.want)
+		}
+	}
+}
+
+// withPolicies returns a manager with policies for CPUs and memory, of this machine, which keeps a
+// CPU and 1 MiB.
+func withPolicies(t *testing.T, cpuPolicy, memoryPolicy string) *Manager {
+	t.Helper()
+	kept := v1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Mi")}
+	cfg := &configs.Config{}
+	cfg.RootDir = t.TempDir()
+	cfg.Kubelet.CPUManagerPolicy, cfg.Kubelet.MemoryManagerPolicy = cpuPolicy, memoryPolicy
+	cfg.Kubelet.ReservedMemory = []kubeletconfigv1beta1.MemoryReservation{{
+		Limits: v1.ResourceList{"memory": kept["memory"]},
+	}}
+	m, err := New(cfg, Deps{
+		Reserved: func() (system, kube v1.ResourceList) { return kept, nil },
+		Amounts: func() (capacity, withheld v1.ResourceList) {
+			return v1.ResourceList{"memory": resource.MustParse("1Gi")}, kept
+		},
+		Occupants: func() []room.Occupant { return nil }, Known: func() bool { return false },
+		Changed: func() {}, Wake: func(types.UID) {}, Event: func(string, string, string) {},
+		Metrics: metrics{}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A container gets the NUMA nodes of its memory at its start.
+func TestMemoryNodes(t *testing.T) {
+	m := withPolicies(t, "none", "Static")
+	pod := podOf("a", "api")
+	list := v1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("1Mi")}
+	pod.Spec.Containers = []v1.Container{{
+		Name: "app", Resources: v1.ResourceRequirements{Requests: list, Limits: list},
+	}}
+	if err := m.Allocate(t.Context(), pod, func(string) bool { return false }); err != nil || !m.Wants(pod) {
+		t.Fatal(err)
+	}
+	given, err := m.Container(t.Context(), pod, &pod.Spec.Containers[0])
+	if err != nil || given.MemoryNodes != "0" || given.CPUs != "" {
+		t.Errorf("%+v, %v", given, err)
+	}
+	pieces := pieces{m.Devices, m.cpus, m.memory}
+	held, all := pieces.Memory("a", "app"), pieces.AllocatableMemory()
+	if len(held) != 1 || held[0].GetSize() != 1<<20 || len(all) == 0 {
+		t.Errorf("%v of %v", held, all)
 	}
 }

@@ -41,6 +41,10 @@ type Pieces interface {
 	// CPUs returns the CPUs that a container has for itself, AllocatableCPUs those that can be had.
 	CPUs(uid types.UID, container string) []int64
 	AllocatableCPUs() []int64
+	// Memory returns the memory that a container has of certain NUMA nodes, AllocatableMemory what
+	// can be had.
+	Memory(uid types.UID, container string) []*resourcesapi.ContainerMemory
+	AllocatableMemory() []*resourcesapi.ContainerMemory
 }
 
 // Metrics counts requests: of the method list, get or get_allocatable.
@@ -111,6 +115,7 @@ func (s *Server) GetAllocatableResources(
 	s.deps.Metrics.PodResourcesAsked("get_allocatable", false)
 	return &resourcesapi.AllocatableResourcesResponse{
 		Devices: s.deps.Pieces.Allocatable(), CpuIds: s.deps.Pieces.AllocatableCPUs(),
+		Memory: s.deps.Pieces.AllocatableMemory(),
 	}, nil
 }
 
@@ -120,6 +125,7 @@ func (s *Server) of(pod *v1.Pod) *resourcesapi.PodResources {
 	add := func(c *v1.Container) {
 		out.Containers = append(out.Containers, &resourcesapi.ContainerResources{
 			Name: c.Name, Devices: s.deps.Pieces.Held(pod.UID, c.Name), CpuIds: s.deps.Pieces.CPUs(pod.UID, c.Name),
+			Memory: s.deps.Pieces.Memory(pod.UID, c.Name),
 		})
 	}
 	for i := range pod.Spec.InitContainers {

@@ -33,6 +33,14 @@ func (pieces) Allocatable() []*resourcesapi.ContainerDevices {
 func (pieces) CPUs(types.UID, string) []int64 { return []int64{2, 3} }
 func (pieces) AllocatableCPUs() []int64       { return []int64{1, 2, 3} }
 
+func (pieces) Memory(types.UID, string) []*resourcesapi.ContainerMemory {
+	return []*resourcesapi.ContainerMemory{{MemoryType: "memory", Size: 1}}
+}
+
+func (pieces) AllocatableMemory() []*resourcesapi.ContainerMemory {
+	return []*resourcesapi.ContainerMemory{{MemoryType: "memory", Size: 2}}
+}
+
 // counts counts requests by method.
 type counts struct {
 	mu   sync.Mutex

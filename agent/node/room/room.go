@@ -42,9 +42,9 @@ type Deps struct {
 	// Unallocated returns why a pod's containers cannot have the devices that they want; nil if they
 	// have them, or if it is nil itself.
 	Unallocated func(uid types.UID) *admit.Rejection
-	// Unresizable returns why a pod cannot have other resources while it runs; nil if it can, or if
-	// it is nil itself.
-	Unresizable func(pod *v1.Pod) *resize.Pending
+	// Unresizable returns why a running pod, which has what current asks for, cannot have what wanted
+	// asks for; nil if it can, or if it is nil itself.
+	Unresizable func(wanted, current *v1.Pod) *resize.Pending
 	// Victims returns the pods that must leave so that a refused pod can run. If there are none, it
 	// returns the refusal that stands.
 	Victims func(in admit.Input, refused *admit.Rejection) ([]*v1.Pod, *admit.Rejection)
@@ -175,7 +175,7 @@ func (r *Room) Resize(wanted, current *v1.Pod, record func() error) (*resize.Pen
 	defer r.deciding.Unlock()
 	stay, terminating := r.others(wanted.UID)
 	if r.deps.Unresizable != nil {
-		if pending := r.deps.Unresizable(wanted); pending != nil {
+		if pending := r.deps.Unresizable(wanted, current); pending != nil {
 			r.setWaiting(wanted.UID, false)
 			return pending, nil
 		}

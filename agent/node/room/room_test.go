@@ -194,7 +194,7 @@ func TestPodThatCannotBeResized(t *testing.T) {
 	pod := podOf("a", "300m")
 	n.admit(t, pod)
 	fixed := &resize.Pending{Reason: v1.PodReasonInfeasible, Message: "fixed"}
-	n.deps.Unresizable = func(*v1.Pod) *resize.Pending { return fixed }
+	n.deps.Unresizable = func(_, _ *v1.Pod) *resize.Pending { return fixed }
 	pending, err := n.Resize(podOf("a", "400m"), pod, func() error { return errors.New("recorded") })
 	if err != nil || pending != fixed {
 		t.Errorf("%v, %v", pending, err)

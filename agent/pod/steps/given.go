@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/agent/pod/generate"
 )
 
-// withGiven makes a container's config with the devices and the CPUs that the container was given.
-// A variable of the pod counts more than one of a device plugin.
+// withGiven makes a container's config with the devices, CPUs and memory that the container was
+// given. A variable of the pod counts more than one of a device plugin.
 func withGiven(given allocation.Given, in generate.ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	in.Env = slices.Concat(given.Envs, in.Env)
 	config, err := generate.Container(in)
@@ -22,6 +22,9 @@ func withGiven(given allocation.Given, in generate.ContainerInput) (*runtimeapi.
 	config.CDIDevices = given.CDIDevices
 	if given.CPUs != "" && config.Linux.Resources != nil {
 		config.Linux.Resources.CpusetCpus = given.CPUs
+	}
+	if given.MemoryNodes != "" && config.Linux.Resources != nil {
+		config.Linux.Resources.CpusetMems = given.MemoryNodes
 	}
 	for key, value := range given.Annotations {
 		if _, taken := config.Annotations[key]; !taken {

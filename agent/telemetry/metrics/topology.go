@@ -11,6 +11,8 @@ type topologyMetrics struct {
 	requests, errors prometheus.Counter
 	took             prometheus.Histogram
 	aligned, apart   *prometheus.CounterVec
+	// pinned and unpinned are about memory.
+	pinned, unpinned prometheus.Counter
 }
 
 func (s *Set) newTopology() topologyMetrics {
@@ -33,8 +35,16 @@ func (s *Set) newTopology() topologyMetrics {
 		apart: s.counters("kubelet_container_aligned_compute_resources_failure_count",
 			"Containers or pods whose resources could not be on one NUMA node, by scope and boundary.", "boundary",
 			"scope"),
+		pinned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_memory_manager_pinning_requests_total",
+			Help: "Containers that asked for memory of certain NUMA nodes.",
+		}),
+		unpinned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_memory_manager_pinning_errors_total",
+			Help: "Containers that did not get memory of certain NUMA nodes.",
+		}),
 	}
-	s.Registry.MustRegister(m.requests, m.errors, m.took)
+	s.Registry.MustRegister(m.requests, m.errors, m.took, m.pinned, m.unpinned)
 	return m
 }
 
@@ -54,4 +64,12 @@ func (s *Set) Guaranteed(scope string, failed bool) {
 		counter = s.devices.topology.apart
 	}
 	counter.WithLabelValues("numa_node", scope).Inc()
+}
+
+// MemoryPinned counts a container that asked for memory of certain NUMA nodes.
+func (s *Set) MemoryPinned(failed bool) {
+	s.devices.topology.pinned.Inc()
+	if failed {
+		s.devices.topology.unpinned.Inc()
+	}
 }
