@@ -19,11 +19,11 @@ func (p *Pod) Hints(c *v1.Container) [][]topology.Hint {
 		if !p.m.aligned(name) {
 			continue
 		}
-		var held []string
+		held, reusable := []string(nil), p.reusables(name)
 		if a := p.m.pods[p.pod.UID][c.Name][name]; a != nil {
-			held = a.list()
+			held, reusable = a.list(), nil // it has what it gets
 		}
-		out = append(out, p.m.hints(name, held, p.reusables(name), count))
+		out = append(out, p.m.hints(name, held, reusable, count))
 	}
 	return out
 }
@@ -51,8 +51,20 @@ func (p *Pod) PodHints() [][]topology.Hint {
 	return out
 }
 
-// aligned reports whether a resource has devices on NUMA nodes; m.mu is held.
-func (m *Manager) aligned(name string) bool { return m.nodes(name) != 0 }
+// aligned reports whether a resource has devices whose plugin says on which NUMA nodes they are;
+// m.mu is held. If the machine has none of these nodes, the devices cannot be had on any node.
+func (m *Manager) aligned(name string) bool {
+	r := m.resources[name]
+	if r == nil {
+		return false
+	}
+	for _, d := range r.devices {
+		if len(d.nodes) > 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // nodes returns the NUMA nodes that have devices of a resource and that the machine has; m.mu is
 // held.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/agent/node/topology"
@@ -128,5 +130,38 @@ func TestAllocateByHint(t *testing.T) {
 			t.Errorf("%+v: %s, asked %s, %v", c, got, questions, err)
 		}
 		b.Release("x")
+	}
+}
+
+// A container that has its devices has them where they are, wherever its init containers had
+// theirs. Devices on nodes that the machine does not have cannot be had on any.
+func TestOddHints(t *testing.T) {
+	b := start(t, shortDir(t))
+	b.cfg.Nodes = topology.MaskOf(0, 1)
+	b.plug(deviceplugin.Config{Devices: on("a@0", "b@0", "c@1", "d@1")})
+	b.plug(deviceplugin.Config{Resource: "example.com/far", Socket: "far.sock", Devices: on("x@7", "y")})
+	pod := podOf("one", "-setup 2", "app 2")
+	b.holds("one", false)
+	setup, app := &pod.Spec.InitContainers[0], &pod.Spec.Containers[0]
+	for node, c := range []*v1.Container{setup, app} {
+		err := b.Begin(pod, never).Allocate(t.Context(), c, false, topology.Hint{Nodes: topology.MaskOf(node)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.has("one"); got != "app=c,d setup=a,b" {
+		t.Fatal(got)
+	}
+	p := b.Begin(pod, never)
+	if err := p.Allocate(t.Context(), setup, true, topology.Hint{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(p.Hints(app)); got != "1: [1]!,[01]" {
+		t.Errorf("after an init container on another node: %s", got)
+	}
+	far := podOf("far", "app")
+	far.Spec.Containers[0].Resources.Limits = v1.ResourceList{"example.com/far": apiresource.MustParse("1")}
+	if got := text(b.Begin(far, never).Hints(&far.Spec.Containers[0])); got != "1: " {
+		t.Errorf("on a node that the machine lacks: %s", got)
 	}
 }
