@@ -32,6 +32,8 @@ func (metrics) PodResourcesAsked(string, bool)         {}
 func (metrics) MemoryPinned(bool)                      {}
 func (metrics) CPUsPinned(bool)                        {}
 func (metrics) CPUsShared(int, int)                    {}
+func (metrics) CPUsOnNode(int, int)                    {}
+func (metrics) CPUsAligned(string, bool)               {}
 func (metrics) Aligned(bool, time.Duration)            {}
 func (metrics) Guaranteed(string, bool)                {}
 

@@ -69,7 +69,7 @@ func (p *Pod) Allocate(_ context.Context, c *v1.Container, ends bool, hint topol
 // allocate chooses the CPUs of a container; m.mu is held.
 func (p *Pod) allocate(c *v1.Container, nodes topology.Mask) (set cpuset.CPUSet, err error) {
 	m, count := p.m, exclusive(p.pod, c)
-	defer func() { m.deps.Metrics.CPUsPinned(err != nil) }()
+	defer func() { m.count(set, err != nil) }()
 	if err := m.aligned(count); err != nil {
 		return set, err
 	}
@@ -90,6 +90,23 @@ func (p *Pod) allocate(c *v1.Container, nodes topology.Mask) (set cpuset.CPUSet,
 	m.assigned[p.pod.UID][c.Name] = set
 	m.shared = m.shared.Difference(set)
 	return set, nil
+}
+
+// count counts a container that asked for CPUs, and how those are aligned that it got.
+func (m *Manager) count(set cpuset.CPUSet, failed bool) {
+	m.deps.Metrics.CPUsPinned(failed)
+	if m.cfg.FullCores {
+		m.deps.Metrics.CPUsAligned("physical_cpu", failed)
+	}
+	caches := map[int]bool{}
+	for _, c := range m.cfg.Machine {
+		if set.Contains(c.ID) {
+			caches[c.Cache] = true
+		}
+	}
+	if !failed && len(caches) == 1 {
+		m.deps.Metrics.CPUsAligned("uncore_cache", false)
+	}
 }
 
 // take chooses CPUs, those on the given NUMA nodes first, if there are any.

@@ -37,9 +37,22 @@ type bed struct {
 	updates   []string
 	events    []string
 	counted   string
+	aligned   []string
+	onNodes   map[int]int
 }
 
 func (b *bed) CPUsPinned(bool) {}
+
+func (b *bed) CPUsOnNode(node, exclusive int) {
+	if b.onNodes == nil {
+		b.onNodes = map[int]int{}
+	}
+	b.onNodes[node] = exclusive
+}
+
+func (b *bed) CPUsAligned(boundary string, failed bool) {
+	b.aligned = append(b.aligned, fmt.Sprintf("%s:%t", boundary, !failed))
+}
 
 func (b *bed) CPUsShared(exclusive, shared int) { b.counted = fmt.Sprint(exclusive, shared) }
 
@@ -335,5 +348,30 @@ func TestConfig(t *testing.T) {
 	none := func() (system, kube v1.ResourceList) { return nil, nil }
 	if _, err := ConfigFrom(cfg, none); err == nil || !strings.Contains(err.Error(), "some cpu must be reserved") {
 		t.Error(err)
+	}
+}
+
+// What containers got is counted by the alignment of their CPUs, and by NUMA node.
+func TestCounts(t *testing.T) {
+	twoNodes := func(c *Config) {
+		for i := range c.Machine {
+			c.Machine[i].Node, c.Machine[i].Cache = c.Machine[i].Core/2, c.Machine[i].Core/2
+		}
+	}
+	for _, c := range []struct {
+		full      bool
+		app, want string
+	}{
+		{false, "app 2", "[uncore_cache:true] map[0:2 1:0]"},
+		{false, "app 5", "[] map[0:1 1:4]"},
+		{true, "app 4", "[physical_cpu:true uncore_cache:true] map[0:0 1:4]"},
+		{true, "app 3", "[physical_cpu:false] map[0:0 1:0]"},
+	} {
+		b := &bed{}
+		m := newManager(t, b, filepath.Join(t.TempDir(), "state"), twoNodes, func(cfg *Config) { cfg.FullCores = c.full })
+		err := b.give(m, podOf("one", c.app))
+		if got := fmt.Sprint(b.aligned, " ", b.onNodes); got != c.want {
+			t.Errorf("%s, whole cores %t: %s, want %s (%v)", c.app, c.full, got, c.want, err)
+		}
 	}
 }

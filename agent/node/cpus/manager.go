@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/agent/node/cpus/state"
+	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/internal/notify"
 	"github.com/berthd/berth/internal/pods"
@@ -24,6 +25,11 @@ type Metrics interface {
 	CPUsPinned(failed bool)
 	// CPUsShared says how many CPUs containers have for themselves, and how many they share.
 	CPUsShared(exclusive, shared int)
+	// CPUsOnNode says how many CPUs of a NUMA node containers have for themselves.
+	CPUsOnNode(node, exclusive int)
+	// CPUsAligned counts a container that got whole cores ("physical_cpu") or CPUs of one last-level
+	// cache ("uncore_cache"), or that could not get them so, although the config demands it.
+	CPUsAligned(boundary string, failed bool)
 }
 
 // Deps are what a manager calls.
@@ -134,6 +140,9 @@ func (m *Manager) save() error {
 	}
 	if m.Static() {
 		m.deps.Metrics.CPUsShared(exclusive.Size(), m.shared.Difference(m.reserved).Size())
+		for _, n := range m.nodes(m.cfg.Machine.Set()).Nodes() {
+			m.deps.Metrics.CPUsOnNode(n, exclusive.Intersection(m.within(topology.MaskOf(n))).Size())
+		}
 	}
 	return state.Write(m.cfg.File, s)
 }

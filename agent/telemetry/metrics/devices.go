@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,7 @@ type deviceMetrics struct {
 type cpuMetrics struct {
 	pinned, failed    prometheus.Counter
 	exclusive, shared prometheus.Gauge
+	onNode            *prometheus.GaugeVec
 }
 
 func (s *Set) newCPUs() cpuMetrics {
@@ -38,8 +40,12 @@ func (s *Set) newCPUs() cpuMetrics {
 			"CPUs that containers have for themselves."),
 		shared: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
 			"Thousandths of the CPUs that no container has for itself, without the reserved ones."),
+		onNode: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_cpu_manager_allocation_per_numa",
+			Help: "CPUs that containers have for themselves, by NUMA node.",
+		}, []string{"numa_node"}),
 	}
-	s.Registry.MustRegister(m.pinned, m.failed, m.exclusive, m.shared)
+	s.Registry.MustRegister(m.pinned, m.failed, m.exclusive, m.shared, m.onNode)
 	return m
 }
 
@@ -56,6 +62,11 @@ func (s *Set) CPUsPinned(failed bool) {
 func (s *Set) CPUsShared(exclusive, shared int) {
 	s.devices.cpus.exclusive.Set(float64(exclusive))
 	s.devices.cpus.shared.Set(1000 * float64(shared))
+}
+
+// CPUsOnNode sets how many CPUs of a NUMA node containers have for themselves.
+func (s *Set) CPUsOnNode(node, exclusive int) {
+	s.devices.cpus.onNode.WithLabelValues(strconv.Itoa(node)).Set(float64(exclusive))
 }
 
 func (s *Set) newDevices() deviceMetrics {

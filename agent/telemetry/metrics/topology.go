@@ -31,10 +31,11 @@ func (s *Set) newTopology() topologyMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.05, 2, 15),
 		}),
 		aligned: s.counters("kubelet_container_aligned_compute_resources_count",
-			"Containers or pods whose resources are on one NUMA node, by scope and boundary.", "boundary", "scope"),
-		apart: s.counters("kubelet_container_aligned_compute_resources_failure_count",
-			"Containers or pods whose resources could not be on one NUMA node, by scope and boundary.", "boundary",
+			"Containers or pods whose resources are within a boundary, by scope and boundary.", "boundary",
 			"scope"),
+		apart: s.counters("kubelet_container_aligned_compute_resources_failure_count",
+			"Containers or pods whose resources could not be within a boundary, by scope and boundary.",
+			"boundary", "scope"),
 		pinned: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubelet_memory_manager_pinning_requests_total",
 			Help: "Containers that asked for memory of certain NUMA nodes.",
@@ -58,12 +59,17 @@ func (s *Set) Aligned(failed bool, took time.Duration) {
 }
 
 // Guaranteed counts what was put on one NUMA node, or could not be: a container or a pod.
-func (s *Set) Guaranteed(scope string, failed bool) {
+func (s *Set) Guaranteed(scope string, failed bool) { s.within("numa_node", scope, failed) }
+
+// CPUsAligned counts a container that got, or could not get, CPUs within a boundary.
+func (s *Set) CPUsAligned(boundary string, failed bool) { s.within(boundary, "container", failed) }
+
+func (s *Set) within(boundary, scope string, failed bool) {
 	counter := s.devices.topology.aligned
 	if failed {
 		counter = s.devices.topology.apart
 	}
-	counter.WithLabelValues("numa_node", scope).Inc()
+	counter.WithLabelValues(boundary, scope).Inc()
 }
 
 // MemoryPinned counts a container that asked for memory of certain NUMA nodes.
