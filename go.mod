@@ -12,6 +12,7 @@ require (
 	github.com/containerd/typeurl/v2 v2.3.0 // decoding containerd's events
 	github.com/containernetworking/cni v1.3.1 // running CNI plugins
 	github.com/coreos/go-systemd/v22 v22.7.0 // sd_notify and the watchdog
+	github.com/cyphar/filepath-securejoin v0.7.0 // paths in images, whose links lead nowhere else
 	github.com/distribution/reference v0.6.0 // image names
 	github.com/fsnotify/fsnotify v1.10.1 // following logs
 	github.com/go-logr/logr v1.4.4 // klog's text logger as a handler of slog
@@ -24,6 +25,7 @@ require (
 	github.com/opencontainers/image-spec v1.1.1 // manifests and configs of images
 	github.com/opencontainers/runtime-spec v1.3.0 // how an OCI runtime runs a container
 	github.com/prometheus/client_golang v1.25.0 // metrics
+	github.com/prometheus/client_model v0.6.3 // metrics that requests share
 	github.com/rogpeppe/go-internal v1.16.0 // text scripts of the command line's tests
 	github.com/spf13/cobra v1.10.2 // the command line
 	github.com/spf13/pflag v1.0.10 // the kubelet's flags
@@ -37,7 +39,6 @@ require (
 	go.opentelemetry.io/proto/otlp v1.11.0 // a collector of spans, in tests
 	go.uber.org/goleak v1.3.0 // no goroutine is left by a test
 	go.yaml.in/yaml/v3 v3.0.6 // lines and aliases of manifests
-	github.com/prometheus/client_model v0.6.3 // metrics that requests share
 	golang.org/x/sync v0.24.0 // groups of goroutines
 	golang.org/x/sys v0.49.0 // openat2, mounts, inotify, locks
 	golang.org/x/term v0.47.0 // raw terminals of exec and attach
@@ -62,7 +63,10 @@ require (
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // pointers, exit codes of streamed commands
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // strict decoding of manifests
 	sigs.k8s.io/yaml v1.6.0 // YAML to JSON and back
+	tags.cncf.io/container-device-interface v1.1.1 // devices by the names that vendors give them
 )
+
+require github.com/prometheus/common v0.72.0
 
 require (
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect
@@ -77,7 +81,6 @@ require (
 	github.com/containerd/platforms v1.0.0-rc.5 // indirect
 	github.com/containerd/plugin v1.1.0 // indirect
 	github.com/containerd/ttrpc v1.2.9 // indirect
-	github.com/cyphar/filepath-securejoin v0.7.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
@@ -116,7 +119,6 @@ require (
 	github.com/pelletier/go-toml/v2 v2.3.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
-	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/sirupsen/logrus v1.10.2 // indirect
@@ -138,4 +140,5 @@ require (
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
+	tags.cncf.io/container-device-interface/specs-go v1.1.1 // indirect
 )

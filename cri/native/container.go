@@ -200,7 +200,13 @@ func (r *Runtime) create(ctx context.Context, sb *sandbox, c *container) error {
 	if err != nil {
 		return err
 	}
-	spec, err := r.containerSpec(sb, c, img)
+	ctx, release, err := r.keeping(ctx, c.config)
+	if err != nil {
+		return err
+	}
+	defer release()
+	volumes := &imageVolumes{runtime: r, id: c.id, labels: map[string]string{kindLabel: "container"}}
+	spec, err := r.containerSpec(ctx, sb, c, img, volumes)
 	if err != nil {
 		return err
 	}
@@ -212,7 +218,7 @@ func (r *Runtime) create(ctx context.Context, sb *sandbox, c *container) error {
 		client.WithImage(img),
 		client.WithSnapshotter(img.Snapshotter),
 		client.WithNewSnapshot(c.id, img, userns(sb.namespaces()).snapshot()...),
-		client.WithContainerLabels(map[string]string{kindLabel: "container"}),
+		client.WithContainerLabels(volumes.labels),
 		client.WithRuntime(shim, handler),
 		client.WithNewSpec(spec...))
 	if err != nil {
@@ -271,6 +277,9 @@ func (r *Runtime) forgetContainer(ctx context.Context, c *container) error {
 		}
 	}
 	c.closeIO()
+	if err := r.removeVolumes(ctx, c.id, c.config); err != nil {
+		return err
+	}
 	if err := removePipes(r.containerDir(c.id)); err != nil {
 		return fmt.Errorf("remove the pipes of container %s: %w", c.id, err)
 	}

@@ -35,20 +35,20 @@ func checkContainer(config *runtimeapi.ContainerConfig) error {
 		return classify.Invalidf("create container: both run_as_user and run_as_username are set")
 	case security.GetRunAsGroup() != nil && security.GetRunAsUser() == nil && security.GetRunAsUsername() == "":
 		return classify.Invalidf("create container: run_as_group is set without a user")
-	case len(config.GetCDIDevices()) > 0:
-		return classify.As(errdefs.ErrNotImplemented, "create container: CDI devices are not supported")
 	}
 	return nil
 }
 
 // containerSpec returns how a container of a sandbox runs.
-func (r *Runtime) containerSpec(sb *sandbox, c *container, img *images.Usable) ([]oci.SpecOpts, error) {
+func (r *Runtime) containerSpec(
+	ctx context.Context, sb *sandbox, c *container, img *images.Usable, volumes *imageVolumes,
+) ([]oci.SpecOpts, error) {
 	config, security := c.config, c.config.GetLinux().GetSecurityContext()
 	namespaces, err := r.containerNamespaces(sb, security.GetNamespaceOptions())
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := r.mounts(sb, config, security.GetPrivileged())
+	mounts, err := r.mounts(ctx, sb, config, volumes)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (r *Runtime) containerSpec(sb *sandbox, c *container, img *images.Usable) (
 	opts = append(opts, withSecurity(config)...)
 	opts = append(opts, withCgroupNamespace(security.GetPrivileged())...)
 	return append(opts, withResources(config.GetLinux().GetResources()),
-		withOOMScore(int(config.GetLinux().GetResources().GetOomScoreAdj()))), nil
+		withOOMScore(int(config.GetLinux().GetResources().GetOomScoreAdj())), r.withCDI(config)), nil
 }
 
 // user returns the user of a container: what its config says, or else its image.

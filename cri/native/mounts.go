@@ -11,7 +11,6 @@ import (
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
 	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,11 +20,13 @@ import (
 
 // mounts returns the option that mounts what a container's config says, and the files of its
 // sandbox where the config has nothing.
-func (r *Runtime) mounts(sb *sandbox, config *runtimeapi.ContainerConfig, privileged bool) (oci.SpecOpts, error) {
+func (r *Runtime) mounts(
+	ctx context.Context, sb *sandbox, config *runtimeapi.ContainerConfig, volumes *imageVolumes,
+) (oci.SpecOpts, error) {
 	var asked []specs.Mount
 	root := "" // of the propagation of the container's own root
 	for _, m := range config.GetMounts() {
-		mount, err := bind(m)
+		mount, err := bind(ctx, m, volumes)
 		if err != nil {
 			return nil, fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
 		}
@@ -55,7 +56,7 @@ func (r *Runtime) mounts(sb *sandbox, config *runtimeapi.ContainerConfig, privil
 		asked = append(asked, r.shm(sb))
 	}
 	access := "ro"
-	if privileged {
+	if config.GetLinux().GetSecurityContext().GetPrivileged() {
 		access = "rw"
 	}
 	asked = append([]specs.Mount{{
@@ -87,29 +88,41 @@ func withMounts(asked []specs.Mount, rootPropagation string) oci.SpecOpts {
 	}
 }
 
-// bind returns a mount of the config. Its source must exist.
-func bind(m *runtimeapi.Mount) (specs.Mount, error) {
-	if m.GetImage().GetImage() != "" {
-		return specs.Mount{}, classify.As(errdefs.ErrNotImplemented, "volumes of images are not supported")
-	}
+// bind returns a mount of the config. Its source must exist. An image is always read-only.
+func bind(ctx context.Context, m *runtimeapi.Mount, volumes *imageVolumes) (specs.Mount, error) {
 	if !filepath.IsAbs(m.GetContainerPath()) {
 		return specs.Mount{}, classify.Invalidf("its path in the container is not absolute")
 	}
-	source, err := filepath.EvalSymlinks(m.GetHostPath())
-	if err == nil {
-		_, err = os.Stat(source)
+	var source string
+	var err error
+	options := []string{"rbind", "rprivate", "ro"} // those of an image
+	if m.GetImage().GetImage() != "" {
+		source, err = volumes.mount(ctx, m)
+	} else if source, err = hostPath(m); err == nil {
+		options, err = bindOptions(m, source)
 	}
-	if err != nil {
-		return specs.Mount{}, classify.Invalidf("its source %s: %v", m.GetHostPath(), err)
-	}
-	options, err := bindOptions(m, source)
 	if err != nil {
 		return specs.Mount{}, err
+	}
+	if len(m.GetUidMappings()) > 0 {
+		options = append(options, "ridmap")
 	}
 	return specs.Mount{
 		Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: source, Options: options,
 		UIDMappings: idMappings(m.GetUidMappings()), GIDMappings: idMappings(m.GetGidMappings()),
 	}, nil
+}
+
+// hostPath returns the path on the node that a mount names, without links in it.
+func hostPath(m *runtimeapi.Mount) (string, error) {
+	source, err := filepath.EvalSymlinks(m.GetHostPath())
+	if err == nil {
+		_, err = os.Stat(source)
+	}
+	if err != nil {
+		return "", classify.Invalidf("its source %s: %v", m.GetHostPath(), err)
+	}
+	return source, nil
 }
 
 func bindOptions(m *runtimeapi.Mount, source string) ([]string, error) {
@@ -140,9 +153,6 @@ func bindOptions(m *runtimeapi.Mount, source string) ([]string, error) {
 		options = append(options, "ro")
 	default:
 		options = append(options, "rw")
-	}
-	if len(m.GetUidMappings()) > 0 {
-		options = append(options, "ridmap")
 	}
 	return options, nil
 }

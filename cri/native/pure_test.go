@@ -128,14 +128,13 @@ func TestBind(t *testing.T) {
 		"no such source":  {&runtimeapi.Mount{HostPath: filepath.Join(dir, "none")}, ""},
 		"relative":        {&runtimeapi.Mount{ContainerPath: "x", HostPath: dir}, ""},
 		"unknown":         {&runtimeapi.Mount{HostPath: dir, Propagation: 7}, ""},
-		"image":           {&runtimeapi.Mount{Image: &runtimeapi.ImageSpec{Image: "a"}}, ""},
 		"with other ids":  {&runtimeapi.Mount{HostPath: dir, UidMappings: ids}, "rbind rprivate rw ridmap"},
 		"recursive slave": {&runtimeapi.Mount{HostPath: dir, Readonly: true, RecursiveReadOnly: true, Propagation: 1}, ""},
 	} {
 		if c.mount.ContainerPath == "" {
 			c.mount.ContainerPath = "/x"
 		}
-		got, err := bind(c.mount)
+		got, err := bind(t.Context(), c.mount, nil)
 		if c.want == "" {
 			if err == nil {
 				t.Errorf("%s: got %v, want an error", name, got)

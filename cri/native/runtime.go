@@ -48,6 +48,9 @@ type Config struct {
 	PauseImage string
 	// Handlers are the OCI runtimes by name. The empty name is the default; without one it is runc.
 	Handlers map[string]Handler
+	// CDISpecDirs have the specs of CDI devices; a later directory overrides an earlier one. Default
+	// is /etc/cdi and /var/run/cdi.
+	CDISpecDirs []string
 	// SystemdCgroups says that systemd makes the cgroups, not the OCI runtime itself.
 	SystemdCgroups bool
 	// RootDir has the records. It outlives a restart of the machine.

@@ -185,6 +185,7 @@ func (r *Runtime) RunPodSandbox(
 		defer cancel()
 		return "", errors.Join(err, r.takeDown(undo, sb, 0))
 	}
+	r.emit(cri.ContainerCreated, sb.id, sb.uid())
 	r.emit(cri.ContainerStarted, sb.id, sb.uid())
 	return sb.id, nil
 }

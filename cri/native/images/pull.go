@@ -70,7 +70,7 @@ func (s *Service) pull(ctx context.Context, ref reference.Named, auth *runtimeap
 	if err != nil {
 		return "", err
 	}
-	ctx, release, err := s.leased(ctx)
+	ctx, release, err := s.Leased(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -105,10 +105,10 @@ func (s *Service) pull(ctx context.Context, ref reference.Named, auth *runtimeap
 	return known.id.String(), nil
 }
 
-// leased returns a context with a lease, and what ends the lease. The lease keeps what is
+// Leased returns a context with a lease, and what ends the lease. The lease keeps what is
 // downloaded in this context from containerd's garbage collection. Ending it also works when the
 // caller has given up; if that fails, containerd ends the lease after a day.
-func (s *Service) leased(ctx context.Context) (context.Context, func(), error) {
+func (s *Service) Leased(ctx context.Context) (context.Context, func(), error) {
 	ctx, done, err := s.client.WithLease(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a containerd lease for the download: %w", err)
