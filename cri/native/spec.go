@@ -34,7 +34,7 @@ const (
 func (r *Runtime) handler(name string) (*runcoptions.Options, error) {
 	h, ok := r.cfg.Handlers[name]
 	if !ok && name != "" {
-		return nil, fmt.Errorf("no runtime handler %q is configured: %w", name, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("no runtime for %q is configured: %w", name, errdefs.ErrInvalidArgument)
 	}
 	return &runcoptions.Options{BinaryName: h.Binary, Root: h.Root, SystemdCgroup: r.cfg.SystemdCgroups}, nil
 }
