@@ -156,9 +156,24 @@ func shortFolder(beneath string) (string, error) {
 	}
 }
 
-// integration runs the tests that need root and a container runtime.
+// runtimeVariable chooses the runtime of the integration tests' agents (see test/env): remote if it
+// is not set.
+const runtimeVariable = "BERTH_TEST_RUNTIME"
+
+// nativeTests selects the integration tests that also run with the native runtime each time, as
+// "go test -run" does: a pod that replaces another, logs, and all kinds of streams. All of the
+// tests run so if $BERTH_TEST_RUNTIME is "native".
+const nativeTests = "^(TestLife|TestCLI)$/^(pods|attach|exec|logs|port-forward)$/^edit$"
+
+// integration runs the tests that need root and a container runtime, and some of them a second time
+// with the native runtime.
 func integration(ctx context.Context, s *total) error {
-	return tagged(ctx, s, ".", integrationTag, nil)
+	err := tagged(ctx, s, ".", integrationTag, nil)
+	if os.Getenv(runtimeVariable) != "" {
+		return err
+	}
+	return errors.Join(err, goTest(ctx, s, ".", []string{runtimeVariable + "=native"}, "-tags", integrationTag,
+		"-count", "1", "-timeout", "30m", "-run", nativeTests, "./test/integration"))
 }
 
 // cluster runs the tests that need a control plane: those of a node, and beside them those of

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -44,5 +45,22 @@ func TestTheAPIServersModuleHasTests(t *testing.T) {
 	}
 	if found == 0 {
 		t.Errorf("the module %s has no tests", apiServer)
+	}
+}
+
+// TestNativeTestsAreThere: the tests that also run natively have the names that select them.
+func TestNativeTestsAreThere(t *testing.T) {
+	var there []string
+	err := eachTestFile(filepath.Join("..", "integration"), func(_ string, text []byte) {
+		there = append(there, functions(text, "Test")...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, _, _ := strings.Cut(nativeTests, "/")
+	for name := range strings.SplitSeq(strings.Trim(tests, "^()$"), "|") {
+		if !slices.Contains(there, name) {
+			t.Errorf("there is no integration test %s", name)
+		}
 	}
 }
