@@ -24,6 +24,7 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // digests of images
 	github.com/opencontainers/image-spec v1.1.1 // manifests and configs of images
 	github.com/opencontainers/runtime-spec v1.3.0 // how an OCI runtime runs a container
+	github.com/opencontainers/selinux v1.15.1 // SELinux labels of containers
 	github.com/prometheus/client_golang v1.25.0 // metrics
 	github.com/prometheus/client_model v0.6.3 // metrics that requests share
 	github.com/rogpeppe/go-internal v1.16.0 // text scripts of the command line's tests
@@ -69,6 +70,7 @@ require (
 require github.com/prometheus/common v0.72.0
 
 require (
+	cyphar.com/go-pathrs v0.2.5 // indirect
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect
 	github.com/Microsoft/hcsshim v0.15.0-rc.4 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -48,7 +48,11 @@ func (r *Runtime) containerSpec(
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := r.mounts(ctx, sb, config, volumes)
+	has, err := r.containerLabels(sb, config)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := r.mounts(ctx, sb, config, volumes, has)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +71,8 @@ func (r *Runtime) containerSpec(
 	opts = append(opts, withSecurity(config)...)
 	opts = append(opts, withCgroupNamespace(security.GetPrivileged())...)
 	return append(opts, withResources(config.GetLinux().GetResources()),
-		withOOMScore(int(config.GetLinux().GetResources().GetOomScoreAdj())), r.withCDI(config)), nil
+		withOOMScore(int(config.GetLinux().GetResources().GetOomScoreAdj())), r.withCDI(config),
+		withLabels(has, security.GetPrivileged())), nil
 }
 
 // user returns the user of a container: what its config says, or else its image.

@@ -58,14 +58,21 @@ func (r *Runtime) makeSandboxFiles(_ context.Context, sb *sandbox) error {
 			return err
 		}
 	}
-	if sb.hostIPC() {
-		return nil
+	if !sb.hostIPC() {
+		if err := makeShm(filepath.Join(dir, shmDir), sb); err != nil {
+			return err
+		}
 	}
-	shm := filepath.Join(dir, shmDir)
+	has, _ := sb.snapshot()
+	return r.selinux.relabel(dir, has.SELinux.Mount)
+}
+
+// makeShm makes the pod's shared memory.
+func makeShm(shm string, sb *sandbox) error {
 	if err := os.Mkdir(shm, 0o700); err != nil {
 		return err
 	}
-	err = unix.Mount("shm", shm, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,size="+shmSize)
+	err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,size="+shmSize)
 	if err != nil {
 		return fmt.Errorf("mount %s: %w", shm, err)
 	}

@@ -21,7 +21,7 @@ import (
 // mounts returns the option that mounts what a container's config says, and the files of its
 // sandbox where the config has nothing.
 func (r *Runtime) mounts(
-	ctx context.Context, sb *sandbox, config *runtimeapi.ContainerConfig, volumes *imageVolumes,
+	ctx context.Context, sb *sandbox, config *runtimeapi.ContainerConfig, volumes *imageVolumes, has labels,
 ) (oci.SpecOpts, error) {
 	var asked []specs.Mount
 	root := "" // of the propagation of the container's own root
@@ -29,6 +29,11 @@ func (r *Runtime) mounts(
 		mount, err := bind(ctx, m, volumes)
 		if err != nil {
 			return nil, fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
+		}
+		if m.GetSelinuxRelabel() && m.GetImage().GetImage() == "" {
+			if err := r.selinux.relabel(mount.Source, has.Mount); err != nil {
+				return nil, fmt.Errorf("relabel %s for SELinux: %w", mount.Source, err)
+			}
 		}
 		asked = append(asked, mount)
 		switch m.GetPropagation() {

@@ -46,6 +46,7 @@ func (r *Runtime) restoreSandbox(ctx context.Context, sb *sandbox) error {
 	if err := r.store.addSandbox(sb); err != nil {
 		return err
 	}
+	r.reserveLabel(sb)
 	if !sb.pause {
 		if !sb.record.Up || sb.record.Stopped || r.kept(sb) {
 			return nil

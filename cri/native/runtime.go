@@ -80,9 +80,10 @@ type Handler struct {
 // Runtime is the CRI's runtime and image service. Make one with [New], end it with [Runtime.Close].
 type Runtime struct {
 	*images.Service
-	cfg    Config
-	client *client.Client
-	store  *store
+	cfg     Config
+	client  *client.Client
+	store   *store
+	selinux selinux
 	// groups has the event streams, and the goroutines that watch processes.
 	groups *streams.Group
 	events broadcaster
@@ -138,7 +139,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r := &Runtime{
 		Service: images.New(cfg.Images, containerd), cfg: cfg, client: containerd, store: kept, groups: streams.New(),
-		events: broadcaster{boxes: map[*streams.Mailbox]bool{}},
+		selinux: nodeSELinux(), events: broadcaster{boxes: map[*streams.Mailbox]bool{}},
 	}
 	r.handlers = r.askHandlers(ctx)
 	r.closing, r.close = context.WithCancel(namespaces.WithNamespace(context.Background(), cfg.Namespace))

@@ -26,7 +26,8 @@ type sandboxRecord struct {
 	CreatedAt int64        `json:"createdAt"`
 	IPs       []netip.Addr `json:"ips,omitempty"`
 	// Pause says that it has a pause process.
-	Pause bool `json:"pause,omitempty"`
+	Pause   bool   `json:"pause,omitempty"`
+	SELinux labels `json:"selinux,omitzero"`
 	// Up says that it was made completely, and Stopped that its network is given back.
 	Up      bool `json:"up,omitempty"`
 	Stopped bool `json:"stopped,omitempty"`
@@ -230,8 +231,17 @@ func (r *Runtime) takeDown(ctx context.Context, sb *sandbox, downTo int) error {
 	return errors.Join(errs...)
 }
 
+// recordSandbox chooses the sandbox's SELinux labels and makes its record.
 func (r *Runtime) recordSandbox(_ context.Context, sb *sandbox) error {
-	return r.changeSandbox(sb, func(*sandboxRecord) {})
+	has, err := r.selinux.labels("", sb.selinuxOptions())
+	if err != nil {
+		return err
+	}
+	if err := r.changeSandbox(sb, func(rec *sandboxRecord) { rec.SELinux = has }); err != nil {
+		r.releaseLabel(sb, has)
+		return err
+	}
+	return nil
 }
 
 func (r *Runtime) forgetSandbox(_ context.Context, sb *sandbox) error {
@@ -239,6 +249,8 @@ func (r *Runtime) forgetSandbox(_ context.Context, sb *sandbox) error {
 		return err
 	}
 	r.store.removeSandbox(sb)
+	has, _ := sb.snapshot()
+	r.releaseLabel(sb, has.SELinux)
 	return nil
 }
 
