@@ -65,6 +65,16 @@ func (n *Network) Status(ctx context.Context) error {
 	return nil
 }
 
+// Config returns the configuration that is valid now, as JSON. Its errors have the class
+// errdefs.ErrUnavailable.
+func (n *Network) Config() ([]byte, error) {
+	list, err := n.load()
+	if err != nil {
+		return nil, err
+	}
+	return list.Bytes, nil
+}
+
 // findPlugins returns an error that names the first plugin that is missing.
 func (n *Network) findPlugins(list *libcni.NetworkConfigList) error {
 	for _, p := range list.Plugins {

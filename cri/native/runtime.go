@@ -205,33 +205,6 @@ func (r *Runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) 
 	}, nil
 }
 
-// Status implements [cri.Runtime]. The runtime is ready if containerd answers.
-func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
-	ctx, cancel := r.bounded(ctx)
-	defer cancel()
-	_, down := r.client.Version(ctx)
-	return &runtimeapi.StatusResponse{
-		Status:          &runtimeapi.RuntimeStatus{Conditions: conditions(down, r.cfg.Network.Status(ctx))},
-		RuntimeHandlers: r.handlers,
-		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
-	}, nil
-}
-
-// conditions returns the CRI's two conditions. The errors say why containerd or the network is not
-// ready.
-func conditions(down, network error) []*runtimeapi.RuntimeCondition {
-	condition := func(kind string, reason string, err error) *runtimeapi.RuntimeCondition {
-		if err == nil {
-			return &runtimeapi.RuntimeCondition{Type: kind, Status: true}
-		}
-		return &runtimeapi.RuntimeCondition{Type: kind, Reason: reason, Message: err.Error()}
-	}
-	return []*runtimeapi.RuntimeCondition{
-		condition(runtimeapi.RuntimeReady, "ContainerdDoesNotAnswer", down),
-		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", network),
-	}
-}
-
 // RuntimeConfig implements [cri.Runtime].
 func (r *Runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	driver := runtimeapi.CgroupDriver_CGROUPFS
