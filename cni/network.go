@@ -110,7 +110,7 @@ type Result struct {
 // Add attaches a sandbox. If a plugin fails, hangs or answers rubbish, Add deletes what the plugins
 // before it have done. If that fails too, the record stays, and [Network.Del] tries again. Add
 // returns errdefs.ErrAlreadyExists if the sandbox is or may be attached, and errdefs.ErrUnavailable
-// if there is no usable configuration.
+// if there is no usable configuration or one of its plugins is missing: then none of them is run.
 func (n *Network) Add(ctx context.Context, sandbox Sandbox) (*Result, error) {
 	if err := n.begin(ctx, sandbox.ID); err != nil {
 		return nil, err
@@ -119,6 +119,9 @@ func (n *Network) Add(ctx context.Context, sandbox Sandbox) (*Result, error) {
 	list, err := n.load()
 	if err != nil {
 		return nil, err
+	}
+	if err := n.findPlugins(list); err != nil {
+		return nil, fmt.Errorf("attach sandbox %s: %w", sandbox.ID, err)
 	}
 	rec := newRecord(sandbox, list)
 	if err := n.records.add(rec); err != nil {

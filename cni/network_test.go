@@ -179,6 +179,28 @@ func TestAddFails(t *testing.T) {
 	}
 }
 
+// A plugin of a list is not installed. No plugin is run, so there is nothing to undo: the sandbox
+// could not be detached without the plugin, maybe for ever.
+func TestAddWithoutAPlugin(t *testing.T) {
+	h := newHost(t)
+	h.list("1.0.0", "first", "absent")
+	h.plugin("first", map[string]string{"ADD": good})
+	n := h.network()
+	if _, err := n.Add(t.Context(), h.sandbox("a")); !errdefs.IsUnavailable(err) ||
+		!strings.Contains(err.Error(), `"absent" is not in `+h.bin) {
+		t.Errorf("got %v", err)
+	}
+	if got := h.calls("first"); len(got) > 0 {
+		t.Errorf("the first plugin got %v", got)
+	}
+	if left := h.left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if err := n.Del(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A plugin's own error code reaches the caller.
 func TestPluginsErrorCode(t *testing.T) {
 	h := newHost(t)
