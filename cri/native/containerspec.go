@@ -72,7 +72,7 @@ func (r *Runtime) containerSpec(
 	opts = append(opts, withCgroupNamespace(security.GetPrivileged())...)
 	return append(opts, withResources(config.GetLinux().GetResources()),
 		withOOMScore(int(config.GetLinux().GetResources().GetOomScoreAdj())), r.withCDI(config),
-		withLabels(has, security.GetPrivileged())), nil
+		withLabels(has, security.GetPrivileged()), withVersion), nil
 }
 
 // user returns the user of a container: what its config says, or else its image.
