@@ -194,17 +194,6 @@ func (r *Runtime) containerDir(id string) string {
 	return filepath.Join(r.cfg.StateDir, "containers", id)
 }
 
-// Version implements [cri.Runtime].
-func (r *Runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) {
-	version := r.cfg.Version
-	if version == "" {
-		version = "unknown"
-	}
-	return &runtimeapi.VersionResponse{
-		Version: "0.1.0", RuntimeName: runtimeName, RuntimeVersion: version, RuntimeApiVersion: apiVersion,
-	}, nil
-}
-
 // RuntimeConfig implements [cri.Runtime].
 func (r *Runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	driver := runtimeapi.CgroupDriver_CGROUPFS
