@@ -37,8 +37,8 @@ func TestBandwidth(t *testing.T) {
 	if err := os.WriteFile(confs[0], []byte(shaped), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	networkHas(t, e, `"bandwidth"`, true)
 	a := e.StartAgent(t, env.AgentOptions{})
+	networkHas(t, e, `"bandwidth"`, true)
 	a.WriteManifest(t, "shaped.yaml", strings.Replace(manifest("shaped", sleeper), "metadata:\n",
 		"metadata:\n  annotations: {kubernetes.io/ingress-bandwidth: 7M, kubernetes.io/egress-bandwidth: 13M}\n", 1))
 	a.WaitReady(t, "shaped")
@@ -56,7 +56,7 @@ func TestBandwidth(t *testing.T) {
 	})
 }
 
-// networkHas waits until containerd, which watches its network config, has read a config with the
+// networkHas waits until the runtime, which watches its network config, has read a config with the
 // text in it, or without it.
 func networkHas(t *testing.T, e *env.Env, text string, want bool) {
 	t.Helper()
