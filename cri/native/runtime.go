@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cni"
@@ -128,6 +129,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	if cfg.StreamAddress == "" {
 		cfg.StreamAddress = "127.0.0.1:0"
+	}
+	if ref, err := reference.ParseDockerRef(cfg.PauseImage); err == nil {
+		cfg.Images.Keep = ref.String() // no pod may need it now, and the next one does
 	}
 	kept, err := newStore(cfg.RootDir)
 	if err != nil {

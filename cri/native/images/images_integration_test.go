@@ -235,6 +235,12 @@ func pinned(s *ownStore) {
 	if s.status(name) != nil {
 		s.Error("it could not be removed")
 	}
+	s.cfg.Keep = name
+	s.mustPull(name)
+	if !s.status(name).Pinned {
+		s.Error("the image to keep is not pinned")
+	}
+	s.remove(name)
 }
 
 func logins(s *ownStore) {

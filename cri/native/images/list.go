@@ -69,6 +69,7 @@ func (s *Service) all(ctx context.Context) (map[digest.Digest]*image, error) {
 			out[known.id] = img
 		}
 		img.add(n)
+		img.pinned = img.pinned || n.Name == s.cfg.Keep
 	}
 	s.mu.Lock()
 	maps.DeleteFunc(s.facts, func(d digest.Digest, _ facts) bool { return !used[d] })

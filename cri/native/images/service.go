@@ -34,6 +34,8 @@ type Config struct {
 	MaxDownloads int
 	// Stall is how long a registry may send nothing before the pull fails. Default [DefaultStall].
 	Stall time.Duration
+	// Keep is the full name of an image that counts as pinned as soon as it is there.
+	Keep string
 }
 
 // Service is the image service of one containerd namespace. Make one with [New], end it with
