@@ -21,6 +21,7 @@ var versions = []string{env.Containerd24, env.ContainerdDebian}
 // dial returns a client of the environment's containerd that is closed before the environment is.
 func dial(t *testing.T, e *env.Env) *containerd.Runtime {
 	t.Helper()
+	remoteOnly(t, "it uses the CRI plugin itself; the tests of cri/native are like it")
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	r, err := remote.Dial(t.Context(), remote.Config{
 		Endpoint:       e.Endpoint,
