@@ -127,6 +127,10 @@ func (r *Runtime) openNative(ctx context.Context, at place) (*joint.Member, erro
 	return member, nil
 }
 
+// stallFactor is how many times longer the native runtime waits for a silent registry than the
+// agent. The agent ends such a pull itself, and says how far it came.
+const stallFactor = 2
+
 // nativeConfig returns the config of the native runtime at a place.
 func nativeConfig(cfg *configs.Config, at place) (native.Config, error) {
 	home := nativeHome(cfg.RootDir)
@@ -140,7 +144,9 @@ func nativeConfig(cfg *configs.Config, at place) (native.Config, error) {
 	return native.Config{
 		Containerd: at.Address, Namespace: at.Namespace, Network: network,
 		Pause: native.PauseMode(cfg.Berth.Sandbox.Pause), PauseImage: cfg.Berth.Sandbox.Image,
-		Images:         images.Config{RegistryDir: d.RegistryConfigDir, Stall: cfg.Berth.ImagePullStallTimeout.Duration},
+		Images: images.Config{
+			RegistryDir: d.RegistryConfigDir, Stall: stallFactor * cfg.Berth.ImagePullStallTimeout.Duration,
+		},
 		Handlers:       handlers(d),
 		SystemdCgroups: cfg.Kubelet.CgroupDriver == "systemd",
 		RootDir:        filepath.Join(home, "root"),

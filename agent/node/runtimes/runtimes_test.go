@@ -201,6 +201,19 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
+// The agent gives a silent registry up before the native runtime does: only the agent says how far
+// the pull came.
+func TestTheAgentEndsStalledPulls(t *testing.T) {
+	m := newMachine(t, inProcess)
+	for _, timeout := range []time.Duration{time.Second, time.Hour} {
+		m.cfg.Berth.ImagePullStallTimeout.Duration = timeout
+		got, err := nativeConfig(m.cfg, place{})
+		if err != nil || got.Images.Stall <= timeout {
+			t.Errorf("with a stall timeout of %v the runtime's is %v, %v", timeout, got.Images.Stall, err)
+		}
+	}
+}
+
 // The runtime is served on the config's CRI socket, which only its user may open.
 func TestCRISocket(t *testing.T) {
 	m := newMachine(t, viaCRI)
