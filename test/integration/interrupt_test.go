@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/test/env"
+	"github.com/berthd/berth/test/images"
 )
 
 // TestRunInterrupted interrupts berth run at later and later moments of its start. The command
@@ -82,6 +83,9 @@ func startRun(t *testing.T, e *env.Env, a *env.Agent, name string) *runOne {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
+	if e.Native {
+		haveImage(t, e, a, images.Busybox)
+	}
 	program, err := env.Binary(t.Context(), e.Checkout)
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +108,19 @@ func startRun(t *testing.T, e *env.Env, a *env.Agent, name string) *runOne {
 		t.Fatalf("the pod prints nothing: %d, %v: %s", n, err, r.errOut.String())
 	}
 	return r
+}
+
+// haveImage puts an image where runs with an agent's config import images from: natively, each run
+// has images of its own.
+func haveImage(t *testing.T, e *env.Env, a *env.Agent, image string) {
+	t.Helper()
+	data, err := os.ReadFile(archiveOf(t, e, image))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(a.Home, "images", "image.tar"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // berth runs another verb, and returns all that it prints.
