@@ -71,6 +71,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 // of 100 pods. The test's own process serves the runtime, so the runtime's work does not count, and
 // the node can run all probes in time. Every call goes over a socket, as with containerd.
 func TestExecProbesAreCheap(t *testing.T) {
+	remoteOnly(t, "it serves a CRI of its own")
 	e := env.Containerd(t, env.Options{})
 	rt := &countedExecs{Runtime: fake.New(fake.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS, WriteLogs: true})}
 	socket := filepath.Join(t.TempDir(), "cri.sock")
