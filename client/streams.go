@@ -121,8 +121,8 @@ type Forward struct {
 }
 
 // halfTaken returns the addresses of localhost on which another program listens already, where the
-// other address family is free. The library forwards from the free one then, and says nothing, as
-// kubectl does.
+// other address family is free. The library would forward from the free one, as kubectl does, and
+// say nothing.
 func halfTaken(ctx context.Context, f Forward) []string {
 	if !slices.Contains(f.Addresses, "localhost") {
 		return nil
@@ -151,7 +151,8 @@ func halfTaken(ctx context.Context, f Forward) []string {
 	return out
 }
 
-// PortForward listens and forwards until ctx ends or the pod's connection is lost.
+// PortForward listens and forwards until ctx ends or the pod's connection is lost. It refuses a port
+// of localhost that another program has in one address family.
 func (c *Client) PortForward(ctx context.Context, f Forward) error {
 	if err := c.reach(ctx); err != nil {
 		return err
@@ -161,9 +162,9 @@ func (c *Client) PortForward(ctx context.Context, f Forward) error {
 		return err
 	}
 	u := endpoint("/portForward/"+f.Namespace+"/"+f.Pod, nil)
-	for _, port := range halfTaken(ctx, f) {
-		fmt.Fprintf(f.Err, "Warning: %s is in use by another program: the port is forwarded from the other address of "+
-			"localhost only\n", port)
+	if taken := halfTaken(ctx, f); len(taken) > 0 {
+		return fmt.Errorf("%s is in use by another program, which clients of localhost may reach in place of the pod: "+
+			"choose another local port, or one address of localhost (--address)", strings.Join(taken, ", "))
 	}
 	dialer := transport.NewDialer(transport.NewUpgraderForStreaming(rt), &http.Client{Transport: rt},
 		http.MethodPost, u)

@@ -16,12 +16,18 @@ import (
 func TestAgentsShareNothing(t *testing.T) {
 	t.Parallel()
 	e := env.Containerd(t, env.Options{})
-	a := e.StartAgent(t, env.AgentOptions{})
+	port, err := env.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	healthz := fmt.Sprintf("healthzPort: %d", port)
+	a := e.StartAgent(t, env.AgentOptions{Kubelet: healthz + "\n"})
 	a.WaitUp(t)
 	for name, shared := range map[string]string{
 		"manifests": "staticPodPath: " + a.Manifests,
 		"logs":      "podLogsDir: " + a.LogsDir,
 		"cgroups":   "cgroupRoot: " + e.CgroupRoot,
+		"ports":     healthz,
 	} {
 		second := e.StartAgent(t, env.AgentOptions{Name: name, Kubelet: shared})
 		<-second.Done()

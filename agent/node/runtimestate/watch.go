@@ -3,6 +3,7 @@ package runtimestate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,8 +105,7 @@ func (s *State) look(ctx context.Context) error {
 	case report && !reported:
 		s.deps.Logger.Error("the container runtime does not answer: pods run on, but nothing about them is known or "+
 			"can be changed until the runtime is back", "since", after.Since.Format(time.RFC3339), "err", err)
-		s.deps.Event(v1.EventTypeWarning, "RuntimeUnavailable",
-			fmt.Sprintf("The container runtime does not answer: %v", err))
+		s.deps.Event(v1.EventTypeWarning, "RuntimeUnavailable", unavailable(err))
 		s.deps.Changed()
 	case reported && err == nil:
 		silent := time.Since(before.Since).Round(time.Second)
@@ -115,4 +115,15 @@ func (s *State) look(ctx context.Context) error {
 		s.deps.Changed()
 	}
 	return err
+}
+
+// unavailable returns an event's message about a runtime that does not answer. Some errors say that
+// in the same words.
+func unavailable(err error) string {
+	const words = " container runtime does not answer"
+	_, rest, said := strings.Cut(err.Error(), "the"+words)
+	if !said {
+		rest = ": " + err.Error()
+	}
+	return "The" + words + rest
 }

@@ -93,3 +93,16 @@ func TestSilenceIsReported(t *testing.T) {
 		})
 	}
 }
+
+// An event says once that the runtime does not answer.
+func TestUnavailable(t *testing.T) {
+	for text, want := range map[string]string{
+		"the container runtime does not answer on /run/c.sock (connection refused)": "The container runtime does not " +
+			"answer on /run/c.sock (connection refused)",
+		"context deadline exceeded": "The container runtime does not answer: context deadline exceeded",
+	} {
+		if got := unavailable(errors.New(text)); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
