@@ -151,8 +151,8 @@ func halfTaken(ctx context.Context, f Forward) []string {
 	return out
 }
 
-// PortForward listens and forwards until ctx ends or the pod's connection is lost. It refuses a port
-// of localhost that another program has in one address family.
+// PortForward listens and forwards until ctx ends or the pod's connection is lost. It refuses a
+// port of localhost that another program has in one address family.
 func (c *Client) PortForward(ctx context.Context, f Forward) error {
 	if err := c.reach(ctx); err != nil {
 		return err

@@ -13,6 +13,9 @@ import (
 // kubelet's.
 const leastOverdue = 10 * time.Second
 
+// mostGrace is the longest grace period that is told from longer ones, in seconds: a century.
+const mostGrace = 100 * 365 * 24 * 3600
+
 // reportOverdue reports, once, a pod that was asked to leave the node and is still there after one
 // and a half times its grace period, as a kubelet reports pods that it evicts, preempts or shuts
 // down. It makes the worker look again when that is due.
@@ -26,7 +29,7 @@ func (e *Engine) reportOverdue(work worker.Work, res *worker.Result) {
 	}
 	allowed := leastOverdue
 	if grace != nil {
-		allowed = max(allowed, time.Duration(*grace)*time.Second*3/2)
+		allowed = max(allowed, time.Duration(min(*grace, mostGrace))*time.Second*3/2)
 	}
 	due := work.Stop.Since.Add(allowed)
 	if time.Now().Before(due) {

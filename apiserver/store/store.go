@@ -120,7 +120,9 @@ func config(dataDir string, level zap.AtomicLevel, starting *atomic.Bool) (*embe
 		grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true),
 	}
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEvery, keptEntries
-	c.BootstrapDefragThresholdMegabytes = freeAtStart
+	if roomForCopy(dataDir) {
+		c.BootstrapDefragThresholdMegabytes = freeAtStart
+	}
 	log, err := logger(level, starting)
 	if err != nil {
 		return nil, err

@@ -80,13 +80,37 @@ func (v *imageVolumes) mount(ctx context.Context, m *runtimeapi.Mount) (string, 
 	}
 	v.labels[snapshotReference+img.Snapshotter+"/"+strconv.Itoa(n)] = key
 	at := filepath.Join(v.runtime.volumeDir(v.id), strconv.Itoa(n))
-	if err := os.MkdirAll(at, 0o711); err != nil {
+	if err := v.makeDir(at, m); err != nil {
 		return "", err
+	}
+	for i := range mounts {
+		mounts[i].Options = append(mounts[i].Options, "nosuid", "nodev")
 	}
 	if err := mount.All(mounts, at); err != nil {
 		return "", fmt.Errorf("mount image %s: %w", name, err)
 	}
 	return inImage(at, m.GetImageSubPath())
+}
+
+// makeDir makes the directory on which an image is mounted. Only root comes to it, who is another
+// user in a container with a user namespace: an image may have programs that are setuid root, and
+// secrets, and the node's users could use them.
+func (v *imageVolumes) makeDir(at string, m *runtimeapi.Mount) error {
+	dir := filepath.Dir(at)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for _, ids := range m.GetUidMappings() {
+		if ids.GetContainerId() == 0 {
+			if err := os.Chown(dir, int(ids.GetHostId()), -1); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Mkdir(at, 0o700)
 }
 
 // inImage returns a path of an image as the node sees it. Links of the image lead nowhere else, and

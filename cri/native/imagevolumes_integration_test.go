@@ -4,6 +4,7 @@ package native
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -37,6 +38,9 @@ func TestImageVolumes(t *testing.T) {
 		}
 	}
 	look("at first")
+	if info, err := os.Stat(first.volumeDir(id)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the node's users may come to the image: %v, %v", info, err)
+	}
 	for name, m := range map[string]*runtimeapi.Mount{
 		"no such part":  {Image: &runtimeapi.ImageSpec{Image: images.Web}, ImageSubPath: "none"},
 		"no such image": {Image: &runtimeapi.ImageSpec{Image: "berth.local/none:v1"}},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -39,7 +41,9 @@ func nodeSELinux() selinux {
 		choose: func(options []string) (process, mount string, err error) {
 			process, mount, err = label.InitLabels(options)
 			if err == nil && process != "" {
-				err = goselinux.SecurityCheckContext(process)
+				if err = goselinux.SecurityCheckContext(process); err != nil && !levelled(options) {
+					goselinux.ReleaseLabel(process)
+				}
 			}
 			return process, mount, err
 		},
@@ -54,6 +58,11 @@ func nodeSELinux() selinux {
 			return err
 		},
 	}
+}
+
+// levelled reports whether options name a level.
+func levelled(options []string) bool {
+	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, "level:") })
 }
 
 // labels returns the labels that an option asks for. What it does not say is as in a pod's process

@@ -59,13 +59,16 @@ func TestPodsAPI(t *testing.T) {
 	})
 	put(t, a, "followed", sleeper)
 	var uid string
+	var ready bool // a late look has one event of a pod that is there and ready
 	until("a new pod", func(kind podsapi.EventType, pod *corev1.Pod) bool {
-		uid = string(pod.UID)
+		uid, ready = string(pod.UID), env.Ready(pod)
 		return kind == podsapi.EventType_ADDED && pod.Name == "followed-"+env.NodeName
 	})
-	until("a ready pod", func(kind podsapi.EventType, pod *corev1.Pod) bool {
-		return kind == podsapi.EventType_MODIFIED && env.Ready(pod)
-	})
+	if !ready {
+		until("a ready pod", func(kind podsapi.EventType, pod *corev1.Pod) bool {
+			return kind == podsapi.EventType_MODIFIED && env.Ready(pod)
+		})
+	}
 	one, err := client.GetPod(t.Context(), &podsapi.GetPodRequest{PodUID: uid})
 	if err != nil || len(one.GetPod()) == 0 {
 		t.Errorf("%v, %v", one, err)

@@ -71,6 +71,9 @@ func (m *Manager) share(ctx context.Context, pod *v1.Pod, shares []share) error 
 		}
 	}
 	for c, ends := range pods.Starting(pod) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		hint := whole
 		if byContainer {
 			var err error

@@ -101,6 +101,10 @@ func (m *Manager) hints(name string, held, reusable []string, count int) []topol
 	if len(held) > 0 && len(held) != count || len(available)+len(reusable) < count {
 		return []topology.Hint{} // it cannot be had
 	}
+	usable := make(map[string]bool, len(available)+len(reusable))
+	for _, id := range slices.Concat(available, reusable) {
+		usable[id] = true
+	}
 	out, _ := topology.Hints(m.nodes(name), func(nodes topology.Mask) bool {
 		return r.count(nodes, func(string) bool { return true }) >= count
 	}, func(nodes topology.Mask) bool {
@@ -109,9 +113,7 @@ func (m *Manager) hints(name string, held, reusable []string, count int) []topol
 				return false
 			}
 		}
-		return r.count(nodes, func(id string) bool {
-			return slices.Contains(available, id) || slices.Contains(reusable, id)
-		}) >= count
+		return r.count(nodes, func(id string) bool { return usable[id] }) >= count
 	})
 	return out
 }

@@ -57,7 +57,7 @@ func (p *Pod) Allocate(_ context.Context, c *v1.Container, ends bool, hint topol
 		return nil
 	}
 	if hint, err = p.choose(wants, hint); err != nil {
-		return p.orLater(err)
+		return p.orLater(err, wants)
 	}
 	for _, name := range wants.names() {
 		b := state.Block{NUMAAffinity: hint.Nodes.Nodes(), Type: name, Size: wants[name]}
@@ -82,13 +82,25 @@ func (*Later) Error() string {
 	return "waiting until pods that are being removed give back their memory"
 }
 
-// orLater returns a [Later] in place of an error if pods that are being ended have memory; m.mu is
-// held.
-func (p *Pod) orLater(err error) error {
-	if p.m.leaving() {
-		return &Later{}
+// orLater returns a [Later] in place of an error if the machine has the memory that a container
+// wants when the pods are gone that are being ended; m.mu is held.
+func (p *Pod) orLater(err error, wants amounts) error {
+	gone := p.m.gone()
+	if len(gone) == 0 {
+		return err
 	}
-	return err
+	for name, size := range wants {
+		has := gone[name]
+		for _, node := range p.m.machine {
+			if t := node.MemoryMap[name]; t != nil {
+				has += t.Free
+			}
+		}
+		if has < size {
+			return err
+		}
+	}
+	return &Later{}
 }
 
 // choose returns the nodes that give a container its memory: those of the hint, and more if these

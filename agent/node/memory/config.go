@@ -42,6 +42,12 @@ func ConfigFrom(
 	if out.Machine, err = Read(system, capacity); err != nil {
 		return out, err
 	}
+	// A policy that aligns has its own bound.
+	aligns := (&topology.Policy{Name: k.TopologyManagerPolicy}).Aligns()
+	if n := len(out.Machine); !aligns && n > topology.MostNodes {
+		return out, fmt.Errorf("memoryManagerPolicy %s: unsupported on machines with more than %d NUMA nodes; this one "+
+			"has %d", out.Policy, topology.MostNodes, n)
+	}
 	out.Reserved, err = reserved(k.ReservedMemory, out.Machine, withheld)
 	return out, err
 }

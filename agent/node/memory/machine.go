@@ -103,13 +103,18 @@ func isMemory(name v1.ResourceName) bool {
 }
 
 // tables returns what the nodes have while nobody has memory. Huge pages, and what is reserved, are
-// no memory that containers can have.
+// no memory that containers can have. Every node has an entry for what any of them has.
 func (m Machine) tables(reserved Machine) state.NUMANodeMap {
+	kinds := amounts{}
+	for _, has := range m {
+		maps.Copy(kinds, has)
+	}
 	out := state.NUMANodeMap{}
 	for n, has := range m {
 		node := &state.NUMANodeState{MemoryMap: map[v1.ResourceName]*state.MemoryTable{}, Cells: []int{n}}
 		huge := uint64(0)
-		for name, total := range has {
+		for name := range kinds {
+			total := has[name]
 			if name != v1.ResourceMemory {
 				huge += total
 			}

@@ -202,18 +202,24 @@ func (m *Manager) Release(uid types.UID) {
 func (m *Manager) Leaving() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.leaving()
+	return len(m.gone()) > 0
 }
 
-// leaving is Leaving; m.mu is held.
-func (m *Manager) leaving() bool {
+// gone returns what pods have that are being ended; m.mu is held.
+func (m *Manager) gone() amounts {
 	holders, _ := m.deps.Holders()
-	for uid := range m.assigned {
-		if holders[uid] {
-			return true
+	out := amounts{}
+	for uid, containers := range m.assigned {
+		if !holders[uid] {
+			continue
+		}
+		for _, blocks := range containers {
+			for _, b := range blocks {
+				out[b.Type] += b.Size
+			}
 		}
 	}
-	return false
+	return out
 }
 
 // Start returns the NUMA nodes whose memory a container that is going to start may use, as "0,1";

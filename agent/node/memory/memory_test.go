@@ -231,8 +231,41 @@ func TestHints(t *testing.T) {
 	if got != (&Later{}).Error() || !m.Leaving() {
 		t.Errorf("while a pod is being ended: %s", got)
 	}
-	if b.failed != 3 {
+	if got := b.give(t, m, podOf("x", "app 30Gi"), topology.Hint{}); got != errNoNodes.Error() {
+		t.Errorf("more than the machine has, while a pod is being ended: %s", got)
+	}
+	if b.failed != 4 {
 		t.Errorf("%d failures counted", b.failed)
+	}
+}
+
+// A NUMA node may have CPUs and no memory. It gives none, and harms nobody.
+func TestNodeWithoutMemory(t *testing.T) {
+	b := &bed{holders: map[types.UID]bool{}}
+	cfg := Config{Policy: policyStatic, File: filepath.Join(t.TempDir(), "state"), Machine: Machine{
+		0: {v1.ResourceMemory: 10 * gib, "hugepages-2Mi": 2 * gib}, 1: {v1.ResourceMemory: 0},
+	}}
+	deps := Deps{
+		Holders: func() (map[types.UID]bool, bool) { return b.holders, true }, Event: func(_, _, _ string) {},
+		Metrics: b, Logger: slog.New(slog.DiscardHandler),
+	}
+	m, err := New(cfg, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := podOf("one", "app 1Gi 1Gi")
+	if got := b.give(t, m, pod, topology.Hint{Nodes: topology.MaskOf(0, 1)}); got != "app=0,1" {
+		t.Errorf("with both nodes: %s", got)
+	}
+	if m, err = New(cfg, deps); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.nodes("one", "app"); got != "0,1" {
+		t.Errorf("after a restart: %s", got)
+	}
+	m.Release("one")
+	if got := b.give(t, m, podOf("two", "app 8Gi 2Gi"), topology.Hint{Nodes: topology.MaskOf(0)}); got != "app=0" {
+		t.Errorf("after it is gone: %s", got)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/configs"
 )
 
-// mostNodes is how many NUMA nodes a machine may have, if the config does not allow more. With more
+// MostNodes is how many NUMA nodes a machine may have, if the config does not allow more. With more
 // nodes, the number of their subsets explodes. The value is the kubelet's.
-const mostNodes = 8
+const MostNodes = 8
 
 // System is the kernel's directory about the machine.
 const System = "/sys/devices/system"
@@ -49,7 +49,7 @@ func ConfigFrom(cfg *configs.Config, system string) (*Policy, error) {
 
 // options reads the policy's options.
 func options(given map[string]string) (closest bool, most int, err error) {
-	most = mostNodes
+	most = MostNodes
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		switch field := "topologyManagerPolicyOptions." + name; name {
 		case "prefer-closest-numa-nodes":
@@ -60,8 +60,8 @@ func options(given map[string]string) (closest bool, most int, err error) {
 			if most, err = strconv.Atoi(given[name]); err != nil {
 				return false, 0, fmt.Errorf("%s: %w", field, err)
 			}
-			if most < mostNodes {
-				return false, 0, fmt.Errorf("%s: %d must be at least %d", field, most, mostNodes)
+			if most < MostNodes {
+				return false, 0, fmt.Errorf("%s: %d must be at least %d", field, most, MostNodes)
 			}
 		default:
 			return false, 0, fmt.Errorf("%s: there is no such option", field)
