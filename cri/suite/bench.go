@@ -136,11 +136,25 @@ func (b *bench) start(sandbox box, name string, command []string) string {
 // heeds waits until a container that waits would end on its stop signal.
 func (b *bench) heeds(id string) {
 	b.Helper()
-	if len(b.Commands.Heeds) == 0 {
+	b.succeeds(id, "heed signals", b.Commands.Heeds)
+}
+
+// stubborn starts a container that ignores its stop signal.
+func (b *bench) stubborn(sandbox box, name string) (id string) {
+	b.Helper()
+	id = b.start(sandbox, name, b.Commands.Stubborn)
+	b.succeeds(id, "ignore signals", b.Commands.Ignores)
+	return id
+}
+
+// succeeds waits until a command in a container ends with exit code 0, if there is such a command.
+func (b *bench) succeeds(id, what string, command []string) {
+	b.Helper()
+	if len(command) == 0 {
 		return
 	}
-	b.eventually("the container heeds signals", func() bool {
-		resp, err := b.Runtime.ExecSync(b.ctx, id, b.Commands.Heeds, patience)
+	b.eventually("the container's first process to "+what, func() bool {
+		resp, err := b.Runtime.ExecSync(b.ctx, id, command, patience)
 		b.ok(err, "look at the container's first process")
 		return resp.GetExitCode() == 0
 	})

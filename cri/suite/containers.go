@@ -147,7 +147,7 @@ func exitCodes(b *bench) {
 func stopKillsAfterGrace(b *bench) {
 	sandbox := b.sandbox()
 	for _, grace := range []time.Duration{0, time.Second} {
-		id := b.start(sandbox, fmt.Sprintf("stubborn-%s", grace), b.Commands.Stubborn)
+		id := b.stubborn(sandbox, fmt.Sprintf("stubborn-%s", grace))
 		b.ok(b.Runtime.StopContainer(b.ctx, id, grace), "stop container")
 		if status := b.status(id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED ||
 			status.GetExitCode() != 137 {
@@ -158,7 +158,7 @@ func stopKillsAfterGrace(b *bench) {
 
 func removeRunningContainer(b *bench) {
 	sandbox := b.sandbox()
-	id := b.start(sandbox, "main", b.Commands.Stubborn)
+	id := b.stubborn(sandbox, "main")
 	b.ok(b.Runtime.RemoveContainer(b.ctx, id), "remove a running container")
 	_, err := b.Runtime.ContainerStatus(b.ctx, id)
 	b.is(errdefs.IsNotFound, err, "status of a removed container")

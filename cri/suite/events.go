@@ -113,7 +113,7 @@ func contextCancel(b *bench) {
 	b.is(errdefs.IsCanceled, err, "run a sandbox with an ended context")
 
 	sandbox := b.sandbox()
-	id := b.start(sandbox, "main", b.Commands.Stubborn)
+	id := b.stubborn(sandbox, "main")
 	short, cancel := context.WithTimeout(b.ctx, 200*time.Millisecond)
 	defer cancel()
 	err = b.Runtime.StopContainer(short, id, 10*time.Minute)

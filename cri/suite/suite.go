@@ -65,10 +65,11 @@ type Commands struct {
 	Wait []string
 	// Stubborn runs forever and ignores SIGTERM.
 	Stubborn []string
-	// Heeds ends with exit code 0 once the container's first process has set a handler for SIGTERM.
-	// Before that the kernel keeps the signal from the process. Heeds is empty if there is a
-	// handler from the start.
-	Heeds []string
+	// Heeds ends with exit code 0 once the container's first process is its program and has set a
+	// handler for SIGTERM, and Ignores once it ignores SIGTERM. Before that, the kernel keeps the
+	// signal from the process, or it ends the OCI runtime that is about to become the program. Both
+	// are empty if programs are so from the start.
+	Heeds, Ignores []string
 	// Eat allocates memory without an end.
 	Eat []string
 	// Exit ends at once with the code.
@@ -83,9 +84,11 @@ func Shell() Commands {
 	return Commands{
 		Wait:     sh(`trap "exit 0" TERM; sleep 1000000 & wait`),
 		Stubborn: sh(`trap "" TERM; while :; do sleep 1000; done`),
-		Heeds:    sh(`grep -q '^SigCgt:.*[4-7c-f]...$' /proc/1/status`), // SIGTERM is 15
-		Eat:      sh(`exec dd if=/dev/zero of=/dev/null bs=512M count=1`),
-		Exit:     func(code int) []string { return sh("exit " + strconv.Itoa(code)) },
+		// SIGTERM is 15, and a runtime's process is called runc:[2:INIT]
+		Heeds:   sh(`! grep -q INIT /proc/1/comm && grep -q '^SigCgt:.*[4-7c-f]...$' /proc/1/status`),
+		Ignores: sh(`grep -q '^SigIgn:.*[4-7c-f]...$' /proc/1/status`),
+		Eat:     sh(`exec dd if=/dev/zero of=/dev/null bs=512M count=1`),
+		Exit:    func(code int) []string { return sh("exit " + strconv.Itoa(code)) },
 		Print: func(stdout, stderr string) []string {
 			return sh(fmt.Sprintf("echo '%s'; echo '%s' >&2", stdout, stderr))
 		},
