@@ -68,8 +68,12 @@ func (r *reporter) warnFamily(pod *v1.Pod, before, after *v1.PodStatus) {
 func (r *reporter) reportEnds(pod *v1.Pod, ends []status.End) {
 	for _, end := range ends {
 		r.deps.Metrics.ContainerEnded(end.Kind, end.ExitCode, end.Reason)
+		ran := time.Duration(0)
+		if end.StartedAt.Unix() > 0 { // otherwise it could not be started
+			ran = end.FinishedAt.Sub(end.StartedAt.Time)
+		}
 		r.deps.Log.Info("container ended", "pod", pods.FullName(pod), "container", end.Container,
-			"exitCode", end.ExitCode, "reason", end.Reason, "ran", end.FinishedAt.Sub(end.StartedAt.Time))
+			"exitCode", end.ExitCode, "reason", end.Reason, "ran", ran)
 	}
 }
 

@@ -115,7 +115,11 @@ func manifestFaults(refused []source.Result) []string {
 		if v.Line > 0 {
 			where = fmt.Sprintf("line %d", v.Line)
 		}
-		why := joinWords(": ", joinWords(": ", where, v.Field), v.Message)
+		why := v.Message
+		if !strings.HasPrefix(why, v.Field) {
+			why = joinWords(": ", v.Field, why)
+		}
+		why = joinWords(": ", where, why)
 		out = append(out, fmt.Sprintf(`manifest %s: see "berth manifests"`, cut(joinWords(": refused: ", v.File, why))))
 	}
 	return some(out)

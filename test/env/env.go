@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// readyTimeout bounds the start of containerd on a busy machine.
-	readyTimeout = 3 * time.Minute
+	// readyTimeout bounds the start of containerd on a busy machine, on which a dozen of them start.
+	readyTimeout = 10 * time.Minute
 	// stopTimeout bounds the end of containerd or an agent after SIGTERM.
 	stopTimeout = time.Minute
 	// runtimeVariable chooses the runtime of environments that do not say.

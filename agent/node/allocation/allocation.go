@@ -131,10 +131,10 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.memory, err = memory.New(nodes, memory.Deps{
+	m.memory = memory.New(nodes, memory.Deps{
 		Holders: m.holders, Event: deps.Event, Metrics: deps.Metrics, Logger: deps.Logger,
 	})
-	return m, err
+	return m, nil
 }
 
 // instances returns the containers that run.

@@ -218,6 +218,19 @@ func TestWholeCores(t *testing.T) {
 	}
 }
 
+// A manager starts, and gives CPUs, where its state file cannot be written, such as on a full disk.
+func TestStartWithoutStateFile(t *testing.T) {
+	b := &bed{}
+	file := filepath.Join(t.TempDir(), "none", "state")
+	m := newManager(t, b, file)
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.give(m, podOf("one", "app 2")); err != nil {
+		t.Errorf("when there is room again: %v", err)
+	}
+}
+
 // Strictly reserved CPUs are nobody's. Without a list, as many are chosen as are reserved.
 func TestReserved(t *testing.T) {
 	m := newManager(t, &bed{}, filepath.Join(t.TempDir(), "state"), func(c *Config) {

@@ -89,7 +89,8 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 			err)
 		deps.Event(v1.EventTypeWarning, "CPUManagerStateUnusable", err.Error())
 	}
-	return m, m.save()
+	m.saved()
+	return m, nil
 }
 
 // Static reports whether the policy is static.
@@ -233,6 +234,12 @@ func (m *Manager) Release(uid types.UID) {
 		return
 	}
 	m.changed.Notify()
+	m.saved()
+}
+
+// saved writes the state file where nobody waits for it: the next write makes good if this one
+// fails. m.mu is held, or nobody else has the manager yet.
+func (m *Manager) saved() {
 	if err := m.save(); err != nil {
 		m.deps.Logger.Error("the CPUs of containers are not on the disk", "err", err)
 	}

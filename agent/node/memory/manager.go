@@ -51,14 +51,15 @@ type Manager struct {
 
 // New returns a manager with what the state file has. A file that does not fit the machine or the
 // policy is reported, and replaced.
-func New(cfg Config, deps Deps) (*Manager, error) {
+func New(cfg Config, deps Deps) *Manager {
 	m := &Manager{cfg: cfg, deps: deps}
 	if err := m.restore(); err != nil {
 		deps.Logger.Error("which containers have memory of which NUMA nodes is not known: they may use all memory until "+
 			"they start again", "err", err)
 		deps.Event(v1.EventTypeWarning, "MemoryManagerStateUnusable", err.Error())
 	}
-	return m, m.save()
+	m.saved()
+	return m
 }
 
 // Static reports whether the policy is Static.
@@ -181,8 +182,8 @@ func (m *Manager) freeContainer(uid types.UID, name string) bool {
 	return had
 }
 
-// saved writes the state file after memory was given back, which the next write makes good if this
-// one fails; m.mu is held.
+// saved writes the state file where nobody waits for it: the next write makes good if this one
+// fails. m.mu is held, or nobody else has the manager yet.
 func (m *Manager) saved() {
 	if err := m.save(); err != nil {
 		m.deps.Logger.Error("the NUMA nodes of containers' memory are not on the disk", "err", err)

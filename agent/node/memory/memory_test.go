@@ -49,15 +49,11 @@ func newManager(t *testing.T, b *bed, file string, nodes int) *Manager {
 	for n := range nodes {
 		cfg.Machine[n] = amounts{v1.ResourceMemory: 10 * gib, "hugepages-2Mi": 2 * gib}
 	}
-	m, err := New(cfg, Deps{
+	return New(cfg, Deps{
 		Holders: func() (map[types.UID]bool, bool) { return b.holders, true },
 		Event:   func(_, reason, message string) { b.events = append(b.events, reason+" "+message) },
 		Metrics: b, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }
 
 // podOf makes a Guaranteed pod. Each container is "name memory" or "name memory huge"; a name with
@@ -239,6 +235,20 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// A manager starts, and gives memory, where its state file cannot be written, such as on a full
+// disk.
+func TestStartWithoutStateFile(t *testing.T) {
+	b := &bed{}
+	file := filepath.Join(t.TempDir(), "none", "state")
+	m := newManager(t, b, file, 2)
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.give(t, m, podOf("one", "app 1Gi"), topology.Hint{}); got != "app=0" {
+		t.Errorf("when there is room again: %s", got)
+	}
+}
+
 // A NUMA node may have CPUs and no memory. It gives none, and harms nobody.
 func TestNodeWithoutMemory(t *testing.T) {
 	b := &bed{holders: map[types.UID]bool{}}
@@ -249,17 +259,12 @@ func TestNodeWithoutMemory(t *testing.T) {
 		Holders: func() (map[types.UID]bool, bool) { return b.holders, true }, Event: func(_, _, _ string) {},
 		Metrics: b, Logger: slog.New(slog.DiscardHandler),
 	}
-	m, err := New(cfg, deps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := New(cfg, deps)
 	pod := podOf("one", "app 1Gi 1Gi")
 	if got := b.give(t, m, pod, topology.Hint{Nodes: topology.MaskOf(0, 1)}); got != "app=0,1" {
 		t.Errorf("with both nodes: %s", got)
 	}
-	if m, err = New(cfg, deps); err != nil {
-		t.Fatal(err)
-	}
+	m = New(cfg, deps)
 	if got := m.nodes("one", "app"); got != "0,1" {
 		t.Errorf("after a restart: %s", got)
 	}
