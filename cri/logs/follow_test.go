@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -388,5 +389,31 @@ func TestWatchIsDoneWithout(t *testing.T) {
 	defer w.close()
 	if w.watcher != nil {
 		t.Error("a directory that is not there is watched")
+	}
+}
+
+// TestFollowersLeaveInotifyToOthers checks that followers use no more than their part of the
+// machine's instances of inotify, and that one that ends makes room for another.
+func TestFollowersLeaveInotifyToOthers(t *testing.T) {
+	d, name, err := openDir(write(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.close() }()
+	log := slog.New(slog.DiscardHandler)
+	var all []*watch
+	for range mostWatches + 1 {
+		all = append(all, newWatch(d, name, log))
+	}
+	if all[0].watcher == nil || all[mostWatches].watcher != nil {
+		t.Errorf("the first one watches: %t, one too many does: %t", all[0].watcher != nil, all[mostWatches].watcher != nil)
+	}
+	all[0].close()
+	all[0] = newWatch(d, name, log)
+	if all[0].watcher == nil {
+		t.Error("there is no room after one has ended")
+	}
+	for _, w := range all {
+		w.close()
 	}
 }
