@@ -81,7 +81,9 @@ func classOf(operation, message string) error {
 	case strings.HasSuffix(message, "server is not initialized yet"):
 		// containerd before 2.0, while its CRI plugin starts
 		return errdefs.ErrUnavailable
-	case operation == "exec_sync" && strings.HasSuffix(message, "context deadline exceeded"):
+	case operation == "exec_sync" && strings.HasSuffix(message, "context deadline exceeded"),
+		// containerd 1.6, whose answer to an ended call is sometimes faster than the call's end
+		operation == "stop_container" && strings.HasSuffix(message, "context deadline exceeded: unknown"):
 		return context.DeadlineExceeded
 	}
 	return nil

@@ -40,6 +40,10 @@ func TestError(t *testing.T) {
 		{"create_container", codes.Unknown, "device: not found", errdefs.ErrUnknown},
 		{"exec_sync", codes.Unknown, `exec: "nope": executable file not found in $PATH`, errdefs.ErrUnknown},
 		{"exec_sync", codes.Unknown, "timeout 1s exceeded: context deadline exceeded", context.DeadlineExceeded},
+		{
+			"stop_container", codes.Unknown, `failed to stop container "x": context deadline exceeded: unknown`,
+			context.DeadlineExceeded,
+		},
 		{"pull_image", codes.Unknown, "failed to pull: context deadline exceeded", errdefs.ErrUnknown},
 		{"list_containers", codes.Unknown, "server is not initialized yet", errdefs.ErrUnavailable},
 		{"list_containers", codes.Unknown, "boom", errdefs.ErrUnknown},
