@@ -151,23 +151,30 @@ func TestTimelinesOutliveTheAgent(t *testing.T) {
 	})
 }
 
+// damage writes text to the end of the only file of the history, as a kill or a power loss leaves
+// it.
+func (n *node) damage(t *testing.T, text string) {
+	t.Helper()
+	list, err := n.segments.list()
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	f, err := os.OpenFile(list[0].path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A killed agent loses no more than the last seconds, and a torn line nothing else.
 func TestTornLine(t *testing.T) {
 	play(t, 1<<20, func(t *testing.T, n *node) {
 		n.Event(event("a", "kept", 1))
 		time.Sleep(time.Minute)
-		list, err := n.segments.list()
-		if err != nil || len(list) != 1 {
-			t.Fatalf("%v, %v", list, err)
-		}
-		f, err := os.OpenFile(list[0].path, os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteString(`{"at":"2026-01-01T00:00:00Z","event":{"mess`); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
+		n.damage(t, `{"at":"2026-01-01T00:00:00Z","event":{"mess`)
 		n.restart(1 << 20)
 		n.Event(event("b", "after", 1))
 		time.Sleep(time.Minute)
@@ -180,18 +187,7 @@ func TestZerosOfAPowerLoss(t *testing.T) {
 	play(t, 8<<20, func(t *testing.T, n *node) {
 		n.Event(event("a", "kept", 1))
 		time.Sleep(time.Minute)
-		list, err := n.segments.list()
-		if err != nil || len(list) != 1 {
-			t.Fatalf("%v, %v", list, err)
-		}
-		f, err := os.OpenFile(list[0].path, os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write(append(make([]byte, 2*maxLine), '\n')); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
+		n.damage(t, strings.Repeat("\x00", 2*maxLine)+"\n")
 		n.Event(event("b", "after", 1))
 		time.Sleep(time.Minute)
 		n.want(t, "after a long line", n.heard(t, time.Hour), "kept x1, after x1")
