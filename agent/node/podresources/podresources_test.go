@@ -1,7 +1,6 @@
 package podresources
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,12 +10,13 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/berthd/berth/internal/localrpc/localrpctest"
 )
 
 // pieces gives each container one device, named after it.
@@ -56,10 +56,7 @@ func (c *counts) PodResourcesAsked(method string, failed bool) {
 // serve runs a server and returns a client of it.
 func serve(t *testing.T) (resourcesapi.PodResourcesListerClient, *counts, string) {
 	t.Helper()
-	top, err := os.MkdirTemp("", "pr") //nolint:usetesting // the path of a socket has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := localrpctest.Dir(t)
 	dir, asked := filepath.Join(top, "pod-resources"), &counts{}
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "one", UID: "1"},
@@ -74,25 +71,7 @@ func serve(t *testing.T) (resourcesapi.PodResourcesListerClient, *counts, string
 		Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Pieces: pieces{}, Metrics: asked,
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, socketName),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
-		}
-		_ = os.RemoveAll(top)
-	})
+	conn := localrpctest.Serve(t, s.Run, filepath.Join(dir, socketName))
 	return resourcesapi.NewPodResourcesListerClient(conn), asked, dir
 }
 

@@ -1,7 +1,6 @@
 package podsapi
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,13 +11,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
+	"github.com/berthd/berth/internal/localrpc/localrpctest"
 	"github.com/berthd/berth/internal/notify"
 )
 
@@ -64,10 +63,7 @@ func decoded(t *testing.T, data []byte) string {
 // serve runs a server and returns a client of it.
 func serve(t *testing.T, n *node) (client podsapi.PodsClient, dir string) {
 	t.Helper()
-	top, err := os.MkdirTemp("", "pa") //nolint:usetesting // the path of a socket has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := localrpctest.Dir(t)
 	dir = Dir(top)
 	n.changed = notify.New()
 	s := New(top, Deps{
@@ -75,26 +71,7 @@ func serve(t *testing.T, n *node) (client podsapi.PodsClient, dir string) {
 		Watch:  func() (<-chan struct{}, func()) { return n.changed, func() {} },
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, SocketName),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
-		}
-		_ = os.RemoveAll(top)
-	})
-	return podsapi.NewPodsClient(conn), dir
+	return podsapi.NewPodsClient(localrpctest.Serve(t, s.Run, filepath.Join(dir, SocketName))), dir
 }
 
 func TestAnswers(t *testing.T) {
