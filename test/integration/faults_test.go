@@ -107,7 +107,7 @@ func TestFrozenRuntime(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{})
 	put(t, a, "probed",
 		sleeper+
-			"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 1, timeoutSeconds: 5, "+
+			"    livenessProbe: {exec: {command: [/testapp, exit, \"0\"]}, periodSeconds: 1, timeoutSeconds: 10, "+
 			"failureThreshold: 2}\n")
 	put(t, a, "leaving", sleeper)
 	a.WaitReady(t, "probed", "leaving")
@@ -142,7 +142,7 @@ func TestFrozenRuntime(t *testing.T) {
 	if got := metric(t, a, "berth_runtime_up"); got != "0" {
 		t.Errorf("berth_runtime_up %q", got)
 	}
-	time.Sleep(15 * time.Second) // the time of several probes, which is what this test is about
+	time.Sleep(20 * time.Second) // the time of the probes that would fail, which is what this test is about
 	if out, errOut, code := a.CLI("ps"); code != 0 || !strings.Contains(out, "probed") ||
 		!strings.Contains(errOut, "what follows is what was last known") {
 		t.Errorf("berth ps: code %d, %q, %q", code, out, errOut)

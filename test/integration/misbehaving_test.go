@@ -100,9 +100,8 @@ containers:
 
 // TestMisbehavingPods has one pod after another misbehave beside pods that do not. That pod, and no
 // other, is stopped with the kubelet's reason. No other pod restarts, and afterwards the node lacks
-// nothing.
+// nothing. It runs alone: a pod that is evicted has half a minute to end until another one is.
 func TestMisbehavingPods(t *testing.T) {
-	t.Parallel()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		t.Skip("the working set of all pods includes what they write to files, in other amounts than under cgroup v1")
 	}
