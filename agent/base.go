@@ -147,6 +147,11 @@ func (b *base) trustBundles() bool {
 	return b.deps.Cluster != nil && b.cfg.GateEnabled("ClusterTrustBundleProjection")
 }
 
+// certificates reports whether signers of the cluster issue certificates for pods.
+func (b *base) certificates() bool {
+	return b.deps.Cluster != nil && b.cfg.GateEnabled("PodCertificateRequest")
+}
+
 // newUserIDs returns the allocator that gives pods with hostUsers: false their ids.
 func (b *base) newUserIDs() *userns.Allocator {
 	ids := uint32(userns.Unit)

@@ -106,7 +106,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	}
 	api, err := cluster.OpenObjects(deps.Cluster, cluster.ObjectsDeps{
 		Node: deps.Node, Drivers: b.drivers, Events: deps.Events, Wake: b.workers.Wake, Logger: deps.Logger,
-		TrustBundles: b.trustBundles(),
+		TrustBundles: b.trustBundles(), Certificates: b.certificates(), NodeName: deps.Node.Name,
 	})
 	if err != nil {
 		return nil, err
@@ -163,6 +163,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	}.Changed)
 	deps.Metrics.Running(b.observer.Counts)
 	deps.Metrics.RuntimeUp(func() bool { return b.runtime.Silence() == nil })
+	deps.Metrics.PodCertificates(api.CountCertificates)
 	deps.Metrics.Pods(deps.Cluster != nil, func() map[metrics.PodKind]int { return pod.Count(b.workers.List()) })
 	return p, deps.Metrics.Registry.Register(p.stats.DiskMetrics())
 }
@@ -184,12 +185,16 @@ func (b *base) newClaims() *claims.Binder {
 func (b *base) newVolumes(podObjects *origin.Objects, api cluster.Objects) *volumes.Manager {
 	node := b.deps.Node
 	var bundles volumes.TrustBundles
+	var certificates volumes.Certificates
 	var tokens volumes.Tokens // none without a cluster: nobody issues tokens
 	if b.deps.Cluster != nil {
 		tokens = podObjects
 	}
 	if b.trustBundles() {
 		bundles = podObjects
+	}
+	if b.certificates() {
+		certificates = podObjects
 	}
 	storage := podObjects.CSI()
 	storage.Drivers, storage.Changed = b.drivers, b.signals.Node.Notify
@@ -199,8 +204,8 @@ func (b *base) newVolumes(podObjects *origin.Objects, api cluster.Objects) *volu
 		NodeAllocatable: node.Allocatable(),
 		Templates:       b.deps.Cluster != nil,
 	}, volumes.Deps{
-		CSI: storage, Growth: api.Growth(), Tokens: tokens, TrustBundles: bundles, Objects: podObjects,
-		Claims: podObjects,
+		CSI: storage, Growth: api.Growth(), Tokens: tokens, TrustBundles: bundles, Certificates: certificates,
+		Objects: podObjects, Claims: podObjects,
 		Events: b.deps.Events.Pod, Operation: b.deps.Metrics.Storage, Logger: b.deps.Logger,
 		FieldValue: func(pod *v1.Pod, ref *v1.ObjectFieldSelector, dyn volumes.Dynamic) (string, error) {
 			return generate.FieldValue(pod, ref, generate.Addresses{HostIPs: dyn.HostIPs, PodIPs: dyn.PodIPs})

@@ -47,7 +47,7 @@ func ownGates() []string {
 		"CustomCPUCFSQuotaPeriod", "GracefulNodeShutdown",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "MemoryQoS", "NodeDeclaredFeatures",
-		"NodeLogQuery", "PodsAPI", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
+		"NodeLogQuery", "PodCertificateRequest", "PodsAPI", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
 		"RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate", "TaintTolerationComparisonOperators",
 	}
 }

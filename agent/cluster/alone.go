@@ -99,6 +99,14 @@ func (NoObjects) TrustBundle(*v1.Pod, *v1.ClusterTrustBundleProjection) ([]byte,
 	return nil, errAlone
 }
 
+// Certificate fails.
+func (NoObjects) Certificate(*v1.Pod, string, int) (key, chain []byte, err error) {
+	return nil, nil, errAlone
+}
+
+// CountCertificates does nothing: there are none.
+func (NoObjects) CountCertificates(func(signer, state string, n int)) {}
+
 // DriverToken fails.
 func (NoObjects) DriverToken(*v1.Pod, storagev1.TokenRequest) (string, time.Time, error) {
 	return "", time.Time{}, errAlone

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berthd/berth/agent/cluster/kube"
+	"github.com/berthd/berth/agent/cluster/podcerts"
 	"github.com/berthd/berth/agent/cluster/tokens"
 	"github.com/berthd/berth/agent/cluster/watched"
 	"github.com/berthd/berth/agent/images/credentials"
@@ -40,6 +41,8 @@ type Objects interface {
 	Growth() *expand.Expander
 	// SetNode sets the Node object that the API server has of this node.
 	SetNode(n *v1.Node)
+	// CountCertificates calls add with the number of pods' certificates of each signer and state.
+	CountCertificates(add func(signer, state string, n int))
 	// Loops returns the loops that keep the objects up to date.
 	Loops() []lifecycle.Loop
 }
@@ -53,6 +56,9 @@ type ObjectsDeps struct {
 	Wake func(uid types.UID)
 	// TrustBundles says that pods may have ClusterTrustBundles.
 	TrustBundles bool
+	// Certificates says that signers issue certificates for pods. NodeName is this node's name.
+	Certificates bool
+	NodeName     string
 	Logger       *slog.Logger
 }
 
@@ -95,6 +101,16 @@ func OpenObjects(connection *Connection, deps ObjectsDeps) (Objects, error) {
 		}),
 		tokens: tokens.New(tokens.Deps{Core: core, Ready: ready, Wake: deps.Wake, Logger: deps.Logger}),
 	}
+	if deps.Certificates {
+		requests, err := kube.CertificateRequests(conn)
+		if err != nil {
+			return nil, err
+		}
+		o.certificates = podcerts.New(podcerts.Deps{
+			Requests: requests, NodeName: deps.NodeName, NodeUID: o.nodeUID, Account: o.tokens.Account, Ready: ready,
+			Wake: deps.Wake, Event: deps.Events.Pod, Logger: deps.Logger,
+		})
+	}
 	o.growth = expand.New(expand.Deps{
 		Known: o.knownClaim, Claim: claims.Get, Learn: o.watcher.Learn, Events: deps.Events, Logger: deps.Logger,
 		Patch: func(ctx context.Context, namespace, name string, patch []byte) (*v1.PersistentVolumeClaim, error) {
@@ -109,6 +125,8 @@ type Watched struct {
 	watcher *watched.Watcher
 	tokens  *tokens.Manager
 	growth  *expand.Expander
+	// certificates is nil if pods get none.
+	certificates *podcerts.Manager
 	// node is the last Node object that was set; nil before the first.
 	node atomic.Pointer[v1.Node]
 }
@@ -158,6 +176,30 @@ func (o *Watched) TrustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) (
 	return data, known(err)
 }
 
+// Certificate returns the key and the certificate chain of a source of a pod's volume.
+func (o *Watched) Certificate(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
+	key, chain, err = o.certificates.Certificate(pod, volume, source)
+	if errors.Is(err, podcerts.ErrPending) {
+		err = fmt.Errorf("%w: %w", volumes.ErrUnderWay, err)
+	}
+	return key, chain, err
+}
+
+// CountCertificates calls add with the number of pods' certificates of each signer and state.
+func (o *Watched) CountCertificates(add func(signer, state string, n int)) {
+	if o.certificates != nil {
+		o.certificates.Count(add)
+	}
+}
+
+// nodeUID returns the UID of this node's Node object; empty if the API server has none.
+func (o *Watched) nodeUID() types.UID {
+	if n := o.node.Load(); n != nil {
+		return n.UID
+	}
+	return ""
+}
+
 // DriverToken returns a token of the pod's service account for a storage driver, and when it ends.
 func (o *Watched) DriverToken(pod *v1.Pod, ask storagev1.TokenRequest) (string, time.Time, error) {
 	seconds := int64(0)
@@ -190,6 +232,9 @@ func pendingToken(err error) error {
 func (o *Watched) Use(pod *v1.Pod) (object string, until time.Time) {
 	o.watcher.Use(pod)
 	o.tokens.Use(pod)
+	if o.certificates != nil {
+		o.certificates.Use(pod)
+	}
 	if object, until = o.watcher.Await(pod); object != "" {
 		return object, until
 	}
@@ -206,6 +251,9 @@ func (o *Watched) UseServices(pod *v1.Pod) { o.watcher.UseServices(pod) }
 func (o *Watched) Drop(uid types.UID) {
 	o.watcher.Drop(uid)
 	o.tokens.Drop(uid)
+	if o.certificates != nil {
+		o.certificates.Drop(uid)
+	}
 }
 
 // Resolve returns the volume that a pod's claim is bound to.
@@ -269,7 +317,11 @@ func (o *Watched) knownClaim(pod *v1.Pod, claim string) *v1.PersistentVolumeClai
 	return o.watcher.Claim(pod, claim)
 }
 
-// Loops returns the loop that keeps the pods' objects, then the loop that keeps the pods' tokens.
+// Loops returns the loops that keep the pods' objects, tokens and certificates, in this order.
 func (o *Watched) Loops() []lifecycle.Loop {
-	return []lifecycle.Loop{{Name: "objects", Run: o.watcher.Run}, {Name: "tokens", Run: o.tokens.Run}}
+	loops := []lifecycle.Loop{{Name: "objects", Run: o.watcher.Run}, {Name: "tokens", Run: o.tokens.Run}}
+	if o.certificates != nil {
+		loops = append(loops, lifecycle.Loop{Name: "certificates", Run: o.certificates.Run})
+	}
+	return loops
 }

@@ -69,6 +69,13 @@ type TrustBundles interface {
 	TrustBundle(pod *v1.Pod, projection *v1.ClusterTrustBundleProjection) ([]byte, error)
 }
 
+// Certificates has the certificates that a cluster's signers issue for pods.
+type Certificates interface {
+	// Certificate returns the key and the certificate chain, both as PEM, of the source with that
+	// index of a pod's volume. The error is [ErrUnderWay] until the signer has answered.
+	Certificate(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
+}
+
 // Dynamic is what is needed to bring up a pod's volumes, and is neither in the pod's spec nor in an
 // object.
 type Dynamic struct {
@@ -94,6 +101,8 @@ type Deps struct {
 	Tokens Tokens
 	// TrustBundles may be nil: then there are no trust bundles.
 	TrustBundles TrustBundles
+	// Certificates may be nil: then there are no certificates for pods.
+	Certificates Certificates
 	// CSI is what volumes of CSI drivers need. The manager sets its IsMounted, Unmount, Bind and
 	// Logger. Without Drivers there are no such volumes.
 	CSI csi.Deps

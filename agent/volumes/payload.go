@@ -98,8 +98,7 @@ func (b *bringUp) projected(i int, source *v1.ProjectedVolumeSource) (payload, e
 	files := payload{}
 	var errs []error
 	for j := range source.Sources {
-		more, err := b.projection(fmt.Sprintf("spec.volumes[%d].projected.sources[%d]", i, j), &source.Sources[j],
-			mode(source.DefaultMode))
+		more, err := b.projection(i, j, &source.Sources[j], mode(source.DefaultMode))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -109,9 +108,9 @@ func (b *bringUp) projected(i int, source *v1.ProjectedVolumeSource) (payload, e
 	return files, utilerrors.NewAggregate(errs)
 }
 
-// projection returns the files of one source of a projected volume. field is the source's path in
-// the pod.
-func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.FileMode) (payload, error) {
+// projection returns the files of source j of the pod's volume i.
+func (b *bringUp) projection(i, j int, source *v1.VolumeProjection, mode fs.FileMode) (payload, error) {
+	field := fmt.Sprintf("spec.volumes[%d].projected.sources[%d]", i, j)
 	switch {
 	case source.ConfigMap != nil:
 		return b.configMap(source.ConfigMap.Name, source.ConfigMap.Items, mode, isTrue(source.ConfigMap.Optional))
@@ -129,9 +128,11 @@ func (b *bringUp) projection(field string, source *v1.VolumeProjection, mode fs.
 	case source.ClusterTrustBundle != nil:
 		return nil, unsupported("%s.clusterTrustBundle: trust bundles need an API server and the feature gate "+
 			"ClusterTrustBundleProjection, and static pods may not use them", field)
+	case source.PodCertificate != nil && b.m.deps.Certificates != nil:
+		return b.certificate(b.pod.Spec.Volumes[i].Name, j, source.PodCertificate, mode)
 	case source.PodCertificate != nil:
-		return nil, unsupported(
-			"%s.podCertificate: pod certificates need an API server, and static pods may not use them", field)
+		return nil, unsupported("%s.podCertificate: pod certificates need an API server and the feature gate "+
+			"PodCertificateRequest, and static pods may not use them", field)
 	}
 	return nil, unsupported("%s: projections of this kind are not supported", field)
 }

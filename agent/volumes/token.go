@@ -2,6 +2,8 @@ package volumes
 
 import (
 	"io/fs"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -40,6 +42,26 @@ func (b *bringUp) trustBundle(p *v1.ClusterTrustBundleProjection, mode fs.FileMo
 		return nil, err
 	}
 	return b.readersOnly(p.Path, data, mode), nil
+}
+
+// certificate returns the key and the certificates of source j of a volume, as the files that the
+// projection names, with the mode of a token.
+func (b *bringUp) certificate(
+	volume string, j int, p *v1.PodCertificateProjection, mode fs.FileMode,
+) (payload, error) {
+	key, chain, err := b.m.deps.Certificates.Certificate(b.pod, volume, j)
+	if err != nil {
+		return nil, err
+	}
+	files := payload{}
+	for path, data := range map[string][]byte{
+		p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key, p.CertificateChainPath: chain,
+	} {
+		if path != "" {
+			maps.Copy(files, b.readersOnly(path, data, mode))
+		}
+	}
+	return files, nil
 }
 
 // oneUser returns the user that all containers run as. It is nil if a container does not name its

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -70,6 +71,14 @@ func Claims(c *Conn) (*Client[v1.PersistentVolumeClaim, *v1.PersistentVolumeClai
 // CSINodes returns a client of CSINodes; their namespace is empty.
 func CSINodes(c *Conn) (*Client[storagev1.CSINode, *storagev1.CSINode], error) {
 	return NewClient[storagev1.CSINode](c, storagev1.SchemeGroupVersion, "csinodes")
+}
+
+// CertificateRequests returns a client of PodCertificateRequests.
+func CertificateRequests(
+	c *Conn,
+) (*Client[certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequest], error) {
+	return NewClient[certificatesv1beta1.PodCertificateRequest](c, certificatesv1beta1.SchemeGroupVersion,
+		"podcertificaterequests")
 }
 
 // Get reads an object. If the API server answered, the errors of all methods are those of

@@ -11,6 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -123,8 +124,7 @@ func Scheme() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, v1.SchemeGroupVersion)
 	for _, add := range []func(*runtime.Scheme) error{
 		v1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
-		certificatesv1.AddToScheme, nodev1.AddToScheme,
-		storagev1.AddToScheme,
+		certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			// every call registers the same types
@@ -154,7 +154,7 @@ func (c *Conn) HTTPClient() *http.Client { return c.client }
 
 // Group returns the client of one API group, for requests that no [Client] makes. The group must be
 // in the connection's scheme: core, coordination, authentication, authorization, certificates, node
-// and storage, each v1.
+// and storage, each v1, and v1beta1 of certificates.
 func (c *Conn) Group(gv schema.GroupVersion) (rest.Interface, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

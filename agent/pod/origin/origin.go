@@ -51,6 +51,8 @@ type Environment interface {
 	Token(pod *v1.Pod, projection *v1.ServiceAccountTokenProjection) ([]byte, error)
 	// TrustBundle returns the certificates that a projection names, as PEM.
 	TrustBundle(pod *v1.Pod, projection *v1.ClusterTrustBundleProjection) ([]byte, error)
+	// Certificate returns the key and the certificate chain of a source of a pod's volume, as PEM.
+	Certificate(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
 }
 
 // Storage has the objects from which a pod's volumes are made.
@@ -163,6 +165,15 @@ func (o *Objects) TrustBundle(pod *v1.Pod, projection *v1.ClusterTrustBundleProj
 		return nil, errors.New("pods of manifests have no trust bundles")
 	}
 	return o.API.TrustBundle(pod, projection)
+}
+
+// Certificate returns the key and the certificate chain of a source of a pod's volume. Pods of
+// manifests have none.
+func (o *Objects) Certificate(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
+	if !pods.FromAPI(pod) {
+		return nil, nil, errors.New("pods of manifests have no certificates")
+	}
+	return o.API.Certificate(pod, volume, source)
 }
 
 var errNoServiceAccount = errors.New("pods of manifests have no service account")

@@ -62,3 +62,27 @@ func left(name, help string, until func() time.Time) prometheus.Collector {
 		return math.Trunc(time.Until(end).Seconds())
 	})
 }
+
+// PodCertificates adds the counts of the certificates that signers of the cluster issue for pods, by
+// signer and state. count calls add once for each pair; it is called when metrics are gathered, and
+// must be quick and safe for concurrent use. Call PodCertificates once.
+func (s *Set) PodCertificates(count func(add func(signer, state string, n int))) {
+	s.Registry.MustRegister(podCertificates{count, prometheus.NewDesc("kubelet_podcertificate_states",
+		"Certificates of pods' volumes, by signer and state.", []string{"signer_name", "state"}, nil)})
+}
+
+// podCertificates is the collector behind [Set.PodCertificates].
+type podCertificates struct {
+	count func(add func(signer, state string, n int))
+	desc  *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c podCertificates) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c podCertificates) Collect(ch chan<- prometheus.Metric) {
+	c.count(func(signer, state string, n int) {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), signer, state)
+	})
+}

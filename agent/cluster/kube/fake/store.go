@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -90,6 +91,9 @@ func access(obj runtime.Object) metav1.Object {
 
 func (s *Server) create(t target, obj runtime.Object) (runtime.Object, error) {
 	m := access(obj)
+	if m.GetName() == "" {
+		m.SetName(fmt.Sprintf("%s%d", m.GetGenerateName(), s.store.revision+1))
+	}
 	k := t.key()
 	k.name = m.GetName()
 	if _, there := s.store.objects[k]; there {
@@ -192,14 +196,15 @@ func (s *Server) remove(k key, opts *metav1.DeleteOptions) (runtime.Object, erro
 // list returns the objects that a field selector selects.
 func (s *Server) list(t target, selector string) (runtime.Object, error) {
 	kind := map[string]string{
-		"configmaps":     "ConfigMapList",
-		"events":         "EventList",
-		"leases":         "LeaseList",
-		"nodes":          "NodeList",
-		"pods":           "PodList",
-		"runtimeclasses": "RuntimeClassList",
-		"secrets":        "SecretList",
-		"services":       "ServiceList",
+		"configmaps":             "ConfigMapList",
+		"events":                 "EventList",
+		"leases":                 "LeaseList",
+		"nodes":                  "NodeList",
+		"pods":                   "PodList",
+		"podcertificaterequests": "PodCertificateRequestList",
+		"runtimeclasses":         "RuntimeClassList",
+		"secrets":                "SecretList",
+		"services":               "ServiceList",
 	}[t.resource]
 	list, err := s.scheme.New(t.gv.WithKind(kind))
 	if err != nil {
@@ -233,20 +238,24 @@ func (t target) has(k key) bool {
 func selects(selector string, obj runtime.Object) bool {
 	for term := range strings.SplitSeq(selector, ",") {
 		field, want, _ := strings.Cut(term, "=")
-		pod, isPod := obj.(*v1.Pod)
 		switch {
 		case field == "":
-		case field == "metadata.name":
-			if access(obj).GetName() != want {
-				return false
-			}
-		case field == "spec.nodeName" && isPod:
-			if pod.Spec.NodeName != want {
-				return false
-			}
+		case field == "metadata.name" && access(obj).GetName() == want:
+		case field == "spec.nodeName" && nodeOf(obj) == want:
 		default:
 			return false
 		}
 	}
 	return true
+}
+
+// nodeOf returns the node that an object's spec names; empty if there is none.
+func nodeOf(obj runtime.Object) string {
+	switch o := obj.(type) {
+	case *v1.Pod:
+		return o.Spec.NodeName
+	case *certificatesv1beta1.PodCertificateRequest:
+		return string(o.Spec.NodeName)
+	}
+	return ""
 }
