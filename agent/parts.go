@@ -97,10 +97,7 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		return nil, err
 	}
 	p := &parts{
-		runtime: b.runtime,
-		history: b.records.History,
-		workers: b.workers,
-		desired: b.desired,
+		runtime: b.runtime, history: b.records.History, workers: b.workers, desired: b.desired,
 		places:  places{b.room, b.allocation},
 		podCIDR: podcidr.New(deps.Runtime, cfg.Kubelet.PodCIDR, deps.Logger),
 	}
@@ -135,12 +132,8 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 	p.adopter = b.newAdopter(p, disks)
 	p.pleg = b.newPLEG(p)
 	p.drainer = drain.NewDrainer(drain.Deps{
-		Pods:        b.workers,
-		Gate:        b.gate,
-		Config:      &cfg.Kubelet,
-		Reported:    p.side.Reported,
-		NodeChanged: b.signals.Node.Notify,
-		Logger:      deps.Logger,
+		Pods: b.workers, Gate: b.gate, Config: &cfg.Kubelet, Reported: p.side.Reported,
+		NodeChanged: b.signals.Node.Notify, Logger: deps.Logger,
 	})
 	p.operator = stopped.NewOperator(stopped.Deps{
 		Marks: b.stopped, Pods: b.workers, Containers: p.engine.Restart, Changed: b.signals.wanted.Notify,

@@ -13,8 +13,6 @@ import (
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/cri/internal/classify"
 )
@@ -88,25 +86,4 @@ func worked(bundle string) bool {
 		}
 	}
 	return false
-}
-
-// removeBundle removes a bundle. It first unmounts what is mounted in the bundle.
-func removeBundle(path string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
-	if err != nil {
-		return fmt.Errorf("look for mounts: %w", err)
-	}
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("unmount %s: %w", mounts[i].Mountpoint, err)
-		}
-	}
-	left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
-	if err != nil {
-		return fmt.Errorf("look for mounts: %w", err)
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("%s is mounted again", left[0].Mountpoint)
-	}
-	return os.RemoveAll(path)
 }

@@ -279,3 +279,5 @@ func ignoreGone(err error) error {
 	}
 	return err
 }
+
+func proc(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/berthd/berth/cri/internal/shims"
 )
 
 // RemoveForgottenPaths removes what containerd made for sandboxes and containers and then forgot,
@@ -27,7 +29,7 @@ func (r *Runtime) RemoveForgottenPaths(ctx context.Context) (int, error) {
 		name   string
 		paths  []string
 		remove func(string) error
-	}{{"network namespace", found.netns, unmountNetns}, {"bundle", found.bundles, removeBundle}} {
+	}{{"network namespace", found.netns, unmountNetns}, {"bundle", found.bundles, shims.RemoveBundle}} {
 		for _, path := range kind.paths {
 			if err := kind.remove(path); err != nil {
 				err = fmt.Errorf("remove the %s %s, which containerd has forgotten: %w", kind.name, path, err)
@@ -66,7 +68,7 @@ type leftovers struct {
 // lookForForgotten returns what it has found, also with an error: where one kind cannot be found,
 // the other may be.
 func (r *Runtime) lookForForgotten(ctx context.Context) (leftovers, error) {
-	containerd, ok := mountNamespaceOf(ctx, r.socket)
+	containerd, ok := shims.MountNamespaceOf(ctx, r.socket)
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		return leftovers{}, fmt.Errorf("look for the agent's mount namespace: %w", err)

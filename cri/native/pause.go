@@ -82,7 +82,7 @@ func (r *Runtime) createPause(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
-	task, err := c.NewTask(ctx, cio.NullIO)
+	task, err := r.newTask(ctx, c, cio.NullIO)
 	if err != nil {
 		return err
 	}

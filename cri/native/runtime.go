@@ -157,7 +157,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		r.Close()
 		return nil, err
 	}
-	if err := r.removeForgotten(ctx); err != nil {
+	if err := errors.Join(r.endLostShims(ctx), r.removeForgotten(ctx)); err != nil {
 		cfg.Logger.Warn("what is left of forgotten pods could not be removed yet: the next start tries again", "error", err)
 	}
 	return r, nil

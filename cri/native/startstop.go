@@ -86,7 +86,7 @@ func (r *Runtime) start(ctx context.Context, c *container) error {
 	c.mu.Lock()
 	c.io = streams
 	c.mu.Unlock()
-	task, err := made.NewTask(ctx, streams.create)
+	task, err := r.newTask(ctx, made, streams.create)
 	if err != nil {
 		return err
 	}

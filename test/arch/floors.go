@@ -39,6 +39,7 @@ var floors = []floor{
 		"agent/cluster/kube/...",
 		"agent/cluster/mirror/...",
 		"agent/cluster/noderegistry/...",
+		"agent/cluster/podcerts/...",
 		"agent/cluster/podsource/...",
 		"agent/cluster/tokens/...",
 		"agent/cluster/watched/...",

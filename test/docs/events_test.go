@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -29,6 +30,12 @@ var recording = map[string]struct{ kind, reason int }{
 	"refuse/6":    {-1, 4},
 }
 
+// denied and failed are a signer's refusals.
+const (
+	denied = certificatesv1beta1.PodCertificateRequestConditionTypeDenied
+	failed = certificatesv1beta1.PodCertificateRequestConditionTypeFailed
+)
+
 // computed are the files in which a reason is no constant, with those that it can be. What a pod is
 // refused with is the event's reason, too, and not listed; a function that only passes a reason on
 // adds none.
@@ -39,13 +46,14 @@ var computed = map[string]map[string]string{
 	"agent/pod/resize.go": {
 		"Resize" + v1.PodReasonDeferred: v1.EventTypeWarning, "Resize" + v1.PodReasonInfeasible: v1.EventTypeWarning,
 	},
-	"agent/pod/stages.go":        {"DeadlineExceeded": v1.EventTypeNormal},
-	"agent/pod/sync.go":          {},
-	"agent/pod/steps/sandbox.go": {"DNSConfigForming": v1.EventTypeWarning, "MissingClusterDNS": v1.EventTypeWarning},
-	"agent/pod/steps/admit.go":   {},
-	"agent/pod/steps/volumes.go": {"FailedMount": v1.EventTypeWarning, "FailedMapVolume": v1.EventTypeWarning},
-	"agent/volumes/manager.go":   {},
-	"agent/images/ensure.go":     {},
+	"agent/pod/stages.go":            {"DeadlineExceeded": v1.EventTypeNormal},
+	"agent/pod/sync.go":              {},
+	"agent/pod/steps/sandbox.go":     {"DNSConfigForming": v1.EventTypeWarning, "MissingClusterDNS": v1.EventTypeWarning},
+	"agent/pod/steps/admit.go":       {},
+	"agent/pod/steps/volumes.go":     {"FailedMount": v1.EventTypeWarning, "FailedMapVolume": v1.EventTypeWarning},
+	"agent/volumes/manager.go":       {},
+	"agent/cluster/podcerts/keep.go": {denied: v1.EventTypeWarning, failed: v1.EventTypeWarning},
+	"agent/images/ensure.go":         {},
 	"agent/cluster/noderegistry/registry.go": {
 		"NodeReady": v1.EventTypeNormal, "NodeNotReady": v1.EventTypeNormal,
 		"NodeSchedulable": v1.EventTypeNormal, "NodeNotSchedulable": v1.EventTypeNormal,
@@ -143,7 +151,9 @@ func whole(e ast.Expr, constants map[string]string) bool {
 // TestComputedReasonsExist: what is said to be computed from literals is in the code.
 func TestComputedReasonsExist(t *testing.T) {
 	// of the API's constants
-	found := map[string]bool{"Resize" + v1.PodReasonDeferred: true, "Resize" + v1.PodReasonInfeasible: true}
+	found := map[string]bool{
+		"Resize" + v1.PodReasonDeferred: true, "Resize" + v1.PodReasonInfeasible: true, denied: true, failed: true,
+	}
 	literals(t, func(s string) { found[s] = true })
 	for path, list := range computed {
 		for reason := range list {

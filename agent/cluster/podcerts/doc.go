@@ -1,9 +1,9 @@
 // Package podcerts gets the certificates that projected volumes of pods name (KEP-4317).
 //
 // Purpose: [Manager.Use] makes a key for each podCertificate of a pod's volumes, and asks a signer
-// of the cluster for a certificate by a PodCertificateRequest, which the pod owns. The answer wakes
-// the pod, which writes both. A certificate is replaced, with its key, once its signer says that it
-// is time. One that cannot be replaced is used until it expires; the pod's events say so. A signer's
+// of the cluster for a certificate by a PodCertificateRequest, which the pod owns. The answer
+// wakes the pod, which writes both. A certificate is replaced, with its key, once its signer says
+// so. One that cannot be replaced is used until it expires; the pod's events say so. A signer's
 // refusal is final: nobody is asked again for that volume of that pod.
 //
 // Truth owned: the keys and certificates of the pods on this node, only in memory. After a restart

@@ -107,8 +107,8 @@ func (m *Manager) tell(uid types.UID) {
 // keep gets a certificate, and the next one when it is time, until ctx ends or a signer refuses.
 func (m *Manager) keep(ctx context.Context, e *entry) {
 	defer e.stop()
-	reminded := func() {} // ends the reminders about the last certificate
-	defer func() { reminded() }()
+	forget := func() {} // ends the reminders about the last certificate
+	defer func() { forget() }()
 	for failures := 0; ; {
 		next, err := m.obtain(ctx, e)
 		if ctx.Err() != nil {
@@ -120,10 +120,8 @@ func (m *Manager) keep(ctx context.Context, e *entry) {
 			e.held, e.err, e.asked = next, nil, ""
 			m.mu.Unlock()
 			m.deps.Wake(e.pod.UID)
-			reminded()
-			var late context.Context
-			late, reminded = context.WithCancel(ctx)
-			m.rounds.Go(func() { m.remind(late, e, next) })
+			forget()
+			forget = m.reminders(ctx, e, next)
 			if !retry.Sleep(ctx, leastLife) || !until(ctx, next.refresh) {
 				return
 			}
@@ -150,6 +148,13 @@ func until(ctx context.Context, t time.Time) bool {
 		}
 	}
 	return true
+}
+
+// reminders starts the reminders about a certificate, and returns what ends them.
+func (m *Manager) reminders(ctx context.Context, e *entry, c *certificate) (forget func()) {
+	ctx, forget = context.WithCancel(ctx)
+	m.rounds.Go(func() { m.remind(ctx, e, c) })
+	return forget
 }
 
 // remind reports that a certificate was not replaced in time, once, and that it has expired.

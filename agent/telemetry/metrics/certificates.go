@@ -63,9 +63,9 @@ func left(name, help string, until func() time.Time) prometheus.Collector {
 	})
 }
 
-// PodCertificates adds the counts of the certificates that signers of the cluster issue for pods, by
-// signer and state. count calls add once for each pair; it is called when metrics are gathered, and
-// must be quick and safe for concurrent use. Call PodCertificates once.
+// PodCertificates adds the counts of the certificates that signers of the cluster issue for pods,
+// by signer and state. count calls add once for each pair; it is called when metrics are gathered,
+// and must be quick and safe for concurrent use. Call PodCertificates once.
 func (s *Set) PodCertificates(count func(add func(signer, state string, n int))) {
 	s.Registry.MustRegister(podCertificates{count, prometheus.NewDesc("kubelet_podcertificate_states",
 		"Certificates of pods' volumes, by signer and state.", []string{"signer_name", "state"}, nil)})

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -80,7 +81,7 @@ func startShim(t *testing.T, role string, forgotten bool, args ...string) *exec.
 // run.
 func alive(t *testing.T, cmd *exec.Cmd) bool {
 	t.Helper()
-	raw, err := os.ReadFile(proc(cmd.Process.Pid, "stat"))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 	return err == nil && !strings.Contains(string(raw), ") Z ")
 }
 

@@ -1,0 +1,30 @@
+package shims
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// RemoveBundle removes a bundle. It first unmounts what is mounted in the bundle.
+func RemoveBundle(path string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	if err != nil {
+		return fmt.Errorf("look for mounts: %w", err)
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", mounts[i].Mountpoint, err)
+		}
+	}
+	left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	if err != nil {
+		return fmt.Errorf("look for mounts: %w", err)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%s is mounted again", left[0].Mountpoint)
+	}
+	return os.RemoveAll(path)
+}
