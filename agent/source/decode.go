@@ -1,12 +1,10 @@
 package source
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -124,6 +122,8 @@ func (d Decoder) decodeObject(file string, e element) (items []Item) {
 		v.Line = e.line("")
 	}
 	switch {
+	case head.Kind == "" && isCompose(e.json):
+		return []Item{rejected(v, problem{line: e.line("services"), field: "services", message: composeFile})}
 	case head.Kind == "" || head.APIVersion == "":
 		missing := "kind"
 		if head.Kind != "" {
@@ -276,7 +276,6 @@ func (e element) typeProblem(t reflect.Type, err error) (p problem, warnings []s
 			faults = append(faults, e.fault(m.at, m.at+": "+m.message))
 		}
 	}
-	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
 	switch p := several(faults); {
 	case p != nil:
 		return *p, warnings

@@ -220,10 +220,8 @@ func TestDecode(t *testing.T) {
 				"  serviceAccountName: s\n  restartPolicy: x\n  volumes:\n  - {name: g, gitRepo: {repository: r}}\n  " +
 				"- {name: c, csi: {driver: d}}\n",
 			[]string{
-				`10/1 Pod default/a-n spec.restartPolicy: spec.restartPolicy: Unsupported value: "x": supported ` +
-					`values: ` +
-					`"Always", "OnFailure", "Never"; ` +
-					"9: static pods may not reference serviceaccounts; " +
+				"9/1 Pod default/a-n spec.serviceAccountName: static pods may not reference serviceaccounts; " +
+					`10: spec.restartPolicy: Unsupported value: "x": supported values: "Always", "OnFailure", "Never"; ` +
 					"12: spec.volumes[0].gitRepo is not supported: git-repo volume plugin has been disabled: it " +
 					"lets a " +
 					"pod run commands as root on the node; clone in an init container instead",
@@ -324,7 +322,7 @@ func TestDecode(t *testing.T) {
 			[]string{
 				"11/1 Pod /a spec.containers[0].resources.limits[memory]: " +
 					"spec.containers[0].resources.limits[memory]: " +
-					"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+					`"much" is not a quantity: write a number, perhaps with a unit behind it, such as 2, 500m, 64M or 64Mi`,
 			},
 		},
 		{
@@ -420,12 +418,9 @@ func TestDecode(t *testing.T) {
 				"fsGroupPolicy: " +
 				"Sometimes\n  volumeLifecycleModes: [Never]\n",
 			[]string{
-				`6/1 CSIDriver /d.example.com spec.volumeLifecycleModes[0]: spec.volumeLifecycleModes[0]: ` +
-					`Unsupported ` +
-					`value: "Never": supported values: "Persistent", "Ephemeral"; ` +
-					`5: spec.fsGroupPolicy: Unsupported value: "Sometimes": supported values: ` +
-					`"ReadWriteOnceWithFSType", ` +
-					`"File", "None"`,
+				`5/1 CSIDriver /d.example.com spec.fsGroupPolicy: spec.fsGroupPolicy: Unsupported value: "Sometimes": ` +
+					`supported values: "ReadWriteOnceWithFSType", "File", "None"; ` +
+					`6: spec.volumeLifecycleModes[0]: Unsupported value: "Never": supported values: "Persistent", "Ephemeral"`,
 			},
 		},
 		{"a local one for any node", volume("local: {path: /x}"), []string{

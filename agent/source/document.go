@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -170,28 +169,6 @@ func mayEndEarly(data []byte) bool {
 		return separator || strings.IndexByte(" \t{[\"'", line[0]) >= 0 || bytes.Contains(data, []byte("\n..."))
 	}
 	return false
-}
-
-var (
-	lineFirst   = regexp.MustCompile(`^line (\d+): `)
-	lineInError = regexp.MustCompile(`line (\d+)`)
-)
-
-// syntaxProblem changes the line numbers in a parser's error into line numbers of the file. The
-// first one becomes the problem's line and is removed from the message.
-func (d *document) syntaxProblem(err error) *problem {
-	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n  "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	p := &problem{line: d.line}
-	if m := lineFirst.FindStringSubmatch(text); m != nil {
-		p.line, text = d.fileLineOf(m[1]), text[len(m[0]):]
-	}
-	p.message = "not valid YAML: " + lineInError.ReplaceAllStringFunc(text, func(line string) string {
-		return "line " + strconv.Itoa(d.fileLineOf(line[len("line "):]))
-	})
-	return p
 }
 
 // fileLineOf is [document.fileLine] for a line number as text.

@@ -1,9 +1,11 @@
 package source
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -29,11 +31,12 @@ func (e element) fault(path, message string) Fault {
 	return Fault{Line: e.line(path), Field: path, Message: message}
 }
 
-// several returns one problem for faults, in their order. It returns nil for no faults.
+// several returns one problem for faults, in the order of their lines; nil for no faults.
 func several(faults []Fault) *problem {
 	if len(faults) == 0 {
 		return nil
 	}
+	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
 	first := faults[0]
 	if more := len(faults) - maxFaults; more > 0 {
 		faults = append(faults[:maxFaults:maxFaults],

@@ -23,6 +23,7 @@ func (d Decoder) hints(asked *v1.Pod, e element) []string {
 			out = append(out, e.warning(where.path, "the pod will fail: this node runs "+string(v1.Linux)))
 		}
 	}
+	out = append(out, e.fractions(asked)...)
 	for _, r := range admit.Oversized(asked, d.Capacity) {
 		out = append(out, e.warning("spec", "the pod will fail on this machine: "+r.Reason+": "+r.Message))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // misfit is a value that does not fit its type: its field path, and what the value must be. misfit
-// does not repeat the value, because it may be a secret.
+// does not repeat the value, because it may be a secret, unless it was to be a quantity.
 type misfit struct {
 	at, message string
 	// unknown means that the only problem is that the type has no such field.
@@ -109,6 +109,9 @@ func leafMismatch(t reflect.Type, raw json.RawMessage, path string) []misfit {
 	if err == nil {
 		return nil
 	}
+	if t == reflect.TypeFor[resource.Quantity]() {
+		return []misfit{{at: path, message: noQuantity(raw)}}
+	}
 	return []misfit{{at: path, message: leafMessage(t, kindOfJSON(raw), err)}}
 }
 
@@ -117,8 +120,6 @@ func leafMismatch(t reflect.Type, raw json.RawMessage, path string) []misfit {
 func leafMessage(t reflect.Type, kind string, err error) string {
 	wanted := wantedOf(t)
 	switch reflect.Zero(t).Interface().(type) {
-	case resource.Quantity:
-		return err.Error() // upstream's text, which names no Go type
 	case intstr.IntOrString:
 		wanted = "an integer or a string"
 	case metav1.Time, metav1.MicroTime:

@@ -1,6 +1,22 @@
 package source
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+)
+
+// composeFile is what to do with a file of compose.
+const composeFile = `services: this is a compose file, and berth reads manifests of pods: docs/migration.md, "From ` +
+	`compose, by hand", has for each key what a pod has instead`
+
+// isCompose reports whether an object without a kind is a file of compose: its services are a
+// mapping.
+func isCompose(raw []byte) bool {
+	var head struct {
+		Services map[string]json.RawMessage `json:"services"`
+	}
+	return json.Unmarshal(raw, &head) == nil && len(head.Services) > 0
+}
 
 // insteadOf says what to write in place of a kind that manifests do not have. It returns "" for a
 // kind that it does not know.

@@ -27,7 +27,7 @@ func TestDecodeRuntimeClass(t *testing.T) {
 		},
 		"no quantity": {
 			head + "metadata: {name: kata}\nhandler: kata\noverhead: {podFixed: {cpu: much}}\n",
-			"quantities must match",
+			`"much" is not a quantity`,
 		},
 		"selector": {
 			head +

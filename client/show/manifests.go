@@ -1,10 +1,13 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -139,13 +142,10 @@ func Manifests(list *api.ManifestList, wide bool, now time.Time) *Table {
 var lineOfWarning = regexp.MustCompile(`^line (\d+): `)
 
 // Validated writes validation results in the form of a compiler's messages, FILE:LINE: MESSAGE, so
-// that editors find the place.
+// that editors find the place. What is wrong with an object is in the order of the lines.
 func Validated(w io.Writer, list []api.Manifest) {
 	for _, m := range list {
-		place, subject := m.File, m.Kind
-		if m.Line > 0 {
-			place = fmt.Sprintf("%s:%d", m.File, m.Line)
-		}
+		subject := m.Kind
 		if m.Name != "" {
 			subject += " " + m.Name
 			if m.Namespace != "" {
@@ -155,23 +155,40 @@ func Validated(w io.Writer, list []api.Manifest) {
 		if subject != "" {
 			subject += ": "
 		}
-		for _, e := range problems(m) {
+		say := func(line int, text string) {
 			at := m.File
-			if e.Line > 0 {
-				at = fmt.Sprintf("%s:%d", m.File, e.Line)
+			if line > 0 {
+				at = fmt.Sprintf("%s:%d", m.File, line)
 			}
-			fmt.Fprintf(w, "%s: %serror: %s\n", at, subject, Clean(e.Message))
+			fmt.Fprintf(w, "%s: %s%s\n", at, subject, text)
 		}
 		// otherwise the result is about a file or directory, and there are only warnings
 		if m.Accepted && subject != "" {
-			fmt.Fprintf(w, "%s: %sok\n", place, subject)
+			say(m.Line, "ok")
 		}
-		for _, warning := range m.Warnings {
-			at := place
-			if line := lineOfWarning.FindStringSubmatch(warning); line != nil {
-				at, warning = m.File+":"+line[1], warning[len(line[0]):]
-			}
-			fmt.Fprintf(w, "%s: %swarning: %s\n", at, subject, Clean(warning))
+		for _, f := range findings(m) {
+			say(f.Line, f.Message)
 		}
 	}
+}
+
+// findings returns the errors and warnings of a manifest in the order of their lines, and last the
+// errors without a line. A warning without a line is at the object's.
+func findings(m api.Manifest) []api.ManifestError {
+	var out []api.ManifestError
+	for _, e := range problems(m) {
+		out = append(out, api.ManifestError{Line: e.Line, Message: "error: " + Clean(e.Message)})
+	}
+	for _, warning := range m.Warnings {
+		line := m.Line
+		if at := lineOfWarning.FindStringSubmatch(warning); at != nil {
+			line, _ = strconv.Atoi(at[1])
+			warning = warning[len(at[0]):]
+		}
+		out = append(out, api.ManifestError{Line: line, Message: "warning: " + Clean(warning)})
+	}
+	slices.SortStableFunc(out, func(a, b api.ManifestError) int {
+		return cmp.Compare(cmp.Or(a.Line, math.MaxInt), cmp.Or(b.Line, math.MaxInt))
+	})
+	return out
 }

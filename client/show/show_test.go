@@ -130,8 +130,8 @@ func TestValidated(t *testing.T) {
 		{File: "d", Accepted: true, Warnings: []string{"no manifests in d"}},
 	})
 	want := `a:3: Pod n/p: ok
-a:5: Pod n/p: warning: unknown field
 a:3: Pod n/p: warning: it belongs to user 1
+a:5: Pod n/p: warning: unknown field
 b: error: the manifest is empty
 c:1: Pod: error: spec.x: wrong
 e:2: Pod: error: spec.x: wrong
