@@ -28,7 +28,7 @@ func evictionResources() map[string]v1.ResourceName {
 
 // capacity reads the capacity of the machine, for an agent with this config.
 func capacity(cfg *configs.Config) (v1.ResourceList, error) {
-	out, err := Machine()
+	out, err := machine()
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func capacity(cfg *configs.Config) (v1.ResourceList, error) {
 // (Documentation/ABI/testing/sysfs-devices-system-cpu).
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
-// Machine reads how much cpu and memory and how many huge pages the machine has.
-func Machine() (v1.ResourceList, error) {
+// machine reads how much cpu and memory and how many huge pages the machine has.
+func machine() (v1.ResourceList, error) {
 	memory, err := MemoryCapacity()
 	if err != nil {
 		return nil, err

@@ -254,6 +254,15 @@ func (n *Node) Allocatable() v1.ResourceList {
 	return out
 }
 
+// AllocatableOf returns what pods could request on this machine of an agent with this config.
+func AllocatableOf(cfg *configs.Config) (v1.ResourceList, error) {
+	capacity, err := capacity(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return (&Node{cfg: cfg, capacity: capacity}).Allocatable(), nil
+}
+
 // Enforced returns the cgroup limits of all pods together: the capacity without the config's
 // reservations. It has process ids ("pid") only if some are reserved.
 func (n *Node) Enforced() v1.ResourceList {

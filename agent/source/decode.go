@@ -36,9 +36,9 @@ type Decoder struct {
 	// URL means that the manifests come from a URL and not from files. Pods from a URL get other
 	// UIDs and no toleration.
 	URL bool
-	// Capacity is the capacity of the machine; a pod that requests more gets a warning. Capacity is
-	// nil if the machine is not known yet, or if the machine itself will give the warning.
-	Capacity v1.ResourceList
+	// Allocatable is what pods can request on the machine; a pod that requests more gets a warning.
+	// It is nil if the machine is not known yet, or if the machine itself will give the warning.
+	Allocatable v1.ResourceList
 	// PodSecurity is the Pod Security Standard by which [Validate] refuses pods; empty for none.
 	// The agent applies its own at admission.
 	PodSecurity string

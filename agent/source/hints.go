@@ -24,7 +24,7 @@ func (d Decoder) hints(asked *v1.Pod, e element) []string {
 		}
 	}
 	out = append(out, e.fractions(asked)...)
-	for _, r := range admit.Oversized(asked, d.Capacity) {
+	for _, r := range admit.Oversized(asked, d.Allocatable) {
 		out = append(out, e.warning("spec", "the pod will fail on this machine: "+r.Reason+": "+r.Message))
 	}
 	return out

@@ -46,7 +46,7 @@ func TestHints(t *testing.T) {
 		"storage is not looked": {"image: i", "image: i\n    resources: {requests: {ephemeral-storage: 1Ei}}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			items := Decoder{NodeName: "n", Capacity: machine}.Decode("f",
+			items := Decoder{NodeName: "n", Allocatable: machine}.Decode("f",
 				[]byte(strings.Replace(goodPod, c.old, c.new, 1)))
 			if len(items) != 1 || !items[0].Result.Accepted {
 				t.Fatalf("%+v", items)

@@ -188,11 +188,11 @@ func (h *HTTP) snapshot() Snapshot {
 	if h.failed != "" {
 		s.Results = append(s.Results, Result{File: h.name, Message: h.failed})
 	}
-	owners := &claims{keys: map[key]string{}, uids: map[string]string{}}
+	owners := NewClaims()
 	for i, item := range slices.Concat(h.items, h.kept) {
 		v := item.Result
 		if v.Accepted {
-			if conflict := owners.claim(item, fmt.Sprint(i)); conflict == "" {
+			if conflict := owners.Claim(item, fmt.Sprint(i)); conflict == "" {
 				s.add(item)
 			} else {
 				v.Accepted, v.UID, v.Message = false, "",

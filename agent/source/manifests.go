@@ -212,17 +212,20 @@ func (m *manifests) stillOwned(dir string, names []string) map[key]string {
 	return has
 }
 
-// claims are the files that have each object and each UID.
-type claims struct {
+// Claims are the files of a set that have each object and each UID. Make them with [NewClaims].
+type Claims struct {
 	keys map[key]string
 	uids map[string]string
 	// before has the files that had an object and still have it. No other file may get that object.
 	before map[key]string
 }
 
-// claim gives an item's object to its file. If another file already has the object, claim returns
+// NewClaims returns claims in which no file has anything yet.
+func NewClaims() *Claims { return &Claims{keys: map[key]string{}, uids: map[string]string{}} }
+
+// Claim gives an item's object to its file. If another file already has the object, Claim returns
 // the conflict.
-func (c *claims) claim(item Item, file string) (conflict string) {
+func (c *Claims) Claim(item Item, file string) (conflict string) {
 	v := &item.Result
 	uid := string(v.UID)
 	if owner, taken := c.before[item.key()]; taken && owner != file {
@@ -247,7 +250,8 @@ func (c *claims) claim(item Item, file string) (conflict string) {
 func (m *manifests) snapshot(dir string) Snapshot {
 	s := Snapshot{Source: pods.SourceFile}
 	names := slices.Sorted(maps.Keys(m.files))
-	owners := &claims{keys: map[key]string{}, uids: map[string]string{}, before: m.stillOwned(dir, names)}
+	owners := NewClaims()
+	owners.before = m.stillOwned(dir, names)
 	defer func() { m.owned = owners.keys }()
 	for _, name := range names {
 		f := m.files[name]
@@ -256,7 +260,7 @@ func (m *manifests) snapshot(dir string) Snapshot {
 		for _, item := range f.items {
 			v := item.Result
 			if v.Accepted {
-				if conflict := owners.claim(item, file); conflict == "" {
+				if conflict := owners.Claim(item, file); conflict == "" {
 					s.add(item)
 				} else {
 					v.Accepted, v.UID, v.Message = false, "", conflict
@@ -268,7 +272,7 @@ func (m *manifests) snapshot(dir string) Snapshot {
 	for _, name := range names {
 		file := filepath.Join(dir, name)
 		for _, item := range m.files[name].kept {
-			if owners.claim(item, file) != "" {
+			if owners.Claim(item, file) != "" {
 				continue
 			}
 			s.add(item)

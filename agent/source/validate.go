@@ -107,7 +107,7 @@ func ReadManifest(path string, stdin io.Reader) ([]byte, error) {
 // checker checks the manifests of one set.
 type checker struct {
 	decoder Decoder
-	owners  *claims
+	owners  *Claims
 	pods    []*v1.Pod // the accepted pods
 	// objects has the accepted objects, without their versions.
 	objects map[key]bool
@@ -137,7 +137,7 @@ func (c *checker) missing(uid types.UID) []string {
 
 func newChecker(decoder Decoder) *checker {
 	return &checker{
-		decoder: decoder, owners: &claims{keys: map[key]string{}, uids: map[string]string{}}, objects: map[key]bool{},
+		decoder: decoder, owners: NewClaims(), objects: map[key]bool{},
 	}
 }
 
@@ -214,7 +214,7 @@ func (c *checker) data(file string, data []byte) []Result {
 	for _, item := range c.decoder.Decode(file, data) {
 		v := item.Result
 		if v.Accepted {
-			if conflict := c.owners.claim(item, file); conflict != "" {
+			if conflict := c.owners.Claim(item, file); conflict != "" {
 				v.Accepted, v.UID, v.Message = false, "", conflict
 			} else if item.Refused != nil {
 				v = *item.Refused

@@ -7,12 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/agent/pod/runtimeclass"
 	"github.com/berthd/berth/agent/server"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/client"
@@ -59,9 +57,11 @@ type differ struct {
 	settings  client.Settings
 	pods      []v1.Pod
 	results   []api.Manifest
-	// seen has the pods of the manifests, by namespace and name. refused counts the objects that
-	// the agent would refuse.
-	seen    map[string]bool
+	// items are the objects of the manifests, and changes what happens to their pods, by name.
+	items   []source.Item
+	changes map[string]*podChange
+	owners  *source.Claims
+	// refused counts what the agent would refuse.
 	refused int
 	// admission has the pods that would start, and the names of those that would leave.
 	admission api.AdmissionRequest
@@ -86,11 +86,16 @@ func diff(ctx context.Context, c *client.Client, paths []string, stdin io.Reader
 			return err
 		}
 	}
+	gone := []string(nil)
 	if own {
-		d.gone()
+		gone = d.gone()
 	}
 	if err := d.admit(ctx, c); err != nil {
 		return err
+	}
+	d.print()
+	for _, line := range gone {
+		fmt.Fprintln(d.w, line)
 	}
 	if d.refused > 0 {
 		return &exitError{code: failed}
@@ -100,7 +105,7 @@ func diff(ctx context.Context, c *client.Client, paths []string, stdin io.Reader
 
 // newDiffer requests the objects of the agent.
 func newDiffer(ctx context.Context, c *client.Client) (*differ, error) {
-	d := &differ{seen: map[string]bool{}}
+	d := &differ{changes: map[string]*podChange{}, owners: source.NewClaims()}
 	version, err := c.Version(ctx)
 	if err != nil {
 		return nil, err
@@ -118,7 +123,7 @@ func newDiffer(ctx context.Context, c *client.Client) (*differ, error) {
 	return d, err
 }
 
-// path compares the manifests of a file or a directory.
+// path reads the manifests of a file or a directory.
 func (d *differ) path(path string, stdin io.Reader) error {
 	files, err := source.List(path)
 	if err != nil {
@@ -129,7 +134,7 @@ func (d *differ) path(path string, stdin io.Reader) error {
 	}
 	for _, file := range files {
 		if file.Err != nil {
-			d.refuse(api.Manifest{File: file.Path, Message: file.Err.Error()})
+			d.items = append(d.items, source.Item{Result: source.Result{File: file.Path, Message: file.Err.Error()}})
 			continue
 		}
 		data, err := source.ReadManifest(file.Path, stdin)
@@ -141,10 +146,53 @@ func (d *differ) path(path string, stdin io.Reader) error {
 		}
 		for _, item := range d.decoder.Decode(d.installed(file.Path), data) {
 			item.Result.File = file.Path
-			d.item(item)
+			d.add(item)
 		}
 	}
 	return nil
+}
+
+// add adds an object to the set, and compares it if it is a pod.
+func (d *differ) add(item source.Item) {
+	v := &item.Result
+	if v.Accepted {
+		if conflict := d.owners.Claim(item, v.File); conflict != "" {
+			v.Accepted, v.Message, item.Pod, item.Object = false, conflict, nil, nil
+		}
+	}
+	d.items = append(d.items, item)
+	if item.Pod == nil {
+		return
+	}
+	change := d.compare(item.Pod, v.File)
+	d.changes[pods.FullName(item.Pod)] = change
+	switch {
+	case item.Refused != nil:
+		m := server.ManifestOf(*item.Refused)
+		m.Warnings = nil
+		change.refusal = v.File + ": " + show.Problem(m)
+	case change.starts:
+		d.admission.Pods = append(d.admission.Pods, *item.Pod)
+	}
+}
+
+// print prints what happens to each object.
+func (d *differ) print() {
+	for _, item := range d.items {
+		switch {
+		case !item.Result.Accepted:
+			d.refused++
+			show.Validated(d.w, []api.Manifest{server.ManifestOf(item.Result)})
+		case item.Pod != nil:
+			change := d.changes[pods.FullName(item.Pod)]
+			if change.refusal != "" {
+				d.refused++
+			}
+			change.write(d.w, pods.FullName(item.Pod))
+		default:
+			d.object(item)
+		}
+	}
 }
 
 // installed returns the path that a file would have in the agent's manifest directory. The path is
@@ -156,7 +204,7 @@ func (d *differ) installed(path string) string {
 	return filepath.Join(d.settings.ManifestPath, filepath.Base(path))
 }
 
-// admit prints which pods the agent would refuse when they start: those for which the node has no
+// admit asks which pods the agent would refuse when they start: those for which the node has no
 // room, or which its rules forbid.
 func (d *differ) admit(ctx context.Context, c *client.Client) error {
 	if len(d.admission.Pods) == 0 {
@@ -164,123 +212,9 @@ func (d *differ) admit(ctx context.Context, c *client.Client) error {
 	}
 	refused, err := c.Admission(ctx, d.admission)
 	for _, r := range refused {
-		d.refused++
-		fmt.Fprintf(d.w, "pod %s/%s: would be refused: %s: %s\n", r.Namespace, r.Name, r.Reason, show.Clean(r.Message))
+		if change := d.changes[r.Namespace+"/"+r.Name]; change != nil {
+			change.refusal = r.Reason + ": " + show.Clean(r.Message)
+		}
 	}
 	return err
-}
-
-// file returns the file from which the agent has a pod; empty if the agent does not know it.
-func (d *differ) file(pod *v1.Pod) string {
-	i := slices.IndexFunc(d.results, func(m api.Manifest) bool {
-		return m.Accepted && m.Kind == "Pod" && m.Namespace == pod.Namespace && m.Name == pod.Name
-	})
-	if i < 0 {
-		return ""
-	}
-	return d.results[i].File
-}
-
-// item compares one object.
-func (d *differ) item(item source.Item) {
-	switch v := item.Result; {
-	case !v.Accepted:
-		d.refuse(server.ManifestOf(v))
-	case item.Pod != nil:
-		d.seen[pods.FullName(item.Pod)] = true
-		if d.pod(item.Pod, item.Result.File) {
-			d.admission.Pods = append(d.admission.Pods, *item.Pod)
-		}
-		if item.Refused != nil {
-			d.refuse(server.ManifestOf(*item.Refused))
-		}
-	default:
-		d.object(item)
-	}
-}
-
-func (d *differ) refuse(m api.Manifest) {
-	d.refused++
-	show.Validated(d.w, []api.Manifest{m})
-}
-
-// gone prints the pods that no manifest of the agent's directory has any more.
-func (d *differ) gone() {
-	for i := range d.pods {
-		p := &d.pods[i]
-		name := p.Namespace + "/" + p.Name
-		if d.seen[name] || pods.Source(p) != pods.SourceFile || p.DeletionTimestamp != nil {
-			continue
-		}
-		d.seen[name] = true // a pod and its predecessor have the same name
-		if slices.ContainsFunc(d.results, func(m api.Manifest) bool {
-			return m.Kept && m.Kind == "Pod" && m.Namespace+"/"+m.Name == name
-		}) {
-			fmt.Fprintf(d.w, "pod %s: stays as it is, since its manifest is refused\n", name)
-			continue
-		}
-		d.admission.Leaving = append(d.admission.Leaving, name)
-		fmt.Fprintf(d.w, "pod %s: is in no manifest and would be stopped (within %ds)\n", name, graceOf(p))
-	}
-}
-
-func graceOf(pod *v1.Pod) int64 {
-	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		return *s
-	}
-	return v1.DefaultTerminationGracePeriodSeconds
-}
-
-// pod prints what happens to the pod of a file, and reports whether it would be started.
-func (d *differ) pod(wanted *v1.Pod, file string) (starts bool) {
-	name := wanted.Namespace + "/" + wanted.Name
-	i := slices.IndexFunc(d.pods, func(p v1.Pod) bool { return p.Namespace == wanted.Namespace && p.Name == wanted.Name })
-	if i < 0 {
-		fmt.Fprintf(d.w, "pod %s: is new and would be started\n", name)
-		return true
-	}
-	has := &d.pods[i]
-	// The values from a RuntimeClass are not in the manifest.
-	wanted = runtimeclass.Keep(wanted, has)
-	changes := pods.Changes(has, wanted)
-	switch {
-	case len(changes) == 0 && d.sameUID(wanted, has, file):
-		fmt.Fprintf(d.w, "pod %s: does not change\n", name)
-		return false
-	case len(changes) == 0:
-		fmt.Fprintf(d.w, "pod %s: would be stopped (within %ds) and started anew: %s\n", name, graceOf(has),
-			d.otherUID(has, file))
-		return true
-	case d.settings.Resizes && has.Status.Phase == v1.PodRunning && source.Resizable(has, wanted) == nil:
-		fmt.Fprintf(d.w, "pod %s: would be resized in place:\n", name)
-		listChanges(d.w, changes)
-		return false
-	}
-	fmt.Fprintf(d.w, "pod %s: would be stopped (within %ds) and started anew:\n", name, graceOf(has))
-	listChanges(d.w, changes)
-	return true
-}
-
-// sameUID reports whether a pod with the same content keeps its UID. The agent and a kubelet
-// compute the UID of a static pod without metadata.uid from the manifest and the path of its file.
-// So a renamed file makes another pod. Standard input has no path, and stands for the old file.
-func (d *differ) sameUID(wanted, has *v1.Pod, file string) bool {
-	hash := has.Annotations[pods.AnnotationHash]
-	return hash == "" || file == source.Stdin || hash == wanted.Annotations[pods.AnnotationHash]
-}
-
-// otherUID says why a pod with the same content gets another UID.
-func (d *differ) otherUID(has *v1.Pod, file string) string {
-	if old, now := d.file(has), d.installed(file); old != "" && old != now {
-		return fmt.Sprintf("its manifest would be %s and not %s, and the path of the file is part of the UID, as in a "+
-			"kubelet (metadata.uid in the manifest sets the UID)", now, old)
-	}
-	return "its UID changes, which is a hash over the manifest and the path of its file, as in a kubelet"
-}
-
-// listChanges writes a line for each change.
-func listChanges(w io.Writer, changes []pods.Change) {
-	for _, change := range changes {
-		fmt.Fprintf(w, "  %s\n", show.Clean(change.String()))
-	}
 }

@@ -79,10 +79,12 @@ spec:
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			d := &differ{w: &out, pods: c.have, settings: client.Settings{Resizes: c.resizes}, results: c.results}
-			starts := d.pod(c.wanted, cmp.Or(c.file, "/m/web.yaml"))
-			if stays := strings.Contains(c.want, "does not change") || strings.Contains(c.want, "resized"); starts == stays {
-				t.Errorf("starts is %t", starts)
+			d := &differ{pods: c.have, settings: client.Settings{Resizes: c.resizes}, results: c.results}
+			change := d.compare(c.wanted, cmp.Or(c.file, "/m/web.yaml"))
+			change.write(&out, "default/web-n")
+			stays := strings.Contains(c.want, "does not change") || strings.Contains(c.want, "resized")
+			if change.starts == stays {
+				t.Errorf("starts is %t", change.starts)
 			}
 			if !strings.Contains(out.String(), c.want) || strings.Contains(out.String(), "overhead") {
 				t.Errorf("got %q, want %q", out.String(), c.want)

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/source/objects"
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // object prints what happens to a ConfigMap, a Secret or another local object, and which pods read
@@ -39,26 +41,46 @@ func (d *differ) object(item source.Item) {
 			return
 		}
 	}
-	if readers := d.readers(v); len(readers) > 0 {
+	readers := d.readers(v)
+	switch {
+	case len(readers) > 0 && old == nil && unknown == "":
+		fmt.Fprintf(d.w, "%s %s: is new; is read by %s\n", v.Kind, name, strings.Join(readers, ", "))
+	case len(readers) > 0:
 		fmt.Fprintf(d.w,
 			"%s %s: restarts nothing; is read by %s (mounted files change by themselves, environments at the next "+
 				"restart)\n", v.Kind, name, strings.Join(readers, ", "))
-		return
+	default:
+		fmt.Fprintf(d.w, "%s %s: no pod reads it\n", v.Kind, name)
 	}
-	fmt.Fprintf(d.w, "%s %s: no pod reads it\n", v.Kind, name)
 }
 
-// readers returns the pods that refer to an object.
+// after returns the pods that there would be: those of the manifests, and those of the agent that
+// they neither replace nor let go.
+func (d *differ) after() []*v1.Pod {
+	var out []*v1.Pod
+	for i := range d.pods {
+		if name := pods.FullName(&d.pods[i]); d.changes[name] == nil && !slices.Contains(d.admission.Leaving, name) {
+			out = append(out, &d.pods[i])
+		}
+	}
+	for i := range d.items {
+		if d.items[i].Pod != nil {
+			out = append(out, d.items[i].Pod)
+		}
+	}
+	return out
+}
+
+// readers returns the pods that would refer to an object.
 func (d *differ) readers(v source.Result) []string {
 	var readers []string
-	for i := range d.pods {
-		p := &d.pods[i]
+	for _, p := range d.after() {
 		if p.Namespace != v.Namespace && objects.Namespaced(v.Kind) {
 			continue
 		}
 		for ref := range source.References(&p.Spec) {
 			if ref.Kind == v.Kind && ref.Name == v.Name {
-				readers = append(readers, p.Namespace+"/"+p.Name)
+				readers = append(readers, pods.FullName(p))
 				break
 			}
 		}

@@ -63,10 +63,10 @@ func enoughRoom(in Input) *Rejection {
 	return &first
 }
 
-// Oversized returns a rejection for each resource of which a pod requests more than the whole
-// machine has; none if capacity is nil.
-func Oversized(pod *v1.Pod, capacity v1.ResourceList) []Rejection {
-	r := enoughRoom(Input{Pod: pod, Allocatable: capacity})
+// Oversized returns a rejection for each resource of which a pod requests more than an empty node
+// gives; none if allocatable is nil.
+func Oversized(pod *v1.Pod, allocatable v1.ResourceList) []Rejection {
+	r := enoughRoom(Input{Pod: pod, Allocatable: allocatable})
 	if r == nil {
 		return nil
 	}
