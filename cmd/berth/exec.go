@@ -68,7 +68,11 @@ command running. The command is then at the end of its input, and its output is 
 		},
 	}
 	o.flags(cmd)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// behind the POD and a word of a command, the flag is that of the command
+		if instead := insteadOfFlag(cmd.Name(), err); instead != "" && len(cmd.Flags().Args()) < 2 {
+			return noFlag(cmd, err)
+		}
 		return fmt.Errorf("%w: put -- before the command, so that its flags are its own: berth exec POD -- COMMAND [ARG...]",
 			err)
 	})

@@ -12,11 +12,12 @@ import (
 func otherWords() map[string]string {
 	return map[string]string{
 		"list": "ps", "ls": "ps", "pod": "ps", "pods": "ps", "container": "ps",
-		"inspect": "describe", "rm": "stop", "kill": "stop", "delete": "stop", "down": "stop", "pause": "stop",
+		"inspect": "describe", "kill": "stop", "pause": "stop",
 		"up": "run", "play": "run", "kube": "run", "rollout": "restart", "apply": "manifests", "create": "manifests",
 		"replace": "manifests", "edit": "manifests", "explain": "fields", "uncordon": "drain --undo", "unpause": "start",
 		"cordon": "drain", "check": "doctor", "lint": "validate", "config": "validate", "stats": "top", "log": "logs",
-		"port": "describe", "info": "status", "image": "images", "generate": "manifests",
+		"port": "describe", "info": "status", "image": "images", "generate": "manifests", "prune": "images prune",
+		"system": "doctor", "wait": "start --wait", "update": "manifests",
 	}
 }
 
@@ -26,13 +27,20 @@ func elsewhere() map[string]string {
 		builds = "berth builds and uploads no images: build them elsewhere, and push them to a registry, " +
 			"or save them into the images directory"
 		logins  = "the agent takes logins from imagePullSecrets, the machine's registry config, and credential providers"
+		files   = "a pod goes when its manifest is deleted; berth stop POD stops it and keeps the manifest"
+		compose = "write the services of a compose file as the containers of a pod: docs/migration.md, \"From compose, " +
+			"by hand\", says how; then berth run FILE is up, and Ctrl-C down"
 		objects = "berth makes no such objects: they stand in the manifests of pods, and in files beside these"
 	)
 	return map[string]string{
 		"build": builds, "push": builds, "tag": builds, "commit": builds, "load": builds, "save": builds,
 		"login": logins, "logout": logins, "secret": objects, "volume": objects, "configmap": objects,
 		"network": "networks are those of the CNI configuration, which \"berth doctor\" checks",
-		"scale":   "each manifest is one pod: write another manifest, with another name",
+		"rm":      files, "delete": files, "down": files, "remove": files,
+		"compose": compose, "docker-compose": compose,
+		"rename": "metadata.name in the manifest is the pod's name",
+		"search": "berth searches no registry: berth pull IMAGE takes the whole name of an image",
+		"scale":  "each manifest is one pod: write another manifest, with another name",
 	}
 }
 

@@ -82,7 +82,7 @@ where its exit codes differ.`,
 		if args := cmd.Flags().Args(); !cmd.HasParent() && len(args) > 0 {
 			return noVerb(cmd, args) // the flag is that of a verb that does not exist
 		}
-		return err
+		return noFlag(cmd, err)
 	})
 	addHelp(root)
 	return root

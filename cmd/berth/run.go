@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -151,6 +152,9 @@ func (r *runner) read(file string, stdin io.Reader) (pod podName, manifest []byt
 		return pod, nil, err
 	}
 	data, err := source.ReadManifest(file, stdin)
+	if errors.Is(err, fs.ErrNotExist) && source.NameHint(file) != "" {
+		err = fmt.Errorf("%w: berth run takes the FILE of a pod's manifest, and no image", err)
+	}
 	if err != nil {
 		return pod, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -62,5 +63,19 @@ func TestRunHomeIsItsOwn(t *testing.T) {
 	if cfg.Berth.CRISocket != "" || cfg.Berth.Containerd.Namespace != "" {
 		t.Errorf("the run has the agent's CRI socket %q, and its namespace %q", cfg.Berth.CRISocket,
 			cfg.Berth.Containerd.Namespace)
+	}
+}
+
+func TestRunOfAnImage(t *testing.T) {
+	cfg, _, err := configs.Load(configs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &runner{cfg: cfg}
+	if _, _, err := r.read("nginx:1.27", nil); err == nil || !strings.Contains(err.Error(), "and no image") {
+		t.Errorf("an image: %v", err)
+	}
+	if _, _, err := r.read(t.TempDir()+"/web.yaml", nil); err == nil || strings.Contains(err.Error(), "image") {
+		t.Errorf("a file that is not there: %v", err)
 	}
 }
