@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"slices"
 	"strconv"
 
@@ -35,10 +34,13 @@ func completePods(conn *connection, most int) cobra.CompletionFunc {
 	}
 }
 
-// completeContainerPaths completes any number of arguments with the names of pods and, behind a
+// completeContainerPaths completes up to most first arguments with the names of pods and, behind a
 // slash, of their containers.
-func completeContainerPaths(conn *connection) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+func completeContainerPaths(conn *connection, most int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
 		c := conn.client()
 		defer c.Close()
 		pods, err := c.Pods(cmd.Context())
@@ -86,17 +88,6 @@ func completePorts(conn *connection) cobra.CompletionFunc {
 			}
 		}
 		return ports, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// completePlaces completes the places of a copy: pods with a colon behind them, and local files.
-func completePlaces(conn *connection) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		names, _ := completePods(conn, math.MaxInt)(cmd, nil, typed)
-		for i := range names {
-			names[i] += ":"
-		}
-		return names, cobra.ShellCompDirectiveNoSpace
 	}
 }
 

@@ -31,8 +31,9 @@ func newCp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp SRC DST",
 		Short: "Copy files to and from a container",
-		Long: `Copy files and directories to and from a container. One of SRC and DST is POD:PATH or NAMESPACE/POD:PATH. As with
-"kubectl cp", the image of the container must have tar. If DST is -, the content of a file goes to standard output.
+		Long: `Copy files and directories to and from a container. One of SRC and DST is POD:PATH, NAMESPACE/POD:PATH or
+POD/CONTAINER:PATH. As with "kubectl cp", the image of the container must have tar. If DST is -, the content of a file
+goes to standard output.
 
 Symbolic links in a directory that you copy to a container stay links, wherever they lead. If SRC itself is a
 symbolic link, its target is copied.
@@ -43,7 +44,7 @@ DIR | tar xf -`,
 		Example: `  berth cp web:/etc/hosts ./hosts
   berth cp ./web.yaml web:/tmp/          # into a directory that is there
   berth cp web:/etc/hosts -              # to standard output
-  berth cp -c sidecar default/web:/etc/passwd users`,
+  berth cp web/sidecar:/etc/passwd users`,
 		Args:              exactly(2, "SRC and DST"),
 		ValidArgsFunction: completePlaces(&o.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,11 +84,11 @@ func (o *cpOptions) run(ctx context.Context, c *client.Client, from, to place, w
 	case from.path == "" || to.path == "":
 		return wrongly("the path is missing: POD:PATH")
 	}
-	pod, err := findPod(ctx, c, from.pod+to.pod, o.namespace)
+	pod, container, err := findContainer(ctx, c, from.pod+to.pod, o.namespace, o.container)
 	if err != nil {
 		return err
 	}
-	container, note, err := chooseContainer(pod, o.container)
+	container, note, err := chooseContainer(pod, container)
 	if err != nil {
 		return err
 	}

@@ -21,10 +21,10 @@ type debugOptions struct {
 func newDebug() *cobra.Command {
 	o := &debugOptions{}
 	cmd := &cobra.Command{
-		Use:   "debug POD --image IMAGE [-it] [--target CONTAINER] [-- COMMAND [ARG...]]",
+		Use:   "debug POD[/CONTAINER] --image IMAGE [-it] [-- COMMAND [ARG...]]",
 		Short: "Put a container with tools into a running pod",
 		Long: `Put a container with tools into a running pod: an ephemeral container. The container shares the network of
-the pod, and with --target the processes of one container of the pod.
+the pod, and with /CONTAINER or --target the processes of one container of the pod.
 
 The container starts once and never again. It does not count for the readiness or the end of the pod. It stays in
 the pod until the pod is deleted, also over restarts of the agent. The manifest of the pod does not change.
@@ -32,10 +32,10 @@ the pod until the pod is deleted, also over restarts of the agent. The manifest 
 With -it the container uses your terminal. "berth attach -it POD -c NAME" connects again while the container runs.
 With -i the exit code is that of the container. Without -t, the end of your input is also the end of its input.`,
 		Example: `  berth debug -it web --image busybox:1.36                  # a shell in the pod's network
-  berth debug -it web --image busybox:1.36 --target web     # one that sees the processes of the container web
+  berth debug -it web/web --image busybox:1.36              # one that sees the processes of the container web
   berth debug web --image busybox:1.36 -- netstat -tn       # without a terminal; see "berth logs"`,
 		Args:              somePod,
-		ValidArgsFunction: completePods(&o.conn, 1),
+		ValidArgsFunction: completeContainerPaths(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 1 && at != 1 {
 				return wrongly("only one POD can be given; a command comes behind --: berth debug POD --image IMAGE " +
@@ -67,10 +67,11 @@ With -i the exit code is that of the container. Without -t, the end of your inpu
 func (o *debugOptions) debug(cmd *cobra.Command, arg string, command []string) error {
 	ctx, c := cmd.Context(), o.conn.client()
 	defer c.Close()
-	pod, err := findPod(ctx, c, arg, o.namespace)
+	pod, target, err := findContainer(ctx, c, arg, o.namespace, o.target)
 	if err != nil {
 		return err
 	}
+	o.target = target
 	given := o.container != ""
 	if !given {
 		o.container = newDebugName()

@@ -39,18 +39,18 @@ func (o *streamOptions) flags(cmd *cobra.Command) {
 func newExec() *cobra.Command {
 	o := &streamOptions{}
 	cmd := &cobra.Command{
-		Use:   "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]",
+		Use:   "exec [-it] POD[/CONTAINER] -- COMMAND [ARG...]",
 		Short: "Run a command in a container",
 		Long: `Run a command in a container. The exit code is that of the command.
 
 With -it, Ctrl-C goes to the command. Without -t, Ctrl-C ends only berth exec: the container runtime keeps the
 command running. The command is then at the end of its input, and its output is dropped.`,
 		Example: `  berth exec web -- cat /etc/hosts
-  berth exec web -c sidecar -- ls /      # in another container than the first
+  berth exec web/sidecar -- ls /         # in another container than the first; or -c sidecar
   berth exec -i web -- sh -c 'cat >/tmp/x' </etc/hostname
   berth exec -it web -- sh               # a shell`,
 		Args:              somePod,
-		ValidArgsFunction: completePods(&o.conn, 1),
+		ValidArgsFunction: completeContainerPaths(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return wrongly("no command given: berth exec POD -- COMMAND [ARG...]")
@@ -82,14 +82,14 @@ command running. The command is then at the end of its input, and its output is 
 func newAttach() *cobra.Command {
 	o := &streamOptions{}
 	cmd := &cobra.Command{
-		Use:   "attach [-it] POD [-c CONTAINER]",
+		Use:   "attach [-it] POD[/CONTAINER]",
 		Short: "Connect with the process that runs in a container",
 		Long: `Connect with the process that runs in a container. You see what the process prints from now on; -i also
 sends your input. Ctrl-C ends the connection, and the process goes on.`,
 		Example: `  berth attach web
   berth attach -it shell                 # for a container with stdin and tty`,
 		Args:              onePod,
-		ValidArgsFunction: completePods(&o.conn, 1),
+		ValidArgsFunction: completeContainerPaths(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !o.quiet && o.tty {
 				fmt.Fprintln(cmd.ErrOrStderr(), "If you don't see a command prompt, try pressing enter.")
@@ -115,11 +115,11 @@ type streamCall func(ctx context.Context, c *client.Client, pod *v1.Pod, t clien
 func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) error {
 	ctx, c := cmd.Context(), o.conn.client()
 	defer c.Close()
-	pod, err := findPod(ctx, c, arg, o.namespace)
+	pod, container, err := findContainer(ctx, c, arg, o.namespace, o.container)
 	if err != nil {
 		return err
 	}
-	container, note, err := chooseContainer(pod, o.container)
+	container, note, err := chooseContainer(pod, container)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (o *logsOptions) logsWithoutAgent(
 		return errors.Join(gone, err)
 	}
 	f := fileLogs{root: cfg.Kubelet.PodLogsDir, out: out, errOut: errOut}
-	pod, err := f.pod(args[0], o.pods.namespace)
+	pod, container, err := f.target(args[0], o.pods.namespace, o.container)
 	if err != nil {
 		return fmt.Errorf("%w; %w", gone, err)
 	}
@@ -43,7 +43,7 @@ func (o *logsOptions) logsWithoutAgent(
 	if opts.Follow {
 		fmt.Fprintln(errOut, "Without the agent, -f ends at the end of the file.")
 	}
-	containers, err := f.containers(pod, o.container, o.allContainers)
+	containers, err := f.containers(pod, container, o.allContainers)
 	if err != nil {
 		return err
 	}
@@ -52,6 +52,21 @@ func (o *logsOptions) logsWithoutAgent(
 		errs = append(errs, f.print(ctx, pod, c, o.prefix, opts))
 	}
 	return errors.Join(errs...)
+}
+
+// target finds the pod and the container in an argument, as [findContainer] does.
+func (f *fileLogs) target(arg, namespace, given string) (pod cri.PodID, container string, err error) {
+	pod, err = f.pod(arg, namespace)
+	at := strings.LastIndex(arg, "/")
+	if err == nil || at < 0 {
+		return pod, given, err
+	}
+	of, other := f.pod(arg[:at], namespace)
+	if other != nil {
+		return pod, "", err
+	}
+	container, err = oneContainer(arg, arg[at+1:], given)
+	return of, container, err
 }
 
 // pod finds the pod in an argument: NAME, NAMESPACE/NAME, or a static pod's name in its manifest.

@@ -41,7 +41,7 @@ type logsOptions struct {
 func newLogs() *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
-		Use:   "logs (POD [CONTAINER] | -l LABELS)",
+		Use:   "logs (POD[/CONTAINER] | -l LABELS)",
 		Short: "Print what pods' containers have written",
 		Long: `Print what a pod's containers have written, as "kubectl logs" does.
 
@@ -49,12 +49,12 @@ With -f, the command outlives a restart of the agent: it waits up to 30 seconds,
 
 Without an agent, it reads the files of one pod's logs (podLogsDir of the config), and says so.`,
 		Example: `  berth logs web
-  berth logs -f web -c sidecar --tail 20
+  berth logs -f web/sidecar --tail 20    # or -c sidecar
   berth logs -p web                      # what the container printed before its last restart
   berth logs web --all-containers --prefix --since 1h
   berth logs -l app=web --prefix         # of all pods with this label`,
 		Args:              cobra.MaximumNArgs(2),
-		ValidArgsFunction: completePods(&o.conn, 1),
+		ValidArgsFunction: completeContainerPaths(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.conn.named(&o.agent)
 			ctx, c := cmd.Context(), o.conn.client()
@@ -128,11 +128,14 @@ func (o *logsOptions) sources(
 ) ([]logSource, error) {
 	var pods []v1.Pod
 	if len(args) > 0 {
-		pod, err := findPod(ctx, c, args[0], o.pods.namespace)
+		pod, container, err := findContainer(ctx, c, args[0], o.pods.namespace, o.container)
 		if err != nil {
 			return nil, err
 		}
-		pods = []v1.Pod{*pod}
+		if container != "" && o.allContainers {
+			return nil, wrongly("%s names a container, and --all-containers all of them: leave one out", args[0])
+		}
+		o.container, pods = container, []v1.Pod{*pod}
 	} else {
 		chosen, err := o.pods.choose(ctx, c, nil)
 		if err != nil {

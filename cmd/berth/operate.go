@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +63,7 @@ pod keeps its address, its volumes, and the other containers. A cluster does not
   berth restart web/sidecar              # one container
   berth restart web --force              # one that does not end`,
 		Args:              somePod,
-		ValidArgsFunction: completeContainerPaths(&o.conn),
+		ValidArgsFunction: completeContainerPaths(&o.conn, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			grace, err := o.seconds()
 			if err != nil {
@@ -87,15 +86,12 @@ pod keeps its address, its volumes, and the other containers. A cluster does not
 func (o *operateOptions) restart(
 	ctx context.Context, c *client.Client, arg string, grace *int64, w io.Writer,
 ) error {
-	pod, container, err := findContainer(ctx, c, arg, o.namespace)
+	pod, container, err := findContainer(ctx, c, arg, o.namespace, o.container)
 	if err != nil {
 		return err
 	}
-	if container != "" && o.container != "" && container != o.container {
-		return wrongly("%s names container %s, and -c names container %s", arg, container, o.container)
-	}
 	req := api.RestartRequest{GraceSeconds: grace}
-	if container = cmp.Or(container, o.container); container != "" {
+	if container != "" {
 		req.Containers = []string{container}
 	}
 	done, err := c.Restart(ctx, pod.Namespace, pod.Name, req)
@@ -104,23 +100,6 @@ func (o *operateOptions) restart(
 	}
 	_, err = fmt.Fprintf(w, "%s restarts: %s\n", pods.FullName(pod), strings.Join(done.Containers, ", "))
 	return err
-}
-
-// findContainer finds the pod, and the container if there is one, in an argument: what [findPod]
-// takes, or that with /CONTAINER behind it. A pod of that name wins.
-func findContainer(
-	ctx context.Context, c *client.Client, arg, namespace string,
-) (pod *v1.Pod, container string, err error) {
-	pod, err = findPod(ctx, c, arg, namespace)
-	at := strings.LastIndex(arg, "/")
-	if unknown := (*unknownPodError)(nil); err == nil || !errors.As(err, &unknown) || at < 0 {
-		return pod, "", err
-	}
-	of, other := findPod(ctx, c, arg[:at], namespace)
-	if other != nil {
-		return nil, "", err
-	}
-	return of, arg[at+1:], nil
 }
 
 func newStop() *cobra.Command {

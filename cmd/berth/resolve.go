@@ -149,6 +149,34 @@ func list(pods []*v1.Pod) string {
 	return strings.Join(names, ", ")
 }
 
+// findContainer finds the pod, and the container if one is named, in an argument: what [findPod]
+// takes, or that with /CONTAINER behind it. A pod of that name wins. given is the container that a
+// flag or another argument names; it must be the same.
+func findContainer(
+	ctx context.Context, c *client.Client, arg, namespace, given string,
+) (pod *v1.Pod, container string, err error) {
+	pod, err = findPod(ctx, c, arg, namespace)
+	at := strings.LastIndex(arg, "/")
+	if unknown := (*unknownPodError)(nil); err == nil || !errors.As(err, &unknown) || at < 0 {
+		return pod, given, err
+	}
+	of, other := findPod(ctx, c, arg[:at], namespace)
+	if other != nil {
+		return nil, "", err
+	}
+	container, err = oneContainer(arg, arg[at+1:], given)
+	return of, container, err
+}
+
+// oneContainer returns the container that an argument names. given is the one that is named
+// otherwise; empty for none.
+func oneContainer(arg, named, given string) (string, error) {
+	if given != "" && given != named {
+		return "", wrongly("%s names container %s, and container %s is given, too: leave one out", arg, named, given)
+	}
+	return named, nil
+}
+
 // defaultContainerAnnotation is kubectl's annotation with the container to use if none is named.
 const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 

@@ -26,7 +26,7 @@ func newRoot() *cobra.Command {
 		Long: `berth runs Kubernetes pods on this node, with or without a cluster.
 
 "berth agent" is the daemon. The other commands show what it does and reach into its pods; no API server is needed.
-POD is a pod's name, NAMESPACE/NAME, or the name in a static pod's manifest.
+POD is a pod's name, NAMESPACE/NAME, or the name in a static pod's manifest. POD/CONTAINER is a container of it.
 
 The exit code is 0 if a command succeeds, 1 if it fails, and 2 if it is called wrongly. The help of a command says
 where its exit codes differ.`,
