@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -33,15 +34,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		failPlainly(w, r, err)
 		return
 	}
-	id, err := logContainer(pod, r.PathValue("container"), opts.Previous)
-	if err != nil {
-		failPlainly(w, r, err)
-		return
-	}
-	in, err := s.instance(r.Context(), id)
-	if errdefs.IsUnavailable(err) && !opts.Follow {
-		in, err = s.filed(pod, r.PathValue("container"), opts.Previous), nil
-	}
+	in, err := s.wanted(r.Context(), pod, r.PathValue("container"), opts)
 	if err != nil {
 		failPlainly(w, r, err)
 		return
@@ -60,12 +53,32 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler) // the reader must see that this is not the end of the log
 	case errors.Is(err, fs.ErrNotExist):
-		failPlainly(w, r,
-			failure(http.StatusNotFound, "the log of container %q in pod %q is not there: %v", r.PathValue("container"),
-				pod.Name, err))
+		failPlainly(w, r, s.noLog(http.StatusNotFound, pod,
+			fmt.Sprintf("the log of container %q in pod %q is not there: %v", r.PathValue("container"), pod.Name, err)))
 	default:
 		failPlainly(w, r, failure(http.StatusInternalServerError, "%v", err))
 	}
+}
+
+// wanted returns the instance of a container whose log is requested.
+func (s *Server) wanted(ctx context.Context, pod *v1.Pod, container string, opts *v1.PodLogOptions) (instance, error) {
+	id, err := logContainer(pod, container, opts.Previous)
+	if errors.Is(err, errNoPrevious) {
+		// the words are those of a kubelet
+		return instance{}, s.noLog(http.StatusBadRequest, pod,
+			fmt.Sprintf("previous terminated container %q in pod %q not found", container, pod.Name))
+	}
+	if err != nil {
+		return instance{}, err
+	}
+	in, err := s.instance(ctx, id)
+	switch {
+	case errdefs.IsUnavailable(err) && !opts.Follow:
+		return s.filed(pod, container, opts.Previous), nil
+	case errdefs.IsNotFound(err):
+		return instance{}, s.goneLog(pod, container, opts.Previous)
+	}
+	return in, err
 }
 
 // runs reports whether a container runs or may still be started.
@@ -80,6 +93,9 @@ func (s *Server) runs(ctx context.Context, id string) (bool, error) {
 	return status.State == runtimeapi.ContainerState_CONTAINER_RUNNING ||
 		status.State == runtimeapi.ContainerState_CONTAINER_CREATED, nil
 }
+
+// errNoPrevious says that a container has no instance before the last one.
+var errNoPrevious = errors.New("the container has not restarted")
 
 // logContainer returns the id of the instance whose log is requested: the running one, or the one
 // that ended last. With previous, it returns the one before.
@@ -98,8 +114,7 @@ func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
 	var id string
 	switch {
 	case previous && last == "":
-		return "", failure(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name,
-			pod.Name)
+		return "", errNoPrevious
 	case previous:
 		id = last
 	case status.State.Running != nil:

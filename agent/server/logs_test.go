@@ -140,3 +140,31 @@ func TestLogsWithoutRuntime(t *testing.T) {
 		t.Errorf("an instance without a log: %d %q", code, text)
 	}
 }
+
+// TestLogThatIsGone checks that the error says which logs there are.
+func TestLogThatIsGone(t *testing.T) {
+	f := &fixture{}
+	r := withLogs(t, f)
+	f.mu.Lock()
+	delete(f.statuses, "id-before")
+	delete(f.statuses, "id-again")
+	f.mu.Unlock()
+	for path, want := range map[string]string{
+		"again?previous=true": "the log of container again before its last restart is not there any more: " +
+			"that instance of it was removed; there are logs of: main",
+		"again": "the log of container again is not there any more: that instance of it was removed; there are logs of: main",
+		"main?previous=true": `previous terminated container "main" in pod "web-node" not found; there are logs of: main`,
+	} {
+		if _, text := r.ask(t, "GET", "/containerLogs/default/web-node/"+path, nil); text != want {
+			t.Errorf("%s: %q", path, text)
+		}
+	}
+	earlier := filepath.Join(r.logs, "default_web-node_u1", "main", "1.log")
+	if err := os.WriteFile(earlier, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, text := r.ask(t, "GET", "/containerLogs/default/web-node/again", nil); !strings.HasSuffix(text,
+		"; there are logs of: main (and with -p)") {
+		t.Errorf("%q", text)
+	}
+}

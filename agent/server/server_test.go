@@ -78,7 +78,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/containerLogs/other/web-node/main", 404, "does not exist"},
 		{"GET", "/containerLogs/default/web-node/waits", 400, "is waiting to start: trying and failing to pull image"},
 		{"GET", "/containerLogs/default/web-node/main?previous=true", 400, "previous terminated container"},
-		{"GET", "/containerLogs/default/web-node/main", 404, "not found"},
+		{"GET", "/containerLogs/default/web-node/main", 404, "is not there any more"},
 		{"GET", "/containerLogs/default/web-node/main?follow=maybe", 400, "must be true or false"},
 		{"GET", "/containerLogs/default/web-node/main?tailLines=x", 400, "must be a number"},
 		{"GET", "/containerLogs/default/web-node/main?tailLines=-1", 422, "at least 0"},

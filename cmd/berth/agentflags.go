@@ -22,9 +22,12 @@ type agentFlags struct {
 	socket string
 }
 
-// addTo adds the flags to a verb, or only those with the given names; the verb adds --socket
-// itself.
+// socketUsage describes --socket.
+const socketUsage = "the agent's socket (also $" + socketEnv + "; default: the config's, " + client.DefaultSocket + ")"
+
+// addTo adds --socket and the flags of the config to a verb, or only those with the given names.
 func (f *agentFlags) addTo(cmd *cobra.Command, only ...string) {
+	cmd.Flags().StringVar(&f.socket, "socket", "", socketUsage)
 	if len(only) == 0 {
 		only = []string{"config", "config-dir", "root-dir", "container-runtime-endpoint"}
 	}

@@ -122,9 +122,9 @@ func completeContainers(cmd *cobra.Command, args []string, _ string) ([]string, 
 	return api.ContainerNames(pod), cobra.ShellCompDirectiveNoFileComp
 }
 
-// flaggedClient returns a client of the agent that --socket names.
+// flaggedClient returns a client of the agent that the flags of a verb name.
 func flaggedClient(cmd *cobra.Command) *client.Client {
 	socket, _ := cmd.Flags().GetString("socket")
-	conn := connection{socket: socket}
+	conn := connection{agentFlags{set: cmd.Flags(), socket: socket}}
 	return conn.client()
 }

@@ -63,7 +63,6 @@ agent, or with wrong flags. Hints do not count.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&flags.socket, "socket", "", socketUsage)
 	flags.addTo(cmd)
 	out.flag(cmd, "wide", "json", "yaml")
 	return cmd

@@ -58,7 +58,6 @@ also those that had ended.`,
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&o.agent.socket, "socket", "", socketUsage)
 	cmd.Flags().BoolVar(&o.undo, "undo", false, "let pods run again")
 	cmd.Flags().BoolVar(&o.stop, "stop", false, "end the agent, too, once no pod is left")
 	cmd.Flags().BoolVar(&o.status, "status", false, "only say whether the node is drained")

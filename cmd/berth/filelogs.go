@@ -29,12 +29,16 @@ type fileLogs struct {
 func (o *logsOptions) logsWithoutAgent(
 	ctx context.Context, gone *client.NotRunningError, args []string, opts client.LogOptions, out, errOut io.Writer,
 ) error {
-	cfg, _, err := o.agent.load()
+	cfg, _, err := o.conn.load()
 	if err != nil || len(args) == 0 {
 		return errors.Join(gone, err)
 	}
 	f := fileLogs{root: cfg.Kubelet.PodLogsDir, out: out, errOut: errOut}
 	pod, container, err := f.target(args[0], o.pods.namespace, o.container)
+	if err != nil && !o.conn.given("config", "config-dir") {
+		err = fmt.Errorf("%w (--config FILE names the config of an agent with another podLogsDir; that of a run is "+
+			"config.yaml in its --root-dir)", err)
+	}
 	if err != nil {
 		return fmt.Errorf("%w; %w", gone, err)
 	}

@@ -29,7 +29,6 @@ const (
 // logsOptions are the flags of logs.
 type logsOptions struct {
 	conn      connection
-	agent     agentFlags
 	pods      podFlags
 	container string
 	request   logRequest
@@ -56,7 +55,6 @@ Without an agent, it reads the files of one pod's logs (podLogsDir of the config
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: completeContainerPaths(&o.conn, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.conn.named(&o.agent)
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()
 			opts, err := o.prepare(cmd, args)
@@ -88,7 +86,6 @@ Without an agent, it reads the files of one pod's logs (podLogsDir of the config
 
 func (o *logsOptions) flags(cmd *cobra.Command) {
 	o.conn.flag(cmd)
-	o.agent.addTo(cmd, "config", "config-dir")
 	namespaceFlag(cmd, &o.pods.namespace)
 	o.pods.selectorFlag(cmd)
 	o.request.flags(cmd)

@@ -404,3 +404,17 @@ func TestLogPrefix(t *testing.T) {
 		}
 	}
 }
+
+// TestConfigOfEveryCommand checks that each command that asks an agent takes its config.
+func TestConfigOfEveryCommand(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		if cmd.Flags().Lookup("socket") != nil && cmd.Flags().Lookup("config") == nil {
+			t.Errorf("%s has --socket and no --config", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(newRoot())
+}

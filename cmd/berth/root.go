@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berthd/berth/client"
-	"github.com/berthd/berth/configs"
 )
 
 // socketEnv is the environment variable with the agent's socket, if --socket is not given.
@@ -117,38 +116,33 @@ func someCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// socketUsage describes --socket.
-const socketUsage = "the agent's socket (also $" + socketEnv + "; default: the config's, " + client.DefaultSocket + ")"
-
 // connection is the agent that a verb calls.
-type connection struct{ socket string }
+type connection struct{ agentFlags }
 
-// flag adds --socket to a verb.
+// flag adds --socket and the flags of the config to a verb. A config that is named and cannot be
+// read is an error.
 func (c *connection) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.socket, "socket", "", socketUsage)
-}
-
-// path returns the given socket, or else the socket in the agent's config if that can be read.
-func (c *connection) path() string {
-	if c.socket == "" {
-		c.socket = os.Getenv(socketEnv)
-	}
-	if c.socket == "" {
-		if cfg, _, err := configs.Load(configs.Options{}); err == nil {
-			c.socket = cfg.Berth.Socket
+	c.addTo(cmd, "config", "config-dir")
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if c.given("config", "config-dir") {
+			if _, _, err := c.load(); err != nil {
+				return fmt.Errorf("looking for the agent in its config: %w", err)
+			}
 		}
+		if check != nil {
+			return check(cmd, args)
+		}
+		return nil
 	}
-	return cmp.Or(c.socket, client.DefaultSocket)
 }
 
-// named takes the socket of a config that the command line names, unless it has --socket.
-func (c *connection) named(f *agentFlags) {
-	if c.socket != "" || !f.given("config", "config-dir") {
-		return
+// path returns the socket to ask at. Without a config that can be read, it is the default.
+func (c *connection) path() string {
+	if cfg, _, err := c.load(); err == nil {
+		return cfg.Berth.Socket
 	}
-	if cfg, _, err := f.load(); err == nil {
-		c.socket = cfg.Berth.Socket
-	}
+	return cmp.Or(c.socket, os.Getenv(socketEnv), client.DefaultSocket)
 }
 
 func (c *connection) client() *client.Client { return client.New(c.path()) }

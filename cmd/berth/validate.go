@@ -47,7 +47,6 @@ The exit code is 1 if an object is refused. With --strict it is also 1 if there 
 		Args: someManifest,
 		RunE: o.run,
 	}
-	cmd.Flags().StringVar(&o.agent.socket, "socket", "", socketUsage)
 	o.agent.addTo(cmd)
 	for _, name := range []string{"socket", "root-dir", "container-runtime-endpoint"} {
 		_ = cmd.Flags().MarkHidden(name)
