@@ -100,7 +100,7 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 	}}
 	out.Runtime.Name, out.Runtime.Version = f.parts.runtime.Is()
 	if silence := f.parts.runtime.Silence(); silence != nil {
-		out.Runtime.SilentSince, out.Runtime.Error = &silence.Since, silence.Err.Error()
+		out.Runtime.SilentSince, out.Runtime.Error = &silence.Since, silence.Reason()
 	} else if faults, err := f.parts.runtime.Faults(ctx); err != nil {
 		out.Runtime.Error = err.Error()
 	} else {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,9 +110,19 @@ func (o *drainOptions) say(d *api.Drain) error {
 	case api.Drained:
 		fmt.Fprintln(o.out, "This node is drained. \"berth drain --undo\" lets its pods run again.")
 	default:
-		fmt.Fprintf(o.out, "Pods are being stopped: %s\n", strings.Join(slices.Sorted(slices.Values(d.Left)), " "))
+		left := strings.Join(slices.Sorted(slices.Values(d.Left)), " ")
+		fmt.Fprintf(o.out, "Pods are being stopped: %s\n", cmp.Or(left, "what they leave is removed"))
 	}
 	return nil
+}
+
+// progress prints which pods are left if their number is another one than was printed, and returns
+// it. After the last pod, the agent still removes what pods leave.
+func (o *drainOptions) progress(left []string, printed int) int {
+	if n := len(left); n != printed && n > 0 {
+		fmt.Fprintf(o.errOut, "%d left: %s\n", n, strings.Join(slices.Sorted(slices.Values(left)), " "))
+	}
+	return len(left)
 }
 
 // request returns the request to the agent.
@@ -133,10 +144,7 @@ func (o *drainOptions) drain(ctx context.Context, c *client.Client) (*api.Drain,
 	d, err := c.Drain(ctx, o.request())
 	printed := -1
 	for err == nil && d.State != api.Drained {
-		if n := len(d.Left); n != printed {
-			fmt.Fprintf(o.errOut, "%d left: %s\n", n, strings.Join(slices.Sorted(slices.Values(d.Left)), " "))
-			printed = n
-		}
+		printed = o.progress(d.Left, printed)
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the drain goes on without this command: %w", context.Cause(ctx))
@@ -201,7 +209,7 @@ func (o *drainOptions) withoutAgent(ctx context.Context, cfg *configs.Config) er
 	if err := needRoot("stopping pods without an agent", os.Geteuid()); err != nil {
 		return err
 	}
-	if err := emptyNode(ctx, cfg, o.request(), o.errOut); err != nil {
+	if err := emptyNode(ctx, cfg, o.request(), logAbove(slog.LevelWarn, o.errOut)); err != nil {
 		return err
 	}
 	fmt.Fprintln(o.out, "No agent runs, and no pod is left.")
@@ -212,10 +220,14 @@ func (o *drainOptions) withoutAgent(ctx context.Context, cfg *configs.Config) er
 // stop a pod this would never end.
 const emptyTimeout = 10 * time.Minute
 
+// logAbove returns a logger for people, of what is at least as bad as a level.
+func logAbove(level slog.Level, w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
 // emptyNode stops every pod of the config's root directory, and removes the pods' cgroups. No other
 // process may do the same at this time.
-func emptyNode(ctx context.Context, cfg *configs.Config, req api.DrainRequest, errOut io.Writer) error {
-	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+func emptyNode(ctx context.Context, cfg *configs.Config, req api.DrainRequest, log *slog.Logger) error {
 	klog.SetSlogLogger(log)
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

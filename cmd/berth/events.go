@@ -50,7 +50,7 @@ history.maxAge in its config limit them.`,
 		},
 	}
 	o.conn.flag(cmd)
-	o.output.flag(cmd, "wide", "json", "yaml")
+	o.output.flag(cmd, "wide", "json", "yaml", "name")
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "only events of this namespace")
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "events of all namespaces (the default)")
 	cmd.Flags().StringVar(&o.pod, "for", "", "only events about this `POD`")
@@ -107,11 +107,23 @@ func (o *eventsOptions) run(ctx context.Context, c *client.Client, w, errOut io.
 			return err
 		}
 	}
-	if o.output.structured() {
-		return o.output.writeList(w, list, o.noHeaders)
-	}
-	if len(list.Items) == 0 {
+	return o.write(w, errOut, &list, columns)
+}
+
+// write writes a list of events.
+func (o *eventsOptions) write(w, errOut io.Writer, list *v1.EventList, columns show.EventColumns) error {
+	switch {
+	case o.output.structured():
+		return o.output.writeList(w, *list, o.noHeaders)
+	case len(list.Items) == 0:
 		fmt.Fprintln(errOut, "No events found.")
+		return nil
+	case o.output == "name":
+		for i := range list.Items {
+			if err := eventName(w, &list.Items[i]); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	table := show.Events(list.Items, columns, time.Now())
@@ -119,6 +131,12 @@ func (o *eventsOptions) run(ctx context.Context, c *client.Client, w, errOut io.
 		table.Headings = nil
 	}
 	return table.Write(w)
+}
+
+// eventName writes the name of an event as kubectl does.
+func eventName(w io.Writer, e *v1.Event) error {
+	_, err := fmt.Fprintf(w, "event/%s\n", e.Name)
+	return err
 }
 
 // filter returns which events are wanted. Events of a pod may still be kept after the pod was
@@ -176,6 +194,8 @@ func (o *eventsOptions) follow(
 		case "yaml":
 			fmt.Fprintln(w, "---")
 			return show.YAML(w, e)
+		case "name":
+			return eventName(w, &e)
 		}
 		_, err := fmt.Fprintln(w, widths.Line(columns.Row(&e, time.Now())))
 		return err

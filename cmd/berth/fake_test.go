@@ -290,10 +290,11 @@ func (f *fakeAgent) Events() []v1.Event {
 		},
 		Source: v1.EventSource{Component: "kubelet"},
 	}
-	e.Namespace = "default"
+	e.Namespace, e.Name = "default", "broken-node.1"
 	other := e
 	other.Type, other.Reason, other.Message = v1.EventTypeNormal, "Started", "Container started"
 	other.InvolvedObject.Name, other.InvolvedObject.UID = "web-node", "u-web"
+	other.Name = "web-node.1"
 	gone := other
 	gone.Message, gone.InvolvedObject.Name, gone.InvolvedObject.UID, gone.Source.Host = "Stopping container",
 		"gone-node", "u-gone", "node"

@@ -82,7 +82,7 @@ func cleanRun(ctx context.Context, root string, errOut io.Writer) error {
 	if err := h.empty(); err != nil {
 		return err
 	}
-	if err := emptyNode(ctx, cfg, api.DrainRequest{}, errOut); err != nil {
+	if err := emptyNode(ctx, cfg, api.DrainRequest{}, runLog(errOut)); err != nil {
 		return err
 	}
 	return h.remove(context.WithoutCancel(ctx))

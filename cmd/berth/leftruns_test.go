@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -86,5 +87,18 @@ func TestFindRuns(t *testing.T) {
 	slices.SortFunc(want, func(a, b doctor.Foreground) int { return strings.Compare(a.RootDir, b.RootDir) })
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestCleaningTellsOfItsOwn checks that a cleaning does not warn, as of pods of other agents.
+func TestCleaningTellsOfItsOwn(t *testing.T) {
+	var out bytes.Buffer
+	log := runLog(&out)
+	log.Warn("pod in the runtime is not of this root directory and is left alone")
+	if out.Len() > 0 {
+		t.Errorf("it warns: %s", &out)
+	}
+	if log.Error("it failed"); out.Len() == 0 {
+		t.Error("an error is not said")
 	}
 }

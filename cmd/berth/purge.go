@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -29,7 +30,7 @@ func newPurge() *cobra.Command {
 				return err
 			}
 			if anyPods(cfg) {
-				err = emptyNode(cmd.Context(), cfg, api.DrainRequest{}, cmd.ErrOrStderr())
+				err = emptyNode(cmd.Context(), cfg, api.DrainRequest{}, logAbove(slog.LevelWarn, cmd.ErrOrStderr()))
 			}
 			return errors.Join(err, removeState(context.WithoutCancel(cmd.Context()), cfg))
 		},

@@ -197,9 +197,13 @@ func (r *runner) loggers() (own, libraries *slog.Logger) {
 		log := newLog(r.cfg, nil)
 		return log.Logger(), log.Libraries()
 	}
-	own = slog.New(slog.NewTextHandler(r.errOut, &slog.HandlerOptions{Level: slog.LevelError}))
+	own = runLog(r.errOut)
 	return own, own
 }
+
+// runLog returns the logger of a run and of its cleaning. It leaves out warnings: they are about
+// the node and the pods of other agents.
+func runLog(w io.Writer) *slog.Logger { return logAbove(slog.LevelError, w) }
 
 // live runs the agent from start to end.
 func (r *runner) live(ctx context.Context, manifest []byte) (code int, err error) {

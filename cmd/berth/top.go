@@ -53,7 +53,7 @@ func newTopPods(use string) *cobra.Command {
 		},
 	}
 	o.conn.flag(cmd)
-	o.output.flag(cmd, "json", "yaml")
+	o.output.flag(cmd, "json", "yaml", "name")
 	o.pods.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.columns.Containers, "containers", false, "each container by itself")
@@ -91,11 +91,17 @@ func (o *topOptions) run(ctx context.Context, c *client.Client, args []string, w
 			pods = append(pods, p)
 		}
 	}
-	if o.output != "" {
+	if o.output.structured() {
 		return o.output.writeList(w, podUse{Items: pods}, o.noHeaders)
 	}
 	if len(pods) == 0 {
 		fmt.Fprintln(errOut, "No pods found that use anything.")
+		return nil
+	}
+	if o.output == "name" {
+		for i := range pods {
+			fmt.Fprintf(w, "pod/%s\n", pods[i].PodRef.Name)
+		}
 		return nil
 	}
 	o.columns.Namespace = o.pods.namespace == ""

@@ -45,7 +45,10 @@ func (r *runtime) Status(context.Context, bool) (*runtimeapi.StatusResponse, err
 			Status:  r.notReady != runtimeapi.NetworkReady,
 			Message: "cni plugin not initialized",
 		},
-		{Type: deprecations, Status: r.notReady != deprecations, Message: "cgroup v1"},
+		{
+			Type: deprecations, Status: r.notReady != deprecations,
+			Message: `{"io.containerd.deprecation/x": "mirrors is old", "io.containerd.deprecation/c": "cgroup v1 is old"}`,
+		},
 	}
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: conditions}, Info: map[string]string{"config": r.config},
@@ -233,7 +236,8 @@ func TestFindings(t *testing.T) {
 			func(m *machine) { m.runtime.notReady = runtimeapi.NetworkReady }, "runtime", Error, "not initialized",
 		},
 		"deprecations": {
-			func(m *machine) { m.runtime.notReady = deprecations }, "runtime", Warning, "cgroup v1",
+			func(m *machine) { m.runtime.notReady = deprecations }, "runtime", Warning,
+			"the runtime says that " + deprecations + " is not so: cgroup v1 is old; mirrors is old",
 		},
 		"no sandbox image": {
 			func(m *machine) { m.runtime.images = nil }, "runtime", Hint, "sandbox image pause:1",

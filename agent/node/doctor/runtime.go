@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -57,9 +59,19 @@ func runtimeAnswers(ctx context.Context, h *Host) []Finding {
 				"put a network config into "+h.cniPlaces(ctx).conf+
 					" (the package brings zz-berth.conflist); the runtime takes it up by itself"
 		}
-		out = append(out, find(fix, "the runtime says that %s is not so: %s", c.Type, strings.TrimSpace(c.Message)))
+		out = append(out, find(fix, "the runtime says that %s is not so: %s", c.Type, said(c)))
 	}
 	return append(out, configured(ctx, h, v, parse(st.GetInfo()["config"]))...)
+}
+
+// said returns what a condition says for people. Containerd's conditions may have a JSON object as
+// their message, whose values are the texts.
+func said(c *runtimeapi.RuntimeCondition) string {
+	var texts map[string]string
+	if json.Unmarshal([]byte(c.Message), &texts) == nil && len(texts) > 0 {
+		return strings.Join(slices.Sorted(maps.Values(texts)), "; ")
+	}
+	return cmp.Or(strings.TrimSpace(c.Message), c.Reason)
 }
 
 // asRoot is the advice for what only root may see.

@@ -32,6 +32,20 @@ type Silence struct {
 	Err error
 }
 
+// answersNot are the words of errors about a runtime that does not answer.
+const answersNot = "the container runtime does not answer"
+
+// Reason returns why the runtime does not answer. It leaves out the words that it does not answer,
+// and where, with which some errors begin.
+func (s *Silence) Reason() string {
+	text := s.Err.Error()
+	_, rest, said := strings.Cut(text, answersNot)
+	if _, cause, found := strings.Cut(rest, "("); said && found {
+		return strings.TrimSuffix(cause, ")")
+	}
+	return text
+}
+
 // watch is what a [State] knows about whether its runtime answers.
 type watch struct {
 	// doubt asks for a question at once.
@@ -120,10 +134,9 @@ func (s *State) look(ctx context.Context) error {
 // unavailable returns an event's message about a runtime that does not answer. Some errors say that
 // in the same words.
 func unavailable(err error) string {
-	const words = " container runtime does not answer"
-	_, rest, said := strings.Cut(err.Error(), "the"+words)
+	_, rest, said := strings.Cut(err.Error(), answersNot)
 	if !said {
 		rest = ": " + err.Error()
 	}
-	return "The" + words + rest
+	return "The" + strings.TrimPrefix(answersNot, "the") + rest
 }

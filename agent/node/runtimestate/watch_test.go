@@ -106,3 +106,17 @@ func TestUnavailable(t *testing.T) {
 		}
 	}
 }
+
+// TestSilenceReason checks that the reason does not say again that the runtime does not answer.
+func TestSilenceReason(t *testing.T) {
+	for text, want := range map[string]string{
+		"the container runtime does not answer on /run/c.sock (connection refused)":          "connection refused",
+		"version: the container runtime does not answer on /run/c.sock (connection refused)": "connection refused",
+		"context deadline exceeded":                        "context deadline exceeded",
+		"the container runtime ended the connection (EOF)": "the container runtime ended the connection (EOF)",
+	} {
+		if got := (&Silence{Err: errors.New(text)}).Reason(); got != want {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
