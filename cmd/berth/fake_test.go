@@ -52,6 +52,8 @@ type fakeAgent struct {
 	ephemeral []v1.EphemeralContainer
 	// stopped has the pods that were stopped, by UID.
 	stopped map[types.UID]bool
+	// restarts counts the restarts of containers of the pod web, by name. It is ready after one.
+	restarts map[string]int32
 	// brief is the state of the container with the image brief. It ends once its log was read.
 	brief briefly
 }
@@ -192,6 +194,7 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 		}
 		web.Status.EphemeralContainerStatuses = append(web.Status.EphemeralContainerStatuses, status)
 	}
+	f.restarted(web)
 	for _, pod := range []*v1.Pod{web, broken} {
 		if f.stopped[pod.UID] {
 			f.stop(pod)

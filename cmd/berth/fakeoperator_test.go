@@ -33,9 +33,29 @@ func (f *fakeAgent) Restart(_ context.Context, pod *v1.Pod, names []string, grac
 	case ptr.Deref(grace, 30) == 0:
 		return []string{"main (at once)"}, nil
 	case len(names) == 0:
-		return []string{"main", "side"}, nil
+		names = []string{"main", "side"}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range names {
+		if f.restarts == nil {
+			f.restarts = map[string]int32{}
+		}
+		f.restarts[name]++
 	}
 	return names, nil
+}
+
+// restarted shows the restarts of the containers of the pod web. The caller holds f.mu.
+func (f *fakeAgent) restarted(web *v1.Pod) {
+	for i := range web.Status.ContainerStatuses {
+		web.Status.ContainerStatuses[i].RestartCount += f.restarts[web.Status.ContainerStatuses[i].Name]
+	}
+	if len(f.restarts) > 0 {
+		web.Status.Conditions = append(web.Status.Conditions, v1.PodCondition{
+			Type: v1.PodReady, Status: v1.ConditionTrue,
+		})
+	}
 }
 
 // Stop stops the pods web and broken, which ask for their own grace or for 5 seconds or none.

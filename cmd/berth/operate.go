@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type operateOptions struct {
 	grace     int64
 	force     bool
 	wait      bool
+	ready     readyFlags
 }
 
 // graceFlags adds --grace-period and --force, as kubectl delete has them.
@@ -58,15 +60,19 @@ func newRestart() *cobra.Command {
 period, and starts again whatever the restart policy says. A container in CrashLoopBackOff starts at once.
 
 A restart counts in RESTARTS, and for the back-off it is like the end of a container that a probe has failed. The
-pod keeps its address, its volumes, and the other containers. A cluster does not notice more than that.`,
+pod keeps its address, its volumes, and the other containers. A cluster does not notice more than that.
+
+With --wait, the command goes on to the next pod when one is ready again. It fails if a pod fails, or is not ready
+within --timeout.`,
 		Example: `  berth restart web
   berth restart web/sidecar              # one container
-  berth restart web --force              # one that does not end`,
+  berth restart web --force              # one that does not end
+  berth restart a b --wait --timeout 2m  # one after the other, each until it is ready`,
 		Args:              somePod,
 		ValidArgsFunction: completeContainerPaths(&o.conn, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			grace, err := o.seconds()
-			if err != nil {
+			if err = cmp.Or(err, o.ready.check()); err != nil {
 				return err
 			}
 			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
@@ -79,6 +85,7 @@ pod keeps its address, its volumes, and the other containers. A cluster does not
 	cmd.Flags().StringVarP(&o.container, "container", "c", "", "only this container")
 	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)
 	o.graceFlags(cmd)
+	o.ready.addTo(cmd)
 	return cmd
 }
 
@@ -99,7 +106,10 @@ func (o *operateOptions) restart(
 		return err
 	}
 	_, err = fmt.Fprintf(w, "%s restarts: %s\n", pods.FullName(pod), strings.Join(done.Containers, ", "))
-	return err
+	if err != nil || !o.ready.wait {
+		return err
+	}
+	return o.ready.await(ctx, restarting(c, pod, done.Containers), w)
 }
 
 func newStop() *cobra.Command {
@@ -186,32 +196,48 @@ func hasStopped(all []api.PodSummary, pod *v1.Pod) bool {
 func newStart() *cobra.Command {
 	o := &operateOptions{}
 	cmd := &cobra.Command{
-		Use:               "start POD...",
-		Short:             "Start a pod that \"berth stop\" has stopped",
-		Example:           `  berth start web`,
+		Use:   "start POD...",
+		Short: "Start a pod that \"berth stop\" has stopped",
+		Long: `Start a pod that "berth stop" has stopped.
+
+With --wait, the command fails if the pod fails, or is not ready within --timeout.`,
+		Example: `  berth start web
+  berth start web --wait --timeout 1m    # until it is ready`,
 		Args:              somePod,
 		ValidArgsFunction: completePods(&o.conn, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
-				pod, err := findPod(ctx, c, arg, o.namespace)
-				if err != nil {
-					return err
-				}
-				word := "starts"
-				was, err := c.Start(ctx, pod.Namespace, pod.Name)
-				if err == nil && !was {
-					word = "was not stopped"
-				}
-				if err == nil {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", pods.FullName(pod), word)
-				}
+			if err := o.ready.check(); err != nil {
 				return err
+			}
+			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
+				return o.start(ctx, c, arg, cmd.OutOrStdout())
 			})
 		},
 	}
 	o.conn.flag(cmd)
 	namespaceFlag(cmd, &o.namespace)
+	o.ready.addTo(cmd)
 	return cmd
+}
+
+// start starts one pod.
+func (o *operateOptions) start(ctx context.Context, c *client.Client, arg string, w io.Writer) error {
+	pod, err := findPod(ctx, c, arg, o.namespace)
+	if err != nil {
+		return err
+	}
+	was, err := c.Start(ctx, pod.Namespace, pod.Name)
+	if err != nil {
+		return err
+	}
+	word := "starts"
+	if !was {
+		word = "was not stopped"
+	}
+	if _, err := fmt.Fprintf(w, "%s %s\n", pods.FullName(pod), word); err != nil || !o.ready.wait {
+		return err
+	}
+	return o.ready.await(ctx, &awaited{client: c, namespace: pod.Namespace, name: pod.Name}, w)
 }
 
 // each does something with each argument. An error does not keep it from the arguments behind.
