@@ -67,7 +67,7 @@ within --timeout.`,
 		Example: `  berth restart web
   berth restart web/sidecar              # one container
   berth restart web --force              # one that does not end
-  berth restart a b --wait --timeout 2m  # one after the other, each until it is ready`,
+  berth restart web --wait --timeout 2m  # until it is ready again`,
 		Args:              somePod,
 		ValidArgsFunction: completeContainerPaths(&o.conn, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {

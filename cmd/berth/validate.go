@@ -41,7 +41,7 @@ Standard are those of the config, and a pod that violates the standard is refuse
 The exit code is 1 if an object is refused. With --strict it is also 1 if there is any warning.`,
 		Example: `  berth validate pod.yaml
   berth validate /etc/kubernetes/manifests   # all that the agent would read
-  berth validate --strict pods/          # also what only gives a warning fails, for a pipeline
+  berth validate --strict pod.yaml       # also what only gives a warning fails, for a pipeline
   berth validate - <pod.yaml             # what another program writes
   berth validate --config /etc/berth/config.yaml pod.yaml   # by the rules of this config, too`,
 		Args: someManifest,

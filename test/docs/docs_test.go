@@ -28,7 +28,7 @@ import (
 // byReader are the documents that TestReadme runs, in this order.
 var byReader = []string{
 	"README.md", "docs/commands.md", "docs/configuration.md", "docs/manifests.md", "docs/images.md", "docs/probes.md",
-	"docs/metrics.md",
+	"docs/metrics.md", "docs/many-machines.md",
 }
 
 // byService are the pages that test/service/run runs in this order, on a Debian with systemd and
@@ -174,7 +174,7 @@ func sentences(file string, text []string) []command {
 }
 
 // run are the commands that only a run can prove; the integration test runs them.
-var run = []string{"cat", "curl", "install", "mkdir", "mv"}
+var run = []string{"cat", "curl", "install", "mkdir", "mv", "sh"}
 
 func TestCommandsExist(t *testing.T) {
 	binary, err := env.Binary(t.Context(), root(t))
