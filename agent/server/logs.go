@@ -53,7 +53,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler) // the reader must see that this is not the end of the log
 	case errors.Is(err, fs.ErrNotExist):
-		failPlainly(w, r, s.noLog(http.StatusNotFound, pod,
+		failPlainly(w, r, s.noLog(pod,
 			fmt.Sprintf("the log of container %q in pod %q is not there: %v", r.PathValue("container"), pod.Name, err)))
 	default:
 		failPlainly(w, r, failure(http.StatusInternalServerError, "%v", err))
@@ -63,11 +63,6 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 // wanted returns the instance of a container whose log is requested.
 func (s *Server) wanted(ctx context.Context, pod *v1.Pod, container string, opts *v1.PodLogOptions) (instance, error) {
 	id, err := logContainer(pod, container, opts.Previous)
-	if errors.Is(err, errNoPrevious) {
-		// the words are those of a kubelet
-		return instance{}, s.noLog(http.StatusBadRequest, pod,
-			fmt.Sprintf("previous terminated container %q in pod %q not found", container, pod.Name))
-	}
 	if err != nil {
 		return instance{}, err
 	}
@@ -94,9 +89,6 @@ func (s *Server) runs(ctx context.Context, id string) (bool, error) {
 		status.State == runtimeapi.ContainerState_CONTAINER_CREATED, nil
 }
 
-// errNoPrevious says that a container has no instance before the last one.
-var errNoPrevious = errors.New("the container has not restarted")
-
 // logContainer returns the id of the instance whose log is requested: the running one, or the one
 // that ended last. With previous, it returns the one before.
 func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
@@ -114,7 +106,8 @@ func logContainer(pod *v1.Pod, name string, previous bool) (string, error) {
 	var id string
 	switch {
 	case previous && last == "":
-		return "", errNoPrevious
+		return "", failure(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name,
+			pod.Name)
 	case previous:
 		id = last
 	case status.State.Running != nil:

@@ -152,8 +152,9 @@ func TestLogThatIsGone(t *testing.T) {
 	for path, want := range map[string]string{
 		"again?previous=true": "the log of container again before its last restart is not there any more: " +
 			"that instance of it was removed; there are logs of: main",
-		"again":              "the log of container again is not there any more: that instance of it was removed; there are logs of: main",
-		"main?previous=true": `previous terminated container "main" in pod "web-node" not found; there are logs of: main`,
+		"again": "the log of container again is not there any more: that instance of it was removed; there are logs of: main",
+		// the words of a kubelet, and nothing else
+		"main?previous=true": `previous terminated container "main" in pod "web-node" not found`,
 	} {
 		if _, text := r.ask(t, "GET", "/containerLogs/default/web-node/"+path, nil); text != want {
 			t.Errorf("%s: %q", path, text)

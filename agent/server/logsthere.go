@@ -14,12 +14,12 @@ import (
 )
 
 // noLog is the error of a log that is not there. It says which logs of the pod are there.
-func (s *Server) noLog(code int, pod *v1.Pod, text string) error {
+func (s *Server) noLog(pod *v1.Pod, text string) error {
 	there := s.logsThere(pod)
 	if len(there) == 0 {
-		return failure(code, "%s; there is no log of pod %s", text, pods.FullName(pod))
+		return failure(http.StatusNotFound, "%s; there is no log of pod %s", text, pods.FullName(pod))
 	}
-	return failure(code, "%s; there are logs of: %s", text, strings.Join(there, ", "))
+	return failure(http.StatusNotFound, "%s; there are logs of: %s", text, strings.Join(there, ", "))
 }
 
 // goneLog is the error of a log whose container the runtime does not have any more.
@@ -28,7 +28,7 @@ func (s *Server) goneLog(pod *v1.Pod, container string, previous bool) error {
 	if previous {
 		text += " before its last restart"
 	}
-	return s.noLog(http.StatusNotFound, pod, text+" is not there any more: that instance of it was removed")
+	return s.noLog(pod, text+" is not there any more: that instance of it was removed")
 }
 
 // logsThere lists the containers of a pod that have logs on the disk, and those of whose earlier

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -274,11 +276,28 @@ func (p *logPrinter) one(ctx context.Context, s logSource) error {
 	} else {
 		err = p.read(ctx, s, w)
 	}
+	if bad := (*client.StatusError)(nil); p.opts.Previous && errors.As(err, &bad) && bad.Code == http.StatusBadRequest {
+		err = fmt.Errorf("%w: %s", err, withoutPrevious(s.pod))
+	}
 	if err != nil && p.ignoreErrors && ctx.Err() == nil {
 		fmt.Fprintln(p.errOut, "error:", err)
 		return nil
 	}
 	return err
+}
+
+// withoutPrevious says what to do about a container that has no log of an earlier instance.
+func withoutPrevious(pod *v1.Pod) string {
+	var earlier []string
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.LastTerminationState.Terminated != nil {
+			earlier = append(earlier, s.Name)
+		}
+	}
+	if len(earlier) == 0 {
+		return "no container of the pod has restarted; leave out -p"
+	}
+	return "it has not restarted; leave out -p, or name one that has: " + strings.Join(earlier, ", ")
 }
 
 func (p *logPrinter) read(ctx context.Context, s logSource, w io.Writer) error {
