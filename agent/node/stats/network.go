@@ -18,8 +18,12 @@ type link struct {
 // defaultLink is the name that network plugins give to a pod's interface.
 const defaultLink = "eth0"
 
+// mostLinks is how many interfaces of a pod are reported. A container with NET_ADMIN can make any
+// number.
+const mostLinks = 32
+
 // links returns the interfaces in the network namespace of a process without the loopback, the
-// pod's own interface first.
+// pod's own interface first, and at most [mostLinks].
 func (c *Collector) links(pid int) []link {
 	out := parseLinks(c.proc(filepath.Join(strconv.Itoa(pid), "net/dev")))
 	slices.SortStableFunc(out, func(a, b link) int {
@@ -31,7 +35,8 @@ func (c *Collector) links(pid int) []link {
 		}
 		return strings.Compare(a.name, b.name)
 	})
-	return out
+	out = slices.CompactFunc(out, func(a, b link) bool { return a.name == b.name })
+	return out[:min(len(out), mostLinks)]
 }
 
 // hostLinks returns the host's interfaces that lead out of the host; the interface of the default
@@ -62,13 +67,15 @@ func virtual(name string) bool {
 	return err != nil || strings.Contains(target, "/devices/virtual/")
 }
 
-// parseLinks parses /proc/net/dev (proc(5)) without the loopback.
+// parseLinks parses /proc/net/dev (proc(5)) without the loopback. The kernel allows names that are
+// not UTF-8, which neither metrics nor JSON can have: their wrong bytes become "?", so that two
+// names can become one.
 func parseLinks(text string) []link {
 	var out []link
 	for line := range strings.Lines(text) {
 		name, rest, ok := strings.Cut(line, ":")
 		fields := strings.Fields(rest)
-		name = strings.TrimSpace(name)
+		name = strings.ToValidUTF8(strings.TrimLeft(name, " "), "?")
 		if !ok || name == "lo" || len(fields) < 12 {
 			continue
 		}

@@ -19,7 +19,8 @@ type family struct {
 	labels     []string
 }
 
-// add adds a sample with the time at; a zero time leaves the time out.
+// add adds a sample with the time at; a zero time leaves the time out. It leaves out a sample whose
+// labels are not UTF-8, so that the scrape has the others.
 func (e *emitter) add(f family, at time.Time, value float64, labels ...string) {
 	if e.descriptions == nil {
 		e.descriptions = map[string]*prometheus.Desc{}
@@ -29,7 +30,10 @@ func (e *emitter) add(f family, at time.Time, value float64, labels ...string) {
 		desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)
 		e.descriptions[f.name] = desc
 	}
-	m := prometheus.MustNewConstMetric(desc, f.kind, value, labels...)
+	m, err := prometheus.NewConstMetric(desc, f.kind, value, labels...)
+	if err != nil {
+		return
+	}
 	if !at.IsZero() {
 		m = prometheus.NewMetricWithTimestamp(at, m)
 	}

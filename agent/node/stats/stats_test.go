@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -324,6 +325,40 @@ func TestMetrics(t *testing.T) {
 	})
 	if s := c.Summary(t.Context(), true); len(s.Pods) != 0 || s.Node.CPU == nil {
 		t.Errorf("before there are cgroups: %+v", s)
+	}
+}
+
+// A container with NET_ADMIN names its pod's interfaces, and makes as many as it likes. No name and
+// no number of them takes the metrics of the other pods away.
+func TestInterfacesThatAPodMakes(t *testing.T) {
+	cfg := files(t)
+	var text strings.Builder
+	add := func(name string) { fmt.Fprintf(&text, "%6s: 1 1 0 0 0 0 0 0 1 1 0 0\n", name) }
+	for _, name := range []string{"\xff", "\xfe", "a", "a\u2003", "a\u0085", "{\"", "eth0"} {
+		add(name)
+	}
+	for i := range 1000 {
+		add(fmt.Sprintf("dummy%d", i))
+	}
+	write(t, filepath.Join(cfg.Proc, "7/net/dev"), text.String())
+	c := collector(cfg, &machine{began: time.Now(), cores: 1})
+	got, err := counts(c, false)
+	if err != nil || got["container_network_receive_bytes_total"] != mostLinks {
+		t.Errorf("%d interfaces, want %d: %v", got["container_network_receive_bytes_total"], mostLinks, err)
+	}
+	if n := c.Summary(t.Context(), false).Pods[0].Network; n.Name != defaultLink || len(n.Interfaces) != mostLinks {
+		t.Errorf("%d interfaces in the summary, the first of them %q", len(n.Interfaces), n.Name)
+	}
+}
+
+// A sample that no metric can have takes no other away.
+func TestSamplesThatCannotBe(t *testing.T) {
+	families, err := gather(func(e *emitter) {
+		e.add(podCPU, time.Time{}, 1, "ns", "\xff")
+		e.add(podCPU, time.Time{}, 1, "ns", "web")
+	}).Gather()
+	if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 1 {
+		t.Errorf("got %v, %v", families, err)
 	}
 }
 
