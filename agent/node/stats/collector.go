@@ -147,12 +147,10 @@ type containerReading struct {
 func (c *Collector) read(ctx context.Context, network bool) reading {
 	pods := c.deps.Pods()
 	r := c.readOnce(pods, network)
-	if c.rates.complete(keysOf(r)) {
-		c.finish(&r)
-		return r
-	}
+	complete := c.rates.complete(keysOf(r))
 	c.finish(&r)
-	if !retry.Sleep(ctx, firstRate) {
+	c.keep(pods)
+	if complete || !retry.Sleep(ctx, firstRate) {
 		return r
 	}
 	r = c.readOnce(pods, network)
@@ -234,8 +232,8 @@ func runningContainers(s *v1.PodStatus) []v1.ContainerStatus {
 	return out
 }
 
-// finish computes rates from this reading and earlier ones. It removes what is remembered about
-// pods and containers that are gone.
+// finish computes rates from this reading and earlier ones. It removes the readings of pods and
+// containers that are gone.
 func (c *Collector) finish(r *reading) {
 	keys := keysOf(*r)
 	c.rates.keep(keys)
@@ -250,18 +248,17 @@ func (c *Collector) finish(r *reading) {
 			k.nanoCores = c.rates.of(k.id, k.at, k.usage.CPU)
 		}
 	}
-	pods := map[types.UID]bool{}
-	for i := range r.pods {
-		pods[r.pods[i].pod.UID] = true
-	}
-	c.keep(pods)
 }
 
 // begin begins a request, which has some time for what it measures.
 func (c *Collector) begin(now time.Time) { c.until = now.Add(patience) }
 
-// keep forgets the measurements of all pods but these.
-func (c *Collector) keep(pods map[types.UID]bool) {
+// keep forgets the measurements of all pods but the node's.
+func (c *Collector) keep(list []*v1.Pod) {
+	pods := make(map[types.UID]bool, len(list))
+	for _, pod := range list {
+		pods[pod.UID] = true
+	}
 	c.sizes.keep(func(k dirKey) bool { return pods[k.pod] })
 	c.spaces.keep(func(k dirKey) bool { return pods[k.pod] })
 	c.answers.keep(func(k driverKey) bool { return pods[k.pod] })

@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/internal/pods"
@@ -90,9 +89,8 @@ func (c *Collector) diskStats() (claims []statsapi.VolumeStats, logs []logStats)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begin(time.Now())
-	known := map[types.UID]bool{}
-	for _, pod := range c.deps.Pods() {
-		known[pod.UID] = true
+	all := c.deps.Pods()
+	for _, pod := range all {
 		volumes, _ := c.volumes(pod, time.Now(), true)
 		claims = append(claims, volumes...)
 		for container := range pods.Containers(&pod.Spec) {
@@ -101,6 +99,6 @@ func (c *Collector) diskStats() (claims []statsapi.VolumeStats, logs []logStats)
 			}
 		}
 	}
-	c.keep(known)
+	c.keep(all)
 	return claims, logs
 }

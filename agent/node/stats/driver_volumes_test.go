@@ -172,6 +172,26 @@ func TestVolumesOfBadDrivers(t *testing.T) {
 	})
 }
 
+// The volumes of a pod that has no cgroup yet or any more are measured no second time while the
+// first one hangs, whatever is asked.
+func TestVolumesWithoutCgroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := driven(t)
+		c.deps.Cgroups = func() Cgroups { return nil }
+		hang := make(chan struct{})
+		d.answers(func(context.Context) (*statsapi.FsStats, error) { <-hang; return nil, nil })
+		for range 3 {
+			claimsOf(c)
+			c.Summary(t.Context(), true)
+			time.Sleep(sizePeriod)
+		}
+		if got := d.questions(); len(got) != 2 {
+			t.Errorf("asked for %q", got)
+		}
+		close(hang)
+	})
+}
+
 // claimsOf returns the stats of claims.
 func claimsOf(c *Collector) []statsapi.VolumeStats {
 	claims, _ := c.diskStats()

@@ -35,8 +35,10 @@ type measurement[V any] struct {
 	measured bool
 	// next is when the value is too old.
 	next time.Time
-	// busy is true while a measurement is under way.
-	busy bool
+	// busy is true while a measurement is under way; cancel asks it to end. gone says that the
+	// thing is forgotten at its end.
+	busy, gone bool
+	cancel     context.CancelFunc
 }
 
 // wanted is a measurement that a request wants.
@@ -62,31 +64,37 @@ func (m *measurer[K, V]) want(
 		of = &measurement[V]{}
 		m.known[key] = of
 	}
+	of.gone = false
 	w := wanted[K, V]{from: m, of: of}
 	if of.busy || time.Now().Before(of.next) {
 		return w
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), measureTimeout)
 	done := make(chan struct{})
-	of.busy, w.done = true, done
+	of.busy, of.cancel, w.done = true, cancel, done
 	go func() {
 		defer close(done)
-		m.run(of, valid, measure)
+		defer cancel()
+		began := time.Now()
+		value, err := measure(ctx)
+		m.ended(key, began, valid, value, err)
 	}()
 	return w
 }
 
-func (m *measurer[K, V]) run(of *measurement[V], valid time.Duration, measure func(context.Context) (V, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), measureTimeout)
-	defer cancel()
-	began := time.Now()
-	value, err := measure(ctx)
+// ended records the result of a measurement that began at a time.
+func (m *measurer[K, V]) ended(key K, began time.Time, valid time.Duration, value V, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	of := m.known[key]
+	of.busy = false
+	if of.gone {
+		delete(m.known, key)
+	}
 	if err == nil {
 		of.value, of.measured = value, true
 	}
 	of.next = began.Add(max(valid, time.Duration(m.effort)*time.Since(began)))
-	of.busy = false
 }
 
 // value returns the last value, and whether there is one. It waits until then for a measurement
@@ -105,9 +113,19 @@ func (w wanted[K, V]) value(until time.Time) (V, bool) {
 	return w.of.value, w.of.measured
 }
 
-// keep drops what is known of all things but these.
+// keep drops what is known of all things but these. It cancels the measurements under way of the
+// others, and drops each of them at its end: as long as one hangs, no second one begins.
 func (m *measurer[K, V]) keep(stays func(K) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.known, func(key K, _ *measurement[V]) bool { return !stays(key) })
+	maps.DeleteFunc(m.known, func(key K, of *measurement[V]) bool {
+		if stays(key) {
+			return false
+		}
+		if of.busy {
+			of.gone = true
+			of.cancel()
+		}
+		return !of.busy
+	})
 }

@@ -52,6 +52,42 @@ func TestMeasurementsThatHang(t *testing.T) {
 	})
 }
 
+// As long as a measurement hangs, its thing is not forgotten, so that no second one begins beside
+// it. The measurement is cancelled, and at its end all is forgotten that was not wanted again.
+func TestMeasurementsThatHangAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m measurer[string, int]
+		begun := 0
+		want := func(key string, measure func(context.Context) (int, error)) (int, bool) {
+			return m.want(key, 0, func(ctx context.Context) (int, error) {
+				begun++
+				return measure(ctx)
+			}).value(time.Now().Add(patience))
+		}
+		hang := make(chan struct{})
+		for range 3 {
+			for _, key := range []string{"again", "gone"} {
+				want(key, func(context.Context) (int, error) { <-hang; return 7, nil })
+			}
+			m.keep(func(string) bool { return false })
+		}
+		want("willing", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		m.keep(func(string) bool { return false })
+		synctest.Wait()
+		if begun != 3 || len(m.known) != 2 {
+			t.Errorf("begun %d times, known are %v", begun, m.known)
+		}
+		if _, ok := want("again", nil); ok {
+			t.Error("what hangs has a value")
+		}
+		close(hang)
+		synctest.Wait()
+		if len(m.known) != 1 || m.known["again"].value != 7 {
+			t.Errorf("at the end known are %v", m.known)
+		}
+	})
+}
+
 // What takes long to measure is measured seldom, and a failure leaves the last value.
 func TestMeasurementsThatTakeLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,9 +80,8 @@ func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[
 	node.Fs = fileSystem(c.cfg.RootDir, time.Now())
 	own := map[string]*runtimeapi.ContainerStats{}
 	var readings []podReading
-	there := map[types.UID]bool{}
-	for _, pod := range c.deps.Pods() {
-		there[pod.UID] = true
+	all := c.deps.Pods()
+	for _, pod := range all {
 		wantsLayers, wanted := layers[pod.UID]
 		if !wanted {
 			continue
@@ -101,7 +100,7 @@ func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[
 			}, own)
 		}
 	}
-	c.keep(there)
+	c.keep(all)
 	out := make(map[types.UID]*statsapi.PodStats, len(readings))
 	for i := range readings {
 		stats := podStats(&readings[i])
