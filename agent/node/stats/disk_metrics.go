@@ -94,7 +94,7 @@ func (c *Collector) diskStats() (claims []statsapi.VolumeStats, logs []logStats)
 		volumes, _ := c.volumes(pod, time.Now(), true)
 		claims = append(claims, volumes...)
 		for container := range pods.Containers(&pod.Spec) {
-			if size := c.logs(pod, container.Name); size.inodes > 0 {
+			if size, _ := c.logs(pod, container.Name); size.inodes > 0 {
 				logs = append(logs, logStats{pod, container.Name, size.bytes})
 			}
 		}

@@ -21,6 +21,9 @@ import (
 // volumeStatsAggPeriod.
 const sizePeriod = time.Minute
 
+// progressEvery is after how many files the count of a directory tells what it has counted so far.
+const progressEvery = 1000
+
 // dirKey is a directory of a pod.
 type dirKey struct {
 	pod  types.UID
@@ -32,11 +35,21 @@ type size struct {
 	bytes, inodes uint64
 }
 
-// sizeOf wants the size of a directory of a pod, which is measured at most once in [sizePeriod].
+// sizeOf wants the size of a directory of a pod, which is measured at most once in [sizePeriod]. A
+// directory that takes long to count has at least the size that was counted so far: limits of local
+// storage hold however many files there are.
 func (c *Collector) sizeOf(pod types.UID, dir string) wanted[dirKey, size] {
-	return c.sizes.want(dirKey{pod, dir}, sizePeriod, func(ctx context.Context) (size, error) {
-		bytes, inodes, err := count(ctx, dir)
-		return size{bytes: bytes, inodes: inodes}, err
+	key := dirKey{pod, dir}
+	return c.sizes.want(key, sizePeriod, func(ctx context.Context) (size, error) {
+		return count(ctx, dir, func(so size) { c.counted(key, so) })
+	})
+}
+
+// counted records what the count of a directory has counted so far. Until the count ends, the
+// directory does not get smaller.
+func (c *Collector) counted(dir dirKey, so size) {
+	c.sizes.update(dir, func(last size) size {
+		return size{bytes: max(last.bytes, so.bytes), inodes: max(last.inodes, so.inodes)}
 	})
 }
 
@@ -61,18 +74,24 @@ func (c *Collector) spaceOf(pod types.UID, dir string) wanted[dirKey, space] {
 
 // count adds up the disk blocks and inodes of a directory and everything below it on the same file
 // system. It resolves names beneath the directory, so a link that a container puts there meanwhile
-// does not lead outside.
-func count(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
+// does not lead outside. After each [progressEvery] files it tells progress what it has counted so
+// far.
+func count(ctx context.Context, dir string, progress func(size)) (size, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return 0, 0, err
+		return size{}, err
 	}
 	defer func() { _ = root.Close() }()
+	var total size
 	var device uint64
+	seen := 0
 	linked := map[uint64]bool{}
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if seen++; seen%progressEvery == 0 {
+			progress(total)
 		}
 		if err != nil {
 			if name == "." {
@@ -102,11 +121,11 @@ func count(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 			linked[st.Ino] = true
 		}
 		// the unit is 512 bytes, whatever the file system's block size is (stat(2))
-		bytes += uint64(st.Blocks) * 512
-		inodes++
+		total.bytes += uint64(st.Blocks) * 512
+		total.inodes++
 		return nil
 	})
-	return bytes, inodes, err
+	return total, err
 }
 
 // fileSystem returns the space of the file system of a path; nil if it cannot be read.
@@ -127,13 +146,17 @@ func fileSystem(path string, at time.Time) *statsapi.FsStats {
 	}
 }
 
-// within returns the stats of a directory that uses a part of a file system.
-func within(host *statsapi.FsStats, used size) *statsapi.FsStats {
+// within returns the stats of a directory that uses a part of a file system. How much it uses is
+// left out as long as that is not known.
+func within(host *statsapi.FsStats, used size, known bool) *statsapi.FsStats {
 	if host == nil {
 		return nil
 	}
 	out := *host
-	out.UsedBytes, out.InodesUsed = new(used.bytes), new(used.inodes)
+	out.UsedBytes, out.InodesUsed = nil, nil
+	if known {
+		out.UsedBytes, out.InodesUsed = new(used.bytes), new(used.inodes)
+	}
 	return &out
 }
 
@@ -199,11 +222,11 @@ func (c *Collector) directoryStats(
 	if found.host == nil || found.mounted {
 		return found.host, size{}
 	}
-	used, _ := c.sizeOf(pod, dir).value(c.until)
+	used, known := c.sizeOf(pod, dir).value(c.until)
 	if strings.HasSuffix(filepath.Base(filepath.Dir(dir)), "~empty-dir") {
 		local = used
 	}
-	return within(found.host, used), local
+	return within(found.host, used, known), local
 }
 
 // device returns the size of the block device behind a link; nil if the device cannot be opened.
@@ -248,12 +271,11 @@ func mounted(dir string) bool {
 	return unix.Stat(dir, &own) == nil && unix.Stat(filepath.Dir(dir), &parent) == nil && own.Dev != parent.Dev
 }
 
-// logs returns the size of the logs of a pod, or of one of its containers.
-func (c *Collector) logs(pod *v1.Pod, container string) size {
+// logs returns the size of the logs of a pod, or of one of its containers, and whether it is known.
+func (c *Collector) logs(pod *v1.Pod, container string) (used size, known bool) {
 	dir := filepath.Join(c.cfg.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return size{}
+		return size{}, true
 	}
-	used, _ := c.sizeOf(pod.UID, dir).value(c.until)
-	return used
+	return c.sizeOf(pod.UID, dir).value(c.until)
 }

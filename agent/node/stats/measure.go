@@ -7,10 +7,6 @@ import (
 	"time"
 )
 
-// measureTimeout bounds one measurement. A measurement of a file system that does not answer cannot
-// be ended: nothing waits for it, and no second one begins.
-const measureTimeout = 2 * time.Minute
-
 // patience is how long a request waits for everything that it wants to have measured.
 const patience = 3 * time.Second
 
@@ -19,7 +15,8 @@ const patience = 3 * time.Second
 const countEffort = 20
 
 // measurer takes measurements beside the requests that want them, one at a time of each thing, and
-// remembers the last result. It is safe for concurrent use.
+// remembers the last result. A measurement of what does not answer cannot be ended: nothing waits
+// for it, and no second one begins. It is safe for concurrent use.
 type measurer[K comparable, V any] struct {
 	// effort is the least ratio of the time between two measurements of a thing to the time that
 	// the first of them took; 0 for none.
@@ -69,7 +66,7 @@ func (m *measurer[K, V]) want(
 	if of.busy || time.Now().Before(of.next) {
 		return w
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), measureTimeout)
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	of.busy, of.cancel, w.done = true, cancel, done
 	go func() {
@@ -95,6 +92,14 @@ func (m *measurer[K, V]) ended(key K, began time.Time, valid time.Duration, valu
 		of.value, of.measured = value, true
 	}
 	of.next = began.Add(max(valid, time.Duration(m.effort)*time.Since(began)))
+}
+
+// update changes the last value of a thing while it is measured.
+func (m *measurer[K, V]) update(key K, change func(V) V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of := m.known[key]
+	of.value, of.measured = change(of.value), true
 }
 
 // value returns the last value, and whether there is one. It waits until then for a measurement

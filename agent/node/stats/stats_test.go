@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/cgroups"
 )
@@ -279,13 +282,65 @@ func TestCountStaysBeneath(t *testing.T) {
 		os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b"))); err != nil {
 		t.Fatal(err)
 	}
-	bytes, inodes, err := count(t.Context(), dir)
-	if err != nil || bytes >= 1<<20 || bytes < 8192 || bytes >= 8192+3*4096 || inodes != 3 {
-		t.Errorf("%d bytes, %d inodes, %v", bytes, inodes, err)
+	got, err := count(t.Context(), dir, nil)
+	if err != nil || got.bytes >= 1<<20 || got.bytes < 8192 || got.bytes >= 8192+3*4096 || got.inodes != 3 {
+		t.Errorf("%+v, %v", got, err)
 	}
-	if _, _, err := count(t.Context(), filepath.Join(dir, "link")); err != nil {
+	if _, err := count(t.Context(), filepath.Join(dir, "link"), nil); err != nil {
 		t.Errorf("a link to a directory as the root: %v", err)
 	}
+}
+
+// A count tells its progress, so that a directory that takes long has a size before it is counted.
+func TestCountTellsItsProgress(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 2*progressEvery + progressEvery/2 {
+		write(t, filepath.Join(dir, strconv.Itoa(i)), "")
+	}
+	var told []uint64
+	got, err := count(t.Context(), dir, func(so size) { told = append(told, so.inodes) })
+	if err != nil || got.inodes != 2*progressEvery+progressEvery/2+1 || len(told) != 2 || told[0] >= told[1] {
+		t.Errorf("%+v, before that inodes %d: %v", got, told, err)
+	}
+}
+
+// What is not counted yet is not 0, and what is being counted takes at least what was counted.
+func TestSizesWhileTheyAreCounted(t *testing.T) {
+	cfg := files(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := collector(cfg, &machine{began: time.Now(), cores: 1})
+		hang := make(chan struct{})
+		keys := []dirKey{
+			{"u-web", filepath.Join(cfg.RootDir, "pods/u-web/volumes/kubernetes.io~empty-dir/tmp")},
+			{"u-web", filepath.Join(cfg.PodLogsDir, "default_web_u-web/main")},
+		}
+		for _, key := range keys {
+			c.sizes.want(key, time.Hour, func(context.Context) (size, error) {
+				<-hang
+				return size{bytes: 5, inodes: 1}, nil
+			})
+		}
+		look := func() (volume, logs *statsapi.FsStats, sum uint64) {
+			pod := c.Storage(t.Context(), map[types.UID]bool{"u-web": false})["u-web"]
+			return &pod.VolumeStats[0].FsStats, pod.Containers[0].Logs, *pod.EphemeralStorage.UsedBytes
+		}
+		if volume, logs, sum := look(); volume.UsedBytes != nil || logs.UsedBytes != nil || volume.InodesUsed != nil ||
+			*volume.CapacityBytes == 0 || sum != 0 {
+			t.Errorf("before anything is counted: %+v, %+v, %d", volume, logs, sum)
+		}
+		for _, key := range keys {
+			c.counted(key, size{bytes: 700, inodes: 7})
+			c.counted(key, size{bytes: 600, inodes: 6})
+		}
+		if volume, logs, sum := look(); *volume.UsedBytes != 700 || *logs.InodesUsed != 7 || sum != 1400 {
+			t.Errorf("while it is counted: %+v, %+v, %d", volume, logs, sum)
+		}
+		close(hang)
+		synctest.Wait()
+		if volume, _, _ := look(); *volume.UsedBytes != 5 {
+			t.Errorf("when it is counted: %+v", volume)
+		}
+	})
 }
 
 func TestMetrics(t *testing.T) {

@@ -149,7 +149,7 @@ func (c *Collector) addLayers(
 func runtimeFs(list []*runtimeapi.FilesystemUsage, at time.Time) *statsapi.FsStats {
 	for _, f := range list {
 		if host := fileSystem(f.GetFsId().GetMountpoint(), at); host != nil {
-			return within(host, size{bytes: f.GetUsedBytes().GetValue(), inodes: f.GetInodesUsed().GetValue()})
+			return within(host, size{bytes: f.GetUsedBytes().GetValue(), inodes: f.GetInodesUsed().GetValue()}, true)
 		}
 	}
 	return nil
@@ -197,7 +197,8 @@ func memoryLimit(pod *v1.Pod, name string) (uint64, bool) {
 	return 0, false
 }
 
-// addDisks adds how much of the node's disks the pod uses.
+// addDisks adds how much of the node's disks the pod uses. The sum of its local storage is without
+// what is not known yet.
 func (c *Collector) addDisks(
 	p *podReading, out *statsapi.PodStats, node *statsapi.NodeStats,
 	layers map[string]*runtimeapi.ContainerStats,
@@ -206,8 +207,8 @@ func (c *Collector) addDisks(
 	out.VolumeStats, total = c.volumes(p.pod, p.at, false)
 	logsFs := fileSystem(c.cfg.PodLogsDir, p.at)
 	for i, k := range p.containers {
-		logs := c.logs(p.pod, k.name)
-		out.Containers[i].Logs = within(logsFs, logs)
+		logs, known := c.logs(p.pod, k.name)
+		out.Containers[i].Logs = within(logsFs, logs, known)
 		total.bytes, total.inodes = total.bytes+logs.bytes, total.inodes+logs.inodes
 		layer := layers[k.id].GetWritableLayer()
 		if layer == nil {
@@ -216,10 +217,10 @@ func (c *Collector) addDisks(
 		used := size{bytes: layer.GetUsedBytes().GetValue(), inodes: layer.GetInodesUsed().GetValue()}
 		total.bytes, total.inodes = total.bytes+used.bytes, total.inodes+used.inodes
 		if node.Runtime != nil {
-			out.Containers[i].Rootfs = within(node.Runtime.ContainerFs, used)
+			out.Containers[i].Rootfs = within(node.Runtime.ContainerFs, used, true)
 		}
 	}
-	out.EphemeralStorage = within(node.Fs, total)
+	out.EphemeralStorage = within(node.Fs, total, true)
 }
 
 func cpu(u cgroups.Usage, nanoCores *uint64, at time.Time) *statsapi.CPUStats {
