@@ -70,6 +70,8 @@ type Collector struct {
 	rates rates
 	// until is when the request under way stops to wait for measurements.
 	until time.Time
+	// budget limits what the counts of directories take of the machine.
+	budget *budget
 	// sizes are the sizes of directories, spaces the file systems of volumes, and answers the stats
 	// that drivers returned.
 	sizes   measurer[dirKey, size]
@@ -85,7 +87,7 @@ func New(cfg Config, deps Deps) *Collector {
 	if cfg.Proc == "" {
 		cfg.Proc = "/proc"
 	}
-	return &Collector{cfg: cfg, deps: deps, rates: rates{}, sizes: measurer[dirKey, size]{effort: countEffort}}
+	return &Collector{cfg: cfg, deps: deps, rates: rates{}, budget: newBudget()}
 }
 
 // cgroups returns the reader of cgroups.
@@ -259,6 +261,7 @@ func (c *Collector) keep(list []*v1.Pod) {
 	for _, pod := range list {
 		pods[pod.UID] = true
 	}
+	c.budget.keep(pods)
 	c.sizes.keep(func(k dirKey) bool { return pods[k.pod] })
 	c.spaces.keep(func(k dirKey) bool { return pods[k.pod] })
 	c.answers.keep(func(k driverKey) bool { return pods[k.pod] })

@@ -41,7 +41,15 @@ type size struct {
 func (c *Collector) sizeOf(pod types.UID, dir string) wanted[dirKey, size] {
 	key := dirKey{pod, dir}
 	return c.sizes.want(key, sizePeriod, func(ctx context.Context) (size, error) {
-		return count(ctx, dir, func(so size) { c.counted(key, so) })
+		var out size
+		err := c.budget.spend(ctx, pod, func(t *turn) (err error) {
+			out, err = count(dir, func(so size) error {
+				c.counted(key, so)
+				return t.next(ctx)
+			})
+			return err
+		})
+		return out, err
 	})
 }
 
@@ -75,8 +83,8 @@ func (c *Collector) spaceOf(pod types.UID, dir string) wanted[dirKey, space] {
 // count adds up the disk blocks and inodes of a directory and everything below it on the same file
 // system. It resolves names beneath the directory, so a link that a container puts there meanwhile
 // does not lead outside. After each [progressEvery] files it tells progress what it has counted so
-// far.
-func count(ctx context.Context, dir string, progress func(size)) (size, error) {
+// far, and ends if that returns an error.
+func count(dir string, progress func(size) error) (size, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return size{}, err
@@ -87,11 +95,10 @@ func count(ctx context.Context, dir string, progress func(size)) (size, error) {
 	seen := 0
 	linked := map[uint64]bool{}
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 		if seen++; seen%progressEvery == 0 {
-			progress(total)
+			if err := progress(total); err != nil {
+				return err
+			}
 		}
 		if err != nil {
 			if name == "." {

@@ -10,18 +10,10 @@ import (
 // patience is how long a request waits for everything that it wants to have measured.
 const patience = 3 * time.Second
 
-// countEffort is the effort of counting directories: a tenant's directory takes at most a twentieth
-// of a core, however many files it has.
-const countEffort = 20
-
 // measurer takes measurements beside the requests that want them, one at a time of each thing, and
 // remembers the last result. A measurement of what does not answer cannot be ended: nothing waits
 // for it, and no second one begins. It is safe for concurrent use.
 type measurer[K comparable, V any] struct {
-	// effort is the least ratio of the time between two measurements of a thing to the time that
-	// the first of them took; 0 for none.
-	effort int
-
 	mu    sync.Mutex
 	known map[K]*measurement[V]
 }
@@ -91,7 +83,7 @@ func (m *measurer[K, V]) ended(key K, began time.Time, valid time.Duration, valu
 	if err == nil {
 		of.value, of.measured = value, true
 	}
-	of.next = began.Add(max(valid, time.Duration(m.effort)*time.Since(began)))
+	of.next = began.Add(valid)
 }
 
 // update changes the last value of a thing while it is measured.

@@ -282,11 +282,11 @@ func TestCountStaysBeneath(t *testing.T) {
 		os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b"))); err != nil {
 		t.Fatal(err)
 	}
-	got, err := count(t.Context(), dir, nil)
+	got, err := count(dir, nil)
 	if err != nil || got.bytes >= 1<<20 || got.bytes < 8192 || got.bytes >= 8192+3*4096 || got.inodes != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := count(t.Context(), filepath.Join(dir, "link"), nil); err != nil {
+	if _, err := count(filepath.Join(dir, "link"), nil); err != nil {
 		t.Errorf("a link to a directory as the root: %v", err)
 	}
 }
@@ -298,9 +298,15 @@ func TestCountTellsItsProgress(t *testing.T) {
 		write(t, filepath.Join(dir, strconv.Itoa(i)), "")
 	}
 	var told []uint64
-	got, err := count(t.Context(), dir, func(so size) { told = append(told, so.inodes) })
+	got, err := count(dir, func(so size) error {
+		told = append(told, so.inodes)
+		return nil
+	})
 	if err != nil || got.inodes != 2*progressEvery+progressEvery/2+1 || len(told) != 2 || told[0] >= told[1] {
 		t.Errorf("%+v, before that inodes %d: %v", got, told, err)
+	}
+	if _, err := count(dir, func(size) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a count that is to end: %v", err)
 	}
 }
 
