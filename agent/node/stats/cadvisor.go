@@ -147,9 +147,10 @@ var (
 // Cadvisor returns those of cAdvisor's metrics that can be read without cAdvisor.
 func (c *Collector) Cadvisor() prometheus.Gatherer {
 	return gather(func(e *emitter) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		r := c.readOnce(c.deps.Pods(), true)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		r := c.readOnce(true)
+		running := c.running(&r)
 		e.add(machineCores, time.Time{}, float64(runtime.NumCPU()))
 		e.add(machineMemory, time.Time{}, float64(r.node.memory["MemTotal"]))
 		if root, err := c.cgroups().Usage("/"); err == nil {
@@ -161,35 +162,42 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 		e.cgroup(&r.node.pods, r.node.at, "", all, "", "", "", "")
 		c.details(e, &r.node.pods, all, r.node.at, "", all, "", "", "", "")
 		e.add(processes, r.node.at, float64(r.node.pods.Processes), "", all, "", "", "", "")
-		layers := c.layersOf(context.Background(), &r)
+		layers := c.scrapeLayers(ctx, &r)
 		for i := range r.pods {
-			p := &r.pods[i]
-			labels := []string{"", p.path, "", "", p.pod.Namespace, p.pod.Name}
-			e.cgroup(&p.usage, p.at, labels...)
-			c.details(e, &p.usage, p.path, p.at, labels...)
-			e.add(processes, p.at, float64(len(c.cgroups().Processes(p.path))), labels...)
-			for j := range p.network {
-				for _, m := range ofLink {
-					e.add(m.family, p.at, float64(m.value(&p.network[j])),
-						append([]string{p.network[j].name}, labels...)...)
-				}
-			}
-			for j := range p.containers {
-				k := &p.containers[j]
-				labels := []string{k.name, k.path, k.image, k.id, p.pod.Namespace, p.pod.Name}
-				e.cgroup(&k.usage, k.at, labels...)
-				e.add(startTime, time.Time{}, seconds(k.started), labels...)
-				e.add(lastSeen, time.Time{}, float64(k.at.Unix()), labels...)
-				c.details(e, &k.usage, k.path, k.at, labels...)
-				pids := c.cgroups().Processes(k.path)
-				e.add(processes, k.at, float64(len(pids)), labels...)
-				c.open(e, pids, k.at, labels...)
-				if own, ok := layers[k.id]; ok {
-					e.add(layerUsage, time.Time{}, float64(own.bytes), append([]string{own.device}, labels...)...)
+			c.addPod(e, &r.pods[i])
+			for _, k := range r.pods[i].containers {
+				labels := []string{k.name, k.path, k.image, k.id, r.pods[i].pod.Namespace, r.pods[i].pod.Name}
+				c.addContainer(e, &k, labels)
+				of := running[k.id]
+				e.add(processes, k.at, float64(len(of.pids)), labels...)
+				c.addOpenFiles(ctx, e, of, labels)
+				if own := layers[k.id]; own.known {
+					e.add(layerUsage, time.Time{}, float64(own.used.bytes), append([]string{own.device}, labels...)...)
 				}
 			}
 		}
 	})
+}
+
+// addPod adds the metrics of a pod without those of its containers.
+func (c *Collector) addPod(e *emitter, p *podReading) {
+	labels := []string{"", p.path, "", "", p.pod.Namespace, p.pod.Name}
+	e.cgroup(&p.usage, p.at, labels...)
+	c.details(e, &p.usage, p.path, p.at, labels...)
+	e.add(processes, p.at, float64(len(c.cgroups().Processes(p.path))), labels...)
+	for j := range p.network {
+		for _, m := range ofLink {
+			e.add(m.family, p.at, float64(m.value(&p.network[j])), append([]string{p.network[j].name}, labels...)...)
+		}
+	}
+}
+
+// addContainer adds the metrics of a container that are in its reading.
+func (c *Collector) addContainer(e *emitter, k *containerReading, labels []string) {
+	e.cgroup(&k.usage, k.at, labels...)
+	e.add(startTime, time.Time{}, seconds(k.started), labels...)
+	e.add(lastSeen, time.Time{}, float64(k.at.Unix()), labels...)
+	c.details(e, &k.usage, k.path, k.at, labels...)
 }
 
 // cgroup adds the metrics of one cgroup.

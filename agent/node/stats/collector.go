@@ -66,20 +66,21 @@ type Collector struct {
 	cfg  Config
 	deps Deps
 
+	// mu is held by the reading under way, never while a measurement is waited for.
 	mu    sync.Mutex
 	rates rates
-	// until is when the request under way stops to wait for measurements.
-	until time.Time
-	// budget limits what the counts of directories take of the machine.
+	// budget limits what the counts of directories and open files take of the machine.
 	budget *budget
 	// sizes are the sizes of directories, spaces the file systems of volumes, and answers the stats
 	// that drivers returned.
 	sizes   measurer[dirKey, size]
 	spaces  measurer[dirKey, space]
 	answers measurer[driverKey, *statsapi.FsStats]
-	// known are the containers' layers that the runtime reported at layersAt; see layersOf.
-	known    map[string]layer
-	layersAt time.Time
+	// disks are where the runtime has images and layers; layers are the containers' layers, of a pod
+	// or, without a pod, of all; files are what containers have open.
+	disks  measurer[struct{}, disks]
+	layers measurer[types.UID, map[string]layer]
+	files  measurer[containerKey, openFiles]
 }
 
 // New returns a collector that has read nothing yet.
@@ -144,24 +145,32 @@ type containerReading struct {
 	nanoCores       *uint64
 }
 
-// read reads the node and every pod that has a cgroup. If something has no rate yet, read waits for
-// [firstRate] and reads again. Only with network, it reads the pods' interfaces.
+// read reads the node and every pod that has a cgroup, with rates. If something has no rate yet,
+// read waits for [firstRate] and reads again. Only with network, it reads the pods' interfaces.
 func (c *Collector) read(ctx context.Context, network bool) reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	pods := c.deps.Pods()
-	r := c.readOnce(pods, network)
+	r := c.readPods(pods, network)
 	complete := c.rates.complete(keysOf(r))
 	c.finish(&r)
 	c.keep(pods)
 	if complete || !retry.Sleep(ctx, firstRate) {
 		return r
 	}
-	r = c.readOnce(pods, network)
+	r = c.readPods(pods, network)
 	c.finish(&r)
 	return r
 }
 
-// readOnce reads the node and the pods once.
-func (c *Collector) readOnce(pods []*v1.Pod, network bool) reading {
+// readOnce reads the node and every pod that has a cgroup, without rates.
+func (c *Collector) readOnce(network bool) reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.readPods(c.deps.Pods(), network)
+}
+
+func (c *Collector) readPods(pods []*v1.Pod, network bool) reading {
 	r := reading{at: time.Now()}
 	r.node = c.readNode()
 	for _, pod := range pods {
@@ -252,9 +261,6 @@ func (c *Collector) finish(r *reading) {
 	}
 }
 
-// begin begins a request, which has some time for what it measures.
-func (c *Collector) begin(now time.Time) { c.until = now.Add(patience) }
-
 // keep forgets the measurements of all pods but the node's.
 func (c *Collector) keep(list []*v1.Pod) {
 	pods := make(map[types.UID]bool, len(list))
@@ -265,6 +271,7 @@ func (c *Collector) keep(list []*v1.Pod) {
 	c.sizes.keep(func(k dirKey) bool { return pods[k.pod] })
 	c.spaces.keep(func(k dirKey) bool { return pods[k.pod] })
 	c.answers.keep(func(k driverKey) bool { return pods[k.pod] })
+	c.layers.keep(func(pod types.UID) bool { return pod == "" || pods[pod] })
 }
 
 // keysOf returns the keys of all rates of a reading.

@@ -2,14 +2,12 @@ package stats
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/cgroups"
 )
@@ -131,8 +129,8 @@ var (
 		prometheus.GaugeValue, "device")
 	fileLimit = labeled("container_ulimits_soft", "Soft limits of the first process; -1 is none.",
 		prometheus.GaugeValue, "ulimit")
-	openFiles   = gauge("container_file_descriptors", "Number of open file descriptors.")
-	openSockets = gauge("container_sockets", "Number of open sockets.")
+	fileCount   = gauge("container_file_descriptors", "Number of open file descriptors.")
+	socketCount = gauge("container_sockets", "Number of open sockets.")
 )
 
 // details adds the metrics of a cgroup beyond its usage. It adds nothing if the cgroup is gone.
@@ -167,39 +165,6 @@ func (c *Collector) details(e *emitter, u *cgroups.Usage, path string, at time.T
 	}
 }
 
-// open adds the metrics of the files and sockets that a container's processes have open.
-func (c *Collector) open(e *emitter, pids []int, at time.Time, labels ...string) {
-	files, sockets := 0, 0
-	for _, pid := range pids {
-		dir := filepath.Join(c.cfg.Proc, strconv.Itoa(pid), "fd")
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue // the process has just ended
-		}
-		files += len(entries)
-		for _, entry := range entries {
-			if to, err := os.Readlink(filepath.Join(dir, entry.Name())); err == nil &&
-				strings.HasPrefix(to, "socket:") {
-				sockets++
-			}
-		}
-	}
-	e.add(openFiles, at, float64(files), labels...)
-	e.add(openSockets, at, float64(sockets), labels...)
-	if len(pids) == 0 {
-		return
-	}
-	for line := range strings.Lines(c.proc(filepath.Join(strconv.Itoa(pids[0]), "limits"))) {
-		if rest, ok := strings.CutPrefix(line, "Max open files"); ok && len(strings.Fields(rest)) > 0 {
-			soft, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			if err != nil {
-				soft = -1
-			}
-			e.add(fileLimit, at, soft, append([]string{"max_open_files"}, labels...)...)
-		}
-	}
-}
-
 // devices returns the paths of block devices by their numbers, "MAJOR:MINOR".
 func (c *Collector) devices() map[string]string {
 	out := map[string]string{}
@@ -211,46 +176,21 @@ func (c *Collector) devices() map[string]string {
 	return out
 }
 
-// layer is the size of a container's writable layer, and the device of the layer.
-type layer struct {
-	bytes  uint64
-	device string
-}
-
 // layersSpacing is the least time between two requests to the runtime about layers, if there is a
 // new container.
 const layersSpacing = 10 * time.Second
 
-// layersOf returns the layers of a reading's containers, by their ids. It asks the runtime as
-// rarely as possible, because the runtime asks the shim of every container.
-func (c *Collector) layersOf(ctx context.Context, r *reading) map[string]layer {
-	missing := false
+// scrapeLayers returns the layers of a reading's containers, by their ids. It asks the runtime as
+// rarely as possible.
+func (c *Collector) scrapeLayers(ctx context.Context, r *reading) map[string]layer {
+	layers, _ := c.layersOf("", sizePeriod).value(ctx)
 	for i := range r.pods {
 		for j := range r.pods[i].containers {
-			_, known := c.known[r.pods[i].containers[j].id]
-			missing = missing || !known
+			if _, known := layers[r.pods[i].containers[j].id]; !known {
+				layers, _ = c.layersOf("", layersSpacing).value(ctx)
+				return layers
+			}
 		}
 	}
-	if age := time.Since(c.layersAt); age < layersSpacing || age < sizePeriod && !missing {
-		return c.known
-	}
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-	defer cancel()
-	list, err := c.deps.Runtime.ListContainerStats(ctx, nil)
-	if err != nil {
-		c.deps.Logger.Debug("the runtime does not tell what containers take", "err", err)
-		return c.known
-	}
-	names := c.devices()
-	c.layersAt, c.known = time.Now(), make(map[string]layer, len(list))
-	for _, s := range list {
-		own := layer{bytes: s.GetWritableLayer().GetUsedBytes().GetValue()}
-		var st unix.Stat_t
-		if path := s.GetWritableLayer().GetFsId().GetMountpoint(); path != "" && unix.Stat(path, &st) == nil {
-			own.device = names[strconv.FormatUint(uint64(unix.Major(st.Dev)), 10)+":"+
-				strconv.FormatUint(uint64(unix.Minor(st.Dev)), 10)]
-		}
-		c.known[s.GetAttributes().GetId()] = own
-	}
-	return c.known
+	return layers
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -43,8 +42,7 @@ func TestLocalDevices(t *testing.T) {
 		return out
 	}
 	c.deps.Driver = nil
-	c.begin(time.Now())
-	stats, _ := c.volumes(pod, time.Now(), true)
+	stats, _ := c.volumes(t.Context(), pod, true)
 	found := 0
 	for _, v := range stats {
 		if v.CapacityBytes == nil || *v.CapacityBytes != uint64(info.Size()) {

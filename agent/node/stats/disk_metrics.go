@@ -1,7 +1,7 @@
 package stats
 
 import (
-	"time"
+	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -86,15 +86,14 @@ type logStats struct {
 // diskStats returns the stats of the claims and of the logs of all pods. A container that never ran
 // has no logs.
 func (c *Collector) diskStats() (claims []statsapi.VolumeStats, logs []logStats) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.begin(time.Now())
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	all := c.deps.Pods()
 	for _, pod := range all {
-		volumes, _ := c.volumes(pod, time.Now(), true)
+		volumes, _ := c.volumes(ctx, pod, true)
 		claims = append(claims, volumes...)
 		for container := range pods.Containers(&pod.Spec) {
-			if size, _ := c.logs(pod, container.Name); size.inodes > 0 {
+			if size, _ := c.logs(ctx, pod, container.Name); size.inodes > 0 {
 				logs = append(logs, logStats{pod, container.Name, size.bytes})
 			}
 		}

@@ -98,8 +98,7 @@ func TestVolumesOfDrivers(t *testing.T) {
 		c, d := driven(t)
 		look := func(claims bool) []string {
 			var out []string
-			c.begin(time.Now())
-			stats, _ := c.volumes(c.deps.Pods()[0], time.Now(), claims)
+			stats, _ := c.volumes(t.Context(), c.deps.Pods()[0], claims)
 			for _, v := range stats {
 				text := v.Name
 				if v.PVCRef != nil {

@@ -80,6 +80,14 @@ func (c *Collector) spaceOf(pod types.UID, dir string) wanted[dirKey, space] {
 	})
 }
 
+// deviceOf wants the size of the block device of a volume, as it is now. To open a device may take
+// as long as the device likes.
+func (c *Collector) deviceOf(pod types.UID, link string) wanted[dirKey, space] {
+	return c.spaces.want(dirKey{pod, link}, 0, func(context.Context) (space, error) {
+		return space{host: device(link, time.Now())}, nil
+	})
+}
+
 // count adds up the disk blocks and inodes of a directory and everything below it on the same file
 // system. It resolves names beneath the directory, so a link that a container puts there meanwhile
 // does not lead outside. After each [progressEvery] files it tells progress what it has counted so
@@ -170,7 +178,9 @@ func within(host *statsapi.FsStats, used size, known bool) *statsapi.FsStats {
 // volumes returns the stats of a pod's volumes, and how much its local volumes use of the node's
 // disk. claims leaves out all volumes but claims. Volumes that do not answer have their last stats,
 // with the time of those.
-func (c *Collector) volumes(pod *v1.Pod, at time.Time, claims bool) (out []statsapi.VolumeStats, local size) {
+func (c *Collector) volumes(
+	ctx context.Context, pod *v1.Pod, claims bool,
+) (out []statsapi.VolumeStats, local size) {
 	names := c.names(pod)
 	if claims && len(names.claims) == 0 {
 		return nil, size{}
@@ -180,7 +190,7 @@ func (c *Collector) volumes(pod *v1.Pod, at time.Time, claims bool) (out []stats
 		path  string
 		space wanted[dirKey, space]
 	}
-	var dirs []directory
+	var dirs, devices []directory
 	var driven []wanted[driverKey, *statsapi.FsStats]
 	var drivenNames []string
 	ask := func(path string, block bool) {
@@ -201,20 +211,23 @@ func (c *Collector) volumes(pod *v1.Pod, at time.Time, claims bool) (out []stats
 	for _, link := range glob(filepath.Join(base, "volumeDevices", kindCSI, "*")) {
 		ask(link, true)
 	}
+	for _, link := range glob(filepath.Join(base, "volumeDevices", kindLocal, "*")) {
+		devices = append(devices, directory{link, c.deviceOf(pod.UID, link)})
+	}
 	for _, d := range dirs {
-		if stats, used := c.directoryStats(pod.UID, d.path, d.space); stats != nil {
+		if stats, used := c.directoryStats(ctx, pod.UID, d.path, d.space); stats != nil {
 			out = append(out, names.stats(filepath.Base(d.path), stats))
 			local.bytes, local.inodes = local.bytes+used.bytes, local.inodes+used.inodes
 		}
 	}
 	for i, d := range driven {
-		if s, _ := d.value(c.until); s != nil {
+		if s, _ := d.value(ctx); s != nil {
 			out = append(out, names.stats(drivenNames[i], s))
 		}
 	}
-	for _, link := range glob(filepath.Join(base, "volumeDevices", kindLocal, "*")) {
-		if s := device(link, at); s != nil {
-			out = append(out, names.stats(filepath.Base(link), s))
+	for _, d := range devices {
+		if found, _ := d.space.value(ctx); found.host != nil {
+			out = append(out, names.stats(filepath.Base(d.path), found.host))
 		}
 	}
 	return out, local
@@ -223,13 +236,13 @@ func (c *Collector) volumes(pod *v1.Pod, at time.Time, claims bool) (out []stats
 // directoryStats returns the stats of a volume in a directory, nil if they are not known, and what
 // an emptyDir uses of the node's disk.
 func (c *Collector) directoryStats(
-	pod types.UID, dir string, of wanted[dirKey, space],
+	ctx context.Context, pod types.UID, dir string, of wanted[dirKey, space],
 ) (stats *statsapi.FsStats, local size) {
-	found, _ := of.value(c.until)
+	found, _ := of.value(ctx)
 	if found.host == nil || found.mounted {
 		return found.host, size{}
 	}
-	used, known := c.sizeOf(pod, dir).value(c.until)
+	used, known := c.sizeOf(pod, dir).value(ctx)
 	if strings.HasSuffix(filepath.Base(filepath.Dir(dir)), "~empty-dir") {
 		local = used
 	}
@@ -279,10 +292,10 @@ func mounted(dir string) bool {
 }
 
 // logs returns the size of the logs of a pod, or of one of its containers, and whether it is known.
-func (c *Collector) logs(pod *v1.Pod, container string) (used size, known bool) {
+func (c *Collector) logs(ctx context.Context, pod *v1.Pod, container string) (used size, known bool) {
 	dir := filepath.Join(c.cfg.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return size{}, true
 	}
-	return c.sizeOf(pod.UID, dir).value(c.until)
+	return c.sizeOf(pod.UID, dir).value(ctx)
 }

@@ -22,8 +22,9 @@ type measurer[K comparable, V any] struct {
 type measurement[V any] struct {
 	value    V
 	measured bool
-	// next is when the value is too old.
-	next time.Time
+	// began is when the last measurement began, and done is closed when it ends.
+	began time.Time
+	done  chan struct{}
 	// busy is true while a measurement is under way; cancel asks it to end. gone says that the
 	// thing is forgotten at its end.
 	busy, gone bool
@@ -34,12 +35,12 @@ type measurement[V any] struct {
 type wanted[K comparable, V any] struct {
 	from *measurer[K, V]
 	of   *measurement[V]
-	// done is closed when the measurement that this request has begun ends; nil if it began none.
+	// done is closed when the measurement that this request waits for ends; nil if it waits for none.
 	done <-chan struct{}
 }
 
-// want begins to measure a thing, unless its value is younger than valid or an earlier measurement
-// has not ended. measure returns the value; an error leaves the last value as it was.
+// want begins to measure a thing, unless the last measurement began less than valid ago or has not
+// ended. measure returns the value; an error leaves the last value as it was.
 func (m *measurer[K, V]) want(
 	key K, valid time.Duration, measure func(context.Context) (V, error),
 ) wanted[K, V] {
@@ -55,24 +56,26 @@ func (m *measurer[K, V]) want(
 	}
 	of.gone = false
 	w := wanted[K, V]{from: m, of: of}
-	if of.busy || time.Now().Before(of.next) {
+	if of.busy && time.Since(of.began) < patience {
+		w.done = of.done
+	}
+	if of.busy || time.Since(of.began) < valid {
 		return w
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	of.busy, of.cancel, w.done = true, cancel, done
+	of.began, of.done, of.busy, of.cancel, w.done = time.Now(), done, true, cancel, done
 	go func() {
 		defer close(done)
 		defer cancel()
-		began := time.Now()
 		value, err := measure(ctx)
-		m.ended(key, began, valid, value, err)
+		m.ended(key, value, err)
 	}()
 	return w
 }
 
-// ended records the result of a measurement that began at a time.
-func (m *measurer[K, V]) ended(key K, began time.Time, valid time.Duration, value V, err error) {
+// ended records the result of a measurement.
+func (m *measurer[K, V]) ended(key K, value V, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	of := m.known[key]
@@ -83,7 +86,6 @@ func (m *measurer[K, V]) ended(key K, began time.Time, valid time.Duration, valu
 	if err == nil {
 		of.value, of.measured = value, true
 	}
-	of.next = began.Add(valid)
 }
 
 // update changes the last value of a thing while it is measured.
@@ -94,16 +96,14 @@ func (m *measurer[K, V]) update(key K, change func(V) V) {
 	of.value, of.measured = change(of.value), true
 }
 
-// value returns the last value, and whether there is one. It waits until then for a measurement
-// that this request has begun.
-func (w wanted[K, V]) value(until time.Time) (V, bool) {
+// value returns the last value, and whether there is one. It waits until ctx ends for a measurement
+// that has just begun.
+func (w wanted[K, V]) value(ctx context.Context) (V, bool) {
 	if w.done != nil {
-		timer := time.NewTimer(time.Until(until))
 		select {
 		case <-w.done:
-		case <-timer.C:
+		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	w.from.mu.Lock()
 	defer w.from.mu.Unlock()

@@ -18,7 +18,7 @@ func TestMeasurementsThatHang(t *testing.T) {
 		hang := make(chan struct{})
 		get := func(key string, measure func(context.Context) (int, error)) (value int, ok bool, took time.Duration) {
 			began := time.Now()
-			value, ok = m.want(key, 0, measure).value(began.Add(patience))
+			value, ok = m.want(key, 0, measure).value(patiently(t))
 			return value, ok, time.Since(began)
 		}
 		fast := func(context.Context) (int, error) { return int(begun.Add(1)), nil }
@@ -62,7 +62,7 @@ func TestMeasurementsThatHangAreKept(t *testing.T) {
 			return m.want(key, 0, func(ctx context.Context) (int, error) {
 				begun++
 				return measure(ctx)
-			}).value(time.Now().Add(patience))
+			}).value(patiently(t))
 		}
 		hang := make(chan struct{})
 		for range 3 {
@@ -97,7 +97,7 @@ func TestMeasurementsThatFail(t *testing.T) {
 			return m.want("dir", sizePeriod, func(context.Context) (int, error) {
 				begun++
 				return begun, err
-			}).value(time.Now().Add(time.Hour))
+			}).value(t.Context())
 		}
 		if v, ok := get(nil); v != 1 || !ok {
 			t.Errorf("at first: %d %v", v, ok)
@@ -117,4 +117,11 @@ func TestMeasurementsThatFail(t *testing.T) {
 			t.Errorf("later: %d %v", v, ok)
 		}
 	})
+}
+
+// patiently returns the context of a request.
+func patiently(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
 }

@@ -2,14 +2,11 @@ package stats
 
 import (
 	"context"
+	"maps"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/berthd/berth/cri"
 )
 
 // NodeUsage is what the node has left.
@@ -29,61 +26,38 @@ type Disks struct {
 // Node returns what the node has left, without rates. It asks the runtime only where images are,
 // and walks through no directory, so it can be called often.
 func (c *Collector) Node(ctx context.Context) NodeUsage {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	where := c.disksOf()
 	n := c.readNode()
 	out := NodeUsage{NodeStats: c.nodeStats(&n, false)}
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-	defer cancel()
-	info := c.imageDisks(ctx, &out.NodeStats, n.at)
+	found, _ := where.value(ctx)
+	out.Runtime = found.stats
 	root, known := deviceOf(c.cfg.RootDir)
-	images, found := firstDevice(info.GetImageFilesystems())
-	if !known || !found {
+	if !known || found.images == nil {
 		return out
 	}
-	out.Disks = &Disks{ImageFs: images != root}
-	if layers, found := firstDevice(info.GetContainerFilesystems()); found {
-		out.Disks.SplitFs = layers != images
+	out.Disks = &Disks{ImageFs: *found.images != root}
+	if found.layers != nil {
+		out.Disks.SplitFs = *found.layers != *found.images
 	}
 	return out
-}
-
-// firstDevice returns the device of the first file system that can be read.
-func firstDevice(list []*runtimeapi.FilesystemUsage) (device uint64, ok bool) {
-	for _, f := range list {
-		if device, ok = deviceOf(f.GetFsId().GetMountpoint()); ok {
-			return device, true
-		}
-	}
-	return 0, false
-}
-
-// deviceOf returns the device of a path.
-func deviceOf(path string) (device uint64, ok bool) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return 0, false
-	}
-	return st.Dev, true
 }
 
 // Storage returns how much local storage pods use: their volumes and logs, and the writable layers
 // of the pods for which layers is true. It leaves out pods that have no cgroup. Directories are
 // measured at most once in [sizePeriod]; a pod's layers take a call to the shim of each container.
 func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[types.UID]*statsapi.PodStats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.begin(time.Now())
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var node statsapi.NodeStats
 	node.Fs = fileSystem(c.cfg.RootDir, time.Now())
-	own := map[string]*runtimeapi.ContainerStats{}
 	var readings []podReading
+	var layered []wanted[types.UID, map[string]layer]
 	all := c.deps.Pods()
 	for _, pod := range all {
-		wantsLayers, wanted := layers[pod.UID]
-		if !wanted {
+		wantsLayers, isWanted := layers[pod.UID]
+		if !isWanted {
 			continue
 		}
 		p, ok := c.readPod(pod)
@@ -92,19 +66,23 @@ func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[
 		}
 		readings = append(readings, p)
 		if wantsLayers {
-			if node.Runtime == nil {
-				c.imageDisks(ctx, &node, p.at)
-			}
-			c.addLayers(ctx, &runtimeapi.ContainerStatsFilter{
-				LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)},
-			}, own)
+			layered = append(layered, c.layersOf(pod.UID, 0))
 		}
+	}
+	own := map[string]layer{}
+	if len(layered) > 0 {
+		found, _ := c.disksOf().value(ctx)
+		node.Runtime = found.stats
+	}
+	for _, of := range layered {
+		found, _ := of.value(ctx)
+		maps.Copy(own, found)
 	}
 	c.keep(all)
 	out := make(map[types.UID]*statsapi.PodStats, len(readings))
 	for i := range readings {
 		stats := podStats(&readings[i])
-		c.addDisks(&readings[i], &stats, &node, own)
+		c.addDisks(ctx, &readings[i], &stats, &node, own)
 		out[readings[i].pod.UID] = &stats
 	}
 	return out

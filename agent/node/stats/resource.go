@@ -110,9 +110,7 @@ var (
 // Resource reads the metrics of /metrics/resource, which metrics-server reads.
 func (c *Collector) Resource() prometheus.Gatherer {
 	return gather(func(e *emitter) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		r := c.readOnce(c.deps.Pods(), false)
+		r := c.readOnce(false)
 		_, working := r.node.usedMemory()
 		e.add(nodeCPU, r.node.at, r.node.cpu.Seconds())
 		e.add(nodeMemory, r.node.at, float64(working))

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ type machine struct {
 	cores   int
 	gone    bool
 	runtime error
-	calls   int
+	calls   atomic.Int32
 	// looks counts how often somebody looked for processes of pods.
 	looks int
 	// imagesAt is where the runtime says it has its images, "/" if it is empty.
@@ -79,7 +80,7 @@ func (m *machine) Layout() cgroups.Layout            { return cgroups.Layout{Dri
 func (m *machine) ListContainerStats(
 	context.Context, *runtimeapi.ContainerStatsFilter,
 ) ([]*runtimeapi.ContainerStats, error) {
-	m.calls++
+	m.calls.Add(1)
 	return []*runtimeapi.ContainerStats{{
 		Attributes: &runtimeapi.ContainerAttributes{Id: "abc"},
 		WritableLayer: &runtimeapi.FilesystemUsage{
@@ -89,7 +90,7 @@ func (m *machine) ListContainerStats(
 }
 
 func (m *machine) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	m.calls++
+	m.calls.Add(1)
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
 		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: cmp.Or(m.imagesAt, "/")},
 		UsedBytes: &runtimeapi.UInt64Value{Value: 12345},
@@ -171,8 +172,8 @@ func TestSummary(t *testing.T) {
 		c := collector(cfg, m)
 		time.Sleep(time.Minute)
 		s := c.Summary(t.Context(), true)
-		if m.calls != 0 {
-			t.Errorf("for cpu and memory alone the runtime was asked %d times", m.calls)
+		if m.calls.Load() != 0 {
+			t.Errorf("for cpu and memory alone the runtime was asked %d times", m.calls.Load())
 		}
 		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 {
 			t.Fatalf("pods %+v", s.Pods)

@@ -2,39 +2,34 @@ package stats
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/cgroups"
 )
 
-// runtimeTimeout bounds requests to the runtime. A summary without the sizes of layers is better
-// than no summary.
-const runtimeTimeout = 10 * time.Second
-
 // Summary returns the usage of the node and its pods in the form of /stats/summary. With
 // onlyCPUAndMemory, it returns nothing else, and it neither calls the runtime nor walks through
 // directories. What cannot be read is left out.
 func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsapi.Summary {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	r := c.read(ctx, !onlyCPUAndMemory)
-	c.begin(time.Now())
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	out := &statsapi.Summary{Node: c.nodeStats(&r.node, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
-	var layers map[string]*runtimeapi.ContainerStats
+	var layers map[string]layer
 	if !onlyCPUAndMemory {
-		layers = c.disks(ctx, &out.Node, r.at)
+		where, all := c.disksOf(), c.layersOf("", 0)
+		found, _ := where.value(ctx)
+		out.Node.Runtime = found.stats
+		layers, _ = all.value(ctx)
 	}
 	for i := range r.pods {
 		stats := podStats(&r.pods[i])
 		if !onlyCPUAndMemory {
-			c.addDisks(&r.pods[i], &stats, &out.Node, layers)
+			c.addDisks(ctx, &r.pods[i], &stats, &out.Node, layers)
 			stats.Network = network(r.pods[i].network, r.pods[i].at)
 			stats.ProcessStats = &statsapi.ProcessStats{ProcessCount: new(r.pods[i].usage.Processes)}
 		}
@@ -99,62 +94,6 @@ func (c *Collector) nodeStats(n *nodeReading, onlyCPUAndMemory bool) statsapi.No
 	return out
 }
 
-// disks asks the runtime for the sizes of images and of the containers' writable layers. It returns
-// those of the containers by their ids.
-func (c *Collector) disks(
-	ctx context.Context, node *statsapi.NodeStats, at time.Time,
-) map[string]*runtimeapi.ContainerStats {
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-	defer cancel()
-	c.imageDisks(ctx, node, at)
-	layers := map[string]*runtimeapi.ContainerStats{}
-	c.addLayers(ctx, nil, layers)
-	return layers
-}
-
-// imageDisks asks the runtime where images and writable layers are, and what they take. It returns
-// the runtime's answer; nil if there is none.
-func (c *Collector) imageDisks(
-	ctx context.Context, node *statsapi.NodeStats, at time.Time,
-) *runtimeapi.ImageFsInfoResponse {
-	info, err := c.deps.Runtime.ImageFsInfo(ctx)
-	if err != nil {
-		c.deps.Logger.Debug("the runtime does not tell what its images take", "err", err)
-		return nil
-	}
-	node.Runtime = &statsapi.RuntimeStats{
-		ImageFs:     runtimeFs(info.GetImageFilesystems(), at),
-		ContainerFs: runtimeFs(info.GetContainerFilesystems(), at),
-	}
-	if node.Runtime.ContainerFs == nil {
-		node.Runtime.ContainerFs = node.Runtime.ImageFs
-	}
-	return info
-}
-
-// addLayers adds what the runtime knows of the containers that a filter selects, by their ids.
-func (c *Collector) addLayers(
-	ctx context.Context, filter *runtimeapi.ContainerStatsFilter, layers map[string]*runtimeapi.ContainerStats,
-) {
-	list, err := c.deps.Runtime.ListContainerStats(ctx, filter)
-	if err != nil {
-		c.deps.Logger.Debug("the runtime does not tell what containers take", "err", err)
-	}
-	for _, s := range list {
-		layers[s.GetAttributes().GetId()] = s
-	}
-}
-
-// runtimeFs returns the space of the runtime's file system, and how much of it the runtime uses.
-func runtimeFs(list []*runtimeapi.FilesystemUsage, at time.Time) *statsapi.FsStats {
-	for _, f := range list {
-		if host := fileSystem(f.GetFsId().GetMountpoint(), at); host != nil {
-			return within(host, size{bytes: f.GetUsedBytes().GetValue(), inodes: f.GetInodesUsed().GetValue()}, true)
-		}
-	}
-	return nil
-}
-
 func podStats(p *podReading) statsapi.PodStats {
 	out := statsapi.PodStats{
 		PodRef:     statsapi.PodReference{Name: p.pod.Name, Namespace: p.pod.Namespace, UID: string(p.pod.UID)},
@@ -200,24 +139,22 @@ func memoryLimit(pod *v1.Pod, name string) (uint64, bool) {
 // addDisks adds how much of the node's disks the pod uses. The sum of its local storage is without
 // what is not known yet.
 func (c *Collector) addDisks(
-	p *podReading, out *statsapi.PodStats, node *statsapi.NodeStats,
-	layers map[string]*runtimeapi.ContainerStats,
+	ctx context.Context, p *podReading, out *statsapi.PodStats, node *statsapi.NodeStats, layers map[string]layer,
 ) {
 	var total size
-	out.VolumeStats, total = c.volumes(p.pod, p.at, false)
+	out.VolumeStats, total = c.volumes(ctx, p.pod, false)
 	logsFs := fileSystem(c.cfg.PodLogsDir, p.at)
 	for i, k := range p.containers {
-		logs, known := c.logs(p.pod, k.name)
+		logs, known := c.logs(ctx, p.pod, k.name)
 		out.Containers[i].Logs = within(logsFs, logs, known)
 		total.bytes, total.inodes = total.bytes+logs.bytes, total.inodes+logs.inodes
-		layer := layers[k.id].GetWritableLayer()
-		if layer == nil {
+		own := layers[k.id]
+		if !own.known {
 			continue
 		}
-		used := size{bytes: layer.GetUsedBytes().GetValue(), inodes: layer.GetInodesUsed().GetValue()}
-		total.bytes, total.inodes = total.bytes+used.bytes, total.inodes+used.inodes
+		total.bytes, total.inodes = total.bytes+own.used.bytes, total.inodes+own.used.inodes
 		if node.Runtime != nil {
-			out.Containers[i].Rootfs = within(node.Runtime.ContainerFs, used, true)
+			out.Containers[i].Rootfs = within(node.Runtime.ContainerFs, own.used, true)
 		}
 	}
 	out.EphemeralStorage = within(node.Fs, total, true)
@@ -278,23 +215,4 @@ func network(links []link, at time.Time) *statsapi.NetworkStats {
 	}
 	out.InterfaceStats = out.Interfaces[0]
 	return out
-}
-
-// ImageFs returns the space of the disk on which the runtime has its images, as a kubelet does: the
-// first one, if the runtime has several. Capacity and available bytes are missing if the disk is
-// not to be seen from here.
-func (c *Collector) ImageFs(ctx context.Context) (*statsapi.FsStats, error) {
-	info, err := c.deps.Runtime.ImageFsInfo(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the image filesystem: %w", err)
-	}
-	list := info.GetImageFilesystems()
-	if len(list) == 0 {
-		return nil, errors.New("imageFs information is unavailable")
-	}
-	now := time.Now()
-	if fs := runtimeFs(list[:1], now); fs != nil {
-		return fs, nil
-	}
-	return &statsapi.FsStats{Time: metav1.NewTime(now), UsedBytes: new(list[0].GetUsedBytes().GetValue())}, nil
 }
