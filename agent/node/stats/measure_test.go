@@ -57,10 +57,10 @@ func TestMeasurementsThatHang(t *testing.T) {
 func TestMeasurementsThatHangAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m measurer[string, int]
-		begun := 0
+		var begun atomic.Int32 // things are measured side by side
 		want := func(key string, measure func(context.Context) (int, error)) (int, bool) {
 			return m.want(key, 0, func(ctx context.Context) (int, error) {
-				begun++
+				begun.Add(1)
 				return measure(ctx)
 			}).value(patiently(t))
 		}
@@ -74,8 +74,8 @@ func TestMeasurementsThatHangAreKept(t *testing.T) {
 		want("willing", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 		m.keep(func(string) bool { return false })
 		synctest.Wait()
-		if begun != 3 || len(m.known) != 2 {
-			t.Errorf("begun %d times, known are %v", begun, m.known)
+		if n := begun.Load(); n != 3 || len(m.known) != 2 {
+			t.Errorf("begun %d times, known are %v", n, m.known)
 		}
 		if _, ok := want("again", nil); ok {
 			t.Error("what hangs has a value")
