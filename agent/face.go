@@ -106,6 +106,7 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 	} else {
 		out.Runtime.Faults = faults
 	}
+	out.Archives = f.Archives()
 	for _, condition := range f.parts.eviction.Conditions() {
 		out.Pressure = append(out.Pressure, string(condition))
 	}
@@ -158,8 +159,8 @@ func imagesOf(list []garbage.Image) []api.Image {
 		tags := slices.Clone(i.GetRepoTags())
 		slices.Sort(tags)
 		out = append(out, api.Image{
-			ID: i.GetId(), Tags: tags, Digests: i.GetRepoDigests(), Size: i.GetSize(), Pinned: i.Kept, InUse: i.InUse,
-			LastUsed: i.LastUsed,
+			ID: i.GetId(), Tags: tags, Digests: i.GetRepoDigests(), Size: i.GetSize(), Pinned: i.KeptBy != "",
+			PinnedBy: i.KeptBy, InUse: i.UsedBy != "", UsedBy: i.UsedBy, LastUsed: i.LastUsed,
 		})
 	}
 	return out
@@ -191,6 +192,22 @@ func pullOf(p images.Pull) api.Pull {
 		pull.RetryAt = &at
 	}
 	return pull
+}
+
+// Archives returns the archives of the images directory, by path; see [images.Manager.Archives].
+func (f Face) Archives() []api.Archive {
+	var out []api.Archive
+	for _, a := range f.parts.images.Archives() {
+		state := api.ArchiveImported
+		switch {
+		case a.Error != "":
+			state = api.ArchiveFailed
+		case len(a.Images) == 0:
+			state = api.ArchiveWaiting
+		}
+		out = append(out, api.Archive{Path: a.Path, State: state, Images: a.Images, Error: a.Error})
+	}
+	return out
 }
 
 // Drain begins to stop all pods of the node; see [drain.Drainer.Drain].

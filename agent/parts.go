@@ -213,8 +213,8 @@ func (b *base) newImages(podObjects *origin.Objects, accounts credentials.Accoun
 	d, can := &b.deps, b.deps.Capabilities
 	return images.Open(b.cfg, accounts, images.Deps{
 		Runtime: d.Runtime, Importer: can.Importer, Pinner: can.Pinner, Pulls: can.Pulls, Secret: podObjects.PullSecret,
-		Events: d.Events.Pod, Wake: b.workers.Wake, Pulled: d.Metrics.ImagePulled, Ensured: d.Metrics.ImageEnsured,
-		Logger: d.Logger,
+		Events: d.Events.Pod, Event: d.Events.Node, Wake: b.workers.Wake, Pulled: d.Metrics.ImagePulled,
+		Ensured: d.Metrics.ImageEnsured, Logger: d.Logger,
 	})
 }
 

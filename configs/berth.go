@@ -37,7 +37,7 @@ type BerthConfiguration struct {
 	// MaxParallelPodStarts limits how many pods start at the same time. Default four times the
 	// cores, at least 8 and at most 16.
 	MaxParallelPodStarts int32 `json:"maxParallelPodStarts,omitempty"`
-	// ImagesDir has image archives (*.tar) that are imported at the start. Default
+	// ImagesDir has image archives (*.tar) that are imported when they come. Default
 	// /var/lib/berth/images.
 	ImagesDir string `json:"imagesDir,omitempty"`
 	// PinnedImages are not removed for being unused: by the agent, and on containerd from 1.7 by

@@ -9,7 +9,7 @@ func fieldFlags() []flagSpec {
 		{"runtime", kindString, "berth:runtime", "How containers are run: auto, remote (a CRI socket) or native."},
 		{"cni-conf-dir", kindString, "berth:cni.confDir", "Directory of CNI network configs."},
 		{"cni-bin-dir", kindStrings, "berth:cni.binDirs", "Directories of CNI plugins, searched in order."},
-		{"images-dir", kindString, "berth:imagesDir", "Directory of image archives imported at start."},
+		{"images-dir", kindString, "berth:imagesDir", "Directory of image archives imported when they come."},
 
 		// Pod sources.
 		{"pod-manifest-path", kindString, "staticPodPath", "Directory of pod manifests, or one manifest file."},

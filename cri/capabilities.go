@@ -20,7 +20,7 @@ type Capabilities struct {
 // ImageImporter imports image archives.
 type ImageImporter interface {
 	// Import loads the archive at a path (an OCI layout or docker-save tar, plain or gzipped) to
-	// where the CRI shows its images, unpacks and pins them, and returns their full names.
+	// where the CRI shows its images, unpacks them, pins these names, and returns these full names.
 	// Importing the same archive again is cheap and harmless. Import has no deadline of its own. It
 	// returns errdefs.IsNotImplemented if the runtime cannot import, and errdefs.IsInvalidArgument
 	// if no image in the archive has a full name.
@@ -33,6 +33,9 @@ type ImagePinner interface {
 	// returns errdefs.IsNotImplemented if the runtime cannot pin, and errdefs.IsNotFound if the
 	// image does not exist.
 	Pin(ctx context.Context, name string) error
+	// Unpin lets the runtime's garbage collection have the image, as far as this full name keeps
+	// it. Its errors are those of Pin.
+	Unpin(ctx context.Context, name string) error
 }
 
 // PullReporter reports the progress of pulls.

@@ -3,6 +3,7 @@ package images
 import (
 	"os"
 	"os/user"
+	"path/filepath"
 
 	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/records"
@@ -25,6 +26,7 @@ func ConfigFrom(cfg *configs.Config) Config {
 		StallTimeout:     cfg.Berth.ImagePullStallTimeout.Duration,
 		PullBurst:        int(k.RegistryBurst),
 		ImagesDir:        cfg.Berth.ImagesDir,
+		StateFile:        filepath.Join(cfg.RootDir, "berth", "archives.json"),
 	}
 	switch {
 	case k.SerializeImagePulls != nil && *k.SerializeImagePulls && cfg.IsSet("serializeImagePulls"):

@@ -122,6 +122,8 @@ type Deps struct {
 	// events of pulls are recorded under the manager's lock, so that they are in order. Nil drops
 	// them.
 	Events func(pod *v1.Pod, container, eventType, reason, message string)
+	// Event records an event about the node. Nil drops it.
+	Event func(kind, reason, message string)
 	// Wake requests a sync of the pod. Nil does nothing.
 	Wake func(podUID types.UID)
 	// Pulled is called after each pull that succeeded, with the pods that waited for it, the time
@@ -183,6 +185,7 @@ func New(cfg Config, deps Deps) *Manager {
 			pending:  cfg.ImagesDir != "" && deps.Importer != nil,
 			waiters:  make(map[types.UID]bool),
 			archives: make(map[string]*Archive),
+			arriving: make(arriving),
 		},
 	}
 }
@@ -205,6 +208,9 @@ func fill(deps *Deps) {
 		deps.Events = func(*v1.Pod, string, string, string, string) {}
 	}
 	deps.Events = eventsOfPods(deps.Events)
+	if deps.Event == nil {
+		deps.Event = func(string, string, string) {}
+	}
 	if deps.Wake == nil {
 		deps.Wake = func(types.UID) {}
 	}

@@ -67,3 +67,15 @@ func (m *Manager) pin(ctx context.Context, name string) {
 		m.deps.Logger.Warn("Could not pin an image", "image", name, "err", err)
 	}
 }
+
+// unpin lets the runtime remove the image. An image that is gone needs no more.
+func (m *Manager) unpin(ctx context.Context, name string) error {
+	if m.deps.Pinner == nil {
+		return nil
+	}
+	err := m.deps.Pinner.Unpin(ctx, name)
+	if errdefs.IsNotImplemented(err) || errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -51,6 +51,8 @@ type pinFunc func(ctx context.Context, name string) error
 
 func (f pinFunc) Pin(ctx context.Context, name string) error { return f(ctx, name) }
 
+func (pinFunc) Unpin(context.Context, string) error { return errdefs.ErrNotImplemented }
+
 func TestPinnedImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pins, err := NewPins([]string{"r.io/kept/*:1", "r.io/odd:1"})

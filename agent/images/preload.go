@@ -2,44 +2,36 @@ package images
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/berthd/berth/internal/atomicfile"
 )
 
-// preloadRetry is the pause after a preload that failed because the runtime did not answer.
-const preloadRetry = time.Second
-
-// Archive is an image archive in the images directory.
-type Archive struct {
-	Path string `json:"path"`
-	// Size and ModTime are the file's at its last check. A file with another size or time is
-	// imported again.
-	Size    int64     `json:"size"`
-	ModTime time.Time `json:"modTime"`
-	// Images are the names of the imported images. Error says why none was imported.
-	Images []string `json:"images,omitempty"`
-	Error  string   `json:"error,omitempty"`
-}
+const (
+	// preloadRetry is the pause after a preload that failed because the runtime did not answer.
+	preloadRetry = time.Second
+	// scanPeriod is how often the images directory is looked at. The kernel's notices would cost an
+	// instance of inotify, of which a machine has few.
+	scanPeriod = 10 * time.Second
+)
 
 // preload is what is known of the images directory. The manager's lock guards it.
 type preload struct {
 	pending  bool // the first scan of the directory has not ended: a missing image may come from it
 	waiters  map[types.UID]bool
+	arriving arriving
 	archives map[string]*Archive // by path
-	loaded   bool                // the state file was read
+	// former are names of images that an archive gave once, and may give no more: their pins are to
+	// be removed.
+	former []string
+	loaded bool // the state file was read
 }
 
 // Archives returns the files of the images directory and the results of their imports, by path.
@@ -50,46 +42,109 @@ func (m *Manager) Archives() []Archive {
 	for _, a := range m.preload.archives {
 		list = append(list, *a)
 	}
+	for path, a := range m.preload.arriving {
+		if m.preload.archives[path] == nil {
+			list = append(list, a.Archive)
+		}
+	}
 	slices.SortFunc(list, func(a, b Archive) int { return strings.Compare(a.Path, b.Path) })
 	return list
 }
 
+// givenBy returns the path of an archive that gives an image with this name; empty if none does.
+// The lock is held.
+func (p *preload) givenBy(name string) string {
+	found := ""
+	for path, a := range p.archives {
+		if slices.Contains(a.Images, name) && (found == "" || path < found) {
+			found = path
+		}
+	}
+	return found
+}
+
 // rescan requests another scan of the images directory. The lock may be held.
 func (m *Manager) rescan() {
-	if m.cfg.ImagesDir == "" || m.deps.Importer == nil {
+	if !m.preloading() {
 		return
 	}
 	m.scan.Notify()
 }
 
-// preloads makes the first preload, repeats it while it fails, and makes further ones on request,
-// until ctx ends.
+// preloading reports whether there is a directory, and a runtime that may import.
+func (m *Manager) preloading() bool { return m.cfg.ImagesDir != "" && m.deps.Importer != nil }
+
+// preloads makes the first preload, repeats it while it fails or an archive is being written, and
+// makes further ones on request and when the directory has changed, until ctx ends.
 func (m *Manager) preloads(ctx context.Context) error {
+	if !m.preloading() {
+		<-ctx.Done()
+		return nil
+	}
 	// an import that hangs must not stop pods from pulling
 	late := time.AfterFunc(m.cfg.StallTimeout, m.preloaded)
 	defer late.Stop()
-	for {
+	for next := settle; ; {
 		err := m.Preload(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		var again <-chan time.Time
 		if err != nil {
 			m.deps.Logger.Warn("Could not import all image archives", "dir", m.cfg.ImagesDir, "err", err)
-			if errdefs.IsUnavailable(err) {
-				again = time.After(preloadRetry)
-			}
 		}
-		if again == nil {
+		pause := scanPeriod
+		switch {
+		case errdefs.IsUnavailable(err):
+			pause = preloadRetry
+		case m.unsettled():
+			pause, next = next, min(2*next, scanPeriod)
+		default:
+			next = settle
 			m.preloaded()
 		}
-		select {
-		case <-ctx.Done():
+		if !m.awaitScan(ctx, pause) {
 			return nil
-		case <-again:
-		case <-m.scan:
 		}
 	}
+}
+
+// awaitScan waits until another preload is due: on request, or when the directory is not as the
+// last preload has left it. It looks at the directory after each pause. It returns false if ctx
+// ends.
+func (m *Manager) awaitScan(ctx context.Context, pause time.Duration) bool {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-m.scan:
+			return true
+		case <-tick.C:
+			if pause != scanPeriod || m.changed() {
+				return true
+			}
+		}
+	}
+}
+
+// unsettled reports whether an archive waits for the end of its writing.
+func (m *Manager) unsettled() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.preload.arriving) > 0
+}
+
+// changed reports whether the directory or the pins are not as they should be.
+func (m *Manager) changed() bool {
+	files, err := archivesIn(m.cfg.ImagesDir)
+	if err != nil {
+		return true // Preload says why
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(files) != len(m.preload.archives) || len(m.preload.former) > 0 ||
+		slices.ContainsFunc(files, func(a Archive) bool { return !a.sameFile(m.preload.archives[a.Path]) })
 }
 
 // preloaded ends the time in which pods wait for images from the directory.
@@ -109,12 +164,14 @@ func (m *Manager) takeWaiters() wakes {
 }
 
 // Preload imports the archives of the images directory that are new or changed, or whose images
-// were removed. It imports one after another and returns all errors, joined. An archive that cannot
-// be imported does not stop the others; it is tried again if its file changes. A runtime that is
-// not available (errdefs.IsUnavailable) stops all. [Manager.Run] calls Preload. Two calls at the
-// same time may import the same file twice, which does no harm.
+// were removed. It leaves out those that are still being written. It imports one after another, the
+// newest last, so that the newest has a name that several give, and returns all errors, joined. An
+// archive that cannot be imported does not stop the others; it is tried again if its file changes.
+// Then Preload removes the pins of images that no archive gives any more. A runtime that is not
+// available (errdefs.IsUnavailable) stops all. [Manager.Run] calls Preload. Two calls at the same
+// time may import the same file twice, which does no harm.
 func (m *Manager) Preload(ctx context.Context) error {
-	if m.cfg.ImagesDir == "" || m.deps.Importer == nil {
+	if !m.preloading() {
 		return nil
 	}
 	m.loadState()
@@ -124,59 +181,45 @@ func (m *Manager) Preload(ctx context.Context) error {
 	}
 	m.dropArchives(files)
 	var errs []error
+	taken := map[string]bool{} // the names that were imported just now
 	for _, file := range files {
-		known, err := m.imported(ctx, file)
-		if err == nil && !known {
-			err = m.importFile(ctx, file)
+		known, err := m.imported(ctx, file, taken)
+		if err == nil && !known && m.settled(file) {
+			err = m.importFile(ctx, file, taken)
 		}
 		if err != nil {
 			errs = append(errs, err)
 		}
 		if ctx.Err() != nil || errdefs.IsUnavailable(err) || errdefs.IsNotImplemented(err) {
-			break
+			return errors.Join(errs...)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.unpinFormer(ctx))...)
 }
 
-// archivesIn returns the directory's archives, by name. It returns none if the directory does not
-// exist.
-func archivesIn(dir string) ([]Archive, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var out []Archive
-	for _, e := range entries {
-		name := e.Name()
-		if strings.HasPrefix(name, ".") ||
-			!strings.HasSuffix(name, ".tar") && !strings.HasSuffix(name, ".tar.gz") &&
-				!strings.HasSuffix(name, ".tgz") {
-			continue
-		}
-		path := filepath.Join(dir, name)
-		info, err := os.Stat(path) // archives may be symlinks
-		if err != nil || !info.Mode().IsRegular() {
-			continue
-		}
-		out = append(out, Archive{Path: path, Size: info.Size(), ModTime: info.ModTime().UTC()})
-	}
-	return out, nil
+// settled reports whether the file may be imported now.
+func (m *Manager) settled(file Archive) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.preload.arriving.settled(file, time.Now())
 }
 
-// imported reports whether the file needs no import: it was imported and its images still exist, or
-// it failed and has not changed.
-func (m *Manager) imported(ctx context.Context, file Archive) (bool, error) {
+// imported reports whether the file needs no import: it was imported, its images still exist, and
+// no older archive has taken one of their names just now; or it failed and has not changed.
+func (m *Manager) imported(ctx context.Context, file Archive, taken map[string]bool) (bool, error) {
 	m.mu.Lock()
 	last := m.preload.archives[file.Path]
 	m.mu.Unlock()
-	if last == nil || last.Size != file.Size || !last.ModTime.Equal(file.ModTime) {
+	if !file.sameFile(last) {
 		return false, nil
 	}
+	if last.Error != "" {
+		return true, nil
+	}
 	for _, name := range last.Images {
+		if taken[name] {
+			return false, nil
+		}
 		image, err := m.deps.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 		if err != nil {
 			return false, fmt.Errorf("look for image %s of %s: %w", name, file.Path, err)
@@ -188,8 +231,9 @@ func (m *Manager) imported(ctx context.Context, file Archive) (bool, error) {
 	return true, nil
 }
 
-// importFile imports one archive, records the result, and wakes the pods that wait for an image.
-func (m *Manager) importFile(ctx context.Context, file Archive) error {
+// importFile imports one archive, records the result, adds its images to taken, and wakes the pods
+// that wait for one of them.
+func (m *Manager) importFile(ctx context.Context, file Archive, taken map[string]bool) error {
 	start := time.Now()
 	limited, cancel := context.WithTimeout(ctx, m.cfg.PullTimeout)
 	defer cancel()
@@ -202,84 +246,101 @@ func (m *Manager) importFile(ctx context.Context, file Archive) error {
 		file.Error = err.Error()
 	}
 	m.mu.Lock()
-	m.preload.archives[file.Path] = &file
 	wake := wakes{}
+	last := m.preload.archives[file.Path]
 	if err == nil {
-		m.arrivals++
-		wake = m.takeWaiters()
-		for key := range m.backoffs {
-			if slices.Contains(names, key.name) {
-				wake.add(key.pod)
-			}
+		wake = m.arrived(names)
+		if last != nil {
+			m.preload.former = append(m.preload.former, last.Images...)
 		}
-		for key, w := range m.wants {
-			if slices.Contains(names, w.name) {
-				wake.add(key.pod)
-			}
-		}
+	} else if last != nil {
+		file.Images = last.Images // they stay until an import succeeds
 	}
+	m.preload.archives[file.Path] = &file
 	m.mu.Unlock()
 	m.saveState()
 	if err == nil {
+		for _, name := range names {
+			taken[name] = true
+		}
 		m.deps.Logger.Info("Imported images", "archive", file.Path, "images", names, "took", time.Since(start))
+		m.deps.Event(v1.EventTypeNormal, eventImported,
+			fmt.Sprintf("Imported %s from %s", strings.Join(names, ", "), file.Path))
+	} else {
+		m.deps.Event(v1.EventTypeWarning, eventImportFailed,
+			fmt.Sprintf("Failed to import images from %s: %v", file.Path, err))
 	}
 	wake.call(m.deps.Wake)
 	return err
 }
 
-// dropArchives drops the records of files that no longer exist.
+// arrived notes that images came, and returns the pods that may wait for them. The lock is held.
+func (m *Manager) arrived(names []string) wakes {
+	m.arrivals++
+	wake := m.takeWaiters()
+	for key := range m.backoffs {
+		if slices.Contains(names, key.name) {
+			wake.add(key.pod)
+		}
+	}
+	for key, w := range m.wants {
+		if slices.Contains(names, w.name) {
+			wake.add(key.pod)
+		}
+	}
+	return wake
+}
+
+// dropArchives drops the records of files that no longer exist. Their images are former ones now.
 func (m *Manager) dropArchives(files []Archive) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for path := range m.preload.archives {
-		if !slices.ContainsFunc(files, func(a Archive) bool { return a.Path == path }) {
+	dropped := false
+	gone := func(path string) bool {
+		return !slices.ContainsFunc(files, func(a Archive) bool { return a.Path == path })
+	}
+	for path, a := range m.preload.archives {
+		if gone(path) {
+			m.preload.former = append(m.preload.former, a.Images...)
 			delete(m.preload.archives, path)
+			dropped = true
 		}
+	}
+	for path := range m.preload.arriving {
+		if gone(path) {
+			delete(m.preload.arriving, path)
+		}
+	}
+	m.mu.Unlock()
+	if dropped {
+		m.saveState()
 	}
 }
 
-// loadState reads the state file, once. If the file cannot be read, the archives are imported
-// again.
-func (m *Manager) loadState() {
+// unpinFormer removes the pins of the images that no archive gives any more, so that they go as
+// other unused images do. What could not be unpinned stays noted.
+func (m *Manager) unpinFormer(ctx context.Context) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.preload.loaded || m.cfg.StateFile == "" {
-		return
+	former := m.preload.former
+	m.mu.Unlock()
+	if len(former) == 0 {
+		return nil
 	}
-	m.preload.loaded = true
-	data, err := os.ReadFile(m.cfg.StateFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	var list []*Archive
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
-	if err != nil {
-		m.deps.Logger.Warn("Could not read which image archives were imported; they are imported again", "err", err)
-		return
-	}
-	for _, a := range list {
-		if a != nil && a.Error == "" {
-			m.preload.archives[a.Path] = a
+	var errs []error
+	var left []string
+	for _, name := range former {
+		m.mu.Lock()
+		given := m.preload.givenBy(name) != ""
+		m.mu.Unlock()
+		if given || m.cfg.Pins.has(name) {
+			continue
+		}
+		if err := m.unpin(ctx, name); err != nil {
+			errs, left = append(errs, err), append(left, name)
 		}
 	}
-}
-
-// saveState replaces the state file. The file need not outlive a power loss: without it, the
-// archives are only imported again.
-func (m *Manager) saveState() {
-	if m.cfg.StateFile == "" {
-		return
-	}
-	data, err := json.MarshalIndent(m.Archives(), "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(m.cfg.StateFile), 0o700)
-	}
-	if err == nil {
-		err = atomicfile.Write(m.cfg.StateFile, data, 0o600, atomicfile.OverCrash)
-	}
-	if err != nil {
-		m.deps.Logger.Warn("Could not note which image archives were imported", "err", err)
-	}
+	m.mu.Lock()
+	m.preload.former = append(left, m.preload.former[len(former):]...)
+	m.mu.Unlock()
+	m.saveState()
+	return errors.Join(errs...)
 }

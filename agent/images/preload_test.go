@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -76,13 +77,18 @@ func newArchives(t *testing.T) *archives {
 	}
 }
 
-// write writes a file into the images directory, with the bubble's time.
+// write writes a file into the images directory that was complete a while ago.
 func (a *archives) write(name, content string) {
 	a.Helper()
+	a.writeAt(name, content, time.Now().Add(-time.Hour))
+}
+
+// writeAt writes a file that was changed at a time of the bubble.
+func (a *archives) writeAt(name, content string, at time.Time) {
+	a.Helper()
 	path := filepath.Join(a.cfg.ImagesDir, name)
-	now := time.Now()
 	err := errors.Join(os.MkdirAll(a.cfg.ImagesDir, 0o755), os.WriteFile(path, []byte(content), 0o600),
-		os.Chtimes(path, now, now))
+		os.Chtimes(path, at, at))
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -93,6 +99,186 @@ func (a *archives) wantImports(want ...string) {
 	if got := a.importer.take(); !slices.Equal(got, want) {
 		a.Errorf("imports: %v, want %v", got, want)
 	}
+}
+
+func (a *archives) remove(name string) {
+	a.Helper()
+	if err := os.Remove(filepath.Join(a.cfg.ImagesDir, name)); err != nil {
+		a.Fatal(err)
+	}
+}
+
+// TestArchivesComeAndGo checks that nobody has to ask for an archive: a new one, a changed one and
+// a deleted one are noticed.
+func TestArchivesComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		var events []string
+		a.deps.Event = func(kind, reason, message string) {
+			events = append(events, kind+" "+reason+": "+strings.ReplaceAll(message, a.cfg.ImagesDir, "DIR"))
+		}
+		pins := &fakePins{}
+		a.deps.Pinner = pins
+		b := start(t, a.cfg, a.deps)
+		defer b.end()
+		a.write("a.tar", "one.example/a:1")
+		b.sleep(scanPeriod)
+		a.wantImports("a.tar")
+		b.sleep(10 * scanPeriod) // what has not changed is not imported again
+		a.wantImports()
+		a.writeAt("a.tar", "one.example/a:2", time.Now().Add(-time.Minute))
+		a.writeAt("b.tar", "broken", time.Now().Add(-time.Minute))
+		b.sleep(scanPeriod)
+		a.wantImports("a.tar", "b.tar")
+		pins.wantUnpinned(t, "one.example/a:1")
+		b.sleep(10 * scanPeriod)
+		a.wantImports()
+		a.remove("b.tar")
+		a.remove("a.tar")
+		pins.fail(errors.New("no answer"))
+		b.sleep(scanPeriod)
+		pins.wantUnpinned(t)
+		if list := b.Archives(); len(list) != 0 {
+			t.Errorf("archives are %+v", list)
+		}
+		pins.fail(nil) // what failed is tried again
+		b.sleep(scanPeriod)
+		pins.wantUnpinned(t, "one.example/a:2")
+		want := []string{
+			"Normal ImageImported: Imported one.example/a:1 from DIR/a.tar",
+			"Normal ImageImported: Imported one.example/a:2 from DIR/a.tar",
+			"Warning ImageImportFailed: Failed to import images from DIR/b.tar: not an archive",
+		}
+		if !slices.Equal(events, want) {
+			t.Errorf("events:\n%s", strings.Join(events, "\n"))
+		}
+	})
+}
+
+// TestPinsOfArchives checks which images lose their pin when no archive gives them any more, also
+// if that happens while no agent runs.
+func TestPinsOfArchives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		pins := &fakePins{}
+		a.deps.Pinner = pins
+		var err error
+		if a.cfg.Pins, err = NewPins([]string{"one.example/config:1"}); err != nil {
+			t.Fatal(err)
+		}
+		for name, image := range map[string]string{
+			"a.tar": "one.example/a:1", "twice.tar": "one.example/a:1", "config.tar": "one.example/config:1",
+			"b.tar": "one.example/b:1",
+		} {
+			a.write(name, image)
+		}
+		b := start(t, a.cfg, a.deps)
+		kept := func(name string) string {
+			return strings.ReplaceAll(b.KeptBy(&runtimeapi.Image{Id: "x", RepoTags: []string{name}}), a.cfg.ImagesDir, "DIR")
+		}
+		if why := kept("one.example/b:1"); !strings.HasPrefix(why, "the archive DIR/b.tar has it") {
+			t.Errorf("kept because %q", why)
+		}
+		b.end()
+		for _, name := range []string{"a.tar", "config.tar", "b.tar"} {
+			a.remove(name)
+		}
+		b = start(t, a.cfg, a.deps)
+		defer b.end()
+		pins.wantUnpinned(t, "one.example/b:1")
+		if why := kept("one.example/b:1"); why != "" {
+			t.Errorf("kept because %q", why)
+		}
+		if why := kept("one.example/a:1"); !strings.HasPrefix(why, "the archive DIR/twice.tar has it") {
+			t.Errorf("kept because %q", why)
+		}
+	})
+}
+
+// TestNewestArchiveHasTheName checks the order of archives that give the same name.
+func TestNewestArchiveHasTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		old := time.Now().Add(-time.Hour)
+		a.writeAt("a-new.tar", "one.example/a:1", old.Add(time.Minute))
+		a.writeAt("b-old.tar", "one.example/a:1", old)
+		b := start(t, a.cfg, a.deps)
+		defer b.end()
+		a.wantImports("b-old.tar", "a-new.tar")
+		a.writeAt("b-old.tar", "one.example/a:1", old.Add(time.Second)) // still the older one
+		b.sleep(scanPeriod)
+		a.wantImports("b-old.tar", "a-new.tar")
+	})
+}
+
+// TestArchiveIsAwaited checks that a file is not imported while somebody writes it, and that pods
+// wait for it at the start.
+func TestArchiveIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchives(t)
+		a.writeAt("a.tar", "one.exam", time.Now())
+		b := start(t, a.cfg, a.deps)
+		defer b.end()
+		wantWait(t, b.want("p", "one.example/a:1"), ReasonCreating,
+			`Image "one.example/a:1": waiting for the import of `+a.cfg.ImagesDir, 0)
+		b.takeWoken()
+		b.sleep(settle / 2)
+		a.writeAt("a.tar", "one.example/a:1", time.Now())
+		b.sleep(settle)
+		a.wantImports()
+		if list := b.Archives(); len(list) != 1 || list[0].Error != "" || list[0].Images != nil {
+			t.Errorf("archives are %+v, want one that waits", list)
+		}
+		// a clock that is ahead does not hold the file back for ever
+		a.writeAt("a.tar", "one.example/a:1", time.Now().Add(time.Hour))
+		writer, err := os.OpenFile(filepath.Join(a.cfg.ImagesDir, "a.tar"), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.sleep(3 * scanPeriod)
+		a.wantImports()
+		if err := writer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b.sleep(scanPeriod)
+		a.wantImports("a.tar")
+		b.wantWoken("p")
+		wantReady(t, b.want("p", "one.example/a:1"))
+	})
+}
+
+// fakePins records which images lose their pin.
+type fakePins struct {
+	mu       sync.Mutex
+	err      error
+	unpinned []string
+}
+
+func (*fakePins) Pin(context.Context, string) error { return nil }
+
+func (f *fakePins) Unpin(_ context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.unpinned = append(f.unpinned, name)
+	}
+	return f.err
+}
+
+func (f *fakePins) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *fakePins) wantUnpinned(t *testing.T, want ...string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Equal(f.unpinned, want) {
+		t.Errorf("unpinned %q, want %q", f.unpinned, want)
+	}
+	f.unpinned = nil
 }
 
 func TestPreload(t *testing.T) {
@@ -122,7 +308,7 @@ func TestPreload(t *testing.T) {
 		a.wantImports()
 		// A changed file is imported again, and so is one whose image was removed.
 		b.sleep(time.Second)
-		a.write("c.tgz", "one.example/c:1")
+		a.write("c.tgz", "one.example/c:1") // its time is a second later
 		b.runtime.remove("one.example/b:1")
 		if err := b.Preload(t.Context()); err != nil {
 			t.Error(err)

@@ -35,6 +35,12 @@ const (
 	eventNoSecret      = "FailedToRetrieveImagePullSecret"
 )
 
+// The reasons of the node's events about archives.
+const (
+	eventImported     = "ImageImported"
+	eventImportFailed = "ImageImportFailed"
+)
+
 // maxText limits the text of a failed pull, in bytes. The text contains the registry's answer,
 // which may be a whole page.
 const maxText = 2048

@@ -8,10 +8,25 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Kept reports whether an image must stay although no container uses it: the runtime has it pinned,
-// as it has the images of the archives, or the config names it.
-func (m *Manager) Kept(image *runtimeapi.Image) bool {
-	return image.GetPinned() || slices.ContainsFunc(namesOf(image), m.cfg.Pins.has)
+// KeptBy says why an image must stay although no container uses it, and how that ends: an archive
+// of the images directory has it, the config names it, or the runtime has it pinned. It is empty if
+// the image need not stay.
+func (m *Manager) KeptBy(image *runtimeapi.Image) string {
+	names := namesOf(image)
+	if i := slices.IndexFunc(names, m.cfg.Pins.has); i >= 0 {
+		return fmt.Sprintf("pinnedImages in the config names %s", names[i])
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range names {
+		if path := m.preload.givenBy(name); path != "" {
+			return fmt.Sprintf("the archive %s has it: once that file is deleted, the image is no longer pinned", path)
+		}
+	}
+	if image.GetPinned() {
+		return "the runtime has it pinned, by the label io.cri-containerd.pinned of one of its names"
+	}
+	return ""
 }
 
 // Remove removes an image from the runtime, unless a pod has asked for it. It reports whether the

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -99,7 +100,7 @@ func TestEnsureWaitsForTheEndOfARemoval(t *testing.T) {
 	}
 }
 
-func TestKept(t *testing.T) {
+func TestKeptBy(t *testing.T) {
 	pins, err := NewPins([]string{"busybox:1"})
 	if err != nil {
 		t.Fatal(err)
@@ -107,14 +108,17 @@ func TestKept(t *testing.T) {
 	m := New(Config{Pins: pins}, Deps{})
 	for _, c := range []struct {
 		image *runtimeapi.Image
-		want  bool
+		want  string
 	}{
-		{&runtimeapi.Image{Id: "x"}, false},
-		{&runtimeapi.Image{Id: "x", Pinned: true}, true},
-		{&runtimeapi.Image{Id: "x", RepoTags: []string{"docker.io/library/other:1", busybox}}, true},
+		{&runtimeapi.Image{Id: "x"}, ""},
+		{&runtimeapi.Image{Id: "x", Pinned: true}, "the runtime has it pinned"},
+		{
+			&runtimeapi.Image{Id: "x", RepoTags: []string{"docker.io/library/other:1", busybox}},
+			"pinnedImages in the config names " + busybox,
+		},
 	} {
-		if got := m.Kept(c.image); got != c.want {
-			t.Errorf("%v is kept: %t, want %t", c.image, got, c.want)
+		if got := m.KeptBy(c.image); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%v is kept because %q, want %q", c.image, got, c.want)
 		}
 	}
 }

@@ -221,6 +221,8 @@ func (f *fixture) Images(ctx context.Context) ([]api.Image, error) {
 	}, f.wait(ctx)
 }
 
+func (f *fixture) Archives() []api.Archive { return f.node.Archives }
+
 func (f *fixture) PruneImages(_ context.Context, dryRun bool) ([]api.Image, error) {
 	if dryRun {
 		return nil, nil
@@ -432,7 +434,7 @@ func (*fixture) RemoveImage(_ context.Context, name string) (api.Image, error) {
 	case "old:1":
 		return api.Image{ID: "sha256:1", Tags: []string{"old:1"}}, nil
 	case "used:1":
-		return api.Image{}, fmt.Errorf("%w: a container has used:1, or a pod needs it", garbage.ErrNeeded)
+		return api.Image{}, fmt.Errorf("%w: used:1: pod default/web names it", garbage.ErrNeeded)
 	case "stuck:1":
 		return api.Image{}, errors.New("remove image stuck:1: busy")
 	}

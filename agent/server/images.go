@@ -23,7 +23,7 @@ func (s *Server) images(w http.ResponseWriter, r *http.Request) {
 		failWith(w, err)
 		return
 	}
-	out := api.Images{Items: sorted(images), Pulls: s.backend.Pulls(ctx)}
+	out := api.Images{Items: sorted(images), Pulls: s.backend.Pulls(ctx), Archives: s.backend.Archives()}
 	if out.Pulls == nil {
 		out.Pulls = []api.Pull{}
 	}

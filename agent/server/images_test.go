@@ -40,7 +40,7 @@ func TestRemoveImage(t *testing.T) {
 		text string
 	}{
 		"old:1":   {200, `"id":"sha256:1"`},
-		"used:1":  {409, "a container has used:1"},
+		"used:1":  {409, "used:1: pod default/web names it"},
 		"stuck:1": {500, "busy"},
 		"nope:1":  {404, "no such image: nope:1"},
 		"":        {404, "no such image"},

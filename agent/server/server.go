@@ -148,6 +148,8 @@ type ImageBackend interface {
 	Images(ctx context.Context) ([]api.Image, error)
 	// Pulls returns the progress of image pulls, and the pulls that have failed.
 	Pulls(ctx context.Context) []api.Pull
+	// Archives returns the archives of the images directory, by path.
+	Archives() []api.Archive
 	// PruneImages removes the images that nothing uses, and returns them, also beside an error.
 	// With dryRun it removes none.
 	PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error)

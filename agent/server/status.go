@@ -45,7 +45,7 @@ func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
 	for _, pod := range all {
 		out.Pods[stateOf(pod)]++
 	}
-	out.Attention = slices.Concat(nodeFaults(&out), manifestFaults(refused),
+	out.Attention = slices.Concat(nodeFaults(&out), manifestFaults(refused), archiveFaults(out.Archives),
 		s.podFaults(all, time.Now()))
 	return &out
 }
@@ -121,6 +121,18 @@ func manifestFaults(refused []source.Result) []string {
 		}
 		why = joinWords(": ", where, why)
 		out = append(out, fmt.Sprintf(`manifest %s: see "berth manifests"`, cut(joinWords(": refused: ", v.File, why))))
+	}
+	return some(out)
+}
+
+// archiveFaults names the image archives that could not be imported.
+func archiveFaults(archives []api.Archive) []string {
+	var out []string
+	for _, a := range archives {
+		if a.State == api.ArchiveFailed {
+			out = append(out, fmt.Sprintf("image archive %s: replace the file, or touch it to try again",
+				cut(joinWords(": not imported: ", a.Path, a.Error))))
+		}
 	}
 	return some(out)
 }

@@ -52,6 +52,9 @@ func TestNodeStatus(t *testing.T) {
 		Runtime: api.Runtime{SilentSince: &since, Error: "refused"},
 		Cluster: &api.Cluster{Server: "https://api", Late: true}, Pressure: []string{"DiskPressure"},
 		Drain: api.Drain{State: api.Drained},
+		Archives: []api.Archive{
+			{Path: "/i/a.tar", State: api.ArchiveImported}, {Path: "/i/b.tar", State: api.ArchiveFailed, Error: "no tar"},
+		},
 	}
 	s := &Server{backend: f, cfg: Config{Node: "n", Version: "v", RootDir: "/r", Endpoint: "unix:///c"}, began: since}
 	st := s.nodeStatus(t.Context())
@@ -66,6 +69,7 @@ func TestNodeStatus(t *testing.T) {
 		"unix:///c does not answer since", "https://api has not accepted the node's lease at all",
 		"(DiskPressure)", "drained",
 		"manifest x.yaml: refused: line 7: spec: Required value: see",
+		"image archive /i/b.tar: not imported: no tar: replace the file",
 		"pod ns/b: container c: CrashLoopBackOff: see", "pod ns/d: Failed: see",
 	}
 	if len(st.Attention) != len(wants) {

@@ -27,6 +27,8 @@ type NodeStatus struct {
 	Resources *Resources `json:"resources,omitempty"`
 	// Manifests are how many documents of manifests are accepted, and how many are refused.
 	Manifests ManifestCounts `json:"manifests"`
+	// Archives are the files of the images directory.
+	Archives []Archive `json:"archives,omitempty"`
 	// Pods are how many pods are in each state: Running (and ready), NotReady, Pending,
 	// Terminating, Stopped (by an operator), Succeeded, Failed.
 	Pods map[string]int `json:"pods"`

@@ -189,11 +189,13 @@ type Image struct {
 	Digests []string `json:"digests,omitempty"`
 	// Size is in bytes.
 	Size uint64 `json:"size"`
-	// Pinned says that the image stays although nothing uses it.
-	Pinned bool `json:"pinned,omitempty"`
-	// InUse says that a container has the image, or that a pod needs it. LastUsed is when the agent
-	// last saw that; zero if it never did.
+	// Pinned says that the image stays although nothing uses it, and PinnedBy why.
+	Pinned   bool   `json:"pinned,omitempty"`
+	PinnedBy string `json:"pinnedBy,omitempty"`
+	// InUse says that a container has the image, or that a pod needs it, and UsedBy names one.
+	// LastUsed is when the agent last saw that; zero if it never did.
 	InUse    bool      `json:"inUse,omitempty"`
+	UsedBy   string    `json:"usedBy,omitempty"`
 	LastUsed time.Time `json:"lastUsed,omitzero"`
 }
 
@@ -215,10 +217,32 @@ type Pull struct {
 	RetryAt *time.Time `json:"retryAt,omitempty"`
 }
 
+// Archive is a file of the images directory.
+type Archive struct {
+	Path string `json:"path"`
+	// State is Imported, Failed, or Waiting (the file is still being written, or its import has not
+	// ended).
+	State string `json:"state"`
+	// Images are the names that the archive gave images; of a failed one, those that it gave
+	// before.
+	Images []string `json:"images,omitempty"`
+	// Error is why the import failed.
+	Error string `json:"error,omitempty"`
+}
+
+// The states of an [Archive].
+const (
+	ArchiveImported = "Imported"
+	ArchiveFailed   = "Failed"
+	ArchiveWaiting  = "Waiting"
+)
+
 // Images is the answer of [PathImages].
 type Images struct {
 	Items []Image `json:"items"`
 	Pulls []Pull  `json:"pulls"`
+	// Archives are the files of the images directory.
+	Archives []Archive `json:"archives,omitempty"`
 }
 
 // PathImagesPull takes a POST of a [PullRequest], pulls the image, and answers with its [Image]

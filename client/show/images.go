@@ -12,10 +12,13 @@ import (
 // shortID is how many characters of an image's id are shown, without the algorithm.
 const shortID = 13
 
-// Images writes the images and, above them, the running pulls. wide shows complete ids and digests.
+// Images writes the images and, above them, the running pulls and the archives that are not
+// imported. wide shows complete ids and digests, and all archives.
 func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
-	if len(images.Pulls) > 0 {
-		t := Pulls(images.Pulls, now)
+	for _, t := range []*Table{Pulls(images.Pulls, now), archives(images.Archives, wide)} {
+		if len(t.Rows) == 0 {
+			continue
+		}
 		if err := t.Write(w); err != nil {
 			return err
 		}
@@ -45,6 +48,17 @@ func Images(w io.Writer, images *api.Images, wide bool, now time.Time) error {
 		}
 	}
 	return t.Write(w)
+}
+
+// archives returns the table of the archives: with all, also of those that are imported.
+func archives(list []api.Archive, all bool) *Table {
+	t := &Table{Headings: []string{"ARCHIVE", "STATE", "IMAGES", "MESSAGE"}}
+	for _, a := range list {
+		if all || a.State != api.ArchiveImported {
+			t.Add(a.Path, a.State, orNone(strings.Join(a.Images, ",")), Clean(a.Error))
+		}
+	}
+	return t
 }
 
 // lastUsed says when an image was last used: "now", "5m ago" or "never".

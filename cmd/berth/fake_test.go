@@ -403,6 +403,14 @@ func (f *fakeAgent) Images(context.Context) ([]api.Image, error) {
 	}, nil
 }
 
+func (*fakeAgent) Archives() []api.Archive {
+	return []api.Archive{
+		{Path: "/images/bad.tar", State: api.ArchiveFailed, Error: "not an image archive: EOF"},
+		{Path: "/images/new.tar", State: api.ArchiveWaiting},
+		{Path: "/images/ok.tar", State: api.ArchiveImported, Images: []string{"old:1"}},
+	}
+}
+
 func (f *fakeAgent) PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error) {
 	images, err := f.Images(ctx)
 	if !dryRun {

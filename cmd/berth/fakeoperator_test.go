@@ -90,7 +90,7 @@ func (*fakeAgent) RemoveImage(_ context.Context, name string) (api.Image, error)
 	case "old:1":
 		return api.Image{ID: "sha256:1", Tags: []string{"old:1"}}, nil
 	case "used:1":
-		return api.Image{}, fmt.Errorf("%w: a container has used:1, or a pod needs it", garbage.ErrNeeded)
+		return api.Image{}, fmt.Errorf("%w: used:1: pod default/web names it", garbage.ErrNeeded)
 	case "stuck:1":
 		return api.Image{}, errors.New("remove image stuck:1: busy")
 	}

@@ -26,7 +26,10 @@ func newImages() *cobra.Command {
 		Short: "List this node's images, and the pulls under way",
 		Long: `List the images of this node and, above the images, the pulls. Queued shows what a pull waits for, and
 Pulling how much of the image has come. BackOff shows why a pull failed and when the agent tries it again.
-LAST USED is now for an image that a container has or that a pod needs.`,
+LAST USED is now for an image that a container has or that a pod needs.
+
+Archives in the images directory (imagesDir) that are not imported are shown, too: Waiting while the file is being
+written, Failed with the error. "-o wide" shows all archives.`,
 		Example: `  berth images
   berth images -w                # also the progress of the pulls
   berth images prune --dry-run   # what nobody uses
@@ -83,7 +86,8 @@ func newPruneImages() *cobra.Command {
 		Use:   "prune",
 		Short: "Remove the images that nothing uses",
 		Long: `Remove the images that no container has and no pod needs, however full the disk is. Pinned images stay,
-among them imported ones and the sandbox image, and images that came a moment ago (imageMinimumGCAge).`,
+among them those of the archives in the images directory and the sandbox image, and images that came a moment ago
+(imageMinimumGCAge).`,
 		Example: `  berth images prune --dry-run
   berth images prune`,
 		Args: noArgs,

@@ -54,7 +54,8 @@ func newRmi() *cobra.Command {
 		Use:   "rmi IMAGE...",
 		Short: "Remove images from this node",
 		Long: `Remove images, with all of their names. IMAGE is a name as a pod has it, an ID, or the beginning of an ID. An image
-that a container has, that a pod needs, or that is pinned stays. "berth images prune" removes all that nothing uses.`,
+that a container has, that a pod needs, or that is pinned stays, and the error says why. An image that an archive in
+the images directory has is pinned until you delete that archive. "berth images prune" removes all that nothing uses.`,
 		Example:           `  berth rmi registry.example/old:1 || true   # if it is there`,
 		Args:              someImage,
 		ValidArgsFunction: completeImages(&conn),

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -93,6 +94,59 @@ func TestImport(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestImportTakesTheNameOver imports two archives of the same name, as somebody does who builds an
+// image again and again. The first image becomes one that a garbage collection may have.
+func TestImportTakesTheNameOver(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{Version: env.Containerd24})
+	r := dialled(t, e)
+	const name = "berth.local/rebuilt:v1"
+	status := func(image string) *runtimeapi.Image {
+		t.Helper()
+		found, err := r.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	var ids []string
+	for _, content := range []string{"one", "two"} {
+		path := filepath.Join(t.TempDir(), "rebuilt.tar")
+		built := images.Image{Name: name, Files: []images.File{{Path: "/app", Mode: 0o755, Body: []byte(content)}}}
+		if err := images.Write(path, built); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Import(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+		env.Eventually(t, "the name is the new image's", func() error {
+			if id := status(name).GetId(); slices.Contains(ids, id) {
+				return fmt.Errorf("it is still that of %s", id)
+			}
+			return nil
+		})
+		ids = append(ids, status(name).GetId())
+		if !status(name).GetPinned() {
+			t.Errorf("%s is not pinned", name)
+		}
+	}
+	env.Eventually(t, "the first image loses its pin", func() error {
+		if old := status(ids[0]); old.GetPinned() {
+			return fmt.Errorf("it is %v", old)
+		}
+		return nil
+	})
+	if err := r.Unpin(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	env.Eventually(t, "the second image loses its pin", func() error {
+		if now := status(name); now.GetPinned() {
+			return fmt.Errorf("it is %v", now)
+		}
+		return nil
+	})
 }
 
 func TestSurvivesContainerdsDeath(t *testing.T) {

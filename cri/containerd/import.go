@@ -72,13 +72,16 @@ func (r *Runtime) importArchive(ctx context.Context, path string) ([]string, err
 
 // nameByID gives the image a second name: its ID, the digest of its config. The CRI plugin does so
 // with images that it pulled itself, and finds images of volumes by that name. It skips images that
-// have its label already.
+// have its label already. The second name is not pinned: it stays when a newer image takes the
+// first name, and must not keep the old image then.
 func nameByID(ctx context.Context, containerd *client.Client, image images.Image) error {
 	config, err := client.NewImage(containerd, image).Config(ctx)
 	if err != nil {
 		return err
 	}
-	named := images.Image{Name: config.Digest.String(), Target: image.Target, Labels: image.Labels}
+	named := images.Image{
+		Name: config.Digest.String(), Target: image.Target, Labels: map[string]string{managedLabel: managedValue},
+	}
 	if _, err := containerd.ImageService().Create(ctx, named); err != nil && !errdefs.IsAlreadyExists(err) {
 		return err
 	}

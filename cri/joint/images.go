@@ -88,6 +88,18 @@ func (r *Runtime) Pin(ctx context.Context, name string) error {
 	return p.first.Capabilities.Pinner.Pin(ctx, name)
 }
 
+// Unpin implements [cri.ImagePinner] by the first runtime.
+func (r *Runtime) Unpin(ctx context.Context, name string) error {
+	p, err := r.pair(ctx)
+	if err != nil {
+		return err
+	}
+	if p.first.Capabilities.Pinner == nil {
+		return unable(p.first, "unpin image "+name)
+	}
+	return p.first.Capabilities.Pinner.Unpin(ctx, name)
+}
+
 // PullProgress implements [cri.PullReporter] by the first runtime.
 func (r *Runtime) PullProgress(ctx context.Context, image string, since time.Time) (cri.PullProgress, error) {
 	p, err := r.pair(ctx)

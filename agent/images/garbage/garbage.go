@@ -85,8 +85,8 @@ type Runtime interface {
 
 // Images removes images; *images.Manager does.
 type Images interface {
-	// Kept reports whether an image must stay although nothing uses it.
-	Kept(image *runtimeapi.Image) bool
+	// KeptBy says why an image must stay although nothing uses it; empty if it need not.
+	KeptBy(image *runtimeapi.Image) string
 	// Remove removes an image unless a pod has asked for it, and reports whether it did.
 	Remove(ctx context.Context, image *runtimeapi.Image) (bool, error)
 	// Tidy removes the records of images that no longer exist.
@@ -253,11 +253,10 @@ func (c *Collector) Remove(ctx context.Context, name string) (*Image, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case image.InUse:
-		return nil, fmt.Errorf("%w: a container has %s, or a pod needs it", ErrNeeded, image.Name())
-	case image.Kept:
-		return nil, fmt.Errorf("%w: %s is pinned, by the runtime or by pinnedImages in the config", ErrNeeded,
-			image.Name())
+	case image.UsedBy != "":
+		return nil, fmt.Errorf("%w: %s: %s", ErrNeeded, image.Name(), image.UsedBy)
+	case image.KeptBy != "":
+		return nil, fmt.Errorf("%w: %s is pinned: %s", ErrNeeded, image.Name(), image.KeptBy)
 	}
 	defer c.save()
 	removed, err := c.remove(ctx, *image, ReasonSpace)

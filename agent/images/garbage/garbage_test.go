@@ -145,7 +145,7 @@ func (n *node) setOthers(bytes uint64) {
 
 func podOf(image string) *v1.Pod {
 	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{UID: "uid-of-" + "pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: image, UID: "uid-of-" + "pod"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: image}}},
 	}
 }

@@ -2,6 +2,7 @@ package garbage
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -24,10 +25,16 @@ func TestRemoveOne(t *testing.T) {
 		}
 		defer n.start(usual)()
 		n.setPods(podOf("needed"))
-		for name, want := range map[string]error{
-			"needed": ErrNeeded, "kept": ErrNeeded, "nobody": ErrNoImage, "": ErrNoImage,
+		for name, want := range map[string]struct {
+			err  error
+			text string
+		}{
+			"needed": {ErrNeeded, "needed:latest: pod ns/needed names it"},
+			"kept":   {ErrNeeded, "is pinned: pinnedImages in the config names docker.io/library/kept:latest"},
+			"nobody": {ErrNoImage, ""},
+			"":       {ErrNoImage, ""},
 		} {
-			if _, err := n.Remove(t.Context(), name); !errors.Is(err, want) {
+			if _, err := n.Remove(t.Context(), name); !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.text) {
 				t.Errorf("%q: %v, want %v", name, err, want)
 			}
 		}

@@ -32,7 +32,7 @@ const timesVersion = 1
 
 // note notes which of the images are there and which are used, and returns their times by id. If
 // images came or went, it writes the file.
-func (c *Collector) note(list []*runtimeapi.Image, used map[string]bool) map[string]use {
+func (c *Collector) note(list []*runtimeapi.Image, used map[string]string) map[string]use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.load()
@@ -43,7 +43,7 @@ func (c *Collector) note(list []*runtimeapi.Image, used map[string]bool) map[str
 		if !known {
 			u.FirstSeen = now
 		}
-		if used[image.GetId()] {
+		if used[image.GetId()] != "" {
 			u.LastUsed = now
 		}
 		uses[image.GetId()] = u

@@ -23,15 +23,15 @@ type Image struct {
 	// FirstSeen is when the collector first saw the image. LastUsed is when it last saw the image
 	// in use; zero if never.
 	FirstSeen, LastUsed time.Time
-	// InUse says that a container has the image, or that a pod needs it. Kept says that the image
-	// stays although nothing uses it.
-	InUse, Kept bool
+	// UsedBy names a container that has the image, or a pod that needs it; empty if nothing uses
+	// the image. KeptBy says why the image stays although nothing uses it; empty if it does not.
+	UsedBy, KeptBy string
 	// Young says that the image was first seen less than the minimum age ago.
 	Young bool
 }
 
 // Removable reports whether [Collector.Prune] would remove the image.
-func (i *Image) Removable() bool { return !i.InUse && !i.Kept && !i.Young }
+func (i *Image) Removable() bool { return i.UsedBy == "" && i.KeptBy == "" && !i.Young }
 
 // Name returns a name of the image for people.
 func (i *Image) Name() string {
@@ -54,7 +54,7 @@ func (i *Image) youngAt(now time.Time, p Policy) bool { return now.Sub(i.FirstSe
 // [Collector.List].
 func (c *Collector) unused(ctx context.Context) ([]Image, error) {
 	list, err := c.List(ctx)
-	return slices.DeleteFunc(list, func(i Image) bool { return i.InUse || i.Kept }), err
+	return slices.DeleteFunc(list, func(i Image) bool { return i.UsedBy != "" || i.KeptBy != "" }), err
 }
 
 // List returns the node's images and notes their use: first the images that were never used, then
@@ -79,8 +79,11 @@ func (c *Collector) List(ctx context.Context) ([]Image, error) {
 	for _, image := range list {
 		u := times[image.GetId()]
 		i := Image{
-			Image: image, FirstSeen: u.FirstSeen, LastUsed: u.LastUsed, InUse: index.used[image.GetId()],
-			Kept: c.deps.Images.Kept(image) || sandbox != "" && index.byName[sandbox] == image.GetId(),
+			Image: image, FirstSeen: u.FirstSeen, LastUsed: u.LastUsed, UsedBy: index.used[image.GetId()],
+			KeptBy: c.deps.Images.KeptBy(image),
+		}
+		if sandbox != "" && index.byName[sandbox] == image.GetId() {
+			i.KeptBy = "the runtime makes the sandboxes of pods of it"
 		}
 		i.Young = i.youngAt(now, c.policy)
 		out = append(out, i)
@@ -123,11 +126,11 @@ func named(list []Image, name string) (*Image, error) {
 // index finds images by any of their names.
 type index struct {
 	byName map[string]string // the id of each image, by its id, full names and digests
-	used   map[string]bool   // by id
+	used   map[string]string // by id: who uses the image
 }
 
 func newIndex(list []*runtimeapi.Image) *index {
-	x := &index{byName: map[string]string{}, used: map[string]bool{}}
+	x := &index{byName: map[string]string{}, used: map[string]string{}}
 	for _, image := range list {
 		for _, name := range slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests()) {
 			x.byName[name] = image.GetId()
@@ -136,16 +139,16 @@ func newIndex(list []*runtimeapi.Image) *index {
 	return x
 }
 
-// use marks the image of that name as used, and reports whether it is there.
-func (x *index) use(name string) bool {
+// use marks the image of that name as used by somebody, and reports whether it is there.
+func (x *index) use(name, by string) bool {
 	id, ok := x.byName[name]
 	if !ok {
 		if full, err := images.FullName(name); err == nil {
 			id, ok = x.byName[full]
 		}
 	}
-	if ok {
-		x.used[id] = true
+	if ok && x.used[id] == "" {
+		x.used[id] = by
 	}
 	return ok
 }
@@ -160,15 +163,16 @@ func (c *Collector) markUsed(ctx context.Context, x *index) error {
 	for _, pod := range c.deps.Wanted() {
 		wanted[string(pod.UID)] = true
 		for name := range imagesOf(pod) {
-			if err := c.markNamed(ctx, x, name); err != nil {
+			if err := c.markNamed(ctx, x, name, fmt.Sprintf("pod %s/%s names it", pod.Namespace, pod.Name)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, container := range containers {
-		x.use(container.GetImageId())
-		x.use(container.GetImageRef())
-		x.use(container.GetImage().GetImage())
+		by := holder(container)
+		x.use(container.GetImageId(), by)
+		x.use(container.GetImageRef(), by)
+		x.use(container.GetImage().GetImage(), by)
 		if wanted[container.GetLabels()[cri.LabelPodUID]] {
 			continue // the pod says which images it mounts
 		}
@@ -179,10 +183,21 @@ func (c *Collector) markUsed(ctx context.Context, x *index) error {
 	return nil
 }
 
+// holder says that a container has an image. Until the container is removed, the image stays.
+func holder(c *runtimeapi.Container) string {
+	what := "container"
+	if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		what = "the ended container"
+	}
+	labels := c.GetLabels()
+	return fmt.Sprintf("%s %s of pod %s/%s has it", what, c.GetMetadata().GetName(), labels[cri.LabelPodNamespace],
+		labels[cri.LabelPodName])
+}
+
 // markNamed marks the image that a pod names. A runtime may have rules of its own for short names,
 // and so it is asked for a name that no image has.
-func (c *Collector) markNamed(ctx context.Context, x *index, name string) error {
-	if x.use(name) {
+func (c *Collector) markNamed(ctx context.Context, x *index, name, by string) error {
+	if x.use(name, by) {
 		return nil
 	}
 	image, err := c.deps.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
@@ -190,7 +205,7 @@ func (c *Collector) markNamed(ctx context.Context, x *index, name string) error 
 		return fmt.Errorf("look for image %s: %w", name, err)
 	}
 	if image != nil {
-		x.use(image.GetId())
+		x.use(image.GetId(), by)
 	}
 	return nil
 }
@@ -208,7 +223,7 @@ func (c *Collector) markMounted(ctx context.Context, x *index, container *runtim
 		return fmt.Errorf("get container status: %w", err)
 	}
 	for _, mount := range status.GetMounts() {
-		x.use(mount.GetImage().GetImage())
+		x.use(mount.GetImage().GetImage(), holder(container))
 	}
 	return nil
 }

@@ -231,6 +231,12 @@ func pinned(s *ownStore) {
 	if !s.status(name).Pinned {
 		s.Error("it is not pinned")
 	}
+	if err := s.Unpin(s.Context(), name); err != nil || s.status(name).Pinned {
+		s.Errorf("unpinning: %v, %v", s.status(name), err)
+	}
+	if err := s.Pin(s.Context(), name); err != nil {
+		s.Error(err)
+	}
 	s.remove(name) // a pin is a recommendation
 	if s.status(name) != nil {
 		s.Error("it could not be removed")

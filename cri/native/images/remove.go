@@ -53,9 +53,23 @@ func boolCompare(a, b bool) int {
 
 // Pin implements cri.ImagePinner: it exempts an image with this full name from garbage collection.
 func (s *Service) Pin(ctx context.Context, name string) error {
-	pinned := images.Image{Name: name, Labels: map[string]string{pinnedLabel: pinnedValue}}
-	if _, err := s.client.ImageService().Update(ctx, pinned, "labels."+pinnedLabel); err != nil {
+	if err := s.setPinned(ctx, name, pinnedValue); err != nil {
 		return fmt.Errorf("pin image %s: %w", name, err)
 	}
 	return nil
+}
+
+// Unpin implements cri.ImagePinner.
+func (s *Service) Unpin(ctx context.Context, name string) error {
+	if err := s.setPinned(ctx, name, ""); err != nil {
+		return fmt.Errorf("unpin image %s: %w", name, err)
+	}
+	return nil
+}
+
+// setPinned sets the label that pins an image. Without a value there is no label.
+func (s *Service) setPinned(ctx context.Context, name, value string) error {
+	labelled := images.Image{Name: name, Labels: map[string]string{pinnedLabel: value}}
+	_, err := s.client.ImageService().Update(ctx, labelled, "labels."+pinnedLabel)
+	return err
 }
