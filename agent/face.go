@@ -106,7 +106,7 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 	} else {
 		out.Runtime.Faults = faults
 	}
-	out.Archives = f.Archives()
+	out.Archives, out.Config = f.Archives(), (*api.ConfigFault)(f.parts.config.Fault())
 	for _, condition := range f.parts.eviction.Conditions() {
 		out.Pressure = append(out.Pressure, string(condition))
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/berthd/berth/agent/images/credentials"
 	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node/allocation"
+	"github.com/berthd/berth/agent/node/configstate"
 	"github.com/berthd/berth/agent/node/gc"
 	"github.com/berthd/berth/agent/node/logs"
 	"github.com/berthd/berth/agent/node/plugins"
 	"github.com/berthd/berth/agent/node/podcidr"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/runtimestate"
-	"github.com/berthd/berth/agent/node/stats"
 	"github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/agent/pod/hooks"
@@ -31,7 +31,6 @@ import (
 	"github.com/berthd/berth/agent/pod/origin"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/source"
-	"github.com/berthd/berth/agent/telemetry/history"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/agent/volumes/claims"
@@ -58,9 +57,8 @@ type parts struct {
 	podCIDR *podcidr.Keeper
 	plugins func(context.Context) error
 	collectors
-	history *history.Recorder
-	stats   *stats.Collector
 	places
+	knowledge
 	protection
 }
 
@@ -97,7 +95,10 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		return nil, err
 	}
 	p := &parts{
-		runtime: b.runtime, history: b.records.History, workers: b.workers, desired: b.desired,
+		runtime: b.runtime, workers: b.workers, desired: b.desired,
+		knowledge: knowledge{
+			history: b.records.History, config: configstate.New(configstate.Deps{Event: deps.Events.Node}),
+		},
 		places:  places{b.room, b.allocation},
 		podCIDR: podcidr.New(deps.Runtime, cfg.Kubelet.PodCIDR, deps.Logger),
 	}
@@ -148,13 +149,10 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		return nil, err
 	}
 	b.local.OnChange(desired.LocalObjects{
-		Store:   b.local,
-		Claims:  podObjects.Claims,
-		Workers: b.workers,
-		Event:   deps.Events.Pod,
-		Logger:  deps.Logger,
+		Store: b.local, Claims: podObjects.Claims, Workers: b.workers, Event: deps.Events.Pod, Logger: deps.Logger,
 	}.Changed)
 	deps.Metrics.Running(b.observer.Counts)
+	deps.Metrics.ConfigInForce(p.config.Counts)
 	deps.Metrics.RuntimeUp(func() bool { return b.runtime.Silence() == nil })
 	deps.Metrics.PodCertificates(api.CountCertificates)
 	deps.Metrics.Pods(deps.Cluster != nil, func() map[metrics.PodKind]int { return pod.Count(b.workers.List()) })
@@ -386,13 +384,4 @@ func (b *base) newPlugins() func(context.Context) error {
 		},
 		Logger: b.deps.Logger,
 	}).Run
-}
-
-// newStats returns the collector that reads the usage of the node and its pods.
-func (b *base) newStats(p *parts, disks *volumes.Manager) *stats.Collector {
-	return stats.New(stats.Config{Node: b.deps.Node.Name, RootDir: b.cfg.RootDir, PodLogsDir: b.cfg.Kubelet.PodLogsDir},
-		stats.Deps{
-			Cgroups: b.deps.Cgroups.Stats, Runtime: b.deps.Runtime, Pods: p.engine.Pods, Claimed: disks.Claimed,
-			Driver: disks.CSI().Stats, Logger: b.deps.Logger,
-		})
 }

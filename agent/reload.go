@@ -93,3 +93,9 @@ func (a *Agent) rotatesBy(next *configs.Config) bool {
 	cfg, err := logs.ConfigFrom(next)
 	return a.logs.Rotates() && err == nil && cfg.MaxSize >= 0
 }
+
+// NoteConfig notes the config that a start would read now, or the error with which it would end. It
+// reports whether that is news.
+func (a *Agent) NoteConfig(running, read *configs.Config, err error) bool {
+	return a.config.Note(running, read, err)
+}

@@ -96,6 +96,9 @@ func nodeFaults(st *api.NodeStatus) []string {
 		out = append(out, fmt.Sprintf(`the node runs short (%s): pods are evicted, and new ones refused: see "berth events"`,
 			strings.Join(st.Pressure, ", ")))
 	}
+	if st.Config != nil {
+		out = append(out, st.Config.Problem()+": "+st.Config.Remedy())
+	}
 	if st.Drain.State != "" && st.Drain.State != api.Open {
 		out = append(out, `the node is drained: pods run again after "berth drain --undo"`)
 	}

@@ -51,7 +51,7 @@ func TestNodeStatus(t *testing.T) {
 	f.node = api.NodeStatus{
 		Runtime: api.Runtime{SilentSince: &since, Error: "refused"},
 		Cluster: &api.Cluster{Server: "https://api", Late: true}, Pressure: []string{"DiskPressure"},
-		Drain: api.Drain{State: api.Drained},
+		Drain: api.Drain{State: api.Drained}, Config: &api.ConfigFault{Since: since, Error: "c.yaml:3: maxPods"},
 		Archives: []api.Archive{
 			{Path: "/i/a.tar", State: api.ArchiveImported}, {Path: "/i/b.tar", State: api.ArchiveFailed, Error: "no tar"},
 		},
@@ -67,7 +67,7 @@ func TestNodeStatus(t *testing.T) {
 	}
 	wants := []string{
 		"unix:///c does not answer since", "https://api has not accepted the node's lease at all",
-		"(DiskPressure)", "drained",
+		"(DiskPressure)", "the config on the disk is refused since", "drained",
 		"manifest x.yaml: refused: line 7: spec: Required value: see",
 		"image archive /i/b.tar: not imported: no tar: replace the file",
 		"pod ns/b: container c: CrashLoopBackOff: see", "pod ns/d: Failed: see",

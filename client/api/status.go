@@ -1,6 +1,8 @@
 package api
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,6 +25,8 @@ type NodeStatus struct {
 	// PIDPressure.
 	Pressure []string `json:"pressure,omitempty"`
 	Drain    Drain    `json:"drain"`
+	// Config says how the config on the disk differs from the one in force; nil if it does not.
+	Config *ConfigFault `json:"config,omitempty"`
 	// Resources are what the node has.
 	Resources *Resources `json:"resources,omitempty"`
 	// Manifests are how many documents of manifests are accepted, and how many are refused.
@@ -34,6 +38,34 @@ type NodeStatus struct {
 	Pods map[string]int `json:"pods"`
 	// Attention lists what needs a person, the most important first; empty if all is well.
 	Attention []string `json:"attention,omitempty"`
+}
+
+// ConfigFault is how the config on the disk differs from the one in force.
+type ConfigFault struct {
+	// Since is when the agent first read this config.
+	Since time.Time `json:"since"`
+	// Error is why the config is refused.
+	Error string `json:"error,omitempty"`
+	// Pending are the settings that are not in force, with their places in a file.
+	Pending []string `json:"pending,omitempty"`
+}
+
+// Problem says in one line what is wrong, and since when.
+func (f *ConfigFault) Problem() string {
+	since := f.Since.Local().Format(time.DateTime)
+	if f.Error != "" {
+		return fmt.Sprintf("the config on the disk is refused since %s: %s", since, strings.ReplaceAll(f.Error, "\n", "; "))
+	}
+	return fmt.Sprintf("settings of the config on the disk are not in force since %s: %s", since,
+		strings.Join(f.Pending, ", "))
+}
+
+// Remedy says in one line what to do.
+func (f *ConfigFault) Remedy() string {
+	if f.Error != "" {
+		return "mend the config: the agent goes on with the one that it has, but would not start again"
+	}
+	return "systemctl restart berth: no pod is disturbed"
 }
 
 // Resources are the node's resources, by their names.

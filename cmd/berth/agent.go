@@ -104,7 +104,7 @@ func runUntil(ctx context.Context, r *reloader) error {
 		return err
 	}
 	defer closeAll()
-	r.take = a.Reload
+	r.take, r.note = a.Reload, a.NoteConfig
 	api, err := a.NewServer(version, r.levels.SetVerbosity)
 	if err != nil {
 		return err

@@ -99,7 +99,11 @@ func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
 			if err != nil {
 				return doctor.Agent{}, err
 			}
-			return doctor.Agent{Version: v.Version, RootDir: v.RootDir, Same: sameDir(v.RootDir, cfg.RootDir)}, nil
+			out := doctor.Agent{Version: v.Version, RootDir: v.RootDir, Same: sameDir(v.RootDir, cfg.RootDir)}
+			if st, err := c.Status(ctx); err == nil && st.Config != nil {
+				out.ConfigFault, out.ConfigRemedy = st.Config.Problem(), st.Config.Remedy()
+			}
+			return out, nil
 		},
 	}), nil
 }

@@ -77,15 +77,21 @@ func newLog(cfg *configs.Config, info io.Writer) *logging.Log {
 	return logging.New(o)
 }
 
-// reloads reads the config again at each SIGHUP until ctx ends.
+// reloads reads the config again at each SIGHUP until ctx ends. Between them it looks whether the
+// config is in force.
 func reloads(ctx context.Context, r *reloader) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, unix.SIGHUP)
 	defer signal.Stop(hup)
+	reread := time.NewTicker(rereadEvery)
+	defer reread.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-reread.C:
+			r.reread()
+			continue
 		case <-hup:
 		}
 		notifySystemd(r.log, daemon.SdNotifyReloading)
@@ -103,6 +109,31 @@ type reloader struct {
 	log     *slog.Logger
 	// take applies to the agent what is possible of a config, as agent.Agent's Reload does.
 	take func(running, next *configs.Config, changed []string) (now *configs.Config, later []string)
+	// note says what was read, so that people see what is not in force. It reports whether that is
+	// news.
+	note func(running, read *configs.Config, err error) bool
+}
+
+// rereadEvery is how often the config is read only to see whether it is in force.
+const rereadEvery = time.Minute
+
+// reread reads the config only to see whether it is in force, and logs what is new about that.
+func (r *reloader) reread() {
+	cfg, _, err := r.load()
+	if !r.note(r.running, cfg, err) {
+		return
+	}
+	if err != nil {
+		r.log.Error("the config on the disk is refused: the agent goes on with the one that it has, but would not start "+
+			"again", "err", err)
+		return
+	}
+	if pending := configs.Changed(r.running, cfg); len(pending) > 0 {
+		r.log.Warn("settings of the config on the disk are not in force: a reload or a restart of the agent takes them over",
+			"settings", strings.Join(pending, " "))
+		return
+	}
+	r.log.Info("the config on the disk is the one in force")
 }
 
 // own reports whether the reloader itself applies the setting.
@@ -114,6 +145,7 @@ func (r *reloader) reload() {
 	for _, w := range warnings {
 		r.log.Warn("config: " + w.String())
 	}
+	defer func() { r.note(r.running, cfg, err) }()
 	if err != nil {
 		r.log.Error("config not reloaded: the agent goes on with the one that it has", "err", err)
 		return

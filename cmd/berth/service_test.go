@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -89,8 +90,16 @@ func TestReload(t *testing.T) {
 	}
 	next, loadErr := fresh(func(*configs.Config) {}), error(nil)
 	var out bytes.Buffer
+	var noted []string
 	levels := logging.New(logging.Options{Err: &out})
 	r := &reloader{
+		note: func(running, read *configs.Config, err error) bool {
+			before := noted
+			if noted = []string{fmt.Sprint(err)}; err == nil {
+				noted = configs.Changed(running, read)
+			}
+			return !slices.Equal(noted, before)
+		},
 		running: fresh(func(*configs.Config) {}),
 		levels:  levels,
 		log:     levels.Logger(),
@@ -135,8 +144,31 @@ func TestReload(t *testing.T) {
 		strings.Contains(out.String(), "registryBurst") {
 		t.Errorf("what was applied is not what counts: %s", &out)
 	}
+	if !slices.Equal(noted, []string{"maxPods"}) {
+		t.Errorf("noted %q", noted)
+	}
 	loadErr = errors.New("maxPods: no number")
 	step(slog.LevelInfo, "config not reloaded")
+	if !slices.Equal(noted, []string{"maxPods: no number"}) {
+		t.Errorf("noted %q", noted)
+	}
+	read := func(logged string) {
+		t.Helper()
+		out.Reset()
+		running := r.running
+		r.reread()
+		if !strings.Contains(out.String(), logged) || logged == "" && out.Len() > 0 || r.running != running {
+			t.Errorf("log: %s; want %q, and the same config", &out, logged)
+		}
+	}
+	read("") // it is known
+	loadErr = nil
+	read("settings=maxPods")
+	read("")
+	loadErr = errors.New("maxPods: no number")
+	read("would not start again")
+	next, loadErr = r.running, nil
+	read("is the one in force")
 }
 
 func TestServiceIn(t *testing.T) {

@@ -102,6 +102,9 @@ type Agent struct {
 	Version, RootDir string
 	// Same is true if the root directory is that of the host's config.
 	Same bool
+	// ConfigFault says what of the agent's config on the disk is not in force, and ConfigRemedy what
+	// to do; empty if all is in force.
+	ConfigFault, ConfigRemedy string
 }
 
 // Foreground is a "berth run" with its own root directory. PID is 0 if the process is dead or not

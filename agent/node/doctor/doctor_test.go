@@ -330,6 +330,13 @@ func TestFindings(t *testing.T) {
 		"runs that nobody may see": {
 			func(m *machine) { m.runsErr = errors.New("permission denied") }, "runs", Hint, "permission denied",
 		},
+		"a config that the agent refuses": {
+			func(m *machine) {
+				m.agent.ConfigFault, m.agent.ConfigRemedy = "c.yaml:3: maxPods: no number", "mend it"
+			},
+			"agent", Warning,
+			"c.yaml:3: maxPods: no number",
+		},
 		"another agent's socket": {
 			func(m *machine) { m.agent = Agent{Version: "v1", RootDir: "/other"} }, "agent", Warning,
 			"its root directory is /other, and the checks look at /var/lib/kubelet",

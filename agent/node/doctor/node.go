@@ -168,8 +168,8 @@ func properties(text string) map[string]string {
 	return out
 }
 
-// agentAnswers checks whether the agent runs, whether it is the one that is
-// meant and may run pods, and its version.
+// agentAnswers checks whether the agent runs, whether it is the one that is meant and may run pods,
+// its config and its version.
 func agentAnswers(ctx context.Context, h *Host) []Finding {
 	var out []Finding
 	if h.Drained() {
@@ -186,7 +186,11 @@ func agentAnswers(ctx context.Context, h *Host) []Finding {
 		return append(out, warning("give the --config and --root-dir of the agent that is meant, or its --socket",
 			"the agent that answers at %s is another one: its root directory is %s, and the checks look at %s",
 			h.Config.Berth.Socket, v.RootDir, h.Config.RootDir))
-	case v.Version != h.Version:
+	}
+	if v.ConfigFault != "" {
+		out = append(out, warning(v.ConfigRemedy, "%s", v.ConfigFault))
+	}
+	if v.Version != h.Version {
 		return append(out, warning("systemctl restart berth: no pod is disturbed",
 			"the agent that runs is berth %s, and this is berth %s", v.Version, h.Version))
 	}

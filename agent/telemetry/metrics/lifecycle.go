@@ -91,6 +91,25 @@ func (s *Set) RuntimeUp(up func() bool) {
 	}))
 }
 
+// ConfigInForce adds whether the config on the disk is refused, and how many of its settings are
+// not in force. counts is called when metrics are gathered. Call ConfigInForce once.
+func (s *Set) ConfigInForce(counts func() (refused bool, pending int)) {
+	s.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "berth_config_error",
+		Help: "1 if the config on the disk is refused, so that the agent would not start with it.",
+	}, func() float64 {
+		if refused, _ := counts(); refused {
+			return 1
+		}
+		return 0
+	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "berth_config_pending_settings", Help: "Settings of the config on the disk that are not in force.",
+	}, func() float64 {
+		_, pending := counts()
+		return float64(pending)
+	}))
+}
+
 // PodKind is one class of the pods that the agent has.
 type PodKind struct {
 	// Lifecycle is sync, terminating or terminated.

@@ -235,6 +235,7 @@ func TestLifecycle(t *testing.T) {
 	s.PodOrphaned()
 	s.PodRestarted(true)
 	s.RuntimeUp(func() bool { return false })
+	s.ConfigInForce(func() (bool, int) { return true, 3 })
 	s.CgroupOperation("create", time.Second)
 	s.Storage("kubernetes.io/secret", "volume_mount", time.Second, nil)
 	s.Storage("kubernetes.io/secret", "volume_mount", time.Second, errors.New("no"))
@@ -262,6 +263,8 @@ func TestLifecycle(t *testing.T) {
 		"kubelet_working_pods{config=orphan,lifecycle=terminating,static=} 1",
 		"kubelet_mirror_pods{} 2",
 		"berth_runtime_up{} 0",
+		"berth_config_error{} 1",
+		"berth_config_pending_settings{} 3",
 		"kubelet_pleg_pod_relist_duration_seconds{} 1",
 		"kubelet_pleg_discard_events{} 0",
 		"kubelet_orphaned_runtime_pods_total{} 1",
