@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/desired"
+	"github.com/berthd/berth/agent/node/hostports"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/source/objects"
@@ -53,6 +54,9 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 		out.LastChange = lastChange(s.backend.Events(), pod)
 	}
 	out.Warnings = warningsOf(s.backend.Validated(), pod)
+	if out.Ended == "" {
+		out.Warnings = slices.Concat(out.Warnings, hostports.Taken(pod))
+	}
 	out.Manifest = newerRefused(s.backend.Validated(), pod) // the last valid version runs
 	answer(w, out)
 }
@@ -300,7 +304,7 @@ func lastWarning(events []v1.Event, pod *v1.Pod) *api.Failure {
 		e := &events[i]
 		switch {
 		case e.Type != v1.EventTypeWarning || e.InvolvedObject.UID != pod.UID || e.Reason == "MissingClusterDNS" ||
-			strings.HasPrefix(e.Reason, "DNS"):
+			strings.HasPrefix(e.Reason, "DNS") || e.Reason == hostports.ReasonTaken:
 		case e.Reason == "ResizeDeferred" ||
 			// The pod's condition reports this, without the whole spec.
 			e.Reason == "ResizeInfeasible":

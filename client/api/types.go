@@ -92,7 +92,8 @@ type Why struct {
 	// Crashed are the containers that ended with an error and are to run again: the ends of their
 	// logs may say why.
 	Crashed []string `json:"crashed,omitempty"`
-	// Warnings are the warnings about the pod's manifest.
+	// Warnings are the warnings about the pod's manifest, and about programs of the node that listen
+	// on the pod's host ports.
 	Warnings []string `json:"warnings,omitempty"`
 	// Manifest is the validation result of the pod's manifest, if that was refused. If the pod
 	// exists nevertheless, it has the manifest's last good version.

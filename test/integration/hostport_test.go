@@ -87,3 +87,32 @@ func get(ctx context.Context, e *env.Env, address string) error {
 	}
 	return resp.Body.Close()
 }
+
+// TestHostPortTaken checks that a pod with a host port on which a program of the node listens has
+// an event of that, and that "berth why" warns of it until the program ends.
+func TestHostPortTaken(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{OwnNetwork: true})
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	// does not say on which port it listens: admission knows nothing of it
+	put(t, a, "program", "terminationGracePeriodSeconds: 1\nhostNetwork: true\n"+
+		"containers: [{name: main, image: berth.local/web:v1}]\n")
+	a.WaitReady(t, "program")
+	env.Eventually(t, "the program to listen", func() error { return get(t.Context(), e, env.HostIP+":8080") })
+	put(t, a, "taker", "terminationGracePeriodSeconds: 1\ncontainers:\n  - name: main\n    image: berth.local/web:v1\n"+
+		"    ports: [{containerPort: 8080, hostPort: 8080}]\n")
+	a.WaitReady(t, "taker")
+	const says = "of the node listens on hostPort 8080/TCP of container main, too"
+	prints(t, a, []string{"events", "--for", "taker"}, "HostPortTaken", says)
+	prints(t, a, []string{"why", "taker"}, says)
+	removed(t, e, a, "program")
+	env.Eventually(t, "why to warn no more", func() error {
+		if warnings := why(t, a, "taker").Warnings; len(warnings) > 0 {
+			return fmt.Errorf("the warnings are %q", warnings)
+		}
+		return nil
+	})
+	removed(t, e, a, "taker")
+	nothingLeft(t, e.Leaks)
+}

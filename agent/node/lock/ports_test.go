@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/berthd/berth/configs"
@@ -63,30 +61,4 @@ func TestLockOfPorts(t *testing.T) {
 		t.Fatalf("the port of another program: %v", err)
 	}
 	l.Release()
-}
-
-func TestListeningSockets(t *testing.T) {
-	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-	table := filepath.Join(t.TempDir(), "tcp")
-	lines := head +
-		"   0: 0100007F:2808 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0\n" +
-		"   1: 00000000:2808 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0\n" +
-		"   2: 0100007F:2808 0100007F:9000 01 00000000:00000000 00:00000000 00000000     0        0 13 1 0 100 0 0 10 0\n" +
-		"   3: 0100007F:2809 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 14 1 0 100 0 0 10 0\n" +
-		"   4: 00000000000000000000000001000000:2808 00000000000000000000000000000000:0000 0A " +
-		"00000000:00000000 00:00000000 00000000     0        0 15 1 0 100 0 0 10 0\n"
-	if err := os.WriteFile(table, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for addr, want := range map[string]string{
-		"127.0.0.1": "socket:[11] socket:[12]", "192.0.2.7": "socket:[12]", "0.0.0.0": "socket:[11] socket:[12] socket:[15]",
-		"::1": "socket:[12] socket:[15]",
-	} {
-		if got := strings.Join(listening(table, netip.MustParseAddr(addr), "10248"), " "); got != want {
-			t.Errorf("%s: %s, want %s", addr, got, want)
-		}
-	}
-	if got := listening(table, netip.Addr{}, "80"); len(got) > 0 {
-		t.Errorf("a port of nobody: %v", got)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/node/hostports"
 	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/cri"
@@ -164,6 +165,9 @@ func (s Sandbox) create(ctx context.Context, p *Sync) error {
 		return fmt.Errorf("running the sandbox: %w", err)
 	}
 	p.Changed = true
+	for _, taken := range hostports.Taken(p.Pod) {
+		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, hostports.ReasonTaken, taken)
+	}
 	making, done := finishing(ctx)
 	defer done()
 	began := time.Now()

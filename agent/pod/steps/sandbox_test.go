@@ -3,6 +3,9 @@ package steps
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -153,6 +156,42 @@ func TestSandboxWarns(t *testing.T) {
 		"node Warning MissingClusterDNS " + missing, `Warning MissingClusterDNS pod: "pod_ns(uid)". ` + missing,
 	}
 	if !slices.Equal(events, want) {
+		t.Errorf("events %q, want %q", events, want)
+	}
+}
+
+// TestSandboxHostPortTaken: a pod runs on a host port on which a program of the node listens, and
+// has an event of it.
+func TestSandboxHostPortTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := int32(netip.MustParseAddrPort(taken.Addr().String()).Port())
+	var events eventLog
+	s := Sandbox{
+		Runtime: sandboxed{}, Events: &events, Run: func(string, time.Duration, error) {},
+		Resources: func(*v1.Pod) (*runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources) {
+			return nil, nil
+		},
+		Handler: func(*v1.Pod) (string, error) { return "", nil },
+		Node:    func(*v1.Pod) generate.Node { return generate.Node{} },
+	}
+	p := &Sync{
+		Given: Given{Pod: &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"},
+			Spec: v1.PodSpec{DNSPolicy: v1.DNSDefault, Containers: []v1.Container{
+				{Name: "c", Ports: []v1.ContainerPort{{ContainerPort: 80, HostPort: port}}},
+			}},
+		}},
+		Actions: plan.Actions{CreateSandbox: true},
+	}
+	if _, err := s.Ensure(t.Context(), p); err != nil || p.Sandbox == nil {
+		t.Fatalf("sandbox %v, %v", p.Sandbox, err)
+	}
+	want := fmt.Sprintf("of the node listens on hostPort %d/TCP of container c, too", port)
+	if len(events) != 1 || !strings.HasPrefix(events[0], "Warning HostPortTaken ") || !strings.Contains(events[0], want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
 }
