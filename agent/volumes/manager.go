@@ -258,6 +258,8 @@ type bringUp struct {
 	// persistentVolume is what is behind the claim of the volume that is being brought up; nil for
 	// a volume without a claim.
 	persistentVolume *v1.PersistentVolume
+	// trusted is how many bytes of trust bundles the volumes have so far.
+	trusted int
 }
 
 // volume brings up one volume, the i-th of the pod's spec. ok says that the volume can be used,

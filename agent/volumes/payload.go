@@ -124,7 +124,7 @@ func (b *bringUp) projection(i, j int, source *v1.VolumeProjection, mode fs.File
 		return nil, unsupported("%s.serviceAccountToken: tokens need an API server, and static pods may not use them",
 			field)
 	case source.ClusterTrustBundle != nil && b.m.deps.TrustBundles != nil:
-		return b.trustBundle(source.ClusterTrustBundle, mode)
+		return b.trustBundle(field, source.ClusterTrustBundle, mode)
 	case source.ClusterTrustBundle != nil:
 		return nil, unsupported("%s.clusterTrustBundle: trust bundles need an API server and the feature gate "+
 			"ClusterTrustBundleProjection, and static pods may not use them", field)

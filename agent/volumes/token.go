@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -35,13 +36,24 @@ func (b *bringUp) readersOnly(path string, data []byte, mode fs.FileMode) payloa
 	return files
 }
 
+// maxTrusted is how many bytes of trust bundles one pod can have. A selector matches any number of
+// bundles, and each source of each volume has its own; what they select is the node's memory.
+const maxTrusted = 16 << 20
+
 // trustBundle returns the certificates that a projection names, as a file with the mode of a token.
-func (b *bringUp) trustBundle(p *v1.ClusterTrustBundleProjection, mode fs.FileMode) (payload, error) {
-	data, err := b.m.deps.TrustBundles.TrustBundle(b.pod, p)
-	if err != nil {
-		return nil, err
+// field is where the pod's spec has the projection.
+func (b *bringUp) trustBundle(field string, p *v1.ClusterTrustBundleProjection, mode fs.FileMode) (payload, error) {
+	if b.trusted <= maxTrusted { // else no bundle can change the answer
+		data, err := b.m.deps.TrustBundles.TrustBundle(b.pod, p)
+		if err != nil {
+			return nil, err
+		}
+		if b.trusted += len(data); b.trusted <= maxTrusted {
+			return b.readersOnly(p.Path, data, mode), nil
+		}
 	}
-	return b.readersOnly(p.Path, data, mode), nil
+	return nil, fmt.Errorf("%s.clusterTrustBundle: the trust bundles of the pod are larger than %d MiB together: select "+
+		"fewer", field, maxTrusted>>20)
 }
 
 // certificate returns the key and the certificates of source j of a volume, as the files that the

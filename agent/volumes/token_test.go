@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -167,4 +168,44 @@ func TestTrustBundleVolume(t *testing.T) {
 			t.Errorf("%q, mode %o, user %d", data, stat.Mode&0o777, stat.Uid)
 		}
 	}
+}
+
+// The trust bundles of a pod have a bound, over all its volumes and their sources. A volume that is
+// up keeps what it has.
+func TestTrustBundlesHaveABound(t *testing.T) {
+	needRoot(t)
+	m := testManager(t.TempDir(), newStore(), nil)
+	volume := func(name string, sources int) v1.Volume {
+		projected := &v1.ProjectedVolumeSource{}
+		for i := range sources {
+			projected.Sources = append(projected.Sources, v1.VolumeProjection{
+				ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("roots"), Path: fmt.Sprintf("%d.pem", i)},
+			})
+		}
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Projected: projected}}
+	}
+	pod := testPod(volume("first", 2), volume("second", 2))
+	must(t, m.EnsureDirs(t.Context(), pod))
+	defer func() { must(t, m.Remove(t.Context(), pod.UID)) }()
+	const quarter = maxTrusted/4 - len("roots ")
+	m.deps.TrustBundles = trusted(strings.Repeat("a", quarter))
+	mounts, err := m.Ensure(t.Context(), pod, Dynamic{})
+	must(t, err)
+	m.deps.TrustBundles = trusted(strings.Repeat("b", quarter+1))
+	_, err = m.Ensure(t.Context(), pod, Dynamic{})
+	const want = `MountVolume.SetUp failed for volume "second" : spec.volumes[1].projected.sources[1].clusterTrustBundle: ` +
+		"the trust bundles of the pod are larger than 16 MiB together: select fewer"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for name, letter := range map[string]string{"first": "b", "second": "a"} {
+		data, err := os.ReadFile(filepath.Join(mounts[name].HostPath, "1.pem"))
+		must(t, err)
+		if got := string(data[len(data)-1:]); got != letter {
+			t.Errorf("volume %s has %q, want %q", name, got, letter)
+		}
+	}
+	m.deps.TrustBundles = trusted("c")
+	_, err = m.Ensure(t.Context(), pod, Dynamic{})
+	must(t, err)
 }
