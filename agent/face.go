@@ -90,8 +90,7 @@ func (f Face) WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop fu
 func (f Face) Validated() []source.Result { return f.parts.desired.Validated() }
 
 // Node returns the node's resources, and the state of the runtime, of the connection to the cluster
-// and of a drain. It asks
-// the runtime for the runtime's conditions, unless the runtime is known to be silent.
+// and of a drain. It asks the runtime for the runtime's conditions, unless the runtime is silent.
 func (f Face) Node(ctx context.Context) api.NodeStatus {
 	capacity, allocatable := f.node.Published()
 	out := api.NodeStatus{Drain: f.Drained(), Resources: &api.Resources{
@@ -99,7 +98,7 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 		ReservedCPUs: f.node.ReservedCPUs(),
 	}}
 	out.Runtime.Name, out.Runtime.Version = f.parts.runtime.Is()
-	if silence := f.parts.runtime.Silence(); silence != nil {
+	if silence := f.parts.runtime.Silent(ctx); silence != nil {
 		out.Runtime.SilentSince, out.Runtime.Error = &silence.Since, silence.Reason()
 	} else if faults, err := f.parts.runtime.Faults(ctx); err != nil {
 		out.Runtime.Error = err.Error()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -59,14 +60,18 @@ func (a *askedRestarts) take(uid types.UID) []*askedRestart {
 	return list
 }
 
-// withdraw forgets a request that nobody waits for any more.
-func (a *askedRestarts) withdraw(uid types.UID, r *askedRestart) {
+// withdraw forgets a request that nobody waits for any more. It reports whether the request was
+// still there; otherwise a sync answers it now, or has answered it.
+func (a *askedRestarts) withdraw(uid types.UID, r *askedRestart) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	before := len(a.byUID[uid])
 	a.byUID[uid] = slices.DeleteFunc(a.byUID[uid], func(o *askedRestart) bool { return o == r })
-	if len(a.byUID[uid]) == 0 {
+	after := len(a.byUID[uid])
+	if after == 0 {
 		delete(a.byUID, uid)
 	}
+	return after < before
 }
 
 // drop refuses the requests of a pod that is gone.
@@ -76,11 +81,15 @@ func (a *askedRestarts) drop(uid types.UID) {
 	}
 }
 
+// silenceLook is how long a restart waits for the pod's sync before it asks whether the runtime
+// answers, which every sync needs.
+const silenceLook = time.Second
+
 // Restart restarts containers of a running pod, all app containers and sidecars if names is empty,
 // and returns the names of those that restart. Each runs its preStop hook and gets its grace, which
 // grace replaces if it is not nil, in seconds. A container that waits for its back-off starts at
 // once. Restart returns when the request is on record, so that restarts of the agent keep it. The
-// error is [ErrNotRestarted], or one of the disk.
+// error is [ErrNotRestarted], [runtimestate.Silence], or one of the disk.
 func (e *Engine) Restart(ctx context.Context, uid types.UID, names []string, grace *int64) ([]string, error) {
 	entry, ok := e.deps.Workers.Get(uid)
 	switch {
@@ -94,12 +103,21 @@ func (e *Engine) Restart(ctx context.Context, uid types.UID, names []string, gra
 	}
 	e.restarts.ask(uid, r)
 	e.deps.Workers.Wake(uid)
-	select {
-	case answer := <-r.done:
-		return answer.names, answer.err
-	case <-ctx.Done():
-		e.restarts.withdraw(uid, r)
-		return nil, fmt.Errorf("waiting for the pod's worker: %w", context.Cause(ctx))
+	look := time.NewTicker(silenceLook)
+	defer look.Stop()
+	for {
+		select {
+		case answer := <-r.done:
+			return answer.names, answer.err
+		case <-look.C:
+			silence := e.deps.Runtime.State.Silent(ctx)
+			if silence != nil && e.restarts.withdraw(uid, r) {
+				return nil, fmt.Errorf("%w; the restart is not recorded: ask again when the runtime answers", silence)
+			}
+		case <-ctx.Done():
+			e.restarts.withdraw(uid, r)
+			return nil, fmt.Errorf("waiting for the pod's worker: %w", context.Cause(ctx))
+		}
 	}
 }
 

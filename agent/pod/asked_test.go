@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/agent/node/runtimestate"
 	"github.com/berthd/berth/agent/pod/checkpoint"
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/agent/pod/tasks"
@@ -72,6 +78,52 @@ func TestAskedRestarts(t *testing.T) {
 	}
 }
 
+// A restart while the runtime is silent says so and is not recorded, long before its context ends.
+func TestRestartWithASilentRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		pool := worker.New(t.Context(), worker.Config{}, log)
+		defer pool.Close()
+		e := &Engine{restarts: &askedRestarts{}, deps: Deps{
+			Workers: pool,
+			Runtime: Runtime{State: runtimestate.New(runtimestate.Deps{Runtime: hangingRuntime{}, Logger: log})},
+		}}
+		pool.Start(hangingSyncs{})
+		pool.Set(&v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{UID: "u", Namespace: "ns", Name: "p"},
+			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "a"}}},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := e.Restart(ctx, "u", nil, nil)
+		silence := (*runtimestate.Silence)(nil)
+		if !errors.As(err, &silence) || !strings.Contains(err.Error(), "the restart is not recorded") || ctx.Err() != nil {
+			t.Errorf("%v", err)
+		}
+		if left := e.restarts.take("u"); len(left) > 0 {
+			t.Errorf("%d requests are left", len(left))
+		}
+	})
+}
+
+// hangingSyncs are syncs that wait for the runtime.
+type hangingSyncs struct{}
+
+func (hangingSyncs) Sync(ctx context.Context, _ worker.Work) worker.Result {
+	<-ctx.Done()
+	return worker.Result{Err: ctx.Err()}
+}
+
+func (hangingSyncs) Gone(types.UID, *v1.Pod) {}
+
+// hangingRuntime never answers.
+type hangingRuntime struct{ runtimestate.Runtime }
+
+func (hangingRuntime) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 // A request that nobody waits for any more restarts nothing, and one of a pod that is gone is
 // answered.
 func TestForgottenRestarts(t *testing.T) {
@@ -79,7 +131,9 @@ func TestForgottenRestarts(t *testing.T) {
 	first, second := &askedRestart{done: make(chan restartAnswer, 1)}, &askedRestart{done: make(chan restartAnswer, 1)}
 	a.ask("u", first)
 	a.ask("u", second)
-	a.withdraw("u", first)
+	if !a.withdraw("u", first) || a.withdraw("u", first) {
+		t.Error("the first is withdrawn, and only once")
+	}
 	a.drop("u")
 	if answer := <-second.done; !errors.Is(answer.err, ErrNotRestarted) || len(first.done) > 0 || len(a.byUID) > 0 {
 		t.Errorf("%v, %d answers to the first, %v left", answer.err, len(first.done), a.byUID)

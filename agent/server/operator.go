@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/desired/stopped"
+	"github.com/berthd/berth/agent/node/runtimestate"
 	podengine "github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/client/api"
 )
@@ -107,9 +108,13 @@ func checkGrace(seconds *int64) error {
 	return nil
 }
 
-// failOperation answers with an error: 409 if the pod's state or source forbids the operation.
+// failOperation answers with an error: 409 if the pod's state or source forbids the operation, 503
+// if the runtime does not answer.
 func failOperation(w http.ResponseWriter, pod *v1.Pod, err error) {
+	silence := (*runtimestate.Silence)(nil)
 	switch {
+	case errors.As(err, &silence):
+		fail(w, http.StatusServiceUnavailable, "pod %s/%s: %v", pod.Namespace, pod.Name, err)
 	case errors.Is(err, stopped.ErrRefused):
 		fail(w, http.StatusConflict, "%v", err)
 	case errors.Is(err, podengine.ErrNotRestarted):

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/desired/stopped"
+	"github.com/berthd/berth/agent/node/runtimestate"
 	podengine "github.com/berthd/berth/agent/pod"
 )
 
@@ -58,6 +59,10 @@ func TestOperator(t *testing.T) {
 		{
 			path: "web-node/restart", err: fmt.Errorf("%w: the pod ends", podengine.ErrNotRestarted), code: 409,
 			asked: `restart web-node [] -1`, want: "pod default/web-node: not restarted: the pod ends",
+		},
+		{
+			path: "web-node/restart", err: fmt.Errorf("%w; ask again", &runtimestate.Silence{Err: errors.New("refused")}),
+			code: 503, asked: `restart web-node [] -1`, want: "pod default/web-node: the container runtime does not answer",
 		},
 		{path: "web-node/restart", err: errors.New("disk full"), code: 500, asked: `restart web-node [] -1`, want: "disk full"},
 		{path: "web-node/stop", code: 200, asked: `stop web-node -1`, want: `{"changed":true}`},

@@ -65,6 +65,15 @@ func runtimeLine(rt *api.Runtime, now time.Time) string {
 	return name + ": ready"
 }
 
+// Silence returns since when the node's runtime does not answer, and why; empty if it answers.
+func Silence(st *api.NodeStatus) string {
+	if st.Runtime.SilentSince == nil {
+		return ""
+	}
+	return fmt.Sprintf("no answer since %s: %s", st.Runtime.SilentSince.Local().Format(time.DateTime),
+		Clean(st.Runtime.Error))
+}
+
 // podCounts writes the pods by state: "3: 2 Running, 1 Pending".
 func podCounts(counts map[string]int) string {
 	total := 0

@@ -142,9 +142,15 @@ const drainLook = 200 * time.Millisecond
 // pods' grace periods.
 func (o *drainOptions) drain(ctx context.Context, c *client.Client) (*api.Drain, error) {
 	d, err := c.Drain(ctx, o.request())
-	printed := -1
+	printed, looked, silent := -1, time.Now(), ""
 	for err == nil && d.State != api.Drained {
 		printed = o.progress(d.Left, printed)
+		if silent == "" && time.Since(looked) >= silenceLook {
+			if silent = silenceOf(ctx, c); silent != "" {
+				fmt.Fprintln(o.errOut, "the drain goes on when the runtime answers again: "+silent)
+			}
+			looked = time.Now()
+		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the drain goes on without this command: %w", context.Cause(ctx))

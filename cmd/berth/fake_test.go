@@ -196,13 +196,20 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 	}
 	f.restarted(web)
 	for _, pod := range []*v1.Pod{web, broken} {
-		if f.stopped[pod.UID] {
+		if f.stopped[pod.UID] && !f.silent() {
 			f.stop(pod)
 		}
 	}
 	return []*v1.Pod{
 		broken, f.pod("default", "twin-node", v1.PodStatus{Phase: v1.PodPending}, "c"), web, other,
 	}
+}
+
+// silent reports whether the runtime does not answer: it is silent while the file silent is in the
+// agent's directory.
+func (f *fakeAgent) silent() bool {
+	_, err := os.Stat(filepath.Join(f.dir, "silent"))
+	return err == nil
 }
 
 // briefStatus is the status of a container that ends before anybody can connect to it, and prints
@@ -537,8 +544,12 @@ func (*fakeAgent) Resource() prometheus.Gatherer { return prometheus.NewRegistry
 func (*fakeAgent) Cadvisor() prometheus.Gatherer { return prometheus.NewRegistry() }
 
 func (f *fakeAgent) Node(context.Context) api.NodeStatus {
+	runtime := api.Runtime{Name: "containerd", Version: "v2.4.2"}
+	if f.silent() {
+		runtime.SilentSince, runtime.Error = &f.began, "refused"
+	}
 	return api.NodeStatus{
-		Runtime: api.Runtime{Name: "containerd", Version: "v2.4.2"}, Drain: api.Drain{State: api.Draining, Since: f.began},
+		Runtime: runtime, Drain: api.Drain{State: api.Draining, Since: f.began},
 		Resources: &api.Resources{
 			Capacity:     v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("110")},
 			Allocatable:  v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"), v1.ResourcePods: resource.MustParse("110")},

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/api"
@@ -27,6 +27,7 @@ type operateOptions struct {
 	force     bool
 	wait      bool
 	ready     readyFlags
+	timeout   time.Duration
 }
 
 // graceFlags adds --grace-period and --force, as kubectl delete has them.
@@ -124,7 +125,11 @@ annotation ` + pods.AnnotationStart + `: "true" starts its pod when the manifest
 The pod of a cluster is refused: its API server would start it again. Delete it there, or scale its owner down.
 
 --force is for a pod that does not end. It cuts the grace period to the 2 seconds that a kubelet gives, and skips
-preStop hooks that have not run. It may also be used for a pod that is being removed, or that stops already.`,
+preStop hooks that have not run. It may also be used for a pod that is being removed, or that stops already.
+
+A stop is recorded at once. While the container runtime does not answer, no pod can end: stop says so and fails
+(exit code 1), and the pod stops when the runtime is back. With --timeout, stop waits that long for it. It also fails
+if the pod has not stopped within --timeout; the pod goes on stopping.`,
 		Example: `  berth stop web
   berth stop web --grace-period 5
   berth stop web --force --grace-period=0
@@ -136,8 +141,11 @@ preStop hooks that have not run. It may also be used for a pod that is being rem
 			if err != nil {
 				return err
 			}
+			if o.timeout < 0 {
+				return wrongly("--timeout is %s: it must not be negative", o.timeout)
+			}
 			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
-				return o.stop(ctx, c, arg, grace, cmd.OutOrStdout())
+				return o.stop(ctx, c, arg, grace, cmd)
 			})
 		},
 	}
@@ -145,14 +153,14 @@ preStop hooks that have not run. It may also be used for a pod that is being rem
 	namespaceFlag(cmd, &o.namespace)
 	o.graceFlags(cmd)
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "wait until the pod has stopped")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "longest wait for a pod; 0 waits as long as the runtime answers")
 	return cmd
 }
 
-// stopLook is the time between two looks at whether a pod has stopped.
-const stopLook = 200 * time.Millisecond
-
 // stop stops one pod, and waits until it has stopped.
-func (o *operateOptions) stop(ctx context.Context, c *client.Client, arg string, grace *int64, w io.Writer) error {
+func (o *operateOptions) stop(
+	ctx context.Context, c *client.Client, arg string, grace *int64, cmd *cobra.Command,
+) error {
 	pod, err := findPod(ctx, c, arg, o.namespace)
 	if err != nil {
 		return err
@@ -160,37 +168,21 @@ func (o *operateOptions) stop(ctx context.Context, c *client.Client, arg string,
 	if err := c.Stop(ctx, pod.Namespace, pod.Name, api.StopRequest{GraceSeconds: grace}); err != nil {
 		return err
 	}
-	name := pods.FullName(pod)
-	for o.wait {
-		all, err := c.Summaries(ctx)
-		if err != nil {
+	name, word := pods.FullName(pod), "stops"
+	if o.wait {
+		wait := stopWait{
+			client: c, pod: pod, name: name, timeout: o.timeout, errOut: cmd.ErrOrStderr(),
+			progress: newStopProgress(cmd.ErrOrStderr(), name, ptr.Deref(grace, graceOf(pod))),
+		}
+		if err := wait.run(ctx); err != nil {
 			return err
 		}
-		if ended := hasStopped(all, pod); ended {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s goes on stopping without this command: %w", name, context.Cause(ctx))
-		case <-time.After(stopLook):
-		}
+		word = "is stopped"
+	} else if silence := silenceOf(ctx, c); silence != "" {
+		word = "stops when the runtime answers again (" + silence + ")"
 	}
-	word := "is stopped"
-	if !o.wait {
-		word = "stops"
-	}
-	_, err = fmt.Fprintf(w, "%s %s; \"berth start %[1]s\" starts it.\n", name, word)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s; \"berth start %[1]s\" starts it.\n", name, word)
 	return err
-}
-
-// hasStopped reports whether the pod has stopped, or is gone.
-func hasStopped(all []api.PodSummary, pod *v1.Pod) bool {
-	for i := range all {
-		if all[i].UID == pod.UID {
-			return all[i].Status == pods.ReasonStopped
-		}
-	}
-	return true
 }
 
 func newStart() *cobra.Command {
@@ -230,9 +222,9 @@ func (o *operateOptions) start(ctx context.Context, c *client.Client, arg string
 	if err != nil {
 		return err
 	}
-	word := "starts"
-	if !was {
-		word = "was not stopped"
+	word := "was not stopped"
+	if was {
+		word = "starts" + startsWhen(ctx, c)
 	}
 	if _, err := fmt.Fprintf(w, "%s %s\n", pods.FullName(pod), word); err != nil || !o.ready.wait {
 		return err

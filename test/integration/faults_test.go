@@ -164,3 +164,52 @@ func TestFrozenRuntime(t *testing.T) {
 	removed(t, e, a, "probed")
 	nothingLeft(t, e.Leaks)
 }
+
+// TestOperatorOfAFrozenRuntime stops, restarts and starts pods while containerd is frozen. Each
+// command says at once that the runtime does not answer, and what is on record.
+func TestOperatorOfAFrozenRuntime(t *testing.T) {
+	t.Parallel()
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{})
+	put(t, a, "web", sleeper)
+	put(t, a, "steady", sleeper)
+	a.WaitReady(t, "web", "steady")
+	before := running(podOf(t, a, "steady"))
+	if err := syscall.Kill(e.ContainerdPID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	thaw := func() {
+		if err := syscall.Kill(e.ContainerdPID(), syscall.SIGCONT); err != nil {
+			t.Errorf("thaw containerd: %v", err)
+		}
+	}
+	defer func() { thaw() }()
+	refuses := func(want string, args ...string) {
+		t.Helper()
+		if out, errOut, code := a.CLI(args...); code != 1 || !strings.Contains(errOut, want) {
+			t.Errorf("berth %s: code %d, %q, %q", strings.Join(args, " "), code, out, errOut)
+		}
+	}
+	refuses("does not answer since", "restart", "steady")
+	refuses("the restart is not recorded", "restart", "steady")
+	refuses("is recorded, and takes effect when the runtime answers again: no answer since", "stop", "web")
+	refuses("has not stopped within 3s", "stop", "web", "--timeout", "3s")
+	if out, errOut, code := a.CLI("stop", "web", "--wait=false"); code != 0 ||
+		!strings.Contains(out, "stops when the runtime answers again") {
+		t.Errorf("berth stop --wait=false: code %d, %q, %q", code, out, errOut)
+	}
+	thaw()
+	if out, errOut, code := a.CLI("stop", "web", "--timeout", "60s"); code != 0 || !strings.Contains(out, "is stopped") {
+		t.Errorf("berth stop with a runtime that answers: code %d, %q, %q", code, out, errOut)
+	}
+	if after := running(podOf(t, a, "steady")); after != before {
+		t.Errorf("the pod whose restart was not recorded was %s and is %s", before, after)
+	}
+	if out, errOut, code := a.CLI("start", "web"); code != 0 {
+		t.Errorf("berth start: code %d, %q, %q", code, out, errOut)
+	}
+	a.WaitReady(t, "web")
+	removed(t, e, a, "web")
+	removed(t, e, a, "steady")
+	nothingLeft(t, e.Leaks)
+}

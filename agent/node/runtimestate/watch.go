@@ -46,6 +46,14 @@ func (s *Silence) Reason() string {
 	return text
 }
 
+// Error says since when the runtime does not answer, and why.
+func (s *Silence) Error() string {
+	return answersNot + " since " + s.Since.Local().Format(time.DateTime) + after(s.Err)
+}
+
+// Unwrap returns the error of the last question.
+func (s *Silence) Unwrap() error { return s.Err }
+
 // watch is what a [State] knows about whether its runtime answers.
 type watch struct {
 	// doubt asks for a question at once.
@@ -55,6 +63,8 @@ type watch struct {
 	silence *Silence
 	// reported says that the silence was reported.
 	reported bool
+	// answers is since when the runtime has answered every question; zero while it is silent.
+	answers time.Time
 }
 
 // Doubt has the runtime asked at once, because something failed.
@@ -70,6 +80,35 @@ func (s *State) Silence() *Silence {
 	}
 	silence := *s.watch.silence
 	return &silence
+}
+
+// Silent is [State.Silence] for somebody who needs the runtime now: unless the runtime is known to
+// be silent, Silent asks it, and takes no answer within 2 seconds for silence.
+func (s *State) Silent(ctx context.Context) *Silence {
+	if known := s.Silence(); known != nil {
+		return known
+	}
+	began := time.Now()
+	asking, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err := s.Answers(asking)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	if before := s.watch.silence; before != nil {
+		began = before.Since
+	}
+	return &Silence{Since: began, Err: err}
+}
+
+// AnswersSince returns since when the runtime has answered every question of [State.Watch]; zero
+// while it is silent, and before the first answer.
+func (s *State) AnswersSince() time.Time {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	return s.watch.answers
 }
 
 // Watch asks the runtime every few seconds whether it is there, until ctx ends. It reports a
@@ -106,7 +145,11 @@ func (s *State) look(ctx context.Context) error {
 	before, reported := w.silence, w.reported
 	if err == nil {
 		w.silence, w.reported = nil, false
+		if w.answers.IsZero() {
+			w.answers = time.Now()
+		}
 	} else {
+		w.answers = time.Time{}
 		w.silence = &Silence{Since: began, Err: err}
 		if before != nil {
 			w.silence.Since = before.Since
@@ -131,12 +174,16 @@ func (s *State) look(ctx context.Context) error {
 	return err
 }
 
-// unavailable returns an event's message about a runtime that does not answer. Some errors say that
-// in the same words.
+// unavailable returns an event's message about a runtime that does not answer.
 func unavailable(err error) string {
-	_, rest, said := strings.Cut(err.Error(), answersNot)
-	if !said {
-		rest = ": " + err.Error()
+	return "The" + strings.TrimPrefix(answersNot, "the") + after(err)
+}
+
+// after returns why the runtime does not answer, to follow [answersNot]. Some errors say that in
+// the same words.
+func after(err error) string {
+	if _, rest, said := strings.Cut(err.Error(), answersNot); said {
+		return rest
 	}
-	return "The" + strings.TrimPrefix(answersNot, "the") + rest
+	return ": " + err.Error()
 }

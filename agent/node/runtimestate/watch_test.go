@@ -94,6 +94,65 @@ func TestSilenceIsReported(t *testing.T) {
 	}
 }
 
+// Whoever needs the runtime now need not wait until its silence is reported.
+func TestSilentAsks(t *testing.T) {
+	for _, mode := range []string{"fails", "hangs"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := &silentRuntime{}
+				s := New(Deps{
+					Runtime: rt, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
+					Event: func(_, _, _ string) {},
+				})
+				if silence := s.Silent(t.Context()); silence != nil || !s.AnswersSince().IsZero() {
+					t.Errorf("%v of a runtime that answers, since %v", silence, s.AnswersSince())
+				}
+				began := time.Now()
+				if err := s.look(t.Context()); err != nil || !s.AnswersSince().Equal(began) {
+					t.Errorf("%v, it answers since %v, want %v", err, s.AnswersSince(), began)
+				}
+				rt.set(mode)
+				time.Sleep(time.Second)
+				began = time.Now()
+				silence := s.Silent(t.Context())
+				if silence == nil || !silence.Since.Equal(began) || time.Since(began) > answerTimeout {
+					t.Errorf("%v, want one since %v", silence, began)
+				}
+				for range 3 {
+					_ = s.look(t.Context())
+					time.Sleep(silentRetry)
+				}
+				if again := s.Silent(t.Context()); again == nil || !again.Since.After(began) && mode == "hangs" {
+					t.Errorf("%v, want one since the first look", again)
+				}
+				if !s.AnswersSince().IsZero() {
+					t.Errorf("a silent runtime answers since %v", s.AnswersSince())
+				}
+				rt.set("answers")
+				time.Sleep(time.Second)
+				if err := s.look(t.Context()); err != nil || !s.AnswersSince().Equal(time.Now()) {
+					t.Errorf("%v, it answers since %v, want %v", err, s.AnswersSince(), time.Now())
+				}
+			})
+		})
+	}
+}
+
+// A silence is an error that says since when and why, once.
+func TestSilenceAsError(t *testing.T) {
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	for text, want := range map[string]string{
+		"the container runtime does not answer on /run/c.sock (connection refused)": "the container runtime does not " +
+			"answer since 2026-01-02 03:04:05 on /run/c.sock (connection refused)",
+		"refused": "the container runtime does not answer since 2026-01-02 03:04:05: refused",
+	} {
+		cause := errors.New(text)
+		if s := (&Silence{Since: since, Err: cause}); s.Error() != want || !errors.Is(s, cause) {
+			t.Errorf("%q, want %q", s, want)
+		}
+	}
+}
+
 // An event says once that the runtime does not answer.
 func TestUnavailable(t *testing.T) {
 	for text, want := range map[string]string{
