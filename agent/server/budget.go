@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A request waits for a place while others give theirs back: at most waitTimeout, and at most
-// enterTimeout after the last one. enterPeriod is how often it looks for a caller that has to
-// leave. readTimeout is how long a caller may take to read its answer while others wait.
+// A request waits for a place for at most waitTimeout: on a busy machine, the answers of others
+// take long. enterPeriod is how often it looks for a caller that has to leave. readTimeout is how
+// long a caller may take to read its answer while others wait.
 const (
-	waitTimeout  = 20 * time.Second
-	enterTimeout = 2 * time.Second
-	enterPeriod  = 50 * time.Millisecond
-	readTimeout  = 500 * time.Millisecond
+	waitTimeout = 20 * time.Second
+	enterPeriod = 50 * time.Millisecond
+	readTimeout = 500 * time.Millisecond
 )
 
 // places are how many requests of each cost a listener answers at the same time. reserved of them
@@ -30,29 +29,26 @@ var (
 // budget is what one listener works on at the same time. Each listener has its own, so that callers
 // without authentication take nothing from root's socket, whatever they do.
 type budget struct {
-	// enterTimeout is how long a request waits for a place if nobody leaves.
-	enterTimeout time.Duration
+	// waitTimeout is how long a request waits for a place.
+	waitTimeout time.Duration
 	// slots and reserve give places in the order in which the requests came.
 	slots, reserve map[cost]*semaphore.Weighted
 
 	mu sync.Mutex
 	// seats are the requests that do not last, by their cost, and whose places they have.
 	seats map[cost]map[*seat]*semaphore.Weighted
-	// freed is when a request last gave its place back, by its cost.
-	freed map[cost]time.Time
 	// followers are the requests that follow logs, by pod, and following is how many there are.
 	followers map[string]int
 	following int
 }
 
-func newBudget(enterTimeout time.Duration) *budget {
+func newBudget(waitTimeout time.Duration) *budget {
 	b := &budget{
-		enterTimeout: enterTimeout,
-		slots:        map[cost]*semaphore.Weighted{},
-		reserve:      map[cost]*semaphore.Weighted{},
-		seats:        map[cost]map[*seat]*semaphore.Weighted{quick: {}, slow: {}},
-		freed:        map[cost]time.Time{},
-		followers:    map[string]int{},
+		waitTimeout: waitTimeout,
+		slots:       map[cost]*semaphore.Weighted{},
+		reserve:     map[cost]*semaphore.Weighted{},
+		seats:       map[cost]map[*seat]*semaphore.Weighted{quick: {}, slow: {}},
+		followers:   map[string]int{},
 	}
 	for c, most := range places {
 		b.slots[c] = semaphore.NewWeighted(most - reserved[c])
@@ -83,15 +79,13 @@ func (b *budget) enter(ctx context.Context, c cost, follows string, s *seat) (le
 		s.leave()
 		b.mu.Lock()
 		delete(b.seats[c], s)
-		b.freed[c] = time.Now()
 		b.mu.Unlock()
 		slots.Release(1)
 	}, nil
 }
 
-// take waits for a place as long as places are given back, and returns whose it is. Meanwhile it
-// takes the place of the caller that reads its answer for the longest time. Requests that last take
-// only free places.
+// take waits for a place, and returns whose it is. Meanwhile it takes the place of the caller that
+// reads its answer for the longest time. Requests that last take only free places.
 func (b *budget) take(ctx context.Context, c cost, s *seat) (slots *semaphore.Weighted, ok bool) {
 	slots = b.slots[c]
 	if slots.TryAcquire(1) {
@@ -103,9 +97,8 @@ func (b *budget) take(ctx context.Context, c cost, s *seat) (slots *semaphore.We
 	if s.first {
 		slots = b.reserve[c]
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.waitTimeout)
 	defer cancel()
-	began := time.Now()
 	entered := make(chan error, 1)
 	go func() { entered <- slots.Acquire(ctx, 1) }()
 	look := time.NewTicker(enterPeriod)
@@ -120,20 +113,7 @@ func (b *budget) take(ctx context.Context, c cost, s *seat) (slots *semaphore.We
 		if leaves == nil || leaves.gone() {
 			leaves = b.displace(c, slots)
 		}
-		if b.still(c, began) > b.enterTimeout {
-			cancel()
-		}
 	}
-}
-
-// still returns for how long nobody has given a place back, since that time at most.
-func (b *budget) still(c cost, since time.Time) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if freed := b.freed[c]; freed.After(since) {
-		since = freed
-	}
-	return time.Since(since)
 }
 
 // displace ends the answer on one of these places that has been sent for the longest time, if that

@@ -25,7 +25,7 @@ import (
 
 // TestBudget has a place for each cost, and for the followers of each pod.
 func TestBudget(t *testing.T) {
-	b := newBudget(enterTimeout)
+	b := newBudget(waitTimeout)
 	follow := func(pod string) (func(), error) { return b.enter(t.Context(), lasting, pod, nil) }
 	var leaves []func()
 	for i := range maxFollowers + 1 {
@@ -56,7 +56,7 @@ func TestBudget(t *testing.T) {
 // TestFollowersOfManyPods follows the logs of as many pods as may be followed: more followers are
 // refused, and what else lasts still has its places.
 func TestFollowersOfManyPods(t *testing.T) {
-	b := newBudget(enterTimeout)
+	b := newBudget(waitTimeout)
 	for i := range maxFollowing + 1 {
 		_, err := b.enter(t.Context(), lasting, "ns/"+strconv.Itoa(i), nil)
 		if (err != nil) != (i == maxFollowing) {
@@ -67,6 +67,51 @@ func TestFollowersOfManyPods(t *testing.T) {
 		if _, err := b.enter(t.Context(), lasting, "", nil); (err != nil) != (i == maxLasting-maxFollowing) {
 			t.Fatalf("stream %d: %v", i, err)
 		}
+	}
+}
+
+// TestLongWork has a request beside as many as there are places, which are still worked on: it
+// waits for the first of them to end, and gives up only if none does.
+func TestLongWork(t *testing.T) {
+	const work = waitTimeout - time.Second
+	for name, c := range map[string]struct {
+		first bool
+		ends  bool
+	}{
+		"one ends":       {ends: true},
+		"none ends":      {},
+		"one ends, new":  {first: true, ends: true},
+		"none ends, new": {first: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBudget(waitTimeout)
+				var leaves []func()
+				for i := range maxSlow {
+					leave, err := b.enter(t.Context(), slow, "", &seat{first: int64(i) >= maxSlow-reserved[slow]})
+					if err != nil {
+						t.Fatal(err)
+					}
+					leaves = append(leaves, leave)
+				}
+				if c.ends {
+					time.AfterFunc(work, func() {
+						for _, leave := range leaves {
+							leave()
+						}
+					})
+				}
+				began := time.Now()
+				_, err := b.enter(t.Context(), slow, "", &seat{first: c.first})
+				took := time.Since(began)
+				switch {
+				case c.ends && (err != nil || took != work):
+					t.Errorf("after %v: %v", took, err)
+				case !c.ends && (codeOf(err) != http.StatusTooManyRequests || took != waitTimeout):
+					t.Errorf("after %v: %v", took, err)
+				}
+			})
+		})
 	}
 }
 

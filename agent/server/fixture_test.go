@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,8 @@ type fixture struct {
 	history History
 	// noCheckpoints is why the runtime makes no checkpoints.
 	noCheckpoints error
+	// waits is how long requests wait for a place, if it is not as long as usual.
+	waits time.Duration
 }
 
 func (f *fixture) Node(context.Context) api.NodeStatus { return f.node }
@@ -341,7 +344,7 @@ func start(t *testing.T, f *fixture) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.server.enterTimeout = time.Second
+	r.server.waitTimeout = cmp.Or(f.waits, waitTimeout)
 	r.run(t)
 	return r
 }

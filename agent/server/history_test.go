@@ -108,7 +108,7 @@ func (p *hungPast) Previous(ctx context.Context, _ string, _ []string, _ types.U
 // A hung disk takes the places of requests that read it, and no places of the others.
 func TestHungHistory(t *testing.T) {
 	p := &hungPast{entered: make(chan struct{}, maxSlow), open: make(chan struct{})}
-	f := &fixture{history: p}
+	f := &fixture{history: p, waits: time.Second}
 	f.pods = []*v1.Pod{webPod()}
 	r := start(t, f)
 	const since, previous = "/berth/v1/events?since=2026-01-01T00:00:00Z", "/berth/v1/why/default/web-node?previous=true"

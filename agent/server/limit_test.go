@@ -97,7 +97,7 @@ func TestSlowBodies(t *testing.T) {
 // TestBusy fills all places for slow requests with requests that hang on the runtime: more of them
 // are refused, and whatever needs neither the runtime nor the disk is still answered.
 func TestBusy(t *testing.T) {
-	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxSlow)}
+	f := &fixture{block: make(chan struct{}), entered: make(chan struct{}, maxSlow), waits: time.Second}
 	r := start(t, f)
 	var wg sync.WaitGroup
 	for range maxSlow {

@@ -16,8 +16,8 @@ type mux struct {
 	roots  map[string]bool
 }
 
-func newMux(enterTimeout time.Duration) *mux {
-	return &mux{http.NewServeMux(), newBudget(enterTimeout), map[string]bool{}}
+func newMux(waitTimeout time.Duration) *mux {
+	return &mux{http.NewServeMux(), newBudget(waitTimeout), map[string]bool{}}
 }
 
 // Handle adds an endpoint for a pattern.

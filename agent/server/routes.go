@@ -9,7 +9,7 @@ import (
 
 // socketRoutes returns all routes, for root and the socket's group.
 func (s *Server) socketRoutes() http.Handler {
-	mux := newMux(s.enterTimeout)
+	mux := newMux(s.waitTimeout)
 	s.addHealthz(mux)
 	s.addReadOnly(mux)
 	s.addDebugging(mux, Handlers{
@@ -28,7 +28,7 @@ func (s *Server) socketRoutes() http.Handler {
 // apiRoutes returns the kubelet's API, for callers that the guard allows. berth's own API is not in
 // it.
 func (s *Server) apiRoutes() http.Handler {
-	mux := newMux(s.enterTimeout)
+	mux := newMux(s.waitTimeout)
 	s.addHealthz(mux)
 	s.addReadOnly(mux)
 	if s.cfg.Debugging {
@@ -150,7 +150,7 @@ func (s *Server) addProfiles(mux *mux) {
 
 // readOnlyRoutes returns the routes of the kubelet's read-only port.
 func (s *Server) readOnlyRoutes() http.Handler {
-	mux := newMux(s.enterTimeout)
+	mux := newMux(s.waitTimeout)
 	s.addHealthz(mux)
 	s.addReadOnly(mux)
 	return routes{mux.ServeMux}
@@ -158,7 +158,7 @@ func (s *Server) readOnlyRoutes() http.Handler {
 
 // healthzRoutes returns the routes of the healthz port.
 func (s *Server) healthzRoutes() http.Handler {
-	mux := newMux(s.enterTimeout)
+	mux := newMux(s.waitTimeout)
 	s.addHealthz(mux)
 	return routes{mux.ServeMux}
 }

@@ -236,17 +236,17 @@ type Deps struct {
 
 // Server is the agent's HTTP API. Make it with [New].
 type Server struct {
-	cfg                       Config
-	backend                   Backend
-	deps                      Deps
-	log                       *slog.Logger
-	counts                    counts
-	checked                   checked
-	began                     time.Time
-	bodyTimeout, enterTimeout time.Duration // the constants of their names except in tests
-	checkpointing             chan struct{} // held while a checkpoint is made
-	hostLogs                  *hostlogs.Handler
-	shared                    singleflight.Group // the measurements under way, which requests share
+	cfg                      Config
+	backend                  Backend
+	deps                     Deps
+	log                      *slog.Logger
+	counts                   counts
+	checked                  checked
+	began                    time.Time
+	bodyTimeout, waitTimeout time.Duration // the constants of their names except in tests
+	checkpointing            chan struct{} // held while a checkpoint is made
+	hostLogs                 *hostlogs.Handler
+	shared                   singleflight.Group // the measurements under way, which requests share
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
@@ -265,7 +265,7 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		listening:     make(chan struct{}),
 		began:         time.Now(),
 		bodyTimeout:   bodyTimeout,
-		enterTimeout:  enterTimeout,
+		waitTimeout:   waitTimeout,
 		checkpointing: make(chan struct{}, 1),
 		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
