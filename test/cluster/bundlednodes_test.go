@@ -106,6 +106,7 @@ func TestBundledTwoNodes(t *testing.T) {
 	c.startBundledNode(t)
 	account(t, c)
 	startSecond(t, c, second)
+	c.Kubectl(t, "wait", "--for=create", "node/"+secondNode, "--timeout=180s") // a wait for a condition needs it
 	c.Kubectl(t, "wait", "--for=condition=Ready", "node/"+env.NodeName, "node/"+secondNode, "--timeout=180s")
 
 	c.Apply(t, spread)
