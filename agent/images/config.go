@@ -14,7 +14,7 @@ import (
 const defaultParallelPulls = 4
 
 // gateSecretPulled is the kubelet's feature gate that refuses an image to a pod if it was pulled
-// with other pods' credentials. It is on by default.
+// with other pods' credentials.
 const gateSecretPulled = "KubeletEnsureSecretPulledImages"
 
 // ConfigFrom returns the manager's part of the config. With serializeImagePulls, one image is
@@ -57,7 +57,7 @@ func Open(cfg *configs.Config, accounts credentials.Accounts, deps Deps) (*Manag
 		return nil, err
 	}
 	deps.Node = credentials.Node{Files: credentials.NewFiles(cfg.RootDir, home(), deps.Logger), Plugins: plugins}
-	if on, set := cfg.Kubelet.FeatureGates[gateSecretPulled]; on || !set {
+	if cfg.GateEnabled(gateSecretPulled) {
 		deps.Records = records.New(cfg.RootDir, policy, deps.Logger)
 	}
 	return New(config, deps), nil

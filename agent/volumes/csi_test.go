@@ -484,6 +484,8 @@ func TestCSIPruneStaged(t *testing.T) {
 	_, err := r.ensure(m, pod)
 	must(t, err)
 	r.calls()
+	write(t, m.PodDir("no-pod"), "somebody has left a file here")
+	m = r.manager() // which knows nothing yet
 	must(t, m.CSI().PruneStaged(t.Context()))
 	r.called()
 	must(t, m.unmountAll(t.Context(), m.PodDir("pod")))

@@ -186,7 +186,9 @@ func (n *Node) pods() ([]types.UID, error) {
 	}
 	var out []types.UID
 	for _, entry := range entries {
-		out = append(out, types.UID(entry.Name()))
+		if entry.IsDir() {
+			out = append(out, types.UID(entry.Name()))
+		}
 	}
 	return out, err
 }
@@ -215,13 +217,19 @@ func (n *Node) survey(each func(types.UID, key, *record)) error {
 	return nil
 }
 
+// surveyOnce makes a survey unless one was complete.
+func (n *Node) surveyOnce() error {
+	if n.holders.isComplete() {
+		return nil
+	}
+	return n.survey(func(types.UID, key, *record) {})
+}
+
 // hasOthers reports whether another pod, or another volume of the pod, has or may have the driver's
 // volume.
 func (n *Node) hasOthers(uid types.UID, k key, r *record) (bool, error) {
-	if !n.holders.isComplete() {
-		if err := n.survey(func(types.UID, key, *record) {}); err != nil {
-			return false, err
-		}
+	if err := n.surveyOnce(); err != nil {
+		return false, err
 	}
 	for _, h := range n.holders.candidates(uniqueName(r.Driver, r.Handle)) {
 		if h == (holder{uid, k}) {

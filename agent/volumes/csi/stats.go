@@ -15,11 +15,10 @@ import (
 // or if its driver does not report that.
 func (n *Node) Stats(ctx context.Context, uid types.UID, name string, block bool) (*statsapi.FsStats, error) {
 	k := key{name, block}
-	held, err := n.held(uid)
-	if err != nil || held[k] == nil {
+	r, err := n.heldRecord(uid, k)
+	if err != nil || r == nil {
 		return nil, err
 	}
-	r := held[k]
 	driver, err := n.deps.Drivers.Get(r.Driver)
 	if err != nil {
 		return nil, err

@@ -197,7 +197,10 @@ func (n *Node) removeMountPoint(path string) error {
 // answer holds up only its own volumes, and its first silence ends its turn.
 func (n *Node) PruneStaged(ctx context.Context) error {
 	staged, err := n.stagedRecords()
-	if err != nil {
+	if err != nil || len(staged) == 0 {
+		return err
+	}
+	if err := n.surveyOnce(); err != nil {
 		return err
 	}
 	var mu sync.Mutex
