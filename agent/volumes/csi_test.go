@@ -400,6 +400,9 @@ func TestCSIDamagedRecord(t *testing.T) {
 	write(t, m.PodDir("one")+"/volumes/kubernetes.io~csi/pv/vol_data.json", "")
 	r.calls()
 	m = r.manager()
+	if stats, err := m.CSI().Stats(t.Context(), "one", "pv", false); stats != nil || err != nil {
+		t.Errorf("stats of what nobody knows: %+v, %v", stats, err)
+	}
 	r.gone(m, two)
 	r.called("NodeUnpublishVolume")
 	must(t, m.CSI().PruneStaged(t.Context()))

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
@@ -16,7 +17,10 @@ import (
 func (n *Node) Stats(ctx context.Context, uid types.UID, name string, block bool) (*statsapi.FsStats, error) {
 	k := key{name, block}
 	r, err := n.heldRecord(uid, k)
-	if err != nil || r == nil {
+	switch {
+	case errors.Is(err, errDamaged):
+		return nil, nil //nolint:nilnil // what is not known is not reported
+	case err != nil || r == nil:
 		return nil, err
 	}
 	driver, err := n.deps.Drivers.Get(r.Driver)
