@@ -98,6 +98,19 @@ func fill(t *testing.T, file string) {
 	}
 }
 
+// freeze stops containerd where it is, and returns what lets it go on, which may be called twice.
+func freeze(t *testing.T, e *env.Env) (thaw func()) {
+	t.Helper()
+	if err := syscall.Kill(e.ContainerdPID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := syscall.Kill(e.ContainerdPID(), syscall.SIGCONT); err != nil {
+			t.Errorf("thaw containerd: %v", err)
+		}
+	}
+}
+
 // TestFrozenRuntime freezes containerd for a while. The agent answers and reports what it waits
 // for. No healthy container is restarted because its probe could not run, and changes from that
 // time take effect afterwards.
@@ -112,15 +125,8 @@ func TestFrozenRuntime(t *testing.T) {
 	put(t, a, "leaving", sleeper)
 	a.WaitReady(t, "probed", "leaving")
 	before := running(podOf(t, a, "probed"))
-	if err := syscall.Kill(e.ContainerdPID(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	thaw := func() {
-		if err := syscall.Kill(e.ContainerdPID(), syscall.SIGCONT); err != nil {
-			t.Errorf("thaw containerd: %v", err)
-		}
-	}
-	defer func() { thaw() }()
+	thaw := freeze(t, e)
+	defer thaw()
 	put(t, a, "coming", sleeper)
 	a.RemoveManifest(t, "leaving.yaml")
 	env.Eventually(t, "why about the frozen runtime", func() error {
@@ -175,15 +181,8 @@ func TestOperatorOfAFrozenRuntime(t *testing.T) {
 	put(t, a, "steady", sleeper)
 	a.WaitReady(t, "web", "steady")
 	before := running(podOf(t, a, "steady"))
-	if err := syscall.Kill(e.ContainerdPID(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	thaw := func() {
-		if err := syscall.Kill(e.ContainerdPID(), syscall.SIGCONT); err != nil {
-			t.Errorf("thaw containerd: %v", err)
-		}
-	}
-	defer func() { thaw() }()
+	thaw := freeze(t, e)
+	defer thaw()
 	refuses := func(want string, args ...string) {
 		t.Helper()
 		if out, errOut, code := a.CLI(args...); code != 1 || !strings.Contains(errOut, want) {
