@@ -62,7 +62,7 @@ test-integration: ## the tests on a real containerd (RUNTIME=native: by the nati
 	@BERTH_BIN=$(CURDIR)/bin/berth $(if $(RUNTIME),BERTH_TEST_RUNTIME=$(RUNTIME)) .cache/runner integration
 
 test-service: ## install, kill, hang, upgrade, reboot and purge the packages on a Debian with systemd (systemd-nspawn); needs root
-	@scripts/deps host packager lab
+	@scripts/deps host containerd packager lab
 	@test/service/run
 
 test-vm: ## pods' slices and limits under cgroup v2 with the systemd driver, in a virtual machine (QEMU, emulated: slow); needs root

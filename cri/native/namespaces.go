@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -122,7 +123,12 @@ func (m mappings) unshare(flags int, f func(pid int) error) error {
 	format := func(one specs.LinuxIDMapping) string {
 		return fmt.Sprintf("%d:%d:%d", one.ContainerID, one.HostID, one.Size)
 	}
-	return sys.UnshareAfterEnterUserns(format(m.uids[0]), format(m.gids[0]), uintptr(flags), f)
+	err := sys.UnshareAfterEnterUserns(format(m.uids[0]), format(m.gids[0]), uintptr(flags), f)
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("make its user namespace (hostUsers: false; a service needs "+
+			"RestrictNamespaces=user, ptrace in SystemCallFilter, CAP_SETUID and CAP_SETGID for it): %w", err)
+	}
+	return err
 }
 
 // prepareNamespaces does in a sandbox's namespaces what an OCI runtime does in new ones. The
