@@ -97,8 +97,8 @@ func New(command Command, log *slog.Logger) *Chains {
 	return &Chains{command: command, log: log, failed: map[string]bool{}}
 }
 
-// Run makes the chains, and makes them again each minute if they are gone, until ctx ends. A host
-// without iptables gets no chains: nothing on it can need them.
+// Run makes the chains and their rules, and looks each minute whether any of them is gone, until
+// ctx ends. A host without iptables gets no chains: nothing on it can need them.
 func (c *Chains) Run(ctx context.Context) error {
 	for {
 		c.keep(ctx, "iptables", append(hint(), firewall()...))
@@ -109,12 +109,9 @@ func (c *Chains) Run(ctx context.Context) error {
 	}
 }
 
-// keep makes the parts that are not there. A firewall that is loaded again loses the jump from
-// INPUT, so the last part stands for all.
+// keep makes each part that is not there: a firewall that is loaded again, or a flush of one chain,
+// may take any of them away.
 func (c *Chains) keep(ctx context.Context, program string, steps []step) {
-	if c.command(ctx, program, steps[len(steps)-1].look...) == nil {
-		return
-	}
 	c.report(ctx, program, c.make(ctx, program, steps))
 }
 
@@ -135,9 +132,7 @@ func (c *Chains) report(ctx context.Context, program string, err error) {
 	first := !c.failed[program]
 	c.failed[program] = err != nil
 	switch {
-	case err == nil:
-		c.log.Debug("chains of the firewall made", "program", program)
-	case !first || ctx.Err() != nil:
+	case err == nil, !first, ctx.Err() != nil:
 	case errors.Is(err, exec.ErrNotFound):
 		c.log.Info("no chains of the firewall made: the host does not have the program", "program", program)
 	default:

@@ -99,7 +99,7 @@ func TestChainsAreMadeOnceAndAgainWhenGone(t *testing.T) {
 		case 0:
 			k.calls = 0
 		case 1:
-			if k.calls != 2 {
+			if k.calls != 6 { // one for each part
 				t.Errorf("an idle minute takes %d commands", k.calls)
 			}
 			k.parts = nil // the firewall is loaded again
@@ -107,6 +107,19 @@ func TestChainsAreMadeOnceAndAgainWhenGone(t *testing.T) {
 	})
 	if got := strings.Join(k.parts, "\n"); got != all {
 		t.Errorf("at the end the kernel has\n%s", got)
+	}
+}
+
+// Each part that is taken away alone is made again: the flush of a chain leaves the jumps to it.
+func TestEachPartIsMadeAgain(t *testing.T) {
+	for part := range strings.SplitSeq(all, "\n") {
+		k := &kernel{}
+		running(t, k, slog.New(slog.DiscardHandler), 1, func(int) {
+			k.parts = slices.DeleteFunc(k.parts, func(p string) bool { return p == part })
+		})
+		if !slices.Contains(k.parts, part) {
+			t.Errorf("a minute after it was taken away, the kernel does not have %s", part)
+		}
 	}
 }
 
