@@ -18,6 +18,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
 
+	"github.com/berthd/berth/internal/head"
 	"github.com/berthd/berth/internal/retry"
 )
 
@@ -62,7 +63,7 @@ func (e *pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, 
 	name, command := filepath.Base(path), commandOf(environ)
 	ctx, cancel := context.WithTimeoutCause(ctx, e.timeout, errTooSlow)
 	defer cancel()
-	stdout, stderr := &limited{most: maxResult}, &limited{most: maxStderr}
+	stdout, stderr := &head.Buffer{Most: maxResult}, &head.Buffer{Most: maxStderr}
 	err := start(ctx, func() *exec.Cmd {
 		cmd := exec.CommandContext(ctx, path)
 		cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
@@ -79,13 +80,13 @@ func (e *pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, 
 		return nil, fmt.Errorf("CNI plugin %q was killed during its %s: %w", name, command, ctx.Err())
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		return nil, fmt.Errorf("CNI plugin %q failed its %s: %w%s", name, command, pluginError(err, stdout), said(stderr))
-	case stdout.cut:
+	case stdout.Cut:
 		return nil, fmt.Errorf("CNI plugin %q answered its %s with more than %d bytes", name, command, maxResult)
-	case command == "ADD" && !isObject(stdout.data):
+	case command == "ADD" && !isObject(stdout.Data):
 		return nil, fmt.Errorf("CNI plugin %q answered its ADD with %s, want a JSON object%s", name,
-			quoted(stdout.data), said(stderr))
+			quoted(stdout.Data), said(stderr))
 	}
-	return stdout.data, nil
+	return stdout.Data, nil
 }
 
 // errTooSlow is why a plugin's context ends if the plugin takes too long.
@@ -115,20 +116,20 @@ func commandOf(environ []string) string {
 
 // pluginError returns what a plugin that failed says of itself on its standard output, or else how
 // it ended.
-func pluginError(ended error, stdout *limited) error {
+func pluginError(ended error, stdout *head.Buffer) error {
 	said := &types.Error{}
-	if err := json.Unmarshal(stdout.data, said); err != nil || said.Msg == "" {
-		if len(bytes.TrimSpace(stdout.data)) == 0 {
+	if err := json.Unmarshal(stdout.Data, said); err != nil || said.Msg == "" {
+		if len(bytes.TrimSpace(stdout.Data)) == 0 {
 			return ended
 		}
-		return fmt.Errorf("%w, and said %s", ended, quoted(stdout.data))
+		return fmt.Errorf("%w, and said %s", ended, quoted(stdout.Data))
 	}
 	return said
 }
 
 // said returns what a plugin wrote to its standard error, for the end of a message.
-func said(stderr *limited) string {
-	text := strings.TrimSpace(string(stderr.data))
+func said(stderr *head.Buffer) string {
+	text := strings.TrimSpace(string(stderr.Data))
 	if text == "" {
 		return ""
 	}
@@ -150,20 +151,4 @@ func quoted(answer []byte) string {
 func isObject(data []byte) bool {
 	var object map[string]any
 	return json.Unmarshal(data, &object) == nil && object != nil
-}
-
-// limited keeps the first bytes of what is written to it. It has no ReadFrom, which would go past
-// the limit.
-type limited struct {
-	data []byte
-	most int
-	cut  bool
-}
-
-// Write never fails: who writes more than is wanted is not disturbed.
-func (l *limited) Write(p []byte) (int, error) {
-	kept := p[:min(len(p), l.most-len(l.data))]
-	l.cut = l.cut || len(kept) < len(p)
-	l.data = append(l.data, kept...)
-	return len(p), nil
 }

@@ -2,7 +2,8 @@
 //
 // Purpose: the local ends of berth cp. An archive from a container is not trusted: its names are
 // resolved beneath the target directory, symbolic links and devices are skipped, and a hard link
-// becomes a copy of the file that came before it.
+// becomes a link to the file that came before it, so that no archive takes more of the disk than
+// its own length.
 //
 // Truth owned: none.
 //
@@ -131,7 +132,7 @@ func Unpack(r io.Reader, dir string, o Options) (entries int, err error) {
 		case h.Typeflag == tar.TypeDir, h.Typeflag == tar.TypeReg:
 			err = unpack(root, in, h, name, o)
 		case h.Typeflag == tar.TypeLink && files[first] && first != name:
-			err = copyFile(root, first, h, name, o)
+			err = link(root, first, name)
 		default:
 			o.Skipped(h.Name, whatIs(h))
 			continue
@@ -168,24 +169,31 @@ func (o Options) rename(entry string) (string, bool) {
 	return name, ok && filepath.IsLocal(name)
 }
 
-// copyFile unpacks a hard link as a copy of the file that was unpacked first.
-func copyFile(root *os.Root, first string, h *tar.Header, name string, o Options) error {
-	from, err := root.Open(first)
-	if err != nil {
+// link unpacks a hard link as a link to the file that was unpacked first.
+func link(root *os.Root, first, name string) error {
+	if err := mkParent(root, name); err != nil {
 		return err
 	}
-	defer func() { _ = from.Close() }()
-	return unpack(root, from, h, name, o)
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return root.Link(first, name)
+}
+
+// mkParent makes the directory of a file.
+func mkParent(root *os.Root, name string) error {
+	if parent := path.Dir(name); parent != "." {
+		return root.MkdirAll(parent, 0o755)
+	}
+	return nil
 }
 
 func unpack(root *os.Root, in io.Reader, h *tar.Header, name string, o Options) error {
 	if h.Typeflag == tar.TypeDir {
 		return root.MkdirAll(name, 0o755)
 	}
-	if parent := path.Dir(name); parent != "." {
-		if err := root.MkdirAll(parent, 0o755); err != nil {
-			return err
-		}
+	if err := mkParent(root, name); err != nil {
+		return err
 	}
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {

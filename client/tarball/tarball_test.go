@@ -75,11 +75,13 @@ func TestHardLinksAreClosed(t *testing.T) {
 	}
 }
 
-// A hard link becomes a copy of the file before it in the archive. A link to any other file reads
-// nothing.
+// A hard link becomes a link to the file before it in the archive, which takes no room of its own.
+// A link to any other file reads nothing.
 func TestHardLinks(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600),
+		os.Mkdir(filepath.Join(dir, "dst"), 0o755),
+		os.WriteFile(filepath.Join(dir, "dst", "c"), []byte("of an earlier copy"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	var archive bytes.Buffer
@@ -112,9 +114,17 @@ func TestHardLinks(t *testing.T) {
 	if n != 3 || err != nil || !slices.Equal(skipped, []string{"src/d", "src/a", "src/e"}) {
 		t.Errorf("%d entries, %v, without %q", n, err, skipped)
 	}
+	first, err := os.Stat(filepath.Join(dir, "dst", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"a", "b", "c"} {
-		if text, err := os.ReadFile(filepath.Join(dir, "dst", name)); string(text) != "abc" {
+		file := filepath.Join(dir, "dst", name)
+		if text, err := os.ReadFile(file); string(text) != "abc" {
 			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		if info, err := os.Stat(file); err != nil || !os.SameFile(first, info) {
+			t.Errorf("%s is a file of its own: %v, %v", name, info, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/show"
 	"github.com/berthd/berth/client/tarball"
+	"github.com/berthd/berth/internal/head"
 )
 
 // cpOptions are the flags of cp.
@@ -39,8 +39,8 @@ Symbolic links in a directory that you copy to a container stay links, wherever 
 symbolic link, its target is copied.
 
 Symbolic links from a container are left out: through a link, later files could be written outside of DST. A line
-names each link and where the link leads. Hard links become copies. To copy links, too: berth exec POD -- tar cf -
-DIR | tar xf -`,
+names each link and where the link leads. Hard links between the files that are copied stay links. To copy symbolic
+links, too: berth exec POD -- tar cf - DIR | tar xf -`,
 		Example: `  berth cp web:/etc/hosts ./hosts
   berth cp ./web.yaml web:/tmp/          # into a directory that is there
   berth cp web:/etc/hosts -              # to standard output
@@ -215,14 +215,18 @@ type inside struct {
 	target client.Target
 }
 
-// run runs a command. If it fails, the error has the text that the command printed.
+// maxSaid is how many bytes of a command's messages are kept for an error.
+const maxSaid = 4 << 10
+
+// run runs a command. If it fails, the error has the beginning of the text that the command
+// printed.
 func (r inside) run(ctx context.Context, in io.Reader, out io.Writer, command ...string) error {
-	var said bytes.Buffer
-	err := r.client.Exec(ctx, r.target, command, client.Stdio{Stdin: in, Stdout: out, Stderr: &said})
+	said := &head.Buffer{Most: maxSaid}
+	err := r.client.Exec(ctx, r.target, command, client.Stdio{Stdin: in, Stdout: out, Stderr: said})
 	if err == nil {
 		return nil
 	}
-	if text := strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "; "); text != "" {
+	if text := strings.ReplaceAll(strings.TrimSpace(string(said.Data)), "\n", "; "); text != "" {
 		return fmt.Errorf("%s in container %s: %s: %w", command[0], r.target.Container, text, err)
 	}
 	if exit := (*client.ExitError)(nil); errors.As(err, &exit) && exit.Code != 126 && exit.Code != 127 {

@@ -473,6 +473,10 @@ func (fakeStreams) Exec(
 		if name := cmd[len(cmd)-1]; name == "endless" || name == "outside" {
 			return endless(out, name)
 		}
+		if cmd[len(cmd)-1] == "loud" {
+			fmt.Fprintln(errOut, "begins", strings.Repeat("x", 1<<20), "ends")
+			return utilexec.CodeExitError{Err: errors.New("exit 2"), Code: 2}
+		}
 		// from this machine, with its paths as the container's paths
 		tool := exec.Command(cmd[0], cmd[1:]...)
 		tool.Stdin, tool.Stdout, tool.Stderr = in, out, errOut

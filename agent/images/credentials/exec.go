@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/berthd/berth/internal/head"
 )
 
 const (
@@ -48,7 +50,7 @@ func (e execution) run(ctx context.Context, q query) (*credentialproviderv1.Cred
 	ctx, cancel := context.WithTimeoutCause(ctx, pluginTimeout,
 		fmt.Errorf("it gave no answer within %s", pluginTimeout))
 	defer cancel()
-	output, stderr := &limited{max: maxAnswer}, &complaint{}
+	output, stderr := &head.Buffer{Most: maxAnswer}, &complaint{}
 	cmd := exec.CommandContext(ctx, e.program, e.config.Args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(request, '\n')), output, stderr
 	cmd.Env = e.environ()
@@ -76,10 +78,10 @@ func (e execution) run(ctx context.Context, q query) (*credentialproviderv1.Cred
 		}
 		return nil, err
 	}
-	if output.over {
+	if output.Cut {
 		return nil, fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
 	}
-	return e.decode(output.kept.Bytes())
+	return e.decode(output.Data)
 }
 
 // decode decodes an answer. Its errors quote nothing of the answer.
@@ -99,7 +101,7 @@ func (e execution) decode(data []byte) (*credentialproviderv1.CredentialProvider
 
 // complaint keeps the beginning of what a program writes to standard error.
 type complaint struct {
-	limited
+	head.Buffer
 
 	private []string
 }
@@ -108,29 +110,14 @@ type complaint struct {
 // text that is cut would not be found.
 func (c *complaint) hide(private string) {
 	c.private = append(c.private, private)
-	c.max = max(c.max, maxErrorText+len(private))
+	c.Most = max(c.Most, maxErrorText+len(private))
 }
 
 // text returns the beginning without the private texts.
 func (c *complaint) text() string {
-	text := scrub(c.kept.String(), c.private)
-	if c.over { // its end may be the beginning of a private text
-		text = text[:max(0, len(text)-(c.max-maxErrorText))]
+	text := scrub(string(c.Data), c.private)
+	if c.Cut { // its end may be the beginning of a private text
+		text = text[:max(0, len(text)-(c.Most-maxErrorText))]
 	}
 	return strings.TrimSpace(text[:min(len(text), maxErrorText)])
-}
-
-// limited keeps the beginning of what is written to it.
-type limited struct {
-	kept bytes.Buffer
-	max  int
-	over bool
-}
-
-// Write accepts everything and keeps as much as there is room for.
-func (l *limited) Write(p []byte) (int, error) {
-	room := min(len(p), l.max-l.kept.Len())
-	l.over = l.over || room < len(p)
-	l.kept.Write(p[:room])
-	return len(p), nil
 }
