@@ -26,6 +26,29 @@ var (
 	reserved = map[cost]int64{quick: maxQuick / 4, slow: maxSlow / 4}
 )
 
+// kind is a kind of lasting work in a pod.
+type kind string
+
+// The kinds of lasting work: the reading of logs, and commands and streams of any protocol.
+const (
+	readingLogs kind = "read the logs"
+	inContainer kind = "have commands or streams"
+)
+
+// maxOfPod are how many requests may do such work in one pod, and maxOfKind in all pods together:
+// no pod's callers take the places of the others', and neither kind those of the other, or of
+// watches.
+var (
+	maxOfPod  = map[kind]int{readingLogs: 32, inContainer: 64}
+	maxOfKind = map[kind]int{readingLogs: 192, inContainer: 192}
+)
+
+// share is a kind of lasting work in the pod namespace/name; the zero share is none.
+type share struct {
+	kind kind
+	pod  string
+}
+
 // budget is what one listener works on at the same time. Each listener has its own, so that callers
 // without authentication take nothing from root's socket, whatever they do.
 type budget struct {
@@ -37,9 +60,9 @@ type budget struct {
 	mu sync.Mutex
 	// seats are the requests that do not last, by their cost, and whose places they have.
 	seats map[cost]map[*seat]*semaphore.Weighted
-	// followers are the requests that follow logs, by pod, and following is how many there are.
-	followers map[string]int
-	following int
+	// shares are the requests with lasting work in a pod, and kinds those in all pods.
+	shares map[share]int
+	kinds  map[kind]int
 }
 
 func newBudget(waitTimeout time.Duration) *budget {
@@ -48,7 +71,8 @@ func newBudget(waitTimeout time.Duration) *budget {
 		slots:       map[cost]*semaphore.Weighted{},
 		reserve:     map[cost]*semaphore.Weighted{},
 		seats:       map[cost]map[*seat]*semaphore.Weighted{quick: {}, slow: {}},
-		followers:   map[string]int{},
+		shares:      map[share]int{},
+		kinds:       map[kind]int{},
 	}
 	for c, most := range places {
 		b.slots[c] = semaphore.NewWeighted(most - reserved[c])
@@ -59,18 +83,18 @@ func newBudget(waitTimeout time.Duration) *budget {
 
 // enter takes a place for a request of that cost. A request that lasts has no seat. The error says
 // what there are too many of.
-func (b *budget) enter(ctx context.Context, c cost, follows string, s *seat) (leave func(), err error) {
-	if err := b.follow(follows); err != nil {
+func (b *budget) enter(ctx context.Context, c cost, of share, s *seat) (leave func(), err error) {
+	if err := b.count(of); err != nil {
 		return nil, err
 	}
 	slots, ok := b.take(ctx, c, s)
 	if !ok {
-		b.unfollow(follows)
+		b.uncount(of)
 		return nil, failure(http.StatusTooManyRequests,
 			"the agent answers %d such requests already: try again later", places[c])
 	}
 	if s == nil {
-		return func() { slots.Release(1); b.unfollow(follows) }, nil
+		return func() { slots.Release(1); b.uncount(of) }, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,35 +159,34 @@ func (b *budget) displace(c cost, slots *semaphore.Weighted) *seat {
 	return slowest
 }
 
-// follow counts a request that follows the logs of a pod; empty for none.
-func (b *budget) follow(pod string) error {
-	if pod == "" {
+// count counts a request with lasting work in a pod.
+func (b *budget) count(of share) error {
+	if of.kind == "" {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.followers[pod] >= maxFollowers:
-		return failure(http.StatusTooManyRequests, "%d requests follow the logs of pod %s already: try again later",
-			maxFollowers, pod)
-	case b.following >= maxFollowing:
-		return failure(http.StatusTooManyRequests, "%d requests follow logs already: try again later", maxFollowing)
+	if n := b.shares[of]; n >= maxOfPod[of.kind] {
+		return failure(http.StatusTooManyRequests, "%d requests %s of pod %s already: try again later", n, of.kind, of.pod)
 	}
-	b.followers[pod]++
-	b.following++
+	if n := b.kinds[of.kind]; n >= maxOfKind[of.kind] {
+		return failure(http.StatusTooManyRequests, "%d requests %s of pods already: try again later", n, of.kind)
+	}
+	b.shares[of]++
+	b.kinds[of.kind]++
 	return nil
 }
 
-// unfollow ends what follow has counted.
-func (b *budget) unfollow(pod string) {
-	if pod == "" {
+// uncount ends what count has counted.
+func (b *budget) uncount(of share) {
+	if of.kind == "" {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.following--
-	if b.followers[pod]--; b.followers[pod] == 0 {
-		delete(b.followers, pod)
+	b.kinds[of.kind]--
+	if b.shares[of]--; b.shares[of] == 0 {
+		delete(b.shares, of)
 	}
 }
 

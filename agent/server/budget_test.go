@@ -23,49 +23,81 @@ import (
 	"github.com/berthd/berth/client/api"
 )
 
-// TestBudget has a place for each cost, and for the followers of each pod.
+// TestBudget has places for the lasting work of each kind in each pod.
 func TestBudget(t *testing.T) {
-	b := newBudget(waitTimeout)
-	follow := func(pod string) (func(), error) { return b.enter(t.Context(), lasting, pod, nil) }
-	var leaves []func()
-	for i := range maxFollowers + 1 {
-		leave, err := follow("ns/a")
-		if (err != nil) != (i == maxFollowers) {
-			t.Fatalf("follower %d: %v", i, err)
+	for kind, most := range maxOfPod {
+		b := newBudget(waitTimeout)
+		enter := func(pod string) (func(), error) { return b.enter(t.Context(), lasting, share{kind, pod}, nil) }
+		var leaves []func()
+		for i := range most + 1 {
+			leave, err := enter("ns/a")
+			if (err != nil) != (i == most) {
+				t.Fatalf("request %d of those that %s: %v", i, kind, err)
+			}
+			if err == nil {
+				leaves = append(leaves, leave)
+			} else if codeOf(err) != http.StatusTooManyRequests {
+				t.Errorf("%v", err)
+			}
 		}
-		if err == nil {
-			leaves = append(leaves, leave)
-		} else if codeOf(err) != http.StatusTooManyRequests {
-			t.Errorf("%v", err)
+		if _, err := enter("ns/b"); err != nil {
+			t.Errorf("of another pod: %v", err)
 		}
-	}
-	if _, err := follow("ns/b"); err != nil {
-		t.Errorf("of another pod: %v", err)
-	}
-	for _, leave := range leaves {
-		leave()
-	}
-	if _, err := follow("ns/a"); err != nil || len(b.followers) != 2 || b.following != 2 {
-		t.Errorf("after they left: %v, %v, %d", err, b.followers, b.following)
-	}
-	if !b.slots[lasting].TryAcquire(maxLasting-2) || b.slots[lasting].TryAcquire(1) {
-		t.Error("not two places are taken")
+		for _, leave := range leaves {
+			leave()
+		}
+		if _, err := enter("ns/a"); err != nil || len(b.shares) != 2 || b.kinds[kind] != 2 {
+			t.Errorf("after they left: %v, %v, %v", err, b.shares, b.kinds)
+		}
+		if !b.slots[lasting].TryAcquire(maxLasting-2) || b.slots[lasting].TryAcquire(1) {
+			t.Error("not two places are taken")
+		}
 	}
 }
 
-// TestFollowersOfManyPods follows the logs of as many pods as may be followed: more followers are
+// TestBudgetOfManyPods has as much work of one kind in as many pods as there may be: more of it is
 // refused, and what else lasts still has its places.
-func TestFollowersOfManyPods(t *testing.T) {
-	b := newBudget(waitTimeout)
-	for i := range maxFollowing + 1 {
-		_, err := b.enter(t.Context(), lasting, "ns/"+strconv.Itoa(i), nil)
-		if (err != nil) != (i == maxFollowing) {
-			t.Fatalf("follower %d: %v", i, err)
+func TestBudgetOfManyPods(t *testing.T) {
+	for kind, most := range maxOfKind {
+		b := newBudget(waitTimeout)
+		for i := range most + 1 {
+			_, err := b.enter(t.Context(), lasting, share{kind, "ns/" + strconv.Itoa(i)}, nil)
+			if (err != nil) != (i == most) {
+				t.Fatalf("request %d of those that %s: %v", i, kind, err)
+			}
+		}
+		for i := range maxLasting - most + 1 {
+			if _, err := b.enter(t.Context(), lasting, share{}, nil); (err != nil) != (i == maxLasting-most) {
+				t.Fatalf("watch %d: %v", i, err)
+			}
 		}
 	}
-	for i := range maxLasting - maxFollowing + 1 {
-		if _, err := b.enter(t.Context(), lasting, "", nil); (err != nil) != (i == maxLasting-maxFollowing) {
-			t.Fatalf("stream %d: %v", i, err)
+}
+
+// TestLastingWorkIsCounted asks for logs that are not followed, and for commands and streams, in a
+// pod with as much such work as it may have.
+func TestLastingWorkIsCounted(t *testing.T) {
+	s := &Server{}
+	for path, kind := range map[string]kind{
+		"GET /containerLogs/ns/a/c": readingLogs,
+		"POST /exec/ns/a/c":         inContainer,
+		"GET /exec/ns/a/uid/c":      inContainer,
+		"POST /attach/ns/a/c":       inContainer,
+		"GET /portForward/ns/a":     inContainer,
+		"POST /run/ns/a/c":          inContainer,
+	} {
+		mux := newMux(waitTimeout)
+		for range maxOfPod[kind] {
+			if _, err := mux.budget.enter(t.Context(), lasting, share{kind, "ns/a"}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.addDebugging(mux, Handlers{})
+		method, target, _ := strings.Cut(path, " ")
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, nil))
+		if answer.Code != http.StatusTooManyRequests {
+			t.Errorf("%s beside as many requests as a pod may have: %d %s", path, answer.Code, answer.Body)
 		}
 	}
 }
@@ -88,7 +120,7 @@ func TestLongWork(t *testing.T) {
 				b := newBudget(waitTimeout)
 				var leaves []func()
 				for i := range maxSlow {
-					leave, err := b.enter(t.Context(), slow, "", &seat{first: int64(i) >= maxSlow-reserved[slow]})
+					leave, err := b.enter(t.Context(), slow, share{}, &seat{first: int64(i) >= maxSlow-reserved[slow]})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -102,7 +134,7 @@ func TestLongWork(t *testing.T) {
 					})
 				}
 				began := time.Now()
-				_, err := b.enter(t.Context(), slow, "", &seat{first: c.first})
+				_, err := b.enter(t.Context(), slow, share{}, &seat{first: c.first})
 				took := time.Since(began)
 				switch {
 				case c.ends && (err != nil || took != work):

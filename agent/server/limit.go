@@ -22,16 +22,11 @@ const (
 // plainTimeout bounds the writing of a response that does not last.
 const plainTimeout = 30 * time.Second
 
-// Limits of the requests that one listener answers at the same time, by their cost, and of those of
-// them that follow the logs of one pod.
+// Limits of the requests that one listener answers at the same time, by their cost.
 const (
-	maxQuick     = 64
-	maxSlow      = 32
-	maxLasting   = 256
-	maxFollowers = 32
-	// maxFollowing bounds the followers of all pods together, so that commands, streams and watches
-	// always have places of their own.
-	maxFollowing = 192
+	maxQuick   = 64
+	maxSlow    = 32
+	maxLasting = 256
 )
 
 // cost says how long a request may take.
@@ -52,8 +47,8 @@ type endpoint struct {
 	// path is the name of the endpoint in metrics.
 	path string
 	cost func(*http.Request) cost
-	// follows returns the pod whose logs a request follows, as namespace/name; empty for none.
-	follows func(*http.Request) string
+	// kind is what the lasting requests do in the pod of their path; empty for requests of no pod.
+	kind kind
 	// hijacks says that the handler takes over the connection of a request with an Upgrade header:
 	// what follows such a request is no body.
 	hijacks bool
@@ -106,12 +101,18 @@ func (e endpoint) slowIf(is func(*http.Request) bool) endpoint {
 	return e
 }
 
-// followed returns the pod whose logs a request for a container's log follows; empty for none.
-func followed(r *http.Request) string {
-	if !asked(r, "follow") {
-		return ""
+// inPod returns an endpoint whose lasting requests count as such work in the pod of their path.
+func (e endpoint) inPod(k kind) endpoint {
+	e.kind = k
+	return e
+}
+
+// share is what a request has of the lasting work.
+func (e endpoint) share(r *http.Request) share {
+	if e.kind == "" {
+		return share{}
 	}
-	return r.PathValue("namespace") + "/" + r.PathValue("pod")
+	return share{kind: e.kind, pod: r.PathValue("namespace") + "/" + r.PathValue("pod")}
 }
 
 // bounded returns the handler of an endpoint. It reads the body before it takes a place, because a
@@ -127,16 +128,13 @@ func (e endpoint) bounded(b *budget) http.Handler {
 		}
 		first, end := answered(r.Context())
 		defer end()
-		cost, follows := e.cost(r), ""
-		if e.follows != nil {
-			follows = e.follows(r)
-		}
+		cost := e.cost(r)
 		var answering *seat
 		if cost != lasting {
 			answering = &seat{ResponseWriter: w, first: first}
 			w = answering
 		}
-		leave, err := b.enter(r.Context(), cost, follows, answering)
+		leave, err := b.enter(r.Context(), cost, e.share(r), answering)
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
 			failWith(w, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -42,6 +41,9 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", plainText)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	out := &logWriter{w: w, flush: opts.Follow}
+	if !opts.Follow {
+		out.within = plainTimeout
+	}
 	out.begin()
 	err = s.readLogs(r.Context(), out, pod, r.PathValue("container"), in, opts)
 	switch {
@@ -253,10 +255,12 @@ func (p *queryParser) number(name string, least int64, into **int64) {
 	*into = &n
 }
 
-// logWriter sends each piece at once if the log is followed.
+// logWriter sends each piece at once if the log is followed. Of a log that is not, each piece must
+// be sent within a time: who reads nothing of it for longer does not want it.
 type logWriter struct {
-	w       io.Writer
+	w       http.ResponseWriter
 	flush   bool
+	within  time.Duration // 0 for no limit
 	written bool
 	bytes   int64 // bytes written so far
 }
@@ -272,6 +276,9 @@ func (l *logWriter) begin() {
 // Write writes a piece of the log.
 func (l *logWriter) Write(p []byte) (int, error) {
 	l.written = true
+	if l.within > 0 {
+		_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(l.within))
+	}
 	n, err := l.w.Write(p)
 	l.bytes += int64(n)
 	if l.flush && err == nil {

@@ -2,12 +2,18 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -167,5 +173,59 @@ func TestLogThatIsGone(t *testing.T) {
 	if _, text := r.ask(t, "GET", "/containerLogs/default/web-node/again", nil); !strings.HasSuffix(text,
 		"; there are logs of: main (and with -p)") {
 		t.Errorf("%q", text)
+	}
+}
+
+// A log that is not followed ends with an error for a caller that reads nothing of it.
+func TestLogThatNobodyReads(t *testing.T) {
+	ended := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		out := &logWriter{w: w, within: 100 * time.Millisecond}
+		for {
+			if _, err := out.Write(make([]byte, 64<<10)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// progress is a ResponseWriter that keeps the last write deadline.
+type progress struct {
+	http.ResponseWriter
+	deadline time.Time
+}
+
+func (p *progress) SetWriteDeadline(at time.Time) error { p.deadline = at; return nil }
+
+// A caller that reads a long log slowly has the whole time for each piece; one that follows a log
+// has any time.
+func TestDeadlineOfLogsMoves(t *testing.T) {
+	for _, within := range []time.Duration{0, plainTimeout} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &progress{ResponseWriter: httptest.NewRecorder()}
+			out := &logWriter{w: w, within: within}
+			for range 3 {
+				time.Sleep(plainTimeout / 2)
+				if _, err := out.Write([]byte("a line")); err != nil {
+					t.Fatal(err)
+				}
+				if left := time.Until(w.deadline); within > 0 && left != within || within == 0 && !w.deadline.IsZero() {
+					t.Errorf("limit %s: the next piece has %s", within, left)
+				}
+			}
+		})
 	}
 }

@@ -70,9 +70,8 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 	}
 	mux.Handle("GET /runningpods/", s.slow("runningpods", s.runningPods))
 	mux.Handle("GET /configz", s.quick("configz", s.configz))
-	logs := s.lasting("containerLogs", s.containerLogs)
-	logs.follows = followed
-	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", logs)
+	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}",
+		s.lasting("containerLogs", s.containerLogs).inPod(readingLogs))
 
 	for _, stream := range []struct {
 		name   string
@@ -92,12 +91,12 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 		},
 	} {
 		for _, path := range stream.paths {
-			mux.Handle("GET "+path, s.stream(stream.name, stream.handle))
-			mux.Handle("POST "+path, s.stream(stream.name, stream.handle))
+			mux.Handle("GET "+path, s.stream(stream.name, stream.handle).inPod(inContainer))
+			mux.Handle("POST "+path, s.stream(stream.name, stream.handle).inPod(inContainer))
 		}
 	}
 	for _, path := range []string{"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}"} {
-		mux.Handle("POST "+path, s.lasting("run", s.run))
+		mux.Handle("POST "+path, s.lasting("run", s.run).inPod(inContainer))
 	}
 }
 
