@@ -43,6 +43,21 @@ type Stall struct {
 	Total                time.Duration
 }
 
+// Plus returns the usage of two cgroups together. It has no pressure, which has no sum.
+func (u Usage) Plus(v Usage) Usage {
+	return Usage{
+		CPU:             u.CPU + v.CPU,
+		Memory:          u.Memory + v.Memory,
+		WorkingSet:      u.WorkingSet + v.WorkingSet,
+		RSS:             u.RSS + v.RSS,
+		Cache:           u.Cache + v.Cache,
+		Swap:            u.Swap + v.Swap,
+		PageFaults:      u.PageFaults + v.PageFaults,
+		MajorPageFaults: u.MajorPageFaults + v.MajorPageFaults,
+		Processes:       u.Processes + v.Processes,
+	}
+}
+
 // PodUsage returns the usage of a pod's cgroup. The error is fs.ErrNotExist if the pod has no
 // cgroup, or if pods get no cgroups.
 func (m *Manager) PodUsage(pod *corev1.Pod) (Usage, error) {
@@ -176,27 +191,51 @@ func (m *Manager) usualPath(pod *corev1.Pod, id string) (string, error) {
 	return filepath.Join(parent, id), nil
 }
 
-// containerPath finds a container's cgroup in its pod's cgroup. The name of the cgroup contains the
-// container's id; runtimes add a prefix or suffix.
+// containerPath finds a container's cgroup in its pod's cgroup, or where the runtime makes the
+// cgroups of containers if pods have none. The name of the cgroup contains the container's id;
+// runtimes add a prefix or suffix.
 func (m *Manager) containerPath(pod *corev1.Pod, id string) (string, error) {
-	parent, err := m.podPath(pod)
-	if err != nil {
-		return "", err
-	}
 	mount, ok := m.host.controllers["memory"]
 	if !ok || id == "" {
 		return "", fs.ErrNotExist
 	}
-	entries, err := os.ReadDir(filepath.Join(mount, parent))
+	parents, err := m.parents(pod, mount)
 	if err != nil {
 		return "", err
 	}
-	for _, e := range entries {
-		if e.IsDir() && strings.Contains(e.Name(), id) {
-			return filepath.Join(parent, e.Name()), nil
+	for _, parent := range parents {
+		entries, err := os.ReadDir(filepath.Join(mount, parent))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		for _, e := range entries {
+			if e.IsDir() && strings.Contains(e.Name(), id) {
+				return filepath.Join(parent, e.Name()), nil
+			}
 		}
 	}
 	return "", fs.ErrNotExist
+}
+
+// parents returns the cgroups below which a pod's containers may be: the pod's own, or without
+// cgroups of pods the root and those right below it. There runtimes make their containers' cgroups,
+// for example in system.slice.
+func (m *Manager) parents(pod *corev1.Pod, mount string) ([]string, error) {
+	if m.config.CgroupsPerQOS {
+		path, err := m.podPath(pod)
+		return []string{path}, err
+	}
+	entries, err := os.ReadDir(mount)
+	if err != nil {
+		return nil, err
+	}
+	parents := []string{"/"}
+	for _, e := range entries {
+		if e.IsDir() {
+			parents = append(parents, filepath.Join("/", e.Name()))
+		}
+	}
+	return parents, nil
 }
 
 // counters reads the files of a cgroup. A file that does not exist or cannot be read counts as

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +56,46 @@ func TestMemoryUsage(t *testing.T) {
 				t.Errorf("a container that is not there: %v", err)
 			}
 		})
+	}
+}
+
+// Without cgroups of pods, a container's cgroup is found where the runtime makes it.
+func TestContainerUsageWithoutCgroupsOfPods(t *testing.T) {
+	for _, path := range []string{"/abc", "/k8s.io/abc", "/system.slice/cri-containerd-abc.scope"} {
+		m := &Manager{layout: Layout{Driver: Cgroupfs}, host: host(t, map[string]string{
+			path + "/memory.usage_in_bytes":                  "3000\n",
+			"system.slice/other.scope/memory.usage_in_bytes": "1\n",
+			"memory.usage_in_bytes":                          "9\n",
+		})}
+		u, at, err := m.ContainerUsage(burstable("u1"), "abc")
+		if err != nil || u.Memory != 3000 || at != path {
+			t.Errorf("of %s: %d bytes of %q, %v", path, u.Memory, at, err)
+		}
+		if _, _, err := m.ContainerUsage(burstable("u1"), "xyz"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a container that is not there: %v", err)
+		}
+		if _, err := m.PodUsage(burstable("u1")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the pod has a cgroup: %v", err)
+		}
+	}
+}
+
+// Each number of a sum is the sum of both.
+func TestPlus(t *testing.T) {
+	var one, two Usage
+	for i, v := range []reflect.Value{reflect.ValueOf(&one).Elem(), reflect.ValueOf(&two).Elem()} {
+		for n := range v.NumField() {
+			switch f := v.Field(n); f.Kind() {
+			case reflect.Uint64:
+				f.SetUint(uint64((i + 1) * (n + 1)))
+			case reflect.Int64:
+				f.SetInt(int64((i + 1) * (n + 1)))
+			}
+		}
+	}
+	sum := one.Plus(one)
+	if !reflect.DeepEqual(sum, two) {
+		t.Errorf("%+v twice is %+v", one, sum)
 	}
 }
 

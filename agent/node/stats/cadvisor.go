@@ -182,9 +182,11 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 // addPod adds the metrics of a pod without those of its containers.
 func (c *Collector) addPod(e *emitter, p *podReading) {
 	labels := []string{"", p.path, "", "", p.pod.Namespace, p.pod.Name}
-	e.cgroup(&p.usage, p.at, labels...)
-	c.details(e, &p.usage, p.path, p.at, labels...)
-	e.add(processes, p.at, float64(len(c.cgroups().Processes(p.path))), labels...)
+	if p.path != "" {
+		e.cgroup(&p.usage, p.at, labels...)
+		c.details(e, &p.usage, p.path, p.at, labels...)
+		e.add(processes, p.at, float64(len(c.cgroups().Processes(p.path))), labels...)
+	}
 	for j := range p.network {
 		for _, m := range ofLink {
 			e.add(m.family, p.at, float64(m.value(&p.network[j])), append([]string{p.network[j].name}, labels...)...)

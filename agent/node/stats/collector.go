@@ -124,7 +124,7 @@ type reading struct {
 	pods []podReading
 }
 
-// podReading is a pod's usage.
+// podReading is a pod's usage. path is empty if pods have no cgroups.
 type podReading struct {
 	pod        *v1.Pod
 	path       string
@@ -186,30 +186,40 @@ func (c *Collector) readPods(pods []*v1.Pod, network bool) reading {
 	return r
 }
 
-// readPod reads a pod's cgroup and those of its running containers. It returns false if the pod has
-// no cgroup, because it has not started or has ended.
+// readPod reads a pod's cgroup and those of its running containers. A node without cgroupsPerQOS
+// has no cgroups of pods: the pod uses what its containers use. readPod returns false if there is
+// no cgroup, because the pod has not started or has ended.
 func (c *Collector) readPod(pod *v1.Pod) (podReading, bool) {
 	p := podReading{pod: pod, at: time.Now()}
-	var err error
-	if p.usage, err = c.cgroups().PodUsage(pod); err != nil {
-		return p, false
+	usage, err := c.cgroups().PodUsage(pod)
+	if err == nil {
+		p.usage, p.path = usage, c.cgroups().Layout().PodPath(pod.UID, cgroups.QOSClass(pod))
 	}
-	p.path = c.cgroups().Layout().PodPath(pod.UID, cgroups.QOSClass(pod))
+	for _, r := range runningReadings(pod) {
+		if r.usage, r.path, err = c.cgroups().ContainerUsage(pod, r.id); err != nil {
+			continue // the container has just ended
+		}
+		if p.containers = append(p.containers, r); p.path == "" {
+			p.usage = p.usage.Plus(r.usage)
+		}
+	}
+	return p, p.path != "" || len(p.containers) > 0
+}
+
+// runningReadings returns the running containers of a pod, whose cgroups are not read yet.
+func runningReadings(pod *v1.Pod) []containerReading {
+	var out []containerReading
 	for _, s := range runningContainers(&pod.Status) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
-		r := containerReading{
+		out = append(out, containerReading{
 			name:    s.Name,
 			id:      id,
 			image:   s.Image,
 			started: s.State.Running.StartedAt.Time,
 			at:      time.Now(),
-		}
-		if r.usage, r.path, err = c.cgroups().ContainerUsage(pod, id); err != nil {
-			continue // the container has just ended
-		}
-		p.containers = append(p.containers, r)
+		})
 	}
-	return p, true
+	return out
 }
 
 // podLinks returns the interfaces of a pod; none for a pod on the host's network.

@@ -45,8 +45,8 @@ func (c *Collector) Node(ctx context.Context) NodeUsage {
 }
 
 // Storage returns how much local storage pods use: their volumes and logs, and the writable layers
-// of the pods for which layers is true. It leaves out pods that have no cgroup. Directories are
-// measured at most once in [sizePeriod]; a pod's layers take a call to the shim of each container.
+// of the pods for which layers is true. It looks at no cgroup. Directories are measured at most
+// once in [sizePeriod]; a pod's layers take a call to the shim of each container.
 func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[types.UID]*statsapi.PodStats {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -60,11 +60,7 @@ func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[
 		if !isWanted {
 			continue
 		}
-		p, ok := c.readPod(pod)
-		if !ok {
-			continue
-		}
-		readings = append(readings, p)
+		readings = append(readings, podReading{pod: pod, at: time.Now(), containers: runningReadings(pod)})
 		if wantsLayers {
 			layered = append(layered, c.layersOf(pod.UID, 0))
 		}

@@ -3,6 +3,7 @@ package stats
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/cri"
 )
 
@@ -103,7 +105,7 @@ func TestStorage(t *testing.T) {
 	if got := c.Storage(t.Context(), nil); len(got) != 0 || len(m.asked) != 0 {
 		t.Errorf("nobody was asked for: %v, and the shims of %q were asked", got, m.asked)
 	}
-	got := c.Storage(t.Context(), map[types.UID]bool{"u-web": false, "u-over": false})
+	got := c.Storage(t.Context(), map[types.UID]bool{"u-web": false})
 	if len(got) != 1 || got["u-web"] == nil || len(m.asked) != 0 {
 		t.Fatalf("pods %v, and the shims of %q were asked", got, m.asked)
 	}
@@ -122,6 +124,52 @@ func TestStorage(t *testing.T) {
 	c.Storage(t.Context(), map[types.UID]bool{"u-web": true})
 	if n := len(c.sizes.known); n != 0 {
 		t.Errorf("%d sizes of a pod that is gone are remembered", n)
+	}
+}
+
+// withoutPods is a node without cgroups of pods.
+type withoutPods struct{ *disked }
+
+func (withoutPods) PodUsage(*v1.Pod) (cgroups.Usage, error) {
+	return cgroups.Usage{}, fs.ErrNotExist
+}
+
+// Without cgroupsPerQOS, a pod uses what its containers use, and its local storage counts, also
+// that of containers whose cgroups are nowhere.
+func TestWithoutCgroupsOfPods(t *testing.T) {
+	cfg := files(t)
+	m := withoutPods{&disked{machine: &machine{began: time.Now()}, images: cfg.RootDir, layers: cfg.RootDir}}
+	c := collector(cfg, m.machine)
+	c.deps.Runtime, c.deps.Cgroups = m, func() Cgroups { return m }
+	s := c.Summary(t.Context(), true)
+	if len(s.Pods) != 1 || *s.Pods[0].Memory.WorkingSetBytes != 10<<20 || len(s.Pods[0].Containers) != 1 {
+		t.Errorf("pods %+v", s.Pods)
+	}
+	families, err := c.Cadvisor().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, sample := range f.GetMetric() {
+			id, of := "", ""
+			for _, l := range sample.GetLabel() {
+				switch l.GetName() {
+				case "id":
+					id = l.GetValue()
+				case "pod":
+					of = l.GetValue()
+				}
+			}
+			if f.GetName() == "container_memory_usage_bytes" && of == "web" && id != "/kubepods/pod/abc" {
+				t.Errorf("the pod has the metrics of the cgroup %q", id)
+			}
+		}
+	}
+	m.gone = true
+	web := c.Storage(t.Context(), map[types.UID]bool{"u-web": true})["u-web"]
+	if web == nil || *web.VolumeStats[0].UsedBytes < 10000 || len(web.Containers) != 1 ||
+		*web.Containers[0].Logs.UsedBytes == 0 || *web.Containers[0].Rootfs.UsedBytes != 4096 {
+		t.Errorf("local storage %+v", web)
 	}
 }
 
