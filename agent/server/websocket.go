@@ -128,12 +128,17 @@ func newSizes(ctx context.Context) *sizes {
 	return &sizes{ctx: ctx, next: make(chan remotecommand.TerminalSize)}
 }
 
-// read reads sizes until the stream ends. Without a terminal, nobody reads them.
+// maxSize bounds one size of a terminal in bytes.
+const maxSize = 1 << 10
+
+// read reads sizes until the stream ends, or sends what is too long for a size. Without a terminal,
+// nobody reads them.
 func (q *sizes) read(stream io.Reader) {
-	in := json.NewDecoder(stream)
+	limited := &io.LimitedReader{R: stream}
+	in := json.NewDecoder(limited)
 	for {
 		var size remotecommand.TerminalSize
-		if in.Decode(&size) != nil {
+		if limited.N = maxSize; in.Decode(&size) != nil {
 			return
 		}
 		select {

@@ -148,6 +148,50 @@ func TestWebSocketTerminal(t *testing.T) {
 	}
 }
 
+// endless is a stream that does not end.
+type endless struct {
+	unit string
+	read int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, e.unit)
+	e.read += n
+	return n, nil
+}
+
+// What does not become a size takes no more memory than a size has, while many sizes are read.
+func TestTerminalSizesAreBounded(t *testing.T) {
+	for name, stream := range map[string]*endless{
+		"a long number": {unit: "1"},
+		"a long string": {unit: "x"},
+		"blanks":        {unit: " "},
+	} {
+		first := strings.NewReader(strings.Repeat(`{"Width": 80, "Height": 24}`+strings.Repeat(" ", 100), 100) + `{"Width": "`)
+		if name == "a long number" {
+			first = strings.NewReader(`{"Width": 80, "Height": 24}{"Width": `)
+		}
+		q := newSizes(t.Context())
+		sizes := 0
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			q.read(io.MultiReader(first, stream))
+		}()
+		for open := true; open; {
+			select {
+			case <-q.next:
+				sizes++
+			case <-done:
+				open = false
+			}
+		}
+		if sizes == 0 || stream.read > 4*maxSize {
+			t.Errorf("%s: %d sizes, %d bytes read", name, sizes, stream.read)
+		}
+	}
+}
+
 // TestWebSocketCallerGone: a caller that goes away leaves nothing behind; the command is at the end
 // of its input.
 func TestWebSocketCallerGone(t *testing.T) {

@@ -30,6 +30,7 @@ func (r *Runtime) findBundles(ctx context.Context, look *leftovers, config criCo
 	if err != nil {
 		return fmt.Errorf("look for bundles that containerd has forgotten: %w", err)
 	}
+	var worked map[string]bool
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || !e.IsDir() || !info.ModTime().Before(look.life) {
@@ -41,7 +42,15 @@ func (r *Runtime) findBundles(ctx context.Context, look *leftovers, config criCo
 			if err != nil {
 				return err
 			}
-			if known || worked(path) {
+			if known {
+				continue
+			}
+			if worked == nil { // nobody starts to work in a bundle of an earlier life
+				if worked, err = workingDirectories(); err != nil {
+					return err
+				}
+			}
+			if worked[path] {
 				continue
 			}
 		}
@@ -74,16 +83,17 @@ func (r *Runtime) knows(ctx context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// worked reports whether a process has its working directory in a bundle, as a shim does.
-func worked(bundle string) bool {
+// workingDirectories returns the working directories of all processes. A shim has its bundle.
+func workingDirectories() (map[string]bool, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil {
-		return true
+		return nil, fmt.Errorf("look which bundles processes work in: %w", err)
 	}
+	out := map[string]bool{}
 	for _, p := range processes {
-		if cwd, err := os.Readlink(p); err == nil && cwd == bundle {
-			return true
+		if cwd, err := os.Readlink(p); err == nil {
+			out[cwd] = true
 		}
 	}
-	return false
+	return out, nil
 }

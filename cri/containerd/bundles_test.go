@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,5 +121,50 @@ func TestRemoveForgottenBundles(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(image, "file")); err != nil {
 		t.Errorf("what was mounted in a bundle is gone: %v", err)
+	}
+}
+
+// Bundles are removed also while nobody can say which network namespaces are forgotten, and the
+// next call looks again.
+func TestRemoveForgottenBundlesAlone(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("looking below mounts needs root")
+	}
+	top := t.TempDir()
+	state := filepath.Join(top, "cri")
+	bundle := filepath.Join(top, "io.containerd.runtime.v2.task", "k8s.io", "forgotten")
+	before := time.Now().Add(-time.Hour)
+	forget := func() {
+		if err := errors.Join(os.MkdirAll(bundle, 0o755), os.Chtimes(bundle, before, before)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget()
+	if err := os.MkdirAll(filepath.Join(state, "netns"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mountOn(t, netnsPath(filepath.Join(state, "netns"), 1), "", before)
+	path := socket(t)
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &netnsServer{state: state, fails: status.Error(codes.Internal, "out of order")}
+	g := grpc.NewServer()
+	runtimeapi.RegisterRuntimeServiceServer(g, s)
+	containersapi.RegisterContainersServer(g, &containerdServer{})
+	tasksapi.RegisterTasksServer(g, &taskServer{})
+	go func() { _ = g.Serve(listener) }()
+	defer g.Stop()
+	r := dial(t, path, Config{})
+	for range 2 {
+		n, err := r.RemoveForgottenPaths(t.Context())
+		if n != 1 || err == nil || !strings.Contains(err.Error(), "out of order") {
+			t.Errorf("removed %d: %v", n, err)
+		}
+		if _, err := os.Stat(bundle); err == nil {
+			t.Error("the bundle stays")
+		}
+		forget()
 	}
 }

@@ -48,7 +48,7 @@ func (r *Runtime) EndForgottenShims(ctx context.Context) (int, error) {
 				"end it by hand if nobody needs it"
 			r.cfg.Logger.Warn(message, "pid", s.PID, "id", s.ID)
 		default:
-			if err := whose.End(ctx, s); err != nil {
+			if err := shims.End(ctx, s); err != nil {
 				errs = append(errs, fmt.Errorf("end what containerd has forgotten: %w", err))
 				continue
 			}

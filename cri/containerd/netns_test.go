@@ -26,6 +26,8 @@ type netnsServer struct {
 	state string
 	owned string
 	looks int
+	// fails is what a question for the sandboxes is answered with.
+	fails error
 }
 
 func (s *netnsServer) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
@@ -37,7 +39,7 @@ func (s *netnsServer) Status(context.Context, *runtimeapi.StatusRequest) (*runti
 func (s *netnsServer) ListPodSandbox(
 	context.Context, *runtimeapi.ListPodSandboxRequest,
 ) (*runtimeapi.ListPodSandboxResponse, error) {
-	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "a"}, {Id: "on-the-host"}}}, nil
+	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "a"}, {Id: "on-the-host"}}}, s.fails
 }
 
 func (s *netnsServer) PodSandboxStatus(

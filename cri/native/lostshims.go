@@ -38,7 +38,7 @@ func (r *Runtime) endLostShims(ctx context.Context) error {
 		if r.serves(ctx, s.ID) {
 			continue
 		}
-		if err := whose.End(ctx, s); err != nil {
+		if err := shims.End(ctx, s); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -41,6 +41,8 @@ type Shim struct {
 	Removed bool
 	// Parent says that it has child processes.
 	Parent bool
+	// began is when it began: the process ID may be another process's later.
+	began string
 }
 
 // Of returns a containerd's shims in containerd's mount namespace, by process ID: all of them, or
@@ -82,11 +84,11 @@ func Of(ctx context.Context, c Containerd, removed bool) ([]Shim, error) {
 
 // at returns the process's shim, and whether it is one that is meant.
 func (c Containerd) at(pid int, namespace string, removed bool) (Shim, bool) {
+	s := Shim{PID: pid, began: startOf(pid)}
 	cwd, err := os.Readlink(proc(pid, "cwd"))
 	if err != nil {
 		return Shim{}, false
 	}
-	s := Shim{PID: pid}
 	if s.Bundle, s.Removed = strings.CutSuffix(cwd, deletedSuffix); removed && !s.Removed {
 		return Shim{}, false
 	}
@@ -102,13 +104,12 @@ func (c Containerd) at(pid int, namespace string, removed bool) (Shim, bool) {
 
 // End ends a shim, and then what it is the parent of, if the process is still the one that was
 // found.
-func (c Containerd) End(ctx context.Context, s Shim) error {
-	children := childrenOf(s.PID)
-	still := func() bool { id, ok := c.id(s.PID); return ok && id == s.ID }
-	if !still() {
+func End(ctx context.Context, s Shim) error {
+	self, children := process{s.PID, s.began}, childrenOf(s.PID)
+	if !self.still() {
 		return nil
 	}
-	if err := endProcess(ctx, s.PID, still, unix.SIGTERM, unix.SIGKILL); err != nil {
+	if err := endProcess(ctx, s.PID, self.still, unix.SIGTERM, unix.SIGKILL); err != nil {
 		return fmt.Errorf("end the shim %d of %s: %w", s.PID, s.ID, err)
 	}
 	for _, child := range children {
@@ -125,7 +126,7 @@ type process struct {
 	began string
 }
 
-func (p process) still() bool { return startOf(p.pid) == p.began }
+func (p process) still() bool { return p.began != "" && startOf(p.pid) == p.began }
 
 // childrenOf returns a process's children.
 func childrenOf(pid int) (out []process) {

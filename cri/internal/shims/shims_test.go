@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // roleVariable makes the test's program play a shim, or with "child" a process of a container. Both
@@ -50,7 +53,8 @@ func TestEnd(t *testing.T) {
 		}
 		return found
 	}
-	want := []Shim{{PID: mine.Process.Pid, ID: "mine", Bundle: mine.Dir, Parent: true}}
+	began := startOf(mine.Process.Pid)
+	want := []Shim{{PID: mine.Process.Pid, ID: "mine", Bundle: mine.Dir, Parent: true, began: began}}
 	if got := find(false); !slices.Equal(got, want) {
 		t.Errorf("found %+v, want %+v", got, want)
 	}
@@ -61,11 +65,12 @@ func TestEnd(t *testing.T) {
 	if len(children) != 1 {
 		t.Fatalf("children %v", children)
 	}
-	if err := whose.End(t.Context(), Shim{PID: mine.Process.Pid, ID: "another"}); err != nil {
+	// An earlier shim had the process ID, and the same arguments.
+	if err := End(t.Context(), Shim{PID: mine.Process.Pid, ID: "mine", began: "1" + began}); err != nil {
 		t.Fatal(err)
 	}
 	if got := find(false); !slices.Equal(got, want) || stateOf(children[0].pid) == "Z" {
-		t.Errorf("what has the ID of another was ended: %+v", got)
+		t.Errorf("what has the process ID of another was ended: %+v", got)
 	}
 	if err := os.Remove(mine.Dir); err != nil {
 		t.Fatal(err)
@@ -74,7 +79,7 @@ func TestEnd(t *testing.T) {
 	if got := find(true); !slices.Equal(got, want) {
 		t.Errorf("found %+v, want %+v", got, want)
 	}
-	if err := whose.End(t.Context(), want[0]); err != nil {
+	if err := End(t.Context(), want[0]); err != nil {
 		t.Fatal(err)
 	}
 	if state := stateOf(children[0].pid); children[0].still() && state != "Z" {
@@ -82,6 +87,41 @@ func TestEnd(t *testing.T) {
 	}
 	if got := find(false); len(got) != 0 {
 		t.Errorf("left are %+v", got)
+	}
+}
+
+// Nobody follows a path in the arguments of a process in another mount namespace: it may hang.
+func TestPathsOfOthersAreNotFollowed(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "c.sock")
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Fatal(err)
+	}
+	shim := startShim(t, "-namespace", "berth", "-id", "mine", "-address", link)
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel notes when a link was followed.
+	follows := func(namespace string) bool {
+		t.Helper()
+		long := unix.NsecToTimespec(time.Unix(1, 0).UnixNano())
+		times := []unix.Timespec{long, long}
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, link, times, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			t.Fatal(err)
+		}
+		whose := Containerd{Socket: filepath.Join(t.TempDir(), "other.sock"), Namespace: "berth"}
+		whose.at(shim.Process.Pid, namespace, false)
+		var st unix.Stat_t
+		if err := unix.Lstat(link, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Atim != long
+	}
+	if !follows(own) {
+		t.Skip("this file system does not note when a link is followed")
+	}
+	if follows("mnt:[1]") {
+		t.Error("the path of a process in another mount namespace is followed")
 	}
 }
 
