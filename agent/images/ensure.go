@@ -189,13 +189,7 @@ func (m *Manager) forgetPulled(a ask) {
 
 // ready returns the result for an image that is there.
 func (m *Manager) ready(a ask, image *runtimeapi.Image) Result {
-	m.mu.Lock()
-	w := m.wantOf(a.Request, a.name)
-	first, pulled := !w.reported, w.pulled != ""
-	w.reported, w.lastWait = true, ""
-	delete(m.backoffs, a.backoff())
-	m.leave(a)
-	m.mu.Unlock()
+	first, pulled := m.present(a)
 	m.dispatch()
 	if first && !pulled {
 		m.ensured(a.Request, yes, no)
@@ -207,57 +201,95 @@ func (m *Manager) ready(a ask, image *runtimeapi.Image) Result {
 	return Result{Ready: true, Image: cri.ImageOf(image.GetId(), image)}
 }
 
+// present records that the container's image is there. It reports whether that is the first time
+// for the attempt, and whether the attempt has pulled the image.
+func (m *Manager) present(a ask) (first, pulled bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.wantOf(a.Request, a.name)
+	first, pulled = !w.reported, w.pulled != ""
+	w.reported, w.lastWait = true, ""
+	delete(m.backoffs, a.backoff())
+	m.leave(a)
+	return first, pulled
+}
+
 // missing decides what a container waits for if its image is not there, or may not be used before
 // the registry has agreed. It decides nothing if an image came since arrivals was counted, because
 // that may be this image. present says whether the image is there.
 func (m *Manager) missing(
 	a ask, policy v1.PullPolicy, arrivals uint64, present answer,
 ) (res Result, decided bool) {
-	m.mu.Lock()
-	if m.arrivals != arrivals {
-		m.mu.Unlock()
+	c := m.course(a, policy, arrivals)
+	switch {
+	case c.overtaken:
 		return Result{}, false
-	}
-	if policy != v1.PullAlways && m.preload.pending {
-		m.preload.waiters[a.Pod.UID] = true
-		m.mu.Unlock()
+	case c.importing:
 		return Result{
 			Reason:  ReasonCreating,
 			Message: fmt.Sprintf("Image %q: waiting for the import of %s", a.Image, m.cfg.ImagesDir),
 		}, true
-	}
-	if policy != v1.PullAlways {
-		m.rescan()
-	}
-	if policy == v1.PullNever {
-		m.mu.Unlock()
+	case c.backOff != nil:
+		if c.backOff.Reason == ReasonBackOff {
+			m.reportBackOff(a)
+		}
+		return *c.backOff, true
+	case c.pull == nil:
 		return m.refuse(a.Request, a.name, refusal{
 			reason: ReasonNeverPull, event: ReasonNeverPull, after: recheck, present: present,
 			message: fmt.Sprintf("Container image %q is not present with pull policy of Never", a.Image),
 		}), true
 	}
-	if res, waits := m.backingOff(a); waits {
-		m.mu.Unlock()
-		if res.Reason == ReasonBackOff {
-			m.reportBackOff(a)
-		}
-		return res, true
-	}
-	p, joined := m.join(a)
-	if joined && p.state != Queued {
-		m.reportPulling(a)
-	}
-	last := "" // taken before this pull, which may fail before this sync continues
-	if b := m.backoffs[a.backoff()]; b != nil {
-		last = b.message(a.Image)
-	}
-	m.mu.Unlock()
-	if joined {
+	if c.joined {
 		m.ensured(a.Request, present, yes)
 		m.reportSecrets(a)
 	}
 	m.dispatch()
-	return m.waiting(a, p, last), true
+	return m.waiting(a, c.pull, c.last), true
+}
+
+// course is what becomes of a container whose image is not there: one of these, or nothing if its
+// policy is Never.
+type course struct {
+	// overtaken says that an image came meanwhile, importing that archives are being imported.
+	overtaken, importing bool
+	// backOff is the result during a back-off.
+	backOff *Result
+	// pull is the image's pull; joined says that the container did not wait for it before. last is
+	// the message of the failure before this pull.
+	pull   *pull
+	joined bool
+	last   string
+}
+
+// course decides for missing, and joins or queues the pull.
+func (m *Manager) course(a ask, policy v1.PullPolicy, arrivals uint64) (c course) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.arrivals != arrivals {
+		return course{overtaken: true}
+	}
+	if policy != v1.PullAlways && m.preload.pending {
+		m.preload.waiters[a.Pod.UID] = true
+		return course{importing: true}
+	}
+	if policy != v1.PullAlways {
+		m.rescan()
+	}
+	if policy == v1.PullNever {
+		return course{}
+	}
+	if res, waits := m.backingOff(a); waits {
+		return course{backOff: &res}
+	}
+	c.pull, c.joined = m.join(a)
+	if c.joined && c.pull.state != Queued {
+		m.reportPulling(a)
+	}
+	if b := m.backoffs[a.backoff()]; b != nil { // taken before this pull, which may fail before this sync continues
+		c.last = b.message(a.Image)
+	}
+	return c
 }
 
 // reportPulling records that the image's pull is under way. The lock is held, so that the event of

@@ -765,3 +765,33 @@ func TestSetLimits(t *testing.T) {
 		}
 	})
 }
+
+// A panic on the way to a pull leaves no lock: what one pod meets keeps no other pod from its
+// image.
+func TestPanicLeavesNoLock(t *testing.T) {
+	for _, event := range []string{eventPulling, eventPulled} {
+		synctest.Test(t, func(t *testing.T) {
+			b := start(t, Config{MaxParallelPulls: 1, PullTimeout: time.Hour}, Deps{
+				Events: func(pod *v1.Pod, _, _, reason, _ string) {
+					if pod.UID == "bad" && reason == event {
+						panic("index out of range")
+					}
+				},
+			})
+			b.runtime.put("docker.io/library/there:latest")
+			for _, image := range []string{"there", "new"} {
+				func() {
+					defer func() { _ = recover() }()
+					b.want("bad", image, policy(v1.PullIfNotPresent))
+				}()
+				if event == eventPulled {
+					break // the end of a pull is no pod's sync
+				}
+			}
+			b.want("good", "other")
+			if res := b.want("good", "other"); !res.Ready {
+				t.Errorf("after a panic at %s, another pod waits: %+v", event, res)
+			}
+		})
+	}
+}

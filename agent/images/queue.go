@@ -111,26 +111,30 @@ func (m *Manager) leave(a ask) {
 
 // dispatch starts queued pulls while the limits allow it.
 func (m *Manager) dispatch() {
-	for {
-		m.mu.Lock()
-		p := m.next()
-		if p == nil {
-			m.mu.Unlock()
-			return
-		}
-		bounded, cancel := context.WithTimeout(m.run, m.cfg.PullTimeout)
-		ctx, stop := context.WithCancelCause(bounded)
-		p.state, p.started, p.stop = Pulling, time.Now(), stop
-		p.meter.moved = p.started
-		for _, a := range p.waiters {
-			m.reportPulling(a)
-		}
-		m.pullers.Go(func() {
-			defer cancel()
-			m.pull(ctx, p)
-		})
-		m.mu.Unlock()
+	for m.startNext() {
 	}
+}
+
+// startNext starts the queued pull to start now, and reports whether there was one.
+func (m *Manager) startNext() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.next()
+	if p == nil {
+		return false
+	}
+	bounded, cancel := context.WithTimeout(m.run, m.cfg.PullTimeout)
+	ctx, stop := context.WithCancelCause(bounded)
+	p.state, p.started, p.stop = Pulling, time.Now(), stop
+	p.meter.moved = p.started
+	m.pullers.Go(func() {
+		defer cancel()
+		m.pull(ctx, p)
+	})
+	for _, a := range p.waiters {
+		m.reportPulling(a)
+	}
+	return true
 }
 
 // next returns the queued pull to start now, or nil. The most important pod's pull comes first,

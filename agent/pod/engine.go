@@ -232,29 +232,45 @@ func (e *Engine) Resume(uid types.UID, rec *checkpoint.Record) {
 // back under the UID; next goes on from the remembered facts about the containers. Gone is the last
 // call of the pod's worker.
 func (e *Engine) Gone(uid types.UID, next *v1.Pod) {
+	for _, forget := range e.forgets(uid, next) {
+		e.guarded(uid, forget)
+	}
+}
+
+// forgets lists what Gone does, in order. A panic in one of these keeps none of the others, which
+// let go of the node's room and devices.
+func (e *Engine) forgets(uid types.UID, next *v1.Pod) []func() {
 	d := &e.deps
-	last := e.states.drop(uid)
-	d.Node.Logs.Forget(uid)
-	if err := e.forget(uid, last, next); err != nil {
-		e.log.Error("checkpoint of a pod that is gone not removed", "uid", uid, "err", err)
+	return []func(){
+		func() {
+			last := e.states.drop(uid)
+			d.Node.Logs.Forget(uid)
+			if err := e.forget(uid, last, next); err != nil {
+				e.log.Error("checkpoint of a pod that is gone not removed", "uid", uid, "err", err)
+			}
+		},
+		func() { e.ephemerals.drop(uid) },
+		func() { e.restarts.drop(uid) },
+		func() { d.Images.Forget(uid) },
+		func() { d.Probes.Stop(uid) },
+		func() {
+			if s, ok := d.Status.Get(uid); ok {
+				d.Metrics.ForgetPod(s.Namespace, s.Name, uid)
+			}
+		},
+		func() { d.Runtime.Observer.Forget(uid) },
+		func() { d.History.End(uid) },
+		func() { d.Status.Delete(uid) },
+		func() { d.Timeline.Forget(uid) },
+		func() { d.Node.Allocation.Forget(uid) },
+		func() { d.Node.Room.Forget(uid) },
+		func() {
+			if next != nil {
+				d.Metrics.PodRestarted(!pods.FromAPI(next))
+			}
+			d.StaticChanged()
+		},
 	}
-	e.ephemerals.drop(uid)
-	e.restarts.drop(uid)
-	d.Images.Forget(uid)
-	d.Probes.Stop(uid)
-	if s, ok := d.Status.Get(uid); ok {
-		d.Metrics.ForgetPod(s.Namespace, s.Name, uid)
-	}
-	d.Runtime.Observer.Forget(uid)
-	d.History.End(uid)
-	d.Status.Delete(uid)
-	d.Timeline.Forget(uid)
-	d.Node.Allocation.Forget(uid)
-	d.Node.Room.Forget(uid)
-	if next != nil {
-		d.Metrics.PodRestarted(!pods.FromAPI(next))
-	}
-	d.StaticChanged()
 }
 
 // forget removes a pod's checkpoint. But another pod may come next under the same UID: a static pod

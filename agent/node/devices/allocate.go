@@ -80,9 +80,7 @@ func (m *Manager) Begin(pod *v1.Pod, running func(container string) bool) *Pod {
 // caller calls [Manager.Release].
 func (p *Pod) Allocate(ctx context.Context, c *v1.Container, ends bool, hint topology.Hint) error {
 	m := p.m
-	m.mu.Lock()
-	wanted := m.wanted(c)
-	m.mu.Unlock()
+	wanted := m.wantedBy(c)
 	changed := false
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		q := request{
@@ -216,11 +214,13 @@ func (m *Manager) ask(ctx context.Context, q request) error {
 	return nil
 }
 
-// preferred returns the devices that the plugin would rather give, if it says so.
-func (m *Manager) preferred(ctx context.Context, q request) ([]string, error) {
+// preferring returns the plugin to ask which devices it would rather give, those that it may choose
+// from and those that it must give. It returns no plugin if there is nothing to ask.
+func (m *Manager) preferring(q request) (p *plugin, available, must []string) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	r := m.resources[q.resource]
-	p, available := r.plugin, m.available(q)
+	available = m.available(q)
 	asks := r.options.GetGetPreferredAllocationAvailable()
 	near, must := m.near(q, available), q.reusable
 	switch {
@@ -231,8 +231,16 @@ func (m *Manager) preferred(ctx context.Context, q request) ([]string, error) {
 	default: // these are taken, and the plugin chooses the others
 		must = near
 	}
-	m.mu.Unlock()
-	if p == nil || !asks || len(available) <= q.count || len(q.reusable) >= q.count {
+	if !asks || len(available) <= q.count || len(q.reusable) >= q.count {
+		return nil, nil, nil
+	}
+	return r.plugin, available, must
+}
+
+// preferred returns the devices that the plugin would rather give, if it says so.
+func (m *Manager) preferred(ctx context.Context, q request) ([]string, error) {
+	p, available, must := m.preferring(q)
+	if p == nil {
 		return nil, nil
 	}
 	asked, done := context.WithTimeout(ctx, m.cfg.AllocateTimeout)

@@ -27,9 +27,7 @@ type Given struct {
 // that, and returns what the plugins want the container to have. A container that has no devices
 // yet, because its pod was admitted before the plugin registered, gets them now.
 func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (Given, error) {
-	m.mu.Lock()
-	wanted := m.wanted(c)
-	m.mu.Unlock()
+	wanted := m.wantedBy(c)
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		if err := m.preStart(ctx, pod.UID, c.Name, name); err != nil {
 			return Given{}, err
@@ -57,14 +55,10 @@ func (m *Manager) allocateMissing(ctx context.Context, pod *v1.Pod, c *v1.Contai
 
 // preStart lets the plugin prepare the devices that a container has, if it wants to.
 func (m *Manager) preStart(ctx context.Context, uid types.UID, container, name string) error {
-	m.mu.Lock()
-	r, a := m.resources[name], m.pods[uid][container][name]
-	if r == nil || a == nil || !r.options.GetPreStartRequired() {
-		m.mu.Unlock()
+	p, ids := m.prepared(uid, container, name)
+	if len(ids) == 0 {
 		return nil
 	}
-	p, ids := r.plugin, a.list()
-	m.mu.Unlock()
 	if p == nil {
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: endpoint %s has been stopped", name)
 	}
@@ -74,6 +68,25 @@ func (m *Manager) preStart(ctx context.Context, uid types.UID, container, name s
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
 	}
 	return nil
+}
+
+// prepared returns the plugin that wants to prepare the devices that a container has, and the
+// devices: none if there are none to prepare. The plugin is nil if it has gone.
+func (m *Manager) prepared(uid types.UID, container, name string) (*plugin, []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, a := m.resources[name], m.pods[uid][container][name]
+	if r == nil || a == nil || !r.options.GetPreStartRequired() {
+		return nil, nil
+	}
+	return r.plugin, a.list()
+}
+
+// wantedBy is wanted without the lock.
+func (m *Manager) wantedBy(c *v1.Container) map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wanted(c)
 }
 
 // given puts the answers of the plugins together, in the order of their resources. Where two

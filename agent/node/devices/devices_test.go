@@ -644,3 +644,19 @@ func TestCutFile(t *testing.T) {
 		t.Errorf("%s, %v", data, err)
 	}
 }
+
+// A panic in the choice of devices leaves no lock.
+func TestPanicLeavesNoLock(t *testing.T) {
+	m := New(Config{}, Deps{})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a resource that is not there makes no panic")
+			}
+		}()
+		_, _ = m.preferred(t.Context(), request{pod: &v1.Pod{}, resource: "example.com/nowhere"})
+	}()
+	if !m.mu.TryLock() {
+		t.Error("the lock is held")
+	}
+}
