@@ -170,8 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	err := lifecycle.Run(ctx, a.loops())
-	a.workers.Close()
-	a.engine.Wait()
+	a.engine.End()
 	a.side.Flush()
 	return err
 }

@@ -190,8 +190,26 @@ func New(ctx context.Context, cfg Config, deps Deps) *Engine {
 	return e
 }
 
-// Wait joins the tasks of all pods. It is called when no worker runs any more.
-func (e *Engine) Wait() { e.states.wait() }
+// endLimit is how long End waits for what is under way.
+const endLimit = 10 * time.Second
+
+// End ends the workers, cancels the syncs and the tasks under way, and joins them. What waits for a
+// file system that does not answer cannot be cancelled: after [endLimit] it is left behind, and
+// ends with the process.
+func (e *Engine) End() {
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		e.deps.Workers.Close()
+		e.states.wait()
+	}()
+	select {
+	case <-joined:
+	case <-time.After(endLimit):
+		e.log.Warn("the work for some pods does not end, and is left behind: does a file system not answer?",
+			"tasks", e.states.active())
+	}
+}
 
 // Began sets the time at which the agent began to take over the pods of an earlier agent.
 func (e *Engine) Began(at time.Time) { e.takeover.began.Store(&at) }

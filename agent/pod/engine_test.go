@@ -1,12 +1,62 @@
 package pod
 
 import (
+	"bytes"
+	"context"
 	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/telemetry/metrics"
 )
+
+// stuckSyncs are syncs that wait for a file system, whatever their context says.
+type stuckSyncs struct{ begun, answers chan struct{} }
+
+func (s stuckSyncs) Sync(context.Context, worker.Work) worker.Result {
+	close(s.begun)
+	<-s.answers
+	return worker.Result{}
+}
+
+func (stuckSyncs) Gone(types.UID, *v1.Pod) {}
+
+// The end of the agent waits for a sync and a task, but not for ever.
+func TestEndLeavesBehindWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		pool := worker.New(t.Context(), worker.Config{}, log)
+		syncs := stuckSyncs{begun: make(chan struct{}), answers: make(chan struct{})}
+		pool.Start(syncs)
+		pool.Set(testPod("u"))
+		<-syncs.begun
+		e := &Engine{log: log, deps: Deps{Workers: pool}, states: newStates(func(types.UID) *tasks.Group {
+			return tasks.New(t.Context(), func() {}, nil)
+		})}
+		group := e.states.of("v").tasks
+		group.Start("look/subPath/app/0", func(context.Context) error { <-syncs.answers; return nil })
+		began := time.Now()
+		e.End()
+		if time.Since(began) != endLimit || !strings.Contains(out.String(), "look/subPath/app/0") {
+			t.Errorf("it took %v, and says %s", time.Since(began), out.String())
+		}
+		close(syncs.answers)
+		synctest.Wait()
+		began = time.Now()
+		out.Reset()
+		if e.End(); time.Since(began) != 0 || out.Len() > 0 {
+			t.Errorf("without what hangs it took %v, and says %s", time.Since(began), out.String())
+		}
+	})
+}
 
 // A defect in what is forgotten of a pod keeps nothing else from being forgotten, and the worker
 // goes on.

@@ -72,6 +72,19 @@ func (s *states) drop(uid types.UID) *checkpoint.Record {
 	return st.record
 }
 
+// active returns the keys of the tasks under way, by pod.
+func (s *states) active() map[types.UID][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[types.UID][]string{}
+	for uid, st := range s.byUID {
+		if keys := st.tasks.Active(); len(keys) > 0 {
+			out[uid] = keys
+		}
+	}
+	return out
+}
+
 // wait joins the tasks of all pods.
 func (s *states) wait() {
 	s.mu.Lock()

@@ -21,7 +21,7 @@ import (
 
 // terminationMessages returns, by id, the termination messages of the containers that ended. Each
 // message is read once, while its file exists, and dropped with its container. A message that
-// cannot be read now is read again in the next sync.
+// cannot be read now is read again in the next sync. It is read also in a sync that is overtaken.
 func (r *reporter) terminationMessages(s *podSync) map[string]string {
 	messages := s.state.messages
 	if s.Early {
@@ -34,7 +34,12 @@ func (r *reporter) terminationMessages(s *podSync) map[string]string {
 		if _, known := messages[c.Id]; known || !c.Exited() {
 			continue
 		}
-		message, err := r.terminationMessage(s.Pod, c)
+		var message string
+		pod := s.Pod
+		err := s.Briefly(context.Background(), "message/"+c.Id, func(context.Context) (err error) {
+			message, err = r.terminationMessage(pod, c)
+			return err
+		})
 		if err != nil {
 			s.Log.Debug("termination message not read", "container", c.Name(), "err", err)
 			continue

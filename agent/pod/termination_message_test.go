@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/agent/pod/steps"
+	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/cri"
 )
@@ -35,8 +36,10 @@ func TestLastWordsAreReadAgain(t *testing.T) {
 		Mounts:      []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: file}},
 	}
 	s := &podSync{state: &state{messages: map[string]string{}}, Sync: &steps.Sync{
-		Given: steps.Given{Pod: testPod("u"), Log: slog.New(slog.DiscardHandler)},
-		Seen:  steps.Seen{Observed: plan.Observed{Containers: []*plan.Container{{ContainerStatus: ended}}}},
+		Given: steps.Given{
+			Pod: testPod("u"), Log: slog.New(slog.DiscardHandler), Tasks: tasks.New(t.Context(), func() {}, nil),
+		},
+		Seen: steps.Seen{Observed: plan.Observed{Containers: []*plan.Container{{ContainerStatus: ended}}}},
 	}}
 	read := func() string { return r.terminationMessages(s)["c1"] }
 	if got := read(); got != "" {

@@ -203,7 +203,7 @@ func (b *bringUp) source(pv *v1.PersistentVolume, readOnly bool, use *expand.Use
 	case isBlock(pv) && source.Local != nil:
 		return b.localDevice(&localVolume{name: pv.Name, path: source.Local.Path, readOnly: readOnly})
 	case source.HostPath != nil:
-		err := checkHostPath(source.HostPath)
+		err := b.hostPath(source.HostPath)
 		return Mount{HostPath: source.HostPath.Path, ReadOnly: readOnly}, err == nil, err
 	case source.NFS != nil:
 		return b.nfs(nfsMount{

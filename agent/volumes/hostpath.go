@@ -1,6 +1,8 @@
 package volumes
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +17,20 @@ const (
 	hostDirMode  = 0o755
 	hostFileMode = 0o644
 )
+
+// hostPath is checkHostPath without a wait for a file system that does not answer.
+func (b *bringUp) hostPath(source *v1.HostPathVolumeSource) error {
+	if b.dynamic.Brief == nil || source.Type == nil || *source.Type == v1.HostPathUnset {
+		return checkHostPath(source)
+	}
+	err := b.dynamic.Brief("hostPath/"+source.Path, func(context.Context) error { return checkHostPath(source) })
+	if errors.Is(err, ErrUnderWay) {
+		return &classified{
+			text: fmt.Sprintf("hostPath type check: the file system of %s does not answer", source.Path), class: ErrUnderWay,
+		}
+	}
+	return err
+}
 
 // checkHostPath makes sure that a hostPath is what its type says. It creates the path if the type
 // says so. An existing path is not changed.

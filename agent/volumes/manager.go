@@ -82,6 +82,9 @@ type Dynamic struct {
 	// Slow runs what may last beside the caller's sync. nil means that [Manager.Ensure] waits for
 	// it.
 	Slow Slow
+	// Brief runs what takes a moment unless a file system does not answer; then the error is an
+	// [ErrUnderWay]. nil means that [Manager.Ensure] waits.
+	Brief func(key string, do func(context.Context) error) error
 	// HostIPs are the node's addresses, the primary address first.
 	HostIPs []string
 	// PodIPs are the pod's addresses, the primary address first. They are empty until the pod has
@@ -270,7 +273,7 @@ func (b *bringUp) volume(i int, volume *v1.Volume) (mount Mount, ok bool, err er
 	}
 	switch {
 	case volume.HostPath != nil:
-		err := checkHostPath(volume.HostPath)
+		err := b.hostPath(volume.HostPath)
 		return Mount{HostPath: volume.HostPath.Path}, err == nil, err
 	case volume.EmptyDir != nil:
 		return b.emptyDir(i, volume)

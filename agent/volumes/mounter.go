@@ -159,10 +159,11 @@ func (m *Manager) mountHugePages(target string, pageSize int64) error {
 }
 
 // isMountPoint reports whether something is mounted on path itself. A symbolic link at the end of
-// path is not followed. If the path does not exist, the error is [os.ErrNotExist].
+// path is not followed. If the path does not exist, the error is [os.ErrNotExist]. The server of
+// what is mounted is not asked: it may be silent.
 func isMountPoint(path string) (bool, error) {
 	var stat unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT,
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC,
 		unix.STATX_TYPE, &stat); err != nil {
 		return false, &os.PathError{Op: "statx", Path: path, Err: err}
 	}

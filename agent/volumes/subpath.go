@@ -91,6 +91,9 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 			&fs.PathError{Op: "open", Path: filepath.Join(s.VolumePath, s.Path), Err: err})
 	}
 	defer closeFD(source)
+	if err := ctx.Err(); err != nil { // the file system may have taken long to answer
+		return "", err
+	}
 	hostPath, err = m.bindSubPath(uid, &s, source)
 	if err != nil {
 		return "", hidden("prepare subPath", err)

@@ -100,8 +100,12 @@ func hooked(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.Pos
 // hook is under way.
 func (s *Starter) start(ctx context.Context, p *Sync, start plan.Start) (hooking bool, err error) {
 	name := start.Container.Name
-	defer func() { s.Started(start.Kind, err) }()
 	config, err := s.config(ctx, p, start)
+	if errors.Is(err, volumes.ErrUnderWay) {
+		p.wait(name, images.ReasonCreating, err.Error()+": a file system does not answer")
+		return false, nil
+	}
+	defer func() { s.Started(start.Kind, err) }()
 	if err != nil {
 		return false, s.failed(ctx, p, name, "CreateContainerConfigError", err)
 	}
@@ -210,7 +214,7 @@ func (s *Starter) config(ctx context.Context, p *Sync, start plan.Start) (*runti
 		Addresses:   addrs,
 		Allocatable: s.Node.Allocatable(),
 		Services:    services,
-		EnvFile:     s.envFile(p),
+		EnvFile:     s.envFile(ctx, p),
 	})
 	if err != nil {
 		return nil, err
@@ -248,11 +252,7 @@ func (s *Starter) mounts(ctx context.Context, p *Sync, start plan.Start) (genera
 			Relabel:  m.SELinuxRelabel,
 		}
 	}
-	in.SubPath = func(index int, volume, subPath string) (string, error) {
-		return s.Volumes.SubPath(ctx, p.Pod.UID, volumes.SubPathMount{
-			Container: c.Name, Index: index, Volume: volume, VolumePath: p.Volumes[volume].HostPath, Path: subPath,
-		})
-	}
+	in.SubPath = s.subPath(ctx, p, c)
 	if generate.NeedsHostsFile(p.Pod, p.PodIPs) {
 		content, err := generate.HostsFile(generate.HostsInput{
 			Pod:           p.Pod,

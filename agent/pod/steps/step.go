@@ -13,6 +13,7 @@ package steps
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -180,6 +181,23 @@ func (p *Sync) start(key string, task func(context.Context) error) {
 		p.busy[key] = true
 		p.Tasks.Start(key, task)
 	}
+}
+
+// briefTask begins the key of a look at a file system; moment is how long a sync waits for it.
+const (
+	briefTask = "look/"
+	moment    = time.Second
+)
+
+// Briefly does what takes a moment unless a file system does not answer, as one of NFS whose server
+// is silent. Then the error is [volumes.ErrUnderWay], the sync goes on without, and is made again
+// when do ends. The caller reads what do wrote only without that error.
+func (p *Sync) Briefly(ctx context.Context, key string, do func(context.Context) error) error {
+	ended, err := p.Tasks.Brief(ctx, briefTask+key, moment, do)
+	if !ended {
+		return fmt.Errorf("%w: a file system does not answer", volumes.ErrUnderWay)
+	}
+	return err
 }
 
 // wait keeps why a container does not run.

@@ -48,6 +48,9 @@ func (v Volumes) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
 		HostIPs: v.HostIPs(),
 		PodIPs:  p.PodIPs,
 		Slow:    slowly(p),
+		Brief: func(key string, do func(context.Context) error) error {
+			return p.Briefly(ctx, key, do)
+		},
 	})
 	p.Volumes = mounts
 	p.VolumeGroups = groupsOf(p.Pod, mounts)
@@ -137,9 +140,13 @@ func againOf(mounts volumes.Mounts) time.Time {
 	return first
 }
 
-// Remove unmounts the pod's volumes and deletes its directory.
+// Remove unmounts the pod's volumes and deletes its directory. A look at a file system that does
+// not answer holds that back: when it ends, it may mount something in the directory.
 func (v Volumes) Remove(ctx context.Context, p *Sync) (Outcome, error) {
 	for _, key := range p.Tasks.Active() {
+		if strings.HasPrefix(key, briefTask) {
+			return Outcome{Waiting: "the end of the " + key + ": a file system does not answer", Halt: true}, nil
+		}
 		name, mine := strings.CutPrefix(key, volumeTask)
 		if !mine {
 			continue

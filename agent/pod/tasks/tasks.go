@@ -3,7 +3,8 @@
 //
 // Purpose: a sync never blocks on a grace period or a hook. It starts a task under a key. Later
 // syncs see that the key is active, or how the task ended. The end of a task wakes the worker.
-// [Turns] lets only one task at a time work on a thing that several pods share.
+// What takes a moment unless a file system hangs, the sync waits for, but not longer:
+// [Group.Brief]. [Turns] lets only one task at a time work on a thing that several pods share.
 //
 // Truth owned: which long operations of a pod are under way.
 //
@@ -16,6 +17,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Group has the tasks of one pod.
@@ -33,6 +35,10 @@ type Group struct {
 type task struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	// brief says that [Group.Brief] made the task, and awaited that it still waits for it. Both and
+	// err, how the task ended, are guarded by the group's lock.
+	brief, awaited bool
+	err            error
 }
 
 // New returns a group whose tasks live at most as long as ctx. wake is called after each task has
@@ -44,26 +50,63 @@ func New(ctx context.Context, wake func(), caught func(what any) error) *Group {
 
 // Start runs fn under key, unless a task of that key is active. It reports whether it started fn.
 func (g *Group) Start(key string, fn func(context.Context) error) bool {
+	return g.begin(key, &task{}, fn)
+}
+
+// Brief runs fn under key, and waits for its end, but at most for limit, and not after ctx has
+// ended. ended says that fn has ended, with err. If fn goes on, its end wakes the worker, and what
+// it returns is lost: who wants it calls Brief again. While fn runs, another Brief of that key does
+// not wait.
+func (g *Group) Brief(
+	ctx context.Context, key string, limit time.Duration, fn func(context.Context) error,
+) (ended bool, err error) {
+	t := &task{brief: true, awaited: true}
+	if !g.begin(key, t, fn) {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.awaited = false
+	return g.active[key] != t, t.err
+}
+
+// begin starts a task, unless a task of that key is active or the group has ended.
+func (g *Group) begin(key string, t *task, fn func(context.Context) error) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.active[key]; ok || g.ctx.Err() != nil {
 		return false
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
-	t := &task{cancel: cancel, done: make(chan struct{})}
+	t.cancel, t.done = cancel, make(chan struct{})
 	g.active[key] = t
 	delete(g.ended, key)
 	g.wg.Go(func() {
 		defer cancel()
 		err := g.run(ctx, fn)
-		g.mu.Lock()
-		delete(g.active, key)
-		g.ended[key] = err
-		g.mu.Unlock()
-		close(t.done)
-		g.wake()
+		if g.end(key, t, err) {
+			g.wake()
+		}
 	})
 	return true
+}
+
+// end notes how a task ended, and reports whether the worker has to know.
+func (g *Group) end(key string, t *task, err error) (wake bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.active, key)
+	if t.err = err; !t.brief {
+		g.ended[key] = err
+	}
+	close(t.done)
+	return !t.awaited
 }
 
 // run calls fn, and turns a panic into an error.

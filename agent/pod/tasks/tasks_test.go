@@ -68,6 +68,41 @@ func TestTaskRunsOnceAndIsCollectedOnce(t *testing.T) {
 	})
 }
 
+// What is over in a moment wakes nobody, and what goes on is not waited for again.
+func TestBrief(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Group, wakes *atomic.Int32) {
+		fail := errors.New("no")
+		ended, err := g.Brief(t.Context(), "k", time.Second, func(context.Context) error {
+			time.Sleep(time.Second / 2)
+			return fail
+		})
+		synctest.Wait()
+		if !ended || !errors.Is(err, fail) || wakes.Load() != 0 || len(collect(g)) != 0 {
+			t.Errorf("ended %v, %v, %d wakes", ended, err, wakes.Load())
+		}
+		hangs := func(context.Context) error { time.Sleep(time.Minute); return fail }
+		for _, wait := range []time.Duration{time.Second, 0} {
+			begin := time.Now()
+			if ended, err := g.Brief(t.Context(), "k", time.Second, hangs); ended || err != nil || time.Since(begin) != wait {
+				t.Errorf("ended %v, %v after %v, want %v", ended, err, time.Since(begin), wait)
+			}
+		}
+		if !g.Has("k") {
+			t.Error("it does not go on")
+		}
+		time.Sleep(time.Hour)
+		if g.Has("k") || wakes.Load() != 1 || len(collect(g)) != 0 {
+			t.Errorf("at its end there were %d wakes", wakes.Load())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		begin := time.Now()
+		if ended, err := g.Brief(ctx, "k", time.Second, hangs); ended || err != nil || time.Since(begin) != 0 {
+			t.Errorf("in a sync that has ended: ended %v, %v after %v", ended, err, time.Since(begin))
+		}
+	})
+}
+
 func TestWakeFindsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g *Group
