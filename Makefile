@@ -36,7 +36,7 @@ package: ## build dist/*.deb and dist/*.rpm, for amd64 and arm64
 	packaging/build
 
 run: ## run the sample pods on this machine until Ctrl-C (ONCE=1: until all are ready; API=1: with berth-apiserver and kubectl); needs root
-	@scripts/deps run $(if $(filter-out 0,$(API)),kubectl)
+	@scripts/deps run $(if $(filter-out 0,$(API)),containerd kubectl services)
 	@scripts/step 'make: building bin/berth, and what runs the samples' env $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/berth ./test/run
 	@$(if $(filter-out 0,$(API)),$(MAKE) --no-print-directory apiserver)
 	@BERTH_BIN=bin/berth bin/run $(if $(filter-out 0,$(ONCE)),--once) $(if $(filter-out 0,$(API)),--api bin/berth-apiserver)

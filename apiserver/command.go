@@ -62,7 +62,7 @@ node.kubeconfig for the agent on this machine. Beside its own flags it takes tho
 		width = 0 // not a terminal: no limit
 	}
 	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
-	cmd.AddCommand(newSnapshotCommand(), newDefragmentCommand(), newTokenCommand(), &cobra.Command{
+	cmd.AddCommand(newSnapshotCommand(), newDefragmentCommand(), newTokenCommand(), newServicesCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version of this program and of Kubernetes", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintf(cmd.OutOrStdout(), "berth-apiserver %s, Kubernetes %s\n", version, utilversion.Get().GitVersion)

@@ -10,6 +10,7 @@
 //	apiserver (this)        settings and composition
 //	  control               scheduler and controllers, as clients of the API server
 //	  pki                   keys, certificates and kubeconfigs
+//	  services              what kube-proxy and CoreDNS need
 //	  store                 etcd in the process; snapshots
 //
 // Parts start in the order in which they need each other, and stop in reverse: keys, store, API

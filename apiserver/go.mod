@@ -27,6 +27,7 @@ require (
 	k8s.io/kube-aggregator v0.36.3 // the type of the server that newChain makes
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a
 	k8s.io/kubernetes v1.36.3
+	sigs.k8s.io/yaml v1.6.0 // the test of the printed manifests
 )
 
 require (
@@ -169,5 +170,4 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
-	sigs.k8s.io/yaml v1.6.0 // indirect
 )

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -55,10 +54,9 @@ func (o *tokenOptions) create(ctx context.Context, out io.Writer) error {
 	if o.ttl <= 0 {
 		return errors.New("make a token: --ttl must be more than 0")
 	}
-	admin := filepath.Join(o.dir, "admin.kubeconfig")
-	config, err := clientcmd.BuildConfigFromFlags("", admin)
+	config, err := adminConfig(o.dir)
 	if err != nil {
-		return fmt.Errorf("read %s (start berth-apiserver first, or set --data-dir): %w", admin, err)
+		return err
 	}
 	if o.server == "" {
 		if o.server = config.Host; onlyHere(o.server) {

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,16 +45,44 @@ func (c *Cluster) startBundled(t *testing.T) {
 }
 
 // startBundledNode starts berth as the node for which the server made a kubeconfig and a serving
-// certificate, and waits until it is ready.
-func (c *Cluster) startBundledNode(t *testing.T) {
+// certificate, with more lines of its KubeletConfiguration, and waits until it is ready.
+func (c *Cluster) startBundledNode(t *testing.T, config ...string) {
 	t.Helper()
 	data := filepath.Dir(c.Admin)
 	serving := filepath.Join(data, "pki", "node-serving.pem")
 	c.StartAgent(t, nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
 		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{
-			Kubelet: fmt.Sprintf("tlsCertFile: %q\ntlsPrivateKeyFile: %q\n", serving, serving),
+			Kubelet: fmt.Sprintf("tlsCertFile: %q\ntlsPrivateKeyFile: %q\n", serving, serving) + strings.Join(config, "\n"),
 		}))
 	c.WaitNodeReady(t)
+}
+
+// bundledCommand runs another command of berth-apiserver for the server's data, and returns what it
+// printed.
+func (c *Cluster) bundledCommand(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := c.tryBundledCommand(t, args...)
+	if err != nil {
+		t.Fatalf("berth-apiserver %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// tryBundledCommand is bundledCommand for one that may fail. The error has what it complained of.
+func (c *Cluster) tryBundledCommand(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	args = append(args, "--data-dir", filepath.Dir(c.Admin))
+	cmd := exec.CommandContext(t.Context(), c.programs["berth-apiserver"], args...)
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	err := c.In(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, &complaints)
+	}
+	return out.String(), err
 }
 
 // bundledProgram returns the path of berth-apiserver: $BERTH_APISERVER_BIN, else a fresh build.

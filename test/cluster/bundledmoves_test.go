@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,18 +63,18 @@ func TestBundledMoves(t *testing.T) {
 	if err := errors.Join(c.ControllerManager.Stop(), c.Scheduler.Stop(), plain.Stop(), c.Etcd.Stop()); err != nil {
 		t.Fatal(err)
 	}
-	m.bundled(t, "snapshot", "restore", m.snapshot(t))
+	m.c.bundledCommand(t, "snapshot", "restore", m.snapshot(t))
 	own := c.program("berth-apiserver", "--data-dir", m.data, "--node-name", env.NodeName, "--workloads")
 	m.change(t, plain, own)
 	m.check(t, "with-its-own-store", 5)
 
 	saved := filepath.Join(c.Folder, "saved.db")
-	m.bundled(t, "snapshot", "save", saved)
+	m.c.bundledCommand(t, "snapshot", "save", saved)
 	m.check(t, "later", 6)
 	if err := own.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	m.bundled(t, "snapshot", "restore", saved)
+	m.c.bundledCommand(t, "snapshot", "restore", saved)
 	m.change(t, own, own)
 	c.Eventually(t, func(out string) error {
 		if strings.Contains(out, "later") {
@@ -143,15 +142,6 @@ func (m *mover) pods(t *testing.T) []string {
 		"{.status.startTime} {.status.podIP} {.status.containerStatuses[0].containerID} "+
 		"{.status.containerStatuses[0].restartCount}{\"\\n\"}{end}")
 	return strings.Split(strings.TrimSpace(out), "\n")
-}
-
-// bundled runs a command of berth-apiserver.
-func (m *mover) bundled(t *testing.T, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), m.c.programs["berth-apiserver"], append(args, "--data-dir", m.data)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("berth-apiserver %s: %v: %s", strings.Join(args, " "), err, out)
-	}
 }
 
 // snapshot makes a snapshot of the stopped etcd: its content and the checksum of that.

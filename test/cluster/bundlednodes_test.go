@@ -3,13 +3,11 @@
 package cluster
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/berthd/berth/test/env"
+	"github.com/berthd/berth/test/images"
 )
 
 const (
@@ -134,19 +133,9 @@ func TestBundledTwoNodes(t *testing.T) {
 func startSecond(t *testing.T, c *Cluster, second *env.Env) {
 	t.Helper()
 	data := filepath.Dir(c.Admin)
-	create := exec.CommandContext(t.Context(), c.programs["berth-apiserver"], "token", "create", "--data-dir", data,
-		"--ttl", "1h", "--server", "https://"+env.HostIP+":6443")
-	var token, complaints bytes.Buffer
-	create.Stdout, create.Stderr = &token, &complaints
-	err := c.In(create.Start)
-	if err == nil {
-		err = create.Wait()
-	}
-	if err != nil {
-		t.Fatalf("berth-apiserver token create: %v: %s", err, &complaints)
-	}
+	token := c.bundledCommand(t, "token", "create", "--ttl", "1h", "--server", "https://"+env.HostIP+":6443")
 	join := filepath.Join(second.Dir, "join.kubeconfig")
-	if err := os.WriteFile(join, token.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(join, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	second.StartAgent(t, nodeOptions(t, secondNode, filepath.Join(second.Dir, "kubeconfig"),
@@ -163,23 +152,62 @@ func startSecond(t *testing.T, c *Cluster, second *env.Env) {
 	}
 }
 
-// TestBundledServices shows that an unmodified kube-proxy brings packets to the pods of a Service
-// of berth-apiserver, by its ClusterIP and by a port of the node.
+// TestBundledServices shows that the manifests of "berth-apiserver services" bring packets to the
+// pods of a Service, by its ClusterIP and by a port of the node, and that pods find Services by
+// name and reach the API as a client in a pod does. kube-proxy and CoreDNS are upstream's.
 func TestBundledServices(t *testing.T) {
-	c := newBundled(t, "--workloads")
-	m := &mover{c: c, data: filepath.Dir(c.Admin)}
-	bundled := c.APIServer
-	c.startBundled(t)
-	c.startBundledNode(t)
-	account(t, c)
-	m.usePKI(t)
-	if err := c.makePrograms(Options{}); err != nil {
+	c := newBundled(t, "--workloads", "--bind-address", "0.0.0.0", "--advertise-address", env.HostIP)
+	built, err := images.Services(t.Context(), c.Checkout)
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.APIServer = bundled
-	c.StartProxy(t)
+	for _, image := range built {
+		if err := c.Import(t.Context(), image.Path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.startBundled(t)
+	c.startBundledNode(t, `clusterDNS: ["10.96.0.10"]`)
+	account(t, c)
+	manifests := c.bundledCommand(t, "services", "--kube-proxy-image", images.KubeProxy, "--coredns-image", images.CoreDNS)
+	c.Apply(t, manifests)
 	c.Apply(t, web+"---\n"+client)
+	for _, what := range []string{"daemonset/kube-proxy", "deployment/coredns"} {
+		c.Kubectl(t, "-n", "kube-system", "rollout", "status", what, "--timeout=180s")
+	}
 	c.Kubectl(t, "rollout", "status", "deployment/web", "--timeout=180s")
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 	services(t, c)
+	for _, name := range []string{"web", "web.default", "web.default.svc.cluster.local"} {
+		env.Eventually(t, "a pod to reach a Service as "+name, func() error {
+			_, err := c.fromPod(t.Context(), "http://"+name+"/")
+			return err
+		})
+	}
+	c.Apply(t, manifests) // a second time changes nothing
+	c.Kubectl(t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=180s")
+	c.Kubectl(t, "delete", "service", "web")
+	env.Eventually(t, "the name to be gone", func() error {
+		if out, err := c.fromPod(t.Context(), "http://web.default.svc.cluster.local/"); err == nil {
+			return fmt.Errorf("it answers: %s", out)
+		}
+		return nil
+	})
+}
+
+// TestBundledServicesRefused shows what "berth-apiserver services" says to a server on which its
+// manifests cannot work.
+func TestBundledServicesRefused(t *testing.T) {
+	for _, tc := range []struct{ name, want, flag string }{
+		{"without workloads", "--workloads", "--bind-address=0.0.0.0"},
+		{"on the loopback", "--bind-address", "--workloads"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newBundled(t, tc.flag)
+			c.startBundled(t)
+			if out, err := c.tryBundledCommand(t, "services"); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("it says %v, not that %s is missing:\n%s", err, tc.want, out)
+			}
+		})
+	}
 }

@@ -72,7 +72,9 @@ func Root() (string, error) {
 // Build makes the sample images of the checkout at root that are missing or older than their
 // inputs, and returns all of them. It needs the go command and a static busybox (Debian's
 // busybox-static) on the host.
-func Build(ctx context.Context, root string) ([]Archive, error) {
+func Build(ctx context.Context, root string) ([]Archive, error) { return build(ctx, root, samples()) }
+
+func build(ctx context.Context, root string, all []sample) ([]Archive, error) {
 	cache := filepath.Join(root, ".cache", "images")
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, fmt.Errorf("make the image cache: %w", err)
@@ -83,8 +85,8 @@ func Build(ctx context.Context, root string) ([]Archive, error) {
 	}
 	defer unlock()
 
-	archives := make([]Archive, 0, 3)
-	for _, s := range samples() {
+	archives := make([]Archive, 0, len(all))
+	for _, s := range all {
 		path := filepath.Join(cache, s.file)
 		if err := s.ensure(ctx, root, path); err != nil {
 			return nil, fmt.Errorf("build image %s: %w", s.name, err)
@@ -125,7 +127,8 @@ func (s sample) ensure(ctx context.Context, root, path string) error {
 func (s sample) sum(root string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	for _, input := range append([]string{"test/images/oci.go", "test/images/samples.go"}, s.inputs...) {
+	code := []string{"test/images/oci.go", "test/images/samples.go", "test/images/services.go"}
+	for _, input := range append(code, s.inputs...) {
 		if !filepath.IsAbs(input) {
 			input = filepath.Join(root, input)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -14,20 +15,27 @@ import (
 	"time"
 
 	"github.com/berthd/berth/test/env"
+	"github.com/berthd/berth/test/images"
 )
 
-// apiSample is the manifest that the API server gets, in the checkout.
-const apiSample = "apiserver/samples/web.yaml"
+// apiSample is the manifest that the API server gets, in the checkout. apiClient is the pod of it
+// that asks for the Service.
+const apiSample, apiClient = "apiserver/samples/web.yaml", "client"
 
 // apiServer is a berth-apiserver whose node is the agent.
 type apiServer struct {
 	program *env.Program
+	env     *env.Env
+	// path is the program, and port where it listens.
+	path string
+	port int
 	// data is its data directory, kubectl and kubeconfig what the administrator uses.
 	data, kubectl, kubeconfig string
 }
 
-// runAPI runs the sample of the API server: a server, an agent as its node, and a Deployment. It
-// ends as runSamples does.
+// runAPI runs the sample of the API server: a server, an agent as its node, kube-proxy, CoreDNS,
+// and a Deployment behind a Service. It ends as runSamples does. All of it is in a network of its
+// own, because kube-proxy writes rules of the firewall.
 func runAPI(ctx context.Context, rt *hostRuntime, opts options) error {
 	server, err := startServer(ctx, rt, opts)
 	if err != nil {
@@ -62,9 +70,10 @@ func startServer(ctx context.Context, rt *hostRuntime, opts options) (*apiServer
 	data := filepath.Join(rt.env.Dir, "api")
 	s := &apiServer{
 		data: data, kubectl: filepath.Join(rt.env.Checkout, ".cache", "bin", "kubectl"),
-		kubeconfig: filepath.Join(data, "admin.kubeconfig"),
+		kubeconfig: filepath.Join(data, "admin.kubeconfig"), path: program, port: port, env: rt.env,
 		program: rt.env.NewProgram("berth-apiserver", program, "--data-dir", data, "--node-name", env.NodeName,
-			"--secure-port", strconv.Itoa(port), "--workloads"),
+			"--secure-port", strconv.Itoa(port), "--workloads", "--bind-address", "0.0.0.0",
+			"--advertise-address", env.HostIP),
 	}
 	fmt.Print("starting the API server …")
 	began := time.Now()
@@ -74,7 +83,7 @@ func startServer(ctx context.Context, rt *hostRuntime, opts options) (*apiServer
 	ctx, cancel := context.WithTimeout(ctx, opts.timeout)
 	defer cancel()
 	for {
-		_, err := s.run(ctx, "get", "--raw", "/readyz")
+		_, err := s.run(ctx, "", "get", "--raw", "/readyz")
 		if err == nil {
 			fmt.Printf(" %s\n", time.Since(began).Round(100*time.Millisecond))
 			return s, nil
@@ -100,8 +109,9 @@ func startNode(ctx context.Context, rt *hostRuntime, s *apiServer) (*env.Agent, 
 	agent, err := rt.env.NewAgent(ctx, env.AgentOptions{
 		Kubelet: fmt.Sprintf("cgroupDriver: %s\nenableServer: true\nport: %d\ntlsCertFile: %q\ntlsPrivateKeyFile: %q\n"+
 			"authentication:\n  anonymous: {enabled: false}\n  webhook: {enabled: true}\n  x509: {clientCAFile: %q}\n"+
-			"authorization: {mode: Webhook}\n", rt.cgroupDriver, port, serving, serving, filepath.Join(keys, "ca.crt")),
-		Flags: []string{"--kubeconfig", filepath.Join(s.data, "node.kubeconfig")},
+			"authorization: {mode: Webhook}\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n",
+			rt.cgroupDriver, port, serving, serving, filepath.Join(keys, "ca.crt")),
+		Flags: []string{"--kubeconfig", filepath.Join(s.data, "node.kubeconfig"), "--node-ip", env.HostIP},
 	})
 	if err != nil {
 		return nil, err
@@ -109,42 +119,119 @@ func startNode(ctx context.Context, rt *hostRuntime, s *apiServer) (*env.Agent, 
 	return agent, agent.Start()
 }
 
-// show applies the sample, waits until it is there, asks it, and waits for the end.
+// show applies the sample, waits until it is there, asks for it by the name of its Service, and
+// waits for the end.
 func (s *apiServer) show(ctx context.Context, rt *hostRuntime, opts options) error {
-	manifest := filepath.Join(rt.env.Checkout, apiSample)
 	bound := "--timeout=" + opts.timeout.String()
+	if _, err := s.run(ctx, "", "wait", "--for=create", bound, "serviceaccount/default"); err != nil {
+		return err
+	}
+	if err := s.startServices(ctx, rt); err != nil {
+		return err
+	}
 	for _, command := range [][]string{
-		{"wait", "--for=create", bound, "serviceaccount/default"},
-		{"apply", "-f", manifest},
+		{"apply", "-f", filepath.Join(rt.env.Checkout, apiSample)},
 		{"wait", "--for=condition=Available", bound, "deployment/web"},
-		{"get", "nodes,pods", "-o", "wide"},
+		{"wait", "--for=condition=Ready", bound, "pod/" + apiClient},
+		{"-n", "kube-system", "wait", "--for=condition=Available", bound, "deployment/coredns"},
+		{"get", "nodes,services,pods", "--all-namespaces", "-o", "wide"},
 		{"logs", "deployment/web", "--tail=1"},
 	} {
-		out, err := s.run(ctx, command...)
+		out, err := s.run(ctx, "", command...)
 		if err != nil {
 			return err
 		}
 		fmt.Printf("$ kubectl %s\n%s", strings.Join(command, " "), out)
 	}
-	addresses, err := s.run(ctx, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].status.podIP}")
-	if err != nil {
+	if err := s.ask(ctx, opts.timeout); err != nil {
 		return err
-	}
-	for _, ip := range strings.Fields(addresses) {
-		url := "http://" + net.JoinHostPort(ip, "8080") + "/"
-		answer, err := fetch(ctx, url)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s answers: %s\n", url, strings.TrimSpace(answer))
 	}
 	if opts.once {
 		return nil
 	}
+	release, err := s.publish(ctx, rt)
+	if err != nil {
+		return err
+	}
+	defer release()
 	fmt.Printf("in another terminal: export KUBECONFIG=%s\nedit %s and apply it again with kubectl.\n"+
 		"Ctrl-C ends it and removes everything.\n", s.kubeconfig, apiSample)
 	<-ctx.Done()
 	return nil
+}
+
+// startServices imports the images of kube-proxy and CoreDNS, and applies what the server prints
+// for them.
+func (s *apiServer) startServices(ctx context.Context, rt *hostRuntime) error {
+	built, err := images.Services(ctx, rt.env.Checkout)
+	if err != nil {
+		return err
+	}
+	for _, image := range built {
+		if err := rt.env.Import(ctx, image.Path); err != nil {
+			return err
+		}
+	}
+	manifests, err := s.command(ctx, "", s.path, "services", "--data-dir", s.data, "--kube-proxy-image", images.KubeProxy,
+		"--coredns-image", images.CoreDNS)
+	if err != nil {
+		return err
+	}
+	out, err := s.run(ctx, manifests, "apply", "-f", "-")
+	fmt.Printf("$ berth-apiserver services | kubectl apply -f -\n%s", out)
+	return err
+}
+
+// ask asks for the page of the Service by its name, from a pod, until there is an answer.
+// kube-proxy may be a little behind.
+func (s *apiServer) ask(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	command := []string{"exec", apiClient, "--", "/testapp", "get", "http://web/"}
+	for {
+		out, err := s.run(ctx, "", command...)
+		if err == nil {
+			fmt.Printf("$ kubectl %s\n%s", strings.Join(command, " "), out)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// publish lets kubectl outside of the server's network reach the server, at the address that the
+// kubeconfig names. release ends that.
+func (s *apiServer) publish(ctx context.Context, rt *hostRuntime) (release func(), err error) {
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("let kubectl reach the server at %s: %w", address, err)
+	}
+	go func() {
+		for {
+			outer, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = outer.Close() }()
+				inner, err := rt.env.Dial(ctx, "tcp", address)
+				if err != nil {
+					return
+				}
+				defer func() { _ = inner.Close() }()
+				go func() {
+					_, _ = io.Copy(inner, outer)
+					_ = inner.Close()
+				}()
+				_, _ = io.Copy(outer, inner)
+			}()
+		}
+	}()
+	return func() { _ = listener.Close() }, nil
 }
 
 // remove deletes every pod and what makes pods, and waits until nothing of them is left.
@@ -152,7 +239,7 @@ func (s *apiServer) remove(rt *hostRuntime) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	for _, kinds := range []string{"deployments,daemonsets,statefulsets,cronjobs,jobs", "pods"} {
-		if _, err := s.run(ctx, "delete", kinds, "--all", "--all-namespaces"); err != nil {
+		if _, err := s.run(ctx, "", "delete", kinds, "--all", "--all-namespaces"); err != nil {
 			return err
 		}
 	}
@@ -166,13 +253,24 @@ func (s *apiServer) remove(rt *hostRuntime) error {
 	return nil
 }
 
-// run runs kubectl as the administrator and returns what it prints. The error has its complaints.
-func (s *apiServer) run(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, s.kubectl, append([]string{"--kubeconfig", s.kubeconfig}, args...)...)
+// run runs kubectl as the administrator, with an input, and returns what it prints. The error has
+// its complaints.
+func (s *apiServer) run(ctx context.Context, input string, args ...string) (string, error) {
+	return s.command(ctx, input, s.kubectl, append([]string{"--kubeconfig", s.kubeconfig}, args...)...)
+}
+
+// command runs a program in the server's network.
+func (s *apiServer) command(ctx context.Context, input, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
 	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(complaints.String()))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &complaints
+	err := s.env.In(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err,
+			strings.TrimSpace(complaints.String()))
 	}
 	return out.String(), nil
 }

@@ -45,7 +45,7 @@ func main() {
 	flag.StringVar(&opts.version, "containerd", env.ContainerdDebian,
 		"the private containerd: debian (the installed one) or 2.4 (that of \"make deps\")")
 	flag.StringVar(&opts.api, "api", "",
-		"the program berth-apiserver: run it with the agent as its node, and a Deployment in place of manifests")
+		"the program berth-apiserver: run it with the agent as its node, and a Service in place of manifests")
 	flag.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "how long the pods may take with --once")
 	flag.Parse()
 

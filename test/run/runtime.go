@@ -28,10 +28,10 @@ type hostRuntime struct {
 	added []string
 }
 
-// openRuntime uses the host's containerd if it can run pods, else it starts one. It imports the
-// sample images.
+// openRuntime uses the host's containerd if it can run pods, else it starts one. For the API server
+// it always starts one, in a network of its own. It imports the sample images.
 func openRuntime(ctx context.Context, opts options) (*hostRuntime, error) {
-	if opts.endpoint != "" {
+	if opts.endpoint != "" && opts.api == "" {
 		why := usable(ctx, opts.endpoint)
 		if why == nil {
 			fmt.Println("using the containerd at", opts.endpoint)
@@ -39,7 +39,7 @@ func openRuntime(ctx context.Context, opts options) (*hostRuntime, error) {
 		}
 		fmt.Printf("starting a private containerd: that of the host cannot be used: %v\n", why)
 	}
-	e, err := env.New(ctx, env.Options{Version: opts.version})
+	e, err := env.New(ctx, env.Options{Version: opts.version, OwnNetwork: opts.api != ""})
 	if err != nil {
 		return nil, fmt.Errorf("start a private containerd: %w", err)
 	}
