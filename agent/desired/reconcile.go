@@ -118,7 +118,7 @@ func (r *Reconciler) apply(u source.Update) {
 	state := r.deps.Gate.State()
 	known := r.deps.Workers.List()
 	if state == drain.Drained {
-		u.Pods = finishedOf(u.Pods, known)
+		u.Pods = r.keptOf(u.Pods, known)
 	}
 	if r.deps.State.set(u) {
 		defer r.wakeAll() // after the removal of unwanted pods
@@ -183,17 +183,23 @@ func (r *Reconciler) disown() {
 	}
 }
 
-// finishedOf returns the wanted pods that have reached their own end here, and the pods of the API
-// server that are to end. The API server waits for the confirmation that nothing is left of a
-// deleted pod, even if the pod has never run.
-func finishedOf(wanted map[types.UID]*v1.Pod, known map[types.UID]worker.Entry) map[types.UID]*v1.Pod {
+// keptOf returns the wanted pods that have ended here in the version that is wanted now, and the
+// pods of the API server that are to end. The API server waits for the confirmation that nothing is
+// left of a deleted pod, even if the pod has never run.
+func (r *Reconciler) keptOf(wanted map[types.UID]*v1.Pod, known map[types.UID]worker.Entry) map[types.UID]*v1.Pod {
 	out := map[types.UID]*v1.Pod{}
 	for uid, pod := range wanted {
-		if e, ok := known[uid]; ok && drain.Finished(e) || pods.FromAPI(pod) && ends(pod) {
+		e, ok := known[uid]
+		if ok && drain.Kept(e) && !r.changed(pod, e) || pods.FromAPI(pod) && ends(pod) {
 			out[uid] = pod
 		}
 	}
 	return out
+}
+
+// changed reports whether a static pod has another spec than its worker's version.
+func (r *Reconciler) changed(pod *v1.Pod, e worker.Entry) bool {
+	return !pods.FromAPI(pod) && e.Pod != pod && !equality.Semantic.DeepEqual(e.Pod.Spec, r.classed(pod, e).Spec)
 }
 
 // compare reports whether the worker's version of a pod and the wanted version are the same by the

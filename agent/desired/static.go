@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/pod/runtimeclass"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/source"
@@ -63,7 +62,7 @@ func (r *Reconciler) resizes(known worker.Entry, pod *v1.Pod) bool {
 func (r *Reconciler) continued(u source.Update) source.Update {
 	running := map[string]worker.Entry{}
 	for uid, e := range r.deps.Workers.List() {
-		stays := (e.Phase == worker.Running || drain.Finished(e)) && !e.Unwanted && !e.Waiting && !pods.RuntimeOnly(e.Pod)
+		stays := !e.Unwanted && !e.Waiting && !pods.RuntimeOnly(e.Pod)
 		if _, wanted := u.Pods[uid]; !wanted && stays {
 			running[pods.FullName(e.Pod)] = e
 		}

@@ -20,7 +20,6 @@ const (
 	podRunning     = "Running"
 	podNotReady    = "NotReady"
 	podTerminating = "Terminating"
-	podStopped     = pods.ReasonStopped
 )
 
 // status answers with the state of the node as a whole.
@@ -53,12 +52,12 @@ func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
 // stateOf returns the state in which a pod is counted.
 func stateOf(pod *v1.Pod) string {
 	switch {
-	case pods.Terminal(pod.Status.Phase) && !stoppedPod(pod):
+	case pods.Terminal(pod.Status.Phase) && !heldPod(pod):
 		return string(pod.Status.Phase)
 	case pod.DeletionTimestamp != nil:
 		return podTerminating
-	case stoppedPod(pod):
-		return podStopped
+	case heldPod(pod):
+		return pod.Status.Reason
 	case pod.Status.Phase != v1.PodRunning:
 		return string(v1.PodPending)
 	}
@@ -68,9 +67,11 @@ func stateOf(pod *v1.Pod) string {
 	return podRunning
 }
 
-// stoppedPod reports whether an operator has stopped the pod. Its containers may still end.
-func stoppedPod(pod *v1.Pod) bool {
-	return pod.Status.Reason == pods.ReasonStopped && !pods.FromAPI(pod)
+// heldPod reports whether an operator or a drain has stopped the pod, so that it does not run until
+// somebody starts it. Its containers may still end.
+func heldPod(pod *v1.Pod) bool {
+	reason := pod.Status.Reason
+	return (reason == pods.ReasonStopped || reason == pods.ReasonDrained) && !pods.FromAPI(pod)
 }
 
 // nodeFaults says what about the node itself needs a person.

@@ -184,9 +184,12 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 			out.WaitsFor, out.Crashed = cmp.Or(unready(pod), at.Message), names
 		}
 	}
-	if stoppedPod(pod) {
-		if summary.Status == pods.ReasonStopped {
+	if heldPod(pod) {
+		switch summary.Status {
+		case pods.ReasonStopped:
 			out.Step, out.WaitsFor = "", "an operator to start it: "+pod.Status.Message
+		case pods.ReasonDrained:
+			out.Step, out.WaitsFor = "", `"berth drain --undo": `+pod.Status.Message
 		}
 		return out
 	}

@@ -68,7 +68,7 @@ func Summarize(pod *v1.Pod) PodSummary {
 	if !initializing || condition(pod, v1.PodInitialized) {
 		t.appContainers()
 	}
-	if pod.Status.Reason == pods.ReasonStopped && !pods.FromAPI(pod) {
+	if reason := pod.Status.Reason; (reason == pods.ReasonStopped || reason == pods.ReasonDrained) && !pods.FromAPI(pod) {
 		t.word = stoppedWord(pod)
 	}
 	switch {
@@ -89,7 +89,7 @@ func Summarize(pod *v1.Pod) PodSummary {
 	return s
 }
 
-// stoppedWord is the status of a pod that an operator has stopped.
+// stoppedWord is the status of a pod that an operator or a drain has stopped.
 func stoppedWord(pod *v1.Pod) string {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
@@ -98,10 +98,11 @@ func stoppedWord(pod *v1.Pod) string {
 			}
 		}
 	}
-	return pods.ReasonStopped
+	return pod.Status.Reason
 }
 
-// Stopping is the status of a pod that an operator has stopped, while a container of it still runs.
+// Stopping is the status of a pod that an operator or a drain has stopped, while a container of it
+// still runs.
 const Stopping = "Stopping"
 
 // ContainerNames returns the names of a pod's containers: regular ones, then ephemeral ones, then

@@ -74,6 +74,20 @@ func Silence(st *api.NodeStatus) string {
 		Clean(st.Runtime.Error))
 }
 
+// Absent says what about the node may be why a pod is not there, to follow a sentence that says so;
+// empty if nothing is.
+func Absent(st *api.NodeStatus) string {
+	out := ""
+	if silence := Silence(st); silence != "" {
+		out = "; pods are not known before the runtime answers: " + silence
+	}
+	if st.Drain.State != "" && st.Drain.State != api.Open {
+		out += fmt.Sprintf("; the node is drained since %s: its pods run again after \"berth drain --undo\"",
+			st.Drain.Since.Local().Format(time.DateTime))
+	}
+	return out
+}
+
 // podCounts writes the pods by state: "3: 2 Running, 1 Pending".
 func podCounts(counts map[string]int) string {
 	total := 0

@@ -79,3 +79,23 @@ func TestNotes(t *testing.T) {
 		}
 	}
 }
+
+// Who looks for a pod that is not there hears what about the node may be the reason.
+func TestAbsent(t *testing.T) {
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	silent, drained := api.Runtime{SilentSince: &since, Error: "refused"}, api.Drain{State: api.Drained, Since: since}
+	const (
+		runtime = "; pods are not known before the runtime answers: no answer since 2026-01-02 03:04:05: refused"
+		drain   = `; the node is drained since 2026-01-02 03:04:05: its pods run again after "berth drain --undo"`
+	)
+	for want, st := range map[string]api.NodeStatus{
+		"":              {Drain: api.Drain{State: api.Open}},
+		runtime:         {Runtime: silent},
+		drain:           {Drain: drained},
+		runtime + drain: {Runtime: silent, Drain: drained},
+	} {
+		if got := Absent(&st); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -45,6 +45,9 @@ func newDrain() *cobra.Command {
 Pods of a low priority stop first, and critical pods last. Each pod runs its preStop hooks and gets its grace
 period. The manifests stay where they are. A pod that ended before the drain stays ended.
 
+A pod that the drain has stopped stays listed as Drained, with its logs, until --undo starts it anew, or its manifest
+changes or goes.
+
 You may use --undo before all pods have stopped: each pod starts again as soon as it has stopped.
 
 With --stop the agent ends, too, when no pod is left. Nothing of berth runs on the node then, and you can remove the

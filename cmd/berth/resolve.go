@@ -18,7 +18,8 @@ import (
 const maxCandidates = 10
 
 // findPod asks the agent for the pod in an argument: NAME, NAMESPACE/NAME, or a static pod's name
-// in its manifest. If the pod does not exist because its manifest was refused, the error says so.
+// in its manifest. If the pod does not exist because its manifest was refused, the node is drained,
+// or the runtime is silent, the error says so.
 func findPod(ctx context.Context, c *client.Client, arg, namespace string) (*v1.Pod, error) {
 	pods, err := c.Pods(ctx)
 	if err != nil {
@@ -34,6 +35,9 @@ func findPod(ctx context.Context, c *client.Client, arg, namespace string) (*v1.
 		if version, verr := c.Version(ctx); verr == nil {
 			unknown.blame(list.Items, arg, namespace, version.Node)
 		}
+	}
+	if st, serr := c.Status(ctx); serr == nil && unknown.manifest == nil {
+		unknown.message += show.Absent(st)
 	}
 	return nil, unknown
 }

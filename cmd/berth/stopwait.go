@@ -83,7 +83,7 @@ func (s *stopWait) hasStopped(ctx context.Context) (bool, error) {
 	}
 	for i := range all {
 		if all[i].UID == s.pod.UID {
-			return all[i].Status == pods.ReasonStopped, nil
+			return all[i].Status == pods.ReasonStopped || all[i].Status == pods.ReasonDrained, nil
 		}
 	}
 	return true, nil

@@ -57,6 +57,10 @@ func ManifestAnnotations(pod *v1.Pod) map[string]string {
 // ReasonStopped is the reason in the status of a pod that an operator has stopped ("berth stop").
 const ReasonStopped = "Stopped"
 
+// ReasonDrained is the reason in the status of a pod that a drain of the node has stopped ("berth
+// drain").
+const ReasonDrained = "Drained"
+
 // Source returns the name of the source that the pod came from; empty if nobody knows it.
 func Source(pod *v1.Pod) string { return pod.Annotations[AnnotationSource] }
 

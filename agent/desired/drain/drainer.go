@@ -36,7 +36,7 @@ func shutdownStop() worker.Stop {
 // drainStop is the stop of a pod that a drain ends. The pod's status has the reason as long as the
 // pod exists.
 func drainStop() worker.Stop {
-	return worker.Stop{Cause: worker.CauseDrain, Reason: "Drained", Message: "Pod was stopped to drain the node."}
+	return worker.Stop{Cause: worker.CauseDrain, Reason: pods.ReasonDrained, Message: "Pod was stopped to drain the node."}
 }
 
 // Pods has the operations on workers that a drainer uses; *worker.Pool implements it.
@@ -75,8 +75,8 @@ func NewDrainer(deps Deps) *Drainer {
 }
 
 // Drain begins to stop all pods of the node, in order, and returns. No pod starts from now on. With
-// Hold, no pod starts after a restart of the agent either, and the records of pods that ended by
-// themselves before stay. Without Hold, nothing of any pod is left.
+// Hold, no pod starts after a restart of the agent either, and the records and logs of pods that
+// are still wanted stay. Without Hold, nothing of any pod is left.
 func (d *Drainer) Drain(req Request) error {
 	if req.Hold {
 		if err := d.gate.mark(req); err != nil {
@@ -119,23 +119,21 @@ func (d *Drainer) Drained() Progress {
 	return Progress{State: state, Since: since, Left: d.left(hold)}
 }
 
-// left names the pods that a drain waits for: the pods that have not ended and, unless the drain
-// holds, the pods that are on record.
+// left names the pods that a drain waits for: the pods that have not ended or are being removed
+// and, unless the drain holds, the pods that are on record.
 func (d *Drainer) left(hold bool) []string {
 	var left []string
 	for _, e := range d.deps.Pods.List() {
-		if !hold || e.Phase != worker.Terminated || !Finished(e) {
+		if !hold || e.Phase != worker.Terminated || !Kept(e) {
 			left = append(left, pods.FullName(e.Pod))
 		}
 	}
 	return left
 }
 
-// Finished reports whether a pod has come to its own end, or is about to, and somebody still wants
-// to know of the pod. Such a pod must never run again.
-func Finished(e worker.Entry) bool {
-	return !e.Waiting && !e.Unwanted && e.Phase != worker.Running && !e.Stop.ComesBack(e.Pod)
-}
+// Kept reports whether a pod has ended, or is about to, and somebody still wants to know of the
+// pod. A drain that holds keeps the records and logs of such a pod.
+func Kept(e worker.Entry) bool { return !e.Waiting && !e.Unwanted && e.Phase != worker.Running }
 
 // Run does the drains that are asked for until ctx ends.
 func (d *Drainer) Run(ctx context.Context) error {
@@ -151,7 +149,8 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 }
 
-// empty stops the pods in order and forgets them, until the drain is undone.
+// empty stops the pods in order, and forgets those that the drain does not keep, until the drain is
+// undone.
 func (d *Drainer) empty(ctx context.Context, r round) error {
 	var grace *time.Duration
 	if r.GraceSeconds != nil {
@@ -167,7 +166,7 @@ func (d *Drainer) empty(ctx context.Context, r round) error {
 	d.deps.Reported(ctx) // a pod is reported before it is forgotten
 	forget := func() {
 		for uid, e := range d.deps.Pods.List() {
-			if !r.Hold || !Finished(e) {
+			if !r.Hold || !Kept(e) {
 				d.deps.Pods.Remove(uid)
 			}
 		}
@@ -184,7 +183,7 @@ func (d *Drainer) empty(ctx context.Context, r round) error {
 		}
 	}
 	if d.gate.done(r) {
-		d.log.Info("drained: no pod is left")
+		d.log.Info("drained: no pod runs")
 	}
 	return nil
 }
@@ -223,10 +222,10 @@ func (d *Drainer) Resume() {
 }
 
 // removeStopped removes the pods that a drain or a shutdown stopped and that run again, so that
-// they get new workers.
+// they get new workers. A pod that an operator has stopped stays as it is.
 func (d *Drainer) removeStopped() {
 	for uid, e := range d.deps.Pods.List() {
-		if !e.Unwanted && e.Stop.ComesBack(e.Pod) {
+		if !e.Unwanted && e.Stop.ComesBack(e.Pod) && e.Stop.Cause != worker.CauseOperator {
 			d.deps.Pods.Remove(uid)
 		}
 	}

@@ -58,7 +58,7 @@ type Gate struct {
 	mu    sync.Mutex
 	state State
 	since time.Time
-	// hold says that pods that had ended before the drain stay on record.
+	// hold says that pods that have ended stay on record, see [Kept].
 	hold bool
 	// shutting is since when the machine shuts down; zero if it does not.
 	shutting time.Time
