@@ -30,7 +30,7 @@ const maxCause = 160
 func (s *Server) podFaults(all []*v1.Pod, now time.Time) []string {
 	var out []string
 	for _, pod := range all {
-		if heldPod(pod) {
+		if pods.Held(pod) {
 			continue
 		}
 		if cause := s.cause(pod, now); cause != "" {

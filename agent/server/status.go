@@ -52,11 +52,11 @@ func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
 // stateOf returns the state in which a pod is counted.
 func stateOf(pod *v1.Pod) string {
 	switch {
-	case pods.Terminal(pod.Status.Phase) && !heldPod(pod):
+	case pods.Terminal(pod.Status.Phase) && !pods.Held(pod):
 		return string(pod.Status.Phase)
 	case pod.DeletionTimestamp != nil:
 		return podTerminating
-	case heldPod(pod):
+	case pods.Held(pod):
 		return pod.Status.Reason
 	case pod.Status.Phase != v1.PodRunning:
 		return string(v1.PodPending)
@@ -65,13 +65,6 @@ func stateOf(pod *v1.Pod) string {
 		return podNotReady
 	}
 	return podRunning
-}
-
-// heldPod reports whether an operator or a drain has stopped the pod, so that it does not run until
-// somebody starts it. Its containers may still end.
-func heldPod(pod *v1.Pod) bool {
-	reason := pod.Status.Reason
-	return (reason == pods.ReasonStopped || reason == pods.ReasonDrained) && !pods.FromAPI(pod)
 }
 
 // nodeFaults says what about the node itself needs a person.

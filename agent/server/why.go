@@ -184,7 +184,7 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 			out.WaitsFor, out.Crashed = cmp.Or(unready(pod), at.Message), names
 		}
 	}
-	if heldPod(pod) {
+	if pods.Held(pod) {
 		switch summary.Status {
 		case pods.ReasonStopped:
 			out.Step, out.WaitsFor = "", "an operator to start it: "+pod.Status.Message

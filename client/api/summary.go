@@ -68,7 +68,7 @@ func Summarize(pod *v1.Pod) PodSummary {
 	if !initializing || condition(pod, v1.PodInitialized) {
 		t.appContainers()
 	}
-	if reason := pod.Status.Reason; (reason == pods.ReasonStopped || reason == pods.ReasonDrained) && !pods.FromAPI(pod) {
+	if pods.Held(pod) {
 		t.word = stoppedWord(pod)
 	}
 	switch {

@@ -81,11 +81,19 @@ func Absent(st *api.NodeStatus) string {
 	if silence := Silence(st); silence != "" {
 		out = "; pods are not known before the runtime answers: " + silence
 	}
-	if st.Drain.State != "" && st.Drain.State != api.Open {
-		out += fmt.Sprintf("; the node is drained since %s: its pods run again after \"berth drain --undo\"",
-			st.Drain.Since.Local().Format(time.DateTime))
+	if drained := Drained(st); drained != "" {
+		out += "; " + drained
 	}
 	return out
+}
+
+// Drained returns since when the node is drained, and how that ends; empty if it is not drained.
+func Drained(st *api.NodeStatus) string {
+	if st.Drain.State == "" || st.Drain.State == api.Open {
+		return ""
+	}
+	return fmt.Sprintf("the node is drained since %s: its pods run again after \"berth drain --undo\"",
+		st.Drain.Since.Local().Format(time.DateTime))
 }
 
 // podCounts writes the pods by state: "3: 2 Running, 1 Pending".

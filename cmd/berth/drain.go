@@ -148,7 +148,7 @@ func (o *drainOptions) drain(ctx context.Context, c *client.Client) (*api.Drain,
 	printed, looked, silent := -1, time.Now(), ""
 	for err == nil && d.State != api.Drained {
 		printed = o.progress(d.Left, printed)
-		if silent == "" && time.Since(looked) >= silenceLook {
+		if silent == "" && time.Since(looked) >= nodeLook {
 			if silent = silenceOf(ctx, c); silent != "" {
 				fmt.Fprintln(o.errOut, "the drain goes on when the runtime answers again: "+silent)
 			}

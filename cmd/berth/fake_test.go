@@ -196,8 +196,12 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 	}
 	f.restarted(web)
 	for _, pod := range []*v1.Pod{web, broken} {
-		if f.stopped[pod.UID] && !f.silent() {
-			f.stop(pod)
+		switch {
+		case f.silent():
+		case f.stopped[pod.UID]:
+			f.hold(pod, pods.ReasonStopped, "Pod was stopped by an operator.")
+		case f.has("drained"):
+			f.hold(pod, pods.ReasonDrained, "Pod was stopped to drain the node.")
 		}
 	}
 	return []*v1.Pod{
@@ -205,10 +209,13 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 	}
 }
 
-// silent reports whether the runtime does not answer: it is silent while the file silent is in the
-// agent's directory.
-func (f *fakeAgent) silent() bool {
-	_, err := os.Stat(filepath.Join(f.dir, "silent"))
+// silent reports whether the runtime does not answer.
+func (f *fakeAgent) silent() bool { return f.has("silent") }
+
+// has reports whether a file is in the agent's directory. The node is drained while there is the
+// file drained, and the runtime does not answer while there is the file silent.
+func (f *fakeAgent) has(file string) bool {
+	_, err := os.Stat(filepath.Join(f.dir, file))
 	return err == nil
 }
 
@@ -552,8 +559,12 @@ func (f *fakeAgent) Node(context.Context) api.NodeStatus {
 	if f.silent() {
 		runtime.SilentSince, runtime.Error = &f.began, "refused"
 	}
+	drain := api.Drain{State: api.Open}
+	if f.has("drained") {
+		drain = api.Drain{State: api.Draining, Since: f.began}
+	}
 	return api.NodeStatus{
-		Runtime: runtime, Drain: api.Drain{State: api.Draining, Since: f.began},
+		Runtime: runtime, Drain: drain,
 		Resources: &api.Resources{
 			Capacity:     v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("110")},
 			Allocatable:  v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"), v1.ResourcePods: resource.MustParse("110")},

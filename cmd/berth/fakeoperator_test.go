@@ -13,12 +13,11 @@ import (
 	"github.com/berthd/berth/agent/images/garbage"
 	podengine "github.com/berthd/berth/agent/pod"
 	"github.com/berthd/berth/client/api"
-	"github.com/berthd/berth/internal/pods"
 )
 
-// stop shows a pod as stopped by an operator.
-func (f *fakeAgent) stop(pod *v1.Pod) {
-	pod.Status.Reason, pod.Status.Message = pods.ReasonStopped, "Pod was stopped by an operator."
+// hold shows a pod as stopped, by an operator or a drain.
+func (*fakeAgent) hold(pod *v1.Pod, reason, message string) {
+	pod.Status.Reason, pod.Status.Message, pod.Status.Conditions = reason, message, nil
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
 		c.Ready, c.State = false, v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed"}}

@@ -64,7 +64,7 @@ A restart counts in RESTARTS, and for the back-off it is like the end of a conta
 pod keeps its address, its volumes, and the other containers. A cluster does not notice more than that.
 
 With --wait, the command goes on to the next pod when one is ready again. It fails if a pod fails, or is not ready
-within --timeout.`,
+within --timeout, and at once if the node is drained.`,
 		Example: `  berth restart web
   berth restart web/sidecar              # one container
   berth restart web --force              # one that does not end
@@ -192,7 +192,8 @@ func newStart() *cobra.Command {
 		Short: "Start a pod that \"berth stop\" has stopped",
 		Long: `Start a pod that "berth stop" has stopped.
 
-With --wait, the command fails if the pod fails, or is not ready within --timeout.`,
+With --wait, the command fails if the pod fails, or is not ready within --timeout, and at once if the node is
+drained.`,
 		Example: `  berth start web
   berth start web --wait --timeout 1m    # until it is ready`,
 		Args:              somePod,

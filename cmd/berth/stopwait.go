@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/client"
-	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
 	"github.com/berthd/berth/internal/pods"
 )
@@ -19,8 +18,8 @@ import (
 const (
 	// stopLook is the time between two looks at whether a pod has stopped.
 	stopLook = 200 * time.Millisecond
-	// silenceLook is the time between two looks at whether the runtime answers.
-	silenceLook = 2 * time.Second
+	// nodeLook is the time between two looks at whether the runtime answers and the node is drained.
+	nodeLook = 2 * time.Second
 )
 
 // stopWait waits until a pod has stopped.
@@ -52,7 +51,7 @@ func (s *stopWait) run(parent context.Context) error {
 		case err != nil && ctx.Err() == nil:
 			return err
 		}
-		if time.Since(looked) >= silenceLook && !noted {
+		if time.Since(looked) >= nodeLook && !noted {
 			if silence := silenceOf(ctx, s.client); silence != "" {
 				silent := fmt.Errorf("the stop of %s is recorded, and takes effect when the runtime answers again: %s", s.name,
 					silence)
@@ -108,10 +107,20 @@ func startsWhen(ctx context.Context, c *client.Client) string {
 	if silence := show.Silence(st); silence != "" {
 		return " when the runtime answers again: " + silence
 	}
-	if st.Drain.State != "" && st.Drain.State != api.Open {
+	if show.Drained(st) != "" {
 		return ` after "berth drain --undo": the node is drained`
 	}
 	return ""
+}
+
+// drainOf returns that the agent's node is drained, since when, and how that ends; empty if it is
+// not, or if the agent cannot say it.
+func drainOf(ctx context.Context, c *client.Client) string {
+	st, err := c.Status(ctx)
+	if err != nil {
+		return ""
+	}
+	return show.Drained(st)
 }
 
 // stopProgress shows on a terminal how much of its grace period a pod has left, in one line that it

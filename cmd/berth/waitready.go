@@ -78,7 +78,8 @@ func restartsOf(pod *v1.Pod, container string) int32 {
 	return 0
 }
 
-// await waits until the pod is ready, or has succeeded, and prints that.
+// await waits until the pod is ready, or has succeeded, and prints that. It ends at once if the
+// node is drained, because no pod starts then.
 func (f *readyFlags) await(ctx context.Context, a *awaited, w io.Writer) error {
 	waiting := ctx
 	if f.timeout > 0 {
@@ -86,12 +87,18 @@ func (f *readyFlags) await(ctx context.Context, a *awaited, w io.Writer) error {
 		waiting, cancel = context.WithTimeoutCause(ctx, f.timeout, errLate)
 		defer cancel()
 	}
-	for {
+	for looked := (time.Time{}); ; {
 		word, err := a.look(waiting)
+		drained := ""
+		if word == "" && err == nil && time.Since(looked) >= nodeLook {
+			drained, looked = drainOf(waiting, a.client), time.Now()
+		}
 		switch {
 		case word != "":
 			_, err = fmt.Fprintf(w, "%s/%s %s\n", a.namespace, a.name, word)
 			return err
+		case drained != "":
+			return fmt.Errorf("%s/%s does not start: %s", a.namespace, a.name, drained)
 		case errors.Is(context.Cause(waiting), errLate):
 			return fmt.Errorf("%s/%s is not ready after %s%s", a.namespace, a.name, f.timeout, a.reason(ctx))
 		case err != nil:
@@ -125,7 +132,7 @@ func (a *awaited) look(ctx context.Context) (word string, err error) {
 // state is look for the pod that was found.
 func (a *awaited) state(pod *v1.Pod) (word string, err error) {
 	switch phase := pod.Status.Phase; {
-	case pod.Status.Reason == pods.ReasonStopped || pod.DeletionTimestamp != nil:
+	case pods.Held(pod) || pod.DeletionTimestamp != nil:
 		return "", nil
 	case phase == v1.PodSucceeded:
 		return "has succeeded", nil

@@ -61,6 +61,13 @@ const ReasonStopped = "Stopped"
 // drain").
 const ReasonDrained = "Drained"
 
+// Held reports whether an operator or a drain has stopped the pod, so that it does not run until
+// somebody starts it. Its containers may still end.
+func Held(pod *v1.Pod) bool {
+	reason := pod.Status.Reason
+	return (reason == ReasonStopped || reason == ReasonDrained) && !FromAPI(pod)
+}
+
 // Source returns the name of the source that the pod came from; empty if nobody knows it.
 func Source(pod *v1.Pod) string { return pod.Annotations[AnnotationSource] }
 
