@@ -96,7 +96,7 @@ func (e *Engine) Restart(ctx context.Context, uid types.UID, names []string, gra
 	case !ok || pods.RuntimeOnly(entry.Pod):
 		return nil, fmt.Errorf("%w: the pod does not run here", ErrNotRestarted)
 	case entry.Phase != worker.Running:
-		return nil, fmt.Errorf("%w: the pod ends, or has ended", ErrNotRestarted)
+		return nil, fmt.Errorf("%w: %s", ErrNotRestarted, notRunning(entry))
 	}
 	r := &askedRestart{
 		names: names, AskedRestart: plan.AskedRestart{Grace: grace}, done: make(chan restartAnswer, 1),
@@ -119,6 +119,21 @@ func (e *Engine) Restart(ctx context.Context, uid types.UID, names []string, gra
 			return nil, fmt.Errorf("waiting for the pod's worker: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// notRunning says why no container of a pod that ends, or has ended, restarts, and what starts it.
+func notRunning(e worker.Entry) string {
+	name := pods.FullName(e.Pod)
+	switch {
+	case e.Unwanted || pods.FromAPI(e.Pod):
+	case e.Stop.ComesBack(e.Pod) && e.Stop.Cause == worker.CauseOperator:
+		return fmt.Sprintf("an operator has stopped the pod: \"berth start %s\" starts it", name)
+	case e.Stop.ComesBack(e.Pod) && e.Stop.Cause == worker.CauseDrain:
+		return `the node is drained: "berth drain --undo" lets its pods run again`
+	case e.Phase == worker.Terminated:
+		return fmt.Sprintf("the pod has ended: \"berth start %s\" runs it anew", name)
+	}
+	return "the pod ends, or has ended"
 }
 
 // noteAsked answers the requests for restarts. What restarts is in the pod's record, and the record

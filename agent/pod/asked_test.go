@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/probes"
 )
 
@@ -137,5 +138,37 @@ func TestForgottenRestarts(t *testing.T) {
 	a.drop("u")
 	if answer := <-second.done; !errors.Is(answer.err, ErrNotRestarted) || len(first.done) > 0 || len(a.byUID) > 0 {
 		t.Errorf("%v, %d answers to the first, %v left", answer.err, len(first.done), a.byUID)
+	}
+}
+
+// Who restarts a pod that does not run learns what starts it.
+func TestNotRunning(t *testing.T) {
+	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
+	ofAPI := static.DeepCopy()
+	ofAPI.Annotations = map[string]string{pods.AnnotationSource: pods.SourceAPI}
+	for _, c := range []struct {
+		entry worker.Entry
+		want  string
+	}{
+		{worker.Entry{Pod: static, Phase: worker.Terminating}, "the pod ends, or has ended"},
+		{worker.Entry{Pod: static, Phase: worker.Terminated, Unwanted: true}, "the pod ends, or has ended"},
+		{worker.Entry{Pod: ofAPI, Phase: worker.Terminated}, "the pod ends, or has ended"},
+		{worker.Entry{Pod: static, Phase: worker.Terminated}, `the pod has ended: "berth start ns/p" runs it anew`},
+		{
+			worker.Entry{Pod: static, Phase: worker.Terminated, Stop: &worker.Stop{Cause: worker.CauseEvicted}},
+			`the pod has ended: "berth start ns/p" runs it anew`,
+		},
+		{
+			worker.Entry{Pod: static, Phase: worker.Terminating, Stop: &worker.Stop{Cause: worker.CauseOperator}},
+			`an operator has stopped the pod: "berth start ns/p" starts it`,
+		},
+		{
+			worker.Entry{Pod: static, Phase: worker.Terminated, Stop: &worker.Stop{Cause: worker.CauseDrain}},
+			`the node is drained: "berth drain --undo" lets its pods run again`,
+		},
+	} {
+		if got := notRunning(c.entry); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.entry, got, c.want)
+		}
 	}
 }

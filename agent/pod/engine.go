@@ -294,9 +294,10 @@ func (e *Engine) forgets(uid types.UID, next *v1.Pod) []func() {
 // forget removes a pod's checkpoint. But another pod may come next under the same UID: a static pod
 // whose manifest was taken away and put back while the pod ended. The next pod begins with the
 // remembered facts about its containers, because a kubelet counts them as restarted. If the agent
-// was started meanwhile, and nobody wanted the pod yet, the pod begins anew.
+// was started meanwhile, and nobody wanted the pod yet, the pod begins anew. So does a pod whose
+// containers do not always run again: their ends before would be its own end.
 func (e *Engine) forget(uid types.UID, last *checkpoint.Record, next *v1.Pod) error {
-	if next == nil || last == nil || last.Status == nil {
+	if next == nil || last == nil || last.Status == nil || next.Spec.RestartPolicy != v1.RestartPolicyAlways {
 		return e.deps.Checkpoint.Remove(uid)
 	}
 	rec := e.states.of(uid).record

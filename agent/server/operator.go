@@ -21,9 +21,9 @@ type Operator interface {
 	// error pod.ErrNotRestarted says why none restarts.
 	Restart(ctx context.Context, pod *v1.Pod, names []string, grace *int64) ([]string, error)
 	// Stop begins to stop a pod, which stays stopped until Start; Start reports whether the pod was
-	// stopped. The error stopped.ErrRefused says what to do instead.
+	// stopped, or had ended. The error stopped.ErrRefused says what to do instead.
 	Stop(pod *v1.Pod, grace *int64) error
-	Start(pod *v1.Pod) (was bool, err error)
+	Start(ctx context.Context, pod *v1.Pod) (was bool, err error)
 }
 
 // addOperator adds the routes by which an operator restarts, stops and starts pods; only the socket
@@ -73,14 +73,14 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 	answer(w, api.Operated{Changed: true})
 }
 
-// start lets a stopped pod run again.
+// start lets a pod run again that was stopped, or has ended.
 func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.operated(r, &struct{}{})
 	if err != nil {
 		failWith(w, err)
 		return
 	}
-	was, err := s.deps.Operator.Start(pod)
+	was, err := s.deps.Operator.Start(r.Context(), pod)
 	if err != nil {
 		failOperation(w, pod, err)
 		return

@@ -32,7 +32,7 @@ func (o *operator) Stop(pod *v1.Pod, grace *int64) error {
 	return o.err
 }
 
-func (o *operator) Start(pod *v1.Pod) (bool, error) {
+func (o *operator) Start(_ context.Context, pod *v1.Pod) (bool, error) {
 	o.asked = "start " + pod.Name
 	return true, o.err
 }

@@ -32,7 +32,10 @@ func failedBecause(pod *v1.Pod, entries []timeline.Entry) string {
 			if detail := detailOf(entries, pod.Status.Reason+": "+message+": "); detail != "" {
 				text += " (" + detail + ")"
 			}
-			text += "; it is not tried again: change the manifest, or take it away and put it back"
+			text += "; it is not tried again"
+			if !pods.FromAPI(pod) {
+				text += fmt.Sprintf(" before \"berth start %s\", or a change of its manifest", pods.FullName(pod))
+			}
 		} else if pod.Status.Reason == eviction.Reason && eviction.ComesBack(pod) {
 			text += "; it runs again when the node has had enough for evictionPressureTransitionPeriod"
 		} else if pod.Status.Reason == preempt.Reason && eviction.ComesBack(pod) {

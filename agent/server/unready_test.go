@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/internal/pods"
@@ -33,8 +34,8 @@ func TestEnded(t *testing.T) {
 			Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{exited("c", 0, "Completed", "")},
 		},
 		"DeadlineExceeded: too long": {Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "too long"},
-		"NodePorts: Pod was rejected: no free ports; it is not tried again: change the manifest, or take it away and " +
-			"put it back": {
+		"NodePorts: Pod was rejected: no free ports; it is not tried again before \"berth start ns/web\", or a change of " +
+			"its manifest": {
 			Phase: v1.PodFailed, Reason: "NodePorts", Message: "Pod was rejected: no free ports",
 		},
 		"Evicted: low on memory; container c ended with exit code 137 (OOMKilled, SIGKILL)": {
@@ -51,7 +52,9 @@ func TestEnded(t *testing.T) {
 			ContainerStatuses: []v1.ContainerStatus{waiting("a", "PodInitializing", ""), exited("b", 1, "", "")},
 		},
 	} {
-		got := Explain(&v1.Pod{Status: status}, timeline.Timeline{Phase: "Terminated"})
+		got := Explain(&v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Status: status,
+		}, timeline.Timeline{Phase: "Terminated"})
 		if got.Ended != want || got.WaitsFor != "" {
 			t.Errorf("ended %q, waits for %q, want %q", got.Ended, got.WaitsFor, want)
 		}

@@ -75,7 +75,7 @@ func (f *fakeAgent) Stop(pod *v1.Pod, grace *int64) error {
 }
 
 // Start starts a pod again.
-func (f *fakeAgent) Start(pod *v1.Pod) (bool, error) {
+func (f *fakeAgent) Start(_ context.Context, pod *v1.Pod) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := f.stopped[pod.UID]

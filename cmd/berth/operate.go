@@ -189,8 +189,12 @@ func newStart() *cobra.Command {
 	o := &operateOptions{}
 	cmd := &cobra.Command{
 		Use:   "start POD...",
-		Short: "Start a pod that \"berth stop\" has stopped",
+		Short: "Start a pod that \"berth stop\" has stopped, or that has ended",
 		Long: `Start a pod that "berth stop" has stopped.
+
+A static pod that has ended by itself, or that the node has refused or evicted, runs anew, as if its manifest had been
+taken away and put back: with its init containers, and with new volumes of the kind emptyDir. Its logs of the last run
+go.
 
 With --wait, the command fails if the pod fails, or is not ready within --timeout, and at once if the node is
 drained.`,
@@ -224,7 +228,10 @@ func (o *operateOptions) start(ctx context.Context, c *client.Client, arg string
 		return err
 	}
 	word := "was not stopped"
-	if was {
+	switch {
+	case was && pods.Terminal(pod.Status.Phase):
+		word = "starts anew" + startsWhen(ctx, c)
+	case was:
 		word = "starts" + startsWhen(ctx, c)
 	}
 	if _, err := fmt.Fprintf(w, "%s %s\n", pods.FullName(pod), word); err != nil || !o.ready.wait {

@@ -364,6 +364,7 @@ type seen struct {
 	terminal v1.PodPhase
 	leaves   time.Time // the pod's deletion time, if it was last listed with one
 	ended    bool      // the pod has come to its end: if it comes back, its counts start again
+	anew     bool      // an operator has started the pod, whose end does not count any more
 }
 
 func newWatch() *watch {
@@ -400,7 +401,7 @@ func (w *watch) see(pods []*v1.Pod) {
 		// the pod came back after its end, so its counts start again; but a pod that ended by
 		// itself keeps its end
 		if wrong != "" && was.ended {
-			*was = seen{terminal: was.terminal}
+			*was = seen{terminal: was.terminal, anew: was.anew}
 			wrong = was.against(p)
 		}
 		if wrong != "" {
@@ -418,7 +419,7 @@ func (w *watch) see(pods []*v1.Pod) {
 // against returns what is wrong with the pod, compared with what was seen of it before; "" if
 // nothing is.
 func (s *seen) against(p *v1.Pod) string {
-	if s.terminal != "" && p.Status.Phase != s.terminal && p.DeletionTimestamp == nil {
+	if s.terminal != "" && !s.anew && p.Status.Phase != s.terminal && p.DeletionTimestamp == nil {
 		return fmt.Sprintf("phase of pod %s went from %s to %s", p.Name, s.terminal, p.Status.Phase)
 	}
 	if at := p.DeletionTimestamp; at != nil && !s.leaves.IsZero() && !s.leaves.Equal(at.Time) {
@@ -434,8 +435,11 @@ func (s *seen) against(p *v1.Pod) string {
 }
 
 func (s *seen) note(p *v1.Pod) {
-	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+	switch {
+	case p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed:
 		s.terminal = p.Status.Phase
+	case s.anew && p.DeletionTimestamp == nil:
+		s.terminal, s.anew = "", false
 	}
 	s.leaves = time.Time{}
 	if at := p.DeletionTimestamp; at != nil {
@@ -455,6 +459,15 @@ func (w *watch) forget(uid types.UID) {
 	defer w.mu.Unlock()
 	if was := w.seen[uid]; was != nil {
 		was.ended = true
+	}
+}
+
+// startAnew records that an operator starts a pod.
+func (w *watch) startAnew(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if was := w.seen[uid]; was != nil {
+		was.anew = was.terminal != ""
 	}
 }
 

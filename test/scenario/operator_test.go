@@ -86,7 +86,8 @@ func (s *script) startPod(args []string) error {
 	if err != nil {
 		return err
 	}
-	was, err := s.m.agent.agent.Operator().Start(o.pod)
+	s.m.watch.startAnew(o.pod.UID)
+	was, err := s.m.agent.agent.Operator().Start(context.Background(), o.pod)
 	if err == nil && !was {
 		return errors.New("it was not stopped")
 	}

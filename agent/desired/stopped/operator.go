@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/internal/pods"
+	"github.com/berthd/berth/internal/retry"
 )
 
 // ErrRefused is the error of a request that the pod's state or source forbids. Its text says what
@@ -65,7 +68,8 @@ func (o *Operator) Stop(pod *v1.Pod, grace *int64) error {
 	case !known || pods.RuntimeOnly(e.Pod):
 		return fmt.Errorf("%w: pod %s is not wanted on this node any more", ErrRefused, name)
 	case !e.Unwanted && !e.Waiting && pods.Terminal(pod.Status.Phase):
-		return fmt.Errorf("%w: pod %s has ended by itself (%s)", ErrRefused, name, pod.Status.Phase)
+		return fmt.Errorf("%w: pod %s has ended by itself (%s), and runs anew only if \"berth start %[2]s\" or a changed "+
+			"manifest starts it", ErrRefused, name, pod.Status.Phase)
 	case !e.Unwanted || e.Again:
 		if err := o.deps.Marks.add(e.Pod); err != nil {
 			return err
@@ -83,23 +87,57 @@ func (o *Operator) Stop(pod *v1.Pod, grace *int64) error {
 	return nil
 }
 
-// Start lets a stopped pod run again, and reports whether it was stopped. A pod that has not ended
-// yet runs again as soon as it has.
-func (o *Operator) Start(pod *v1.Pod) (was bool, err error) {
-	was, err = o.deps.Marks.remove(pod)
-	if err != nil {
+// Start lets a stopped pod run again, and a pod that has ended by itself run anew; it reports
+// whether the pod was one of these. A pod that has not ended yet runs again as soon as it has.
+// Start refuses a pod of the API server that has ended.
+func (o *Operator) Start(ctx context.Context, pod *v1.Pod) (was bool, err error) {
+	name, ended := pods.FullName(pod), pods.Terminal(pod.Status.Phase)
+	if ended && pods.FromAPI(pod) {
+		return false, fmt.Errorf("%w: pod %s has ended (%s) and belongs to the API server, which does not run a pod "+
+			"twice: make another one there (kubectl), or delete it for its owner to do so", ErrRefused, name,
+			pod.Status.Phase)
+	}
+	if was, err = o.deps.Marks.remove(pod); err != nil {
 		return was, err
 	}
-	name := pods.FullName(pod)
+	var removed []types.UID
 	for uid, e := range o.deps.Pods.List() {
-		if !e.Unwanted && e.Stop != nil && e.Stop.Cause == worker.CauseOperator && pods.FullName(e.Pod) == name {
-			was = true
+		byOperator := e.Stop != nil && e.Stop.Cause == worker.CauseOperator && pods.FullName(e.Pod) == name
+		byItself := ended && uid == pod.UID && !e.Waiting && e.Phase != worker.Running
+		if !e.Unwanted && (byOperator || byItself) {
+			removed = append(removed, uid)
 			o.deps.Pods.Remove(uid)
 		}
 	}
-	if was {
-		o.log.Info("pod is started on request", "pod", name)
-		o.deps.Changed()
+	if !was && len(removed) == 0 {
+		return false, nil
 	}
-	return was, nil
+	o.log.Info("pod is started on request", "pod", name)
+	o.deps.Changed()
+	o.awaitRecorded(ctx, removed)
+	return true, nil
+}
+
+const (
+	// recordedWait is the longest wait for the records of removed pods, and recordedLook the time
+	// between two looks at them.
+	recordedWait = 2 * time.Second
+	recordedLook = 5 * time.Millisecond
+)
+
+// awaitRecorded waits until the agent reports removed pods as such. Who asks for the pod after
+// [Operator.Start] would else read how it had ended before.
+func (o *Operator) awaitRecorded(ctx context.Context, removed []types.UID) {
+	ctx, cancel := context.WithTimeout(ctx, recordedWait)
+	defer cancel()
+	for {
+		list := o.deps.Pods.List()
+		removed = slices.DeleteFunc(removed, func(uid types.UID) bool {
+			e, known := list[uid]
+			return !known || e.Recorded || !e.Unwanted
+		})
+		if len(removed) == 0 || !retry.Sleep(ctx, recordedLook) {
+			return
+		}
+	}
 }

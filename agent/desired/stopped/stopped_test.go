@@ -45,7 +45,10 @@ func (w *workers) Stop(uid types.UID, stop worker.Stop) {
 	w.asked = append(w.asked, fmt.Sprintf("stop %s %s %v", uid, stop.Cause, ptr.Deref(stop.Grace, -1)))
 }
 
-func (w *workers) Remove(uid types.UID) { w.asked = append(w.asked, "remove "+string(uid)) }
+func (w *workers) Remove(uid types.UID) {
+	w.asked = append(w.asked, "remove "+string(uid))
+	delete(w.list, uid)
+}
 
 // node is an operator of one pod, over restarts of the agent.
 type node struct {
@@ -113,13 +116,13 @@ func TestStopAndStart(t *testing.T) {
 		t.Error("another pod is stopped, too")
 	}
 	n.workers.list["u"] = worker.Entry{Pod: web, Phase: worker.Terminated, Stop: again}
-	if was, err := n.Start(web); !was || err != nil || n.changed != 1 {
+	if was, err := n.Start(t.Context(), web); !was || err != nil || n.changed != 1 {
 		t.Errorf("started: %v, %v, %d changes", was, err, n.changed)
 	}
 	n.wantAsked(t, "remove u")
 	n.restart()
 	n.workers.list["u"] = worker.Entry{Pod: web}
-	if was, err := n.Start(web); was || err != nil || n.changed != 1 || n.marks.Of(web) != nil {
+	if was, err := n.Start(t.Context(), web); was || err != nil || n.changed != 1 || n.marks.Of(web) != nil {
 		t.Errorf("started again: %v, %v, %d changes", was, err, n.changed)
 	}
 	n.wantAsked(t)
@@ -136,12 +139,35 @@ func TestRefused(t *testing.T) {
 	}{
 		{ofAPI, "refused: pod ns/a belongs to the API server, which would make it run again: delete it there " +
 			"(kubectl delete pod -n ns a), or scale its owner down (kubectl scale)"},
-		{ended, "refused: pod ns/ended has ended by itself (Succeeded)"},
+		{ended, "refused: pod ns/ended has ended by itself (Succeeded), and runs anew only if \"berth start ns/ended\" " +
+			"or a changed manifest starts it"},
 		{pod("gone", "gone", pods.SourceFile), "refused: pod ns/gone is not wanted on this node any more"},
 	} {
 		if err := n.Stop(c.pod, nil); !errors.Is(err, ErrRefused) || err.Error() != c.want {
 			t.Errorf("%s: %v", c.pod.Name, err)
 		}
+	}
+	n.wantAsked(t)
+}
+
+// A pod that has ended runs anew, and no other pod with it. The API server makes another pod.
+func TestStartOfAnEndedPod(t *testing.T) {
+	ended := pod("e", "job", pods.SourceFile)
+	ended.Status.Phase = v1.PodFailed
+	n := newNode(t, worker.Entry{Pod: ended, Phase: worker.Terminated},
+		worker.Entry{Pod: pod("o", "other", pods.SourceFile), Phase: worker.Terminated})
+	if was, err := n.Start(t.Context(), ended); !was || err != nil || n.changed != 1 {
+		t.Errorf("started: %v, %v, %d changes", was, err, n.changed)
+	}
+	n.wantAsked(t, "remove e")
+	n.workers.list["e"] = worker.Entry{Pod: ended, Phase: worker.Terminated, Unwanted: true, Recorded: true}
+	if was, err := n.Start(t.Context(), ended); was || err != nil || n.changed != 1 {
+		t.Errorf("started while it is removed: %v, %v, %d changes", was, err, n.changed)
+	}
+	ended.Annotations[pods.AnnotationSource] = pods.SourceAPI
+	if _, err := n.Start(t.Context(), ended); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(),
+		"pod ns/job has ended (Failed) and belongs to the API server") {
+		t.Errorf("one of the API server: %v", err)
 	}
 	n.wantAsked(t)
 }
