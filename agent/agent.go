@@ -117,6 +117,7 @@ func (a *Agent) loops() []lifecycle.Loop {
 		own("sources", a.mux.Run),        // only now do pods come and go
 		own("desired", a.reconciler.Run), // and the workers get them
 		own("drain", a.drainer.Run),      // and may be taken from them again
+		own("stopped", a.operator.Run),   // stops grow old while the sources speak
 		own("eviction", a.eviction.Run),  // for the sake of the node
 		own("shutdown", a.shutdown.Run),  // for which the machine waits
 		own("oom", a.reportOOM),          // by now the readers can read events

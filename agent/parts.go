@@ -136,11 +136,11 @@ func newParts(ctx context.Context, cfg *configs.Config, deps Deps) (*parts, erro
 		Pods: b.workers, Gate: b.gate, Config: &cfg.Kubelet, Reported: p.side.Reported,
 		NodeChanged: b.signals.Node.Notify, Logger: deps.Logger,
 	})
-	p.operator = stopped.NewOperator(stopped.Deps{
-		Marks: b.stopped, Pods: b.workers, Containers: p.engine.Restart, Changed: b.signals.wanted.Notify,
-		Logger: deps.Logger,
-	})
 	p.mux = b.newMux(p)
+	p.operator = stopped.NewOperator(stopped.Deps{
+		Marks: b.stopped, Pods: b.workers, Containers: p.engine.Restart, Wanted: p.mux.Current,
+		Changed: b.signals.wanted.Notify, Logger: deps.Logger,
+	})
 	p.reconciler = b.newReconciler(p)
 	p.plugins = b.newPlugins()
 	p.stats = b.newStats(p, disks)

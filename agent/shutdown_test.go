@@ -66,7 +66,9 @@ func TestDrainOutlastsACancelledShutdown(t *testing.T) {
 		if state := j.Drained().State; state != "Drained" {
 			t.Errorf("the node is %s", state)
 		}
-		j.wantRuns("drained", "")
+		if s := j.Pods()[0].Status; s.Reason != "Drained" || s.ContainerStatuses[0].State.Terminated == nil {
+			t.Errorf("the pod is %q, its container %+v", s.Reason, s.ContainerStatuses[0].State)
+		}
 		if err := j.Undrain(); err != nil {
 			t.Error(err)
 		}

@@ -122,6 +122,9 @@ func newStop() *cobra.Command {
 "berth start". Restarts of the agent and of the machine, and a changed manifest, leave it stopped. A manifest with the
 annotation ` + pods.AnnotationStart + `: "true" starts its pod when the manifest changes.
 
+A stop outlives the manifest: where the file is removed and put back, the pod is there again, and still stopped. Only
+after 30 days without the manifest the stop is forgotten.
+
 The pod of a cluster is refused: its API server would start it again. Delete it there, or scale its owner down.
 
 --force is for a pod that does not end. It cuts the grace period to the 2 seconds that a kubelet gives, and skips
@@ -190,7 +193,8 @@ func newStart() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start POD...",
 		Short: "Start a pod that \"berth stop\" has stopped, or that has ended",
-		Long: `Start a pod that "berth stop" has stopped.
+		Long: `Start a pod that "berth stop" has stopped. Nothing else ends a stop, but a changed manifest that asks for it, and
+30 days without the manifest. While the manifest is away, there is no pod to start.
 
 A static pod that has ended by itself, or that the node has refused or evicted, runs anew, as if its manifest had been
 taken away and put back: with its init containers, and with new volumes of the kind emptyDir. Its logs of the last run

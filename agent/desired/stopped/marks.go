@@ -5,8 +5,10 @@
 // "berth start" and "berth restart".
 //
 // Truth owned: which static pods an operator has stopped, by the pods' full names. A file on the
-// disk keeps this over restarts of the agent, changes of the manifests, and drains. A pod of an API
-// server is never in it: only the API server says whether such a pod runs.
+// disk keeps this over restarts of the agent, changes of the manifests, and drains. A manifest that
+// goes and comes back finds its pod stopped, unless it was away for so long that nobody can still
+// mean the stop. A pod of an API server is never in it: only the API server says whether such a pod
+// runs.
 //
 // Concurrency: [Marks] and [Operator] are safe for concurrent use.
 package stopped
@@ -35,7 +37,14 @@ type mark struct {
 	// Since is when the operator stopped the pod, and Hash is the hash of the pod's manifest then.
 	Since time.Time `json:"since"`
 	Hash  string    `json:"hash,omitempty"`
+	// Away is for how many hours of the agent's life no source has wanted the pod. The clock may
+	// jump, so it is not asked.
+	Away int `json:"away,omitempty"`
 }
+
+// awayLimit is the number of hours after which the mark of a pod that no source wants is forgotten:
+// 30 days.
+const awayLimit = 30 * 24
 
 // Marks are the pods that operators have stopped. Make it with [Open].
 type Marks struct {
@@ -121,6 +130,28 @@ func (m *Marks) remove(pod *v1.Pod) (had bool, err error) {
 		return false, nil
 	}
 	return true, m.drop(name)
+}
+
+// age counts an hour for the marks of pods that no source wants, and forgets those that were away
+// for too long. wanted has the full names of the pods that the sources want.
+func (m *Marks) age(wanted map[string]bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := map[string]mark{}
+	for name, mark := range m.byName {
+		if mark.Away++; wanted[name] {
+			mark.Away = 0
+		}
+		if mark.Away < awayLimit {
+			next[name] = mark
+			continue
+		}
+		m.log.Info("the stop of a pod is forgotten: no manifest has had the pod for 30 days", "pod", name)
+	}
+	if maps.Equal(next, m.byName) {
+		return nil
+	}
+	return m.write(next)
 }
 
 // drop forgets the mark of a name that has one; m.mu is held.

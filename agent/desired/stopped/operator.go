@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/internal/retry"
 )
@@ -33,7 +34,9 @@ type Deps struct {
 	Pods  Pods
 	// Containers restarts containers of a running pod, and returns which.
 	Containers func(ctx context.Context, uid types.UID, names []string, grace *int64) ([]string, error)
-	// Changed says that the wanted pods have to be given to the workers again.
+	// Wanted returns what the sources want now. Changed says that the wanted pods have to be given
+	// to the workers again.
+	Wanted  func() source.Update
 	Changed func()
 	Logger  *slog.Logger
 }
@@ -46,6 +49,24 @@ type Operator struct {
 
 // NewOperator returns an operator.
 func NewOperator(deps Deps) *Operator { return &Operator{deps: deps, log: deps.Logger} }
+
+// Run forgets the stops of pods whose manifests are away for long, until ctx ends.
+func (o *Operator) Run(ctx context.Context) error {
+	for retry.Sleep(ctx, time.Hour) {
+		u := o.deps.Wanted()
+		if !u.AllReady {
+			continue // a source that was not read yet may want the pod
+		}
+		wanted := map[string]bool{}
+		for _, pod := range u.Pods {
+			wanted[pods.FullName(pod)] = true
+		}
+		if err := o.deps.Marks.age(wanted); err != nil {
+			o.log.Warn("the age of stops is not on record", "err", err)
+		}
+	}
+	return nil
+}
 
 // Restart restarts containers of a pod, and returns which; see [pod.Engine.Restart].
 func (o *Operator) Restart(ctx context.Context, pod *v1.Pod, names []string, grace *int64) ([]string, error) {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/pod/worker"
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -55,6 +58,9 @@ type node struct {
 	root    string
 	workers *workers
 	changed int
+	// wanted is what the sources want, once they were read.
+	wanted map[types.UID]*v1.Pod
+	unread bool
 	*Operator
 	marks *Marks
 }
@@ -77,6 +83,7 @@ func (n *node) restart() {
 	n.marks = Open(n.root, log)
 	n.Operator = NewOperator(Deps{
 		Marks: n.marks, Pods: n.workers, Changed: func() { n.changed++ }, Logger: log,
+		Wanted: func() source.Update { return source.Update{Pods: n.wanted, AllReady: !n.unread} },
 		Containers: func(_ context.Context, uid types.UID, names []string, _ *int64) ([]string, error) {
 			return append(names, string(uid)), nil
 		},
@@ -170,6 +177,50 @@ func TestStartOfAnEndedPod(t *testing.T) {
 		t.Errorf("one of the API server: %v", err)
 	}
 	n.wantAsked(t)
+}
+
+// A stop outlives its manifest, but not for ever. Sources that were not read do not count.
+func TestStopOfAPodThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web, other := pod("u", "web", pods.SourceFile), pod("o", "other", pods.SourceFile)
+		n := newNode(t, worker.Entry{Pod: web}, worker.Entry{Pod: other})
+		for _, p := range []*v1.Pod{web, other} {
+			if err := n.Stop(p, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.wanted = map[types.UID]*v1.Pod{"o": other}
+		live := func(days int) {
+			t.Helper()
+			n.restart()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(days)*24*time.Hour+time.Minute)
+			defer cancel()
+			if err := n.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			n.restart()
+			if n.marks.Of(other) == nil {
+				t.Error("a pod with a manifest is not stopped any more")
+			}
+		}
+		n.unread = true
+		if live(40); n.marks.Of(web) == nil {
+			t.Error("not stopped, although its source may want it")
+		}
+		n.unread = false
+		if live(29); n.marks.Of(web) == nil {
+			t.Error("not stopped after 29 days")
+		}
+		n.wanted["u"] = web // back for an hour
+		live(1)
+		delete(n.wanted, "u")
+		if live(29); n.marks.Of(web) == nil {
+			t.Error("not stopped after 29 days more")
+		}
+		if live(1); n.marks.Of(web) != nil {
+			t.Error("stopped after 30 days")
+		}
+	})
 }
 
 // A pod that is being removed ends sooner, and is not kept from running when it comes again.
