@@ -103,3 +103,29 @@ func TestPodThatDoesNotLeaveIsReported(t *testing.T) {
 		rt.ClearFaults()
 	})
 }
+
+// A pod whose grace is cut short while it stops has the shorter grace from then on.
+func TestPodThatIsToLeaveSoonerIsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fake.New(fake.Config{})
+		a, end := liveWith(t, t.TempDir(), rt, onePod, Deps{}, nil)
+		defer end()
+		time.Sleep(time.Minute)
+		uid := a.Pods()[0].UID
+		rt.Inject(fake.Fault{Method: "StopContainer", Hang: true})
+		stop := worker.Stop{Cause: worker.CauseOperator, Reason: "Stopped", Grace: ptr.To(int64(60))}
+		a.workers.Stop(uid, stop)
+		time.Sleep(30 * time.Second)
+		stop.Grace = ptr.To(int64(4))
+		a.workers.Stop(uid, stop)
+		time.Sleep(9 * time.Second)
+		if got := messagesOf(a, "ExceededGracePeriod"); len(got) > 0 {
+			t.Errorf("too early: %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := messagesOf(a, "ExceededGracePeriod"); len(got) != 1 {
+			t.Errorf("not reported: %q", got)
+		}
+		rt.ClearFaults()
+	})
+}

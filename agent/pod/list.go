@@ -103,6 +103,9 @@ func (e *Engine) Timeline(uid types.UID) (timeline.Timeline, bool) {
 		RetryAt:   entry.RetryAt,
 		Entries:   e.deps.Records.Timeline.Get(uid),
 	}
+	if stop := entry.Stop; stop != nil && stop.Reason != "" && entry.Phase == worker.Terminating {
+		out.Ends = stop.Reason + ": " + stop.Message
+	}
 	if begun := e.deps.Records.Timeline.UnderWay(uid); begun.Step != "" {
 		out.UnderWay, out.UnderWayFor = begun.Step, time.Since(begun.Since)
 	}

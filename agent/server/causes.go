@@ -20,7 +20,7 @@ const unhealthy = "Unhealthy"
 const notReadyAfter = time.Minute
 
 // maxCause bounds the text about one pod, in bytes; "berth why" has all of it.
-const maxCause = 160
+const maxCause = 200
 
 // podFaults names the pods that do not come up by themselves, or only if something changes, each
 // with the cause: a container cannot be made or ends again and again, an image cannot be pulled, a
@@ -71,12 +71,13 @@ func (s *Server) cause(pod *v1.Pod, now time.Time) string {
 	return ""
 }
 
-// cut returns the beginning of a text.
+// cut shortens a text. What is wrong stands first, and its cause last: the middle goes.
 func cut(text string) string {
 	if len(text) <= maxCause {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxCause], "") + "…"
+	const part = maxCause / 2
+	return strings.ToValidUTF8(text[:part], "") + " … " + strings.ToValidUTF8(text[len(text)-part:], "")
 }
 
 // stuckAt says which step of a pod fails, and how; empty if none does.

@@ -38,6 +38,10 @@ func TestExplainNamesTheLastExit(t *testing.T) {
 	if got := Explain(pod, line); got.WaitsFor != "containers to stop: c" {
 		t.Errorf("while it ends: %+v", got)
 	}
+	line.Ends = "DeadlineExceeded: too long"
+	if got := Explain(pod, line); got.WaitsFor != "containers to stop: c; the pod ends: DeadlineExceeded: too long" {
+		t.Errorf("while it ends for a reason: %+v", got)
+	}
 }
 
 // The status names the step that fails before a container is made. It does not name a pod that an
@@ -48,7 +52,7 @@ func TestStatusNamesFailingSteps(t *testing.T) {
 		p.UID, p.Name, p.Status = types.UID(uid), uid, v1.PodStatus{Phase: v1.PodPending, Reason: reason}
 		return p
 	}
-	long := strings.Repeat("é", maxCause)
+	long := strings.Repeat("é", maxCause) + "no such host"
 	s := &Server{backend: &fixture{
 		pods: []*v1.Pod{
 			pod("volume", ""), pod("long", ""), pod("silent", ""), pod("fine", ""), pod("stopped", pods.ReasonStopped),
@@ -64,7 +68,8 @@ func TestStatusNamesFailingSteps(t *testing.T) {
 	got := strings.Join(s.nodeStatus(t.Context()).Attention, "\n")
 	for _, want := range []string{
 		`pod default/volume: step sandbox fails: configmap "x" not found: see "berth why default/volume"`,
-		"pod default/long: step admit fails: " + strings.Repeat("é", (maxCause-len("step admit fails: "))/2) + "…: see",
+		"pod default/long: step admit fails: " + strings.Repeat("é", (maxCause/2-len("step admit fails: "))/2) + " … é",
+		"éno such host: see",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)

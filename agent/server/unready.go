@@ -44,7 +44,11 @@ func failedBecause(pod *v1.Pod, entries []timeline.Entry) string {
 		parts = append(parts, text)
 	}
 	for _, c := range everyStatus(pod) {
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+		switch t := c.State.Terminated; {
+		case t == nil || t.ExitCode == 0:
+		case t.Reason == status.ReasonStatusUnknown:
+			parts = append(parts, fmt.Sprintf("container %s did not start, or was lost: the runtime does not have it", c.Name))
+		default:
 			parts = append(parts,
 				joinWords(": ", fmt.Sprintf("container %s ended with %s", c.Name, exit(t)),
 					strings.TrimSpace(t.Message)))

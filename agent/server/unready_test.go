@@ -44,6 +44,10 @@ func TestEnded(t *testing.T) {
 			Message:           "low on memory",
 			ContainerStatuses: []v1.ContainerStatus{exited("c", 137, "OOMKilled", "")},
 		},
+		"DeadlineExceeded: late; container c did not start, or was lost: the runtime does not have it": {
+			Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "late",
+			ContainerStatuses: []v1.ContainerStatus{exited("c", 137, "ContainerStatusUnknown", "could not be located")},
+		},
 		"container prepare ended with exit code 3 (Error): no disk; container b ended with exit code 1": {
 			Phase: v1.PodFailed,
 			InitContainerStatuses: []v1.ContainerStatus{
@@ -57,6 +61,9 @@ func TestEnded(t *testing.T) {
 		}, timeline.Timeline{Phase: "Terminated"})
 		if got.Ended != want || got.WaitsFor != "" {
 			t.Errorf("ended %q, waits for %q, want %q", got.Ended, got.WaitsFor, want)
+		}
+		if crashed := strings.Count(want, "container "); len(got.Crashed) != crashed {
+			t.Errorf("%q: the ends of the logs of %q are shown, want %d", want, got.Crashed, crashed)
 		}
 	}
 }

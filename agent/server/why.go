@@ -184,6 +184,9 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 			out.WaitsFor, out.Crashed = cmp.Or(unready(pod), at.Message), names
 		}
 	}
+	if out.WaitsFor != "" && line.Ends != "" {
+		out.WaitsFor += "; the pod ends: " + line.Ends
+	}
 	if pods.Held(pod) {
 		switch summary.Status {
 		case pods.ReasonStopped:
@@ -197,7 +200,9 @@ func Explain(pod *v1.Pod, line timeline.Timeline) api.Why {
 	if out.WaitsFor == "" && !ended && pod.DeletionTimestamp == nil {
 		out.WaitsFor, out.Crashed = unready(pod), crashed(pod)
 	}
-	out.Ended = failedBecause(pod, line.Entries)
+	if out.Ended = failedBecause(pod, line.Entries); out.Ended != "" {
+		out.Crashed = crashed(pod)
+	}
 	return out
 }
 

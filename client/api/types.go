@@ -89,8 +89,8 @@ type Why struct {
 	Until *time.Time `json:"until,omitempty"`
 	// Steps is the timeline, oldest first.
 	Steps []Step `json:"steps"`
-	// Crashed are the containers that ended with an error and are to run again: the ends of their
-	// logs may say why.
+	// Crashed are the containers that ended with an error and are to run again, or made the pod
+	// fail: the ends of their logs may say why.
 	Crashed []string `json:"crashed,omitempty"`
 	// Warnings are the warnings about the pod's manifest, and about programs of the node that listen
 	// on the pod's host ports.

@@ -62,6 +62,8 @@ const (
 type Timeline struct {
 	// Phase is the worker's phase.
 	Phase string
+	// Ends says why a pod ends that has not ended yet; empty if nobody wants the pod any more.
+	Ends string
 	// Successor says that the pod waits until its predecessor of the same name is removed.
 	Successor bool
 	// RetryAt is when the next sync is due if nothing happens; zero if only an event starts the
