@@ -55,7 +55,9 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	}
 	out.Warnings = warningsOf(s.backend.Validated(), pod)
 	if out.Ended == "" {
-		out.Warnings = slices.Concat(out.Warnings, hostports.Taken(pod))
+		for _, taken := range hostports.Taken(pod) {
+			out.Warnings = append(out.Warnings, taken+": "+hostports.Remedy)
+		}
 	}
 	out.Manifest = newerRefused(s.backend.Validated(), pod) // the last valid version runs
 	answer(w, out)

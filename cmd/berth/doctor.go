@@ -5,21 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"os/exec"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/node/doctor"
+	"github.com/berthd/berth/agent/node/hostports"
 	"github.com/berthd/berth/agent/node/runtimes"
+	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/show"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/plural"
+	"github.com/berthd/berth/internal/pods"
 )
 
 func newDoctor() *cobra.Command {
@@ -29,8 +35,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this machine: kernel, runtime, network, directories, leftovers",
 		Long: `Check whether this machine is fit for pods: kernel, cgroups, container runtime and its known
-vulnerabilities, CNI, directories, disk space, clock, the systemd units, and what earlier pods left. Each finding
-says what to do. The check changes nothing and needs no agent.
+vulnerabilities, CNI, directories, disk space, clock, the systemd units, programs on the host ports of pods, and what
+earlier pods left. Each finding says what to do. The check changes nothing and needs no agent.
 
 The config is read as "berth agent" reads it, and the check looks at its endpoint, directories and socket. Use
 --config if the agent has a config file of its own.
@@ -91,7 +97,11 @@ func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
 		Synchronized: synchronized,
 		PodCgroups:   func(ctx context.Context) ([]types.UID, error) { return podCgroups(ctx, cfg) },
 		Drained:      drain.NewGate(cfg.RootDir).Held,
-		Foregrounds:  func() ([]doctor.Foreground, error) { return findRuns(runRoot) },
+		HostPortsTaken: func(ctx context.Context) ([]string, error) {
+			all, err := podsOf(ctx, cfg)
+			return portsTaken(all), err
+		},
+		Foregrounds: func() ([]doctor.Foreground, error) { return findRuns(runRoot) },
 		Agent: func(ctx context.Context) (doctor.Agent, error) {
 			c := client.New(cfg.Berth.Socket)
 			defer c.Close()
@@ -106,6 +116,60 @@ func examine(ctx context.Context, cfg *configs.Config) (doctor.Report, error) {
 			return out, nil
 		},
 	}), nil
+}
+
+// portsTaken says which programs of this machine listen on host ports of pods that run, or are to
+// run, and of which.
+func portsTaken(all []*v1.Pod) (out []string) {
+	for _, pod := range all {
+		if pods.Terminal(pod.Status.Phase) || pods.Held(pod) {
+			continue
+		}
+		for _, taken := range hostports.Taken(pod) {
+			out = append(out, fmt.Sprintf("pod %s: %s", pods.FullName(pod), taken))
+		}
+	}
+	return out
+}
+
+// podsOf returns the pods of the agent of a config; if it does not answer, those of its manifests.
+func podsOf(ctx context.Context, cfg *configs.Config) ([]*v1.Pod, error) {
+	var out []*v1.Pod
+	c := client.New(cfg.Berth.Socket)
+	defer c.Close()
+	if all, err := c.Pods(ctx); err == nil {
+		for i := range all {
+			out = append(out, &all[i])
+		}
+		return out, nil
+	}
+	dir := cfg.Kubelet.StaticPodPath
+	if _, err := os.Stat(dir); dir == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	name, err := configs.NodeName(cfg)
+	if err != nil {
+		return nil, err
+	}
+	files, err := source.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if file.Err != nil {
+			continue // "berth manifests" says why
+		}
+		data, err := source.ReadManifest(file.Path, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range (source.Decoder{NodeName: name}).Decode(file.Path, data) {
+			if item.Pod != nil {
+				out = append(out, item.Pod)
+			}
+		}
+	}
+	return out, nil
 }
 
 func space(path string) (doctor.Space, error) {

@@ -137,6 +137,8 @@ type Host struct {
 	// means that no agent answers.
 	PodCgroups func(ctx context.Context) ([]types.UID, error)
 	Agent      func(ctx context.Context) (Agent, error)
+	// HostPortsTaken says which programs of the node listen on host ports of pods, and of which.
+	HostPortsTaken func(ctx context.Context) ([]string, error)
 	// Drained reports whether the node is drained, also over restarts of the agent.
 	Drained func() bool
 	// Foregrounds lists the runs of "berth run" on this machine, alive or dead.
@@ -167,6 +169,7 @@ func checks() []check {
 		{"clock", clock},
 		{"service", service},
 		{"agent", agentAnswers},
+		{"hostports", hostPorts},
 		{"leftovers", leftovers},
 		{"runs", runs},
 	}

@@ -94,6 +94,10 @@ type machine struct {
 	cgroups []types.UID
 	agent   Agent
 	drained bool
+
+	taken    []string
+	takenErr error
+
 	runs    []Foreground
 	runsErr error
 	gone    error
@@ -142,6 +146,8 @@ func newMachine(t *testing.T) *machine {
 		Foregrounds:  func() ([]Foreground, error) { return m.runs, m.runsErr },
 		Agent:        func(context.Context) (Agent, error) { return m.agent, m.gone },
 		Drained:      func() bool { return m.drained },
+
+		HostPortsTaken: func(context.Context) ([]string, error) { return m.taken, m.takenErr },
 	}
 	m.put("/proc/sys/kernel/osrelease", "6.1.0-18-amd64")
 	m.put("/proc/filesystems", "nodev\toverlay\n")
@@ -285,6 +291,13 @@ func TestFindings(t *testing.T) {
 		"no systemd": {func(m *machine) { m.remove("/run/systemd") }, "service", OK, "no systemd"},
 		"no agent": {
 			func(m *machine) { m.gone = errors.New("berth agent is not running") }, "agent", Hint, "not running",
+		},
+		"a hostPort that is taken": {
+			func(m *machine) { m.taken = []string{"pod ns/web: the process 7 (nginx)"} }, "hostports", Warning,
+			"pod ns/web: the process 7 (nginx)",
+		},
+		"unknown host ports": {
+			func(m *machine) { m.takenErr = errors.New("no such directory") }, "hostports", Hint, "no such directory",
 		},
 		"a drained node": {func(m *machine) { m.drained = true }, "agent", Warning, "the node is drained"},
 		"another agent":  {func(m *machine) { m.agent.Version = "v0" }, "agent", Warning, "berth v0"},

@@ -23,6 +23,9 @@ import (
 // ReasonTaken is the reason of the event of a pod whose host port a program listens on.
 const ReasonTaken = "HostPortTaken"
 
+// Remedy says what to do about a host port that [Taken] names.
+const Remedy = "stop it, or choose another hostPort"
+
 // crio is CRI-O, which itself opens the host ports of its pods, in some versions.
 const crio = "crio"
 
@@ -50,7 +53,7 @@ func Taken(pod *v1.Pod) (out []string) {
 				process = fmt.Sprintf("the process %d (%s)", pid, name)
 			}
 			out = append(out, fmt.Sprintf("%s of the node listens on hostPort %d/%s of container %s, too: the packets go to "+
-				"the pod, and past that process: stop it, or choose another hostPort",
+				"the pod, and past that process",
 				process, port.HostPort, protocol, c.Name))
 		}
 	}

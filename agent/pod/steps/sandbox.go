@@ -166,7 +166,7 @@ func (s Sandbox) create(ctx context.Context, p *Sync) error {
 	}
 	p.Changed = true
 	for _, taken := range hostports.Taken(p.Pod) {
-		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, hostports.ReasonTaken, taken)
+		s.Events.Pod(p.Pod, "", v1.EventTypeWarning, hostports.ReasonTaken, taken+": "+hostports.Remedy)
 	}
 	making, done := finishing(ctx)
 	defer done()
