@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // restarting is a container of which the test makes one instance after the other.
@@ -100,6 +101,13 @@ func (r *restarting) tell(phase v1.PodPhase, leaving bool) {
 	r.setPods(pod)
 }
 
+// hold shows the pod as stopped by an operator.
+func (r *restarting) hold() {
+	pod := r.Pods()[0].DeepCopy()
+	pod.Status.Reason = pods.ReasonStopped
+	r.setPods(pod)
+}
+
 func line(n int, text string) string {
 	return fmt.Sprintf("2026-01-01T00:00:%02d.000000000Z stdout F %s\n", n, text)
 }
@@ -114,6 +122,7 @@ func TestFollowedLogGoesOnAfterARestart(t *testing.T) {
 		"until its pod has ended":  {"", func(r *restarting) { r.end(1); r.tell(v1.PodFailed, false) }, "last\n"},
 		"until its pod has to go":  {"", func(r *restarting) { r.end(1); r.tell(v1.PodRunning, true) }, "last\n"},
 		"until its pod is gone":    {"", func(r *restarting) { r.end(1); r.setPods() }, "last\n"},
+		"until its pod is stopped": {"", func(r *restarting) { r.end(1); r.hold() }, "last\n"},
 		"until there were so many": {"&limitBytes=16", func(*restarting) {}, "la"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,12 @@ history.maxAge in its config limit them.`,
   berth events --for web
   berth events --since yesterday         # or 2h, 3d, 2026-01-31, 2026-01-31T15:04:05Z
   berth events --types Warning -w        # also the events that follow`,
-		Args: noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := noArgs(cmd, args); err != nil {
+				return fmt.Errorf("%w: the events of a pod are berth events --for POD", err)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, c := cmd.Context(), o.conn.client()
 			defer c.Close()

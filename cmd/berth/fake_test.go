@@ -198,7 +198,7 @@ func (f *fakeAgent) Pods() []*v1.Pod {
 	for _, pod := range []*v1.Pod{web, broken} {
 		switch {
 		case f.silent():
-		case f.stopped[pod.UID]:
+		case f.stopped[pod.UID] && f.stopped[web.UID]: // broken stops only beside web
 			f.hold(pod, pods.ReasonStopped, "Pod was stopped by an operator.")
 		case f.has("drained"):
 			f.hold(pod, pods.ReasonDrained, "Pod was stopped to drain the node.")

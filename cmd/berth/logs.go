@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -128,6 +129,9 @@ func (o *logsOptions) sources(
 	var pods []v1.Pod
 	if len(args) > 0 {
 		pod, container, err := findContainer(ctx, c, args[0], o.pods.namespace, o.container)
+		if _, number := strconv.Atoi(o.pods.namespace); err != nil && number == nil {
+			return nil, fmt.Errorf("%w: -n is the namespace, and --tail %s the number of lines", err, o.pods.namespace)
+		}
 		if err != nil {
 			return nil, err
 		}

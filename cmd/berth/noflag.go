@@ -42,6 +42,8 @@ func otherFlags() []otherFlag {
 			"run", "u user w workdir entrypoint image l label m memory cpus pod hostname privileged",
 			"the manifest has it; berth fields lists the fields of a pod",
 		},
+		{"stop", "a all", "berth drain stops all pods, and keeps them stopped"},
+		{"start restart", "a all", "use berth start $(berth ps -o name), or restart; after berth drain: berth drain --undo"},
 		{"stop restart", "t time timeout", "use --grace-period SECONDS, or --force"},
 		{"rmi", "f force", "an image that a container has or a pod needs stays"},
 		{"top", "no-stream stream", "it shows the use once; watch berth top shows it again and again"},

@@ -13,11 +13,11 @@ func otherWords() map[string]string {
 	return map[string]string{
 		"list": "ps", "ls": "ps", "pod": "ps", "pods": "ps", "container": "ps",
 		"inspect": "describe", "kill": "stop", "pause": "stop",
-		"up": "run", "play": "run", "kube": "run", "rollout": "restart", "apply": "manifests", "create": "manifests",
-		"replace": "manifests", "edit": "manifests", "explain": "fields", "uncordon": "drain --undo", "unpause": "start",
+		"up": "run", "play": "run", "kube": "run", "rollout": "restart", "explain": "fields",
+		"uncordon": "drain --undo", "unpause": "start",
 		"cordon": "drain", "check": "doctor", "lint": "validate", "config": "validate", "stats": "top", "log": "logs",
-		"port": "describe", "info": "status", "image": "images", "generate": "manifests", "prune": "images prune",
-		"system": "doctor", "wait": "start --wait", "update": "manifests",
+		"port": "describe", "info": "status", "image": "images", "prune": "images prune",
+		"system": "doctor", "wait": "start --wait",
 	}
 }
 
@@ -30,6 +30,8 @@ func elsewhere() map[string]string {
 		files   = "a pod goes when its manifest is deleted; berth stop POD stops it and keeps the manifest"
 		compose = "write the services of a compose file as the containers of a pod: docs/migration.md, \"From compose, " +
 			"by hand\", says how; then berth run FILE is up, and Ctrl-C down"
+		changes = "what the manifest directory holds runs: put the file there, or change it there; berth diff FILE says " +
+			"what that does"
 		objects = "berth makes no such objects: they stand in the manifests of pods, and in files beside these"
 	)
 	return map[string]string{
@@ -38,6 +40,9 @@ func elsewhere() map[string]string {
 		"network": "networks are those of the CNI configuration, which \"berth doctor\" checks",
 		"rm":      files, "delete": files, "down": files, "remove": files,
 		"compose": compose, "docker-compose": compose,
+		"apply": changes, "create": changes, "replace": changes, "edit": changes, "update": changes, "set": changes,
+		"generate": "podman kube generate writes a manifest; the agent starts the pods of its manifests after a boot, and " +
+			"needs no unit for them",
 		"rename": "metadata.name in the manifest is the pod's name",
 		"search": "berth searches no registry: berth pull IMAGE takes the whole name of an image",
 		"scale":  "each manifest is one pod: write another manifest, with another name",

@@ -76,8 +76,8 @@ within --timeout, and at once if the node is drained.`,
 			if err = cmp.Or(err, o.ready.check()); err != nil {
 				return err
 			}
-			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
-				return o.restart(ctx, c, arg, grace, cmd.OutOrStdout())
+			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) (func() error, error) {
+				return nil, o.restart(ctx, c, arg, grace, cmd.OutOrStdout())
 			})
 		},
 	}
@@ -127,6 +127,8 @@ after 30 days without the manifest the stop is forgotten.
 
 The pod of a cluster is refused: its API server would start it again. Delete it there, or scale its owner down.
 
+Several pods stop at the same time.
+
 --force is for a pod that does not end. It cuts the grace period to the 2 seconds that a kubelet gives, and skips
 preStop hooks that have not run. It may also be used for a pod that is being removed, or that stops already.
 
@@ -147,7 +149,7 @@ if the pod has not stopped within --timeout; the pod goes on stopping.`,
 			if o.timeout < 0 {
 				return wrongly("--timeout is %s: it must not be negative", o.timeout)
 			}
-			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
+			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) (func() error, error) {
 				return o.stop(ctx, c, arg, grace, cmd)
 			})
 		},
@@ -160,32 +162,39 @@ if the pod has not stopped within --timeout; the pod goes on stopping.`,
 	return cmd
 }
 
-// stop stops one pod, and waits until it has stopped.
+// stop begins to stop one pod. What it returns waits until the pod has stopped.
 func (o *operateOptions) stop(
 	ctx context.Context, c *client.Client, arg string, grace *int64, cmd *cobra.Command,
-) error {
+) (wait func() error, err error) {
 	pod, err := findPod(ctx, c, arg, o.namespace)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.Stop(ctx, pod.Namespace, pod.Name, api.StopRequest{GraceSeconds: grace}); err != nil {
+		return nil, err
+	}
+	name := pods.FullName(pod)
+	say := func(word string) error {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s; \"berth start %[1]s\" starts it.\n", name, word)
 		return err
 	}
-	name, word := pods.FullName(pod), "stops"
 	if o.wait {
 		wait := stopWait{
 			client: c, pod: pod, name: name, timeout: o.timeout, errOut: cmd.ErrOrStderr(),
 			progress: newStopProgress(cmd.ErrOrStderr(), name, ptr.Deref(grace, graceOf(pod))),
 		}
-		if err := wait.run(ctx); err != nil {
-			return err
-		}
-		word = "is stopped"
-	} else if silence := silenceOf(ctx, c); silence != "" {
+		return func() error {
+			if err := wait.run(ctx); err != nil {
+				return err
+			}
+			return say("is stopped")
+		}, nil
+	}
+	word := "stops"
+	if silence := silenceOf(ctx, c); silence != "" {
 		word = "stops when the runtime answers again (" + silence + ")"
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s; \"berth start %[1]s\" starts it.\n", name, word)
-	return err
+	return nil, say(word)
 }
 
 func newStart() *cobra.Command {
@@ -210,8 +219,8 @@ drained.`,
 			if err := o.ready.check(); err != nil {
 				return err
 			}
-			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) error {
-				return o.start(ctx, c, arg, cmd.OutOrStdout())
+			return o.each(cmd, args, func(ctx context.Context, c *client.Client, arg string) (func() error, error) {
+				return nil, o.start(ctx, c, arg, cmd.OutOrStdout())
 			})
 		},
 	}
@@ -235,7 +244,7 @@ func (o *operateOptions) start(ctx context.Context, c *client.Client, arg string
 	switch {
 	case was && pods.Terminal(pod.Status.Phase):
 		word = "starts anew" + startsWhen(ctx, c)
-	case was:
+	case was || pods.Held(pod): // a pod that a drain holds, or that starts already
 		word = "starts" + startsWhen(ctx, c)
 	}
 	if _, err := fmt.Fprintf(w, "%s %s\n", pods.FullName(pod), word); err != nil || !o.ready.wait {
@@ -244,9 +253,11 @@ func (o *operateOptions) start(ctx context.Context, c *client.Client, arg string
 	return o.ready.await(ctx, &awaited{client: c, namespace: pod.Namespace, name: pod.Name}, w)
 }
 
-// each does something with each argument. An error does not keep it from the arguments behind.
+// each does something with each argument, and then what that has returned, if anything. An error
+// does not keep it from the arguments behind.
 func (o *operateOptions) each(
-	cmd *cobra.Command, args []string, do func(ctx context.Context, c *client.Client, arg string) error,
+	cmd *cobra.Command, args []string,
+	do func(ctx context.Context, c *client.Client, arg string) (then func() error, err error),
 ) error {
 	ctx, c := cmd.Context(), o.conn.client()
 	defer c.Close()
@@ -254,10 +265,16 @@ func (o *operateOptions) each(
 		return wrongCall{somePod(cmd, args)}
 	}
 	var errs []error
+	var later []func() error
 	for _, arg := range args {
-		if err := do(ctx, c, arg); err != nil {
-			errs = append(errs, err)
+		then, err := do(ctx, c, arg)
+		errs = append(errs, err)
+		if then != nil {
+			later = append(later, then)
 		}
+	}
+	for _, then := range later {
+		errs = append(errs, then())
 	}
 	return ended(ctx, errors.Join(errs...))
 }

@@ -18,6 +18,9 @@ import (
 const (
 	// stopLook is the time between two looks at whether a pod has stopped.
 	stopLook = 200 * time.Millisecond
+	// leastWait is the time for a look at a pod whose timeout is over, because another pod's wait
+	// took so long.
+	leastWait = time.Second
 	// nodeLook is the time between two looks at whether the runtime answers and the node is drained.
 	nodeLook = 2 * time.Second
 )
@@ -27,7 +30,8 @@ type stopWait struct {
 	client *client.Client
 	pod    *v1.Pod
 	name   string
-	// timeout is the longest wait. Without one, the wait ends when the runtime does not answer.
+	// timeout is the longest wait since the progress began. Without one, the wait ends when the
+	// runtime does not answer.
 	timeout  time.Duration
 	errOut   io.Writer
 	progress *stopProgress
@@ -38,7 +42,8 @@ func (s *stopWait) run(parent context.Context) error {
 	ctx := parent
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(parent, s.timeout)
+		left := s.timeout - time.Since(s.progress.began)
+		ctx, cancel = context.WithTimeout(parent, max(left, leastWait))
 		defer cancel()
 	}
 	defer s.progress.clear()
