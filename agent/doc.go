@@ -52,6 +52,7 @@
 //	which pods are admitted, what they were allocated  node/room
 //	which container has which device, CPUs, memory     node/devices, node/cpus, node/memory,
 //	                                                   given by node/allocation
+//	which resource claims are prepared, and by whom    node/dra
 //	what the node has for pods                         node, read at each decision
 //	what pods and the node use                         the kernel, read by node/stats
 //	what the node lacks, and who leaves for it         node/eviction

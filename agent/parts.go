@@ -371,17 +371,16 @@ func (b *base) newReconciler(p *parts) *desired.Reconciler {
 	})
 }
 
-// newPlugins returns the loop that registers storage drivers. A storage driver puts a socket into
-// the kubelet's directory for plugins.
+// newPlugins returns the loop that registers plugins, by their sockets in the kubelet's directory.
 func (b *base) newPlugins() func(context.Context) error {
 	if !b.deps.KernelNotices {
 		return lifecycle.Idle
 	}
 	return plugins.New(plugins.Config{
-		Dir: filepath.Join(b.cfg.RootDir, "plugins_registry"),
+		Dir: filepath.Join(b.cfg.RootDir, "plugins_registry"), Logger: b.deps.Logger,
 		Handlers: map[string]plugins.Handler{
 			registerapi.CSIPlugin: b.drivers, registerapi.DevicePlugin: b.allocation.Devices,
+			registerapi.DRAPlugin: b.allocation.Claims,
 		},
-		Logger: b.deps.Logger,
 	}).Run
 }

@@ -34,11 +34,13 @@ func (r *Reconciler) wantFromAPI(pod *v1.Pod, e worker.Entry, known bool) {
 func ends(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil || pods.Terminal(pod.Status.Phase) }
 
 // sameFromAPI reports whether two versions of a pod of the API server are the same in everything
-// that matters to its worker. The part of the status that the node itself has reported does not
-// matter.
+// that matters to its worker. Of the status that is what others than the node report: the end of
+// the pod, its resource claims, and conditions.
 func sameFromAPI(x, y *v1.Pod) bool {
 	return same(x, y) && x.Generation == y.Generation && x.DeletionTimestamp.Equal(y.DeletionTimestamp) &&
 		equality.Semantic.DeepEqual(x.DeletionGracePeriodSeconds, y.DeletionGracePeriodSeconds) &&
 		pods.Terminal(x.Status.Phase) == pods.Terminal(y.Status.Phase) &&
+		equality.Semantic.DeepEqual(x.Status.ResourceClaimStatuses, y.Status.ResourceClaimStatuses) &&
+		equality.Semantic.DeepEqual(x.Status.ExtendedResourceClaimStatus, y.Status.ExtendedResourceClaimStatus) &&
 		equality.Semantic.DeepEqual(status.UnmanagedConditions(x), status.UnmanagedConditions(y))
 }

@@ -122,6 +122,9 @@ func (e *Engine) list() pipeline {
 			{Step: steps.Cgroup{Cgroups: d.Runtime.Cgroups, Events: d.Events}},
 			// Volumes come before the sandbox: the sandbox's config has the volumes' groups.
 			{Step: steps.Volumes{Manager: d.Volumes, Events: d.Events, HostIPs: d.Node.HostIPs}},
+			// Devices are prepared before anything of the pod is in the runtime. On the way down
+			// they are given back after all containers have ended.
+			{Step: steps.Claims{Manager: d.Node.Allocation.Claims, Events: d.Events}},
 			{Step: e.sandboxStep(), ensured: e.sandboxMade},
 			// Running containers get new resources before new ones start beside them.
 			{Step: e.resizer.step(), goesOn: true},

@@ -9,6 +9,7 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +72,11 @@ func Claims(c *Conn) (*Client[v1.PersistentVolumeClaim, *v1.PersistentVolumeClai
 // CSINodes returns a client of CSINodes; their namespace is empty.
 func CSINodes(c *Conn) (*Client[storagev1.CSINode, *storagev1.CSINode], error) {
 	return NewClient[storagev1.CSINode](c, storagev1.SchemeGroupVersion, "csinodes")
+}
+
+// ResourceClaims returns a client of ResourceClaims.
+func ResourceClaims(c *Conn) (*Client[resourcev1.ResourceClaim, *resourcev1.ResourceClaim], error) {
+	return NewClient[resourcev1.ResourceClaim](c, resourcev1.SchemeGroupVersion, "resourceclaims")
 }
 
 // CertificateRequests returns a client of PodCertificateRequests.

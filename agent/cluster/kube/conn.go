@@ -15,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -124,7 +125,8 @@ func Scheme() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, v1.SchemeGroupVersion)
 	for _, add := range []func(*runtime.Scheme) error{
 		v1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
-		certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme,
+		certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme,
+		storagev1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			// every call registers the same types
@@ -153,8 +155,8 @@ func (c *Conn) RESTConfig() *rest.Config { return rest.CopyConfig(&c.config) }
 func (c *Conn) HTTPClient() *http.Client { return c.client }
 
 // Group returns the client of one API group, for requests that no [Client] makes. The group must be
-// in the connection's scheme: core, coordination, authentication, authorization, certificates, node
-// and storage, each v1, and v1beta1 of certificates.
+// in the connection's scheme: core, coordination, authentication, authorization, certificates,
+// node, resource and storage, each v1, and v1beta1 of certificates.
 func (c *Conn) Group(gv schema.GroupVersion) (rest.Interface, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

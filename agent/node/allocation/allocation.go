@@ -30,6 +30,7 @@ import (
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/node/dra"
 	"github.com/berthd/berth/agent/node/memory"
 	"github.com/berthd/berth/agent/node/podresources"
 	"github.com/berthd/berth/agent/node/room"
@@ -59,6 +60,10 @@ type Deps struct {
 	// Occupants returns the pods that have not ended. Known reports whether all of them are known.
 	Occupants func() []room.Occupant
 	Known     func() bool
+	// Present returns the pods that have a worker or wait for one.
+	Present func() map[types.UID]bool
+	// ResourceAPI has the API server's objects for package dra; nil without a cluster.
+	ResourceAPI dra.API
 	// Reserved returns what the config keeps from the pods.
 	Reserved func() (system, kube v1.ResourceList)
 	// Amounts returns what the node has, and what pods cannot have of it.
@@ -81,6 +86,8 @@ type Deps struct {
 type Manager struct {
 	// Devices are the devices of device plugins.
 	Devices *devices.Manager
+	// Claims are the devices of resource claims.
+	Claims *dra.Manager
 	// cpus are the CPUs that containers have for themselves.
 	cpus *cpus.Manager
 	// memory is the memory that containers have of certain NUMA nodes.
@@ -117,6 +124,10 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 		Holders: m.holders, Changed: m.changed, Affected: deps.Wake, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
 	})
+	m.Claims = dra.New(
+		dra.Config{Root: cfg.RootDir, ExtendedResources: cfg.GateEnabled("DRAExtendedResource")}, dra.Deps{
+			API: deps.ResourceAPI, Present: deps.Present, Known: deps.Known, Event: deps.Event, Logger: deps.Logger,
+		})
 	pinning, err := cpus.ConfigFrom(cfg, deps.Reserved)
 	if err != nil {
 		return nil, err
@@ -167,6 +178,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	})
 	return lifecycle.Run(ctx, []lifecycle.Loop{
 		{Name: "device plugins", Run: m.Devices.Run},
+		{Name: "resource claims", Run: m.Claims.Run},
 		{Name: "cpus", Run: m.cpus.Run},
 		{Name: "pod resources", Run: asked.Run},
 	})
@@ -327,6 +339,11 @@ func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	if err != nil {
 		return Given{}, err
 	}
+	claimed, err := m.Claims.CDIDevices(pod, c)
+	if err != nil {
+		return Given{}, err
+	}
+	given.CDIDevices = append(given.CDIDevices, claimed...)
 	set, err := m.cpus.Set(pod, c)
 	if err != nil {
 		return Given{}, err

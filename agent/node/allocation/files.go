@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/agent/node/cpus"
 	"github.com/berthd/berth/agent/node/devices"
+	"github.com/berthd/berth/agent/node/dra"
 	"github.com/berthd/berth/agent/node/memory"
 	"github.com/berthd/berth/agent/node/podresources"
 )
@@ -19,6 +20,6 @@ func podResourcesDir(root string) string { return filepath.Join(root, "pod-resou
 // of the directories that hold them. Device plugins have their own sockets in these directories.
 func Files(root string) (files, dirs []string) {
 	files = append(devices.Files(devicesDir(root)), cpus.File(root), memory.File(root),
-		podresources.File(podResourcesDir(root)))
+		dra.File(root), podresources.File(podResourcesDir(root)))
 	return files, []string{devicesDir(root), podResourcesDir(root)}
 }

@@ -86,7 +86,7 @@ func TestFromAPIServer(t *testing.T) {
 		"spec.restartPolicy":         "",
 		"spec.volumes[*].flexVolume": "",
 		"spec.volumes[*].gitRepo":    "",
-		"spec.resourceClaims":        "refused: " + noDRA,
+		"spec.resourceClaims":        "works",
 		"spec.volumes[*].persistentVolumeClaim": "works where: the API server's claim is bound to a volume of a kind " +
 			"that this node mounts",
 	}
@@ -105,7 +105,7 @@ func TestFromAPIServer(t *testing.T) {
 		t.Errorf("not found: %v", want)
 	}
 	pod := &v1.Pod{Spec: v1.PodSpec{ServiceAccountName: "s", ResourceClaims: []v1.PodResourceClaim{{Name: "c"}}}}
-	if got := Refusals(pod, true); len(got) != 1 || got[0].Reason != noDRA {
+	if got := Refusals(pod, true); len(got) != 0 {
 		t.Errorf("bound: %v", got)
 	}
 	if got := Refusals(pod, false); len(got) != 2 {

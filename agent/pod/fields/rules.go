@@ -21,9 +21,6 @@ type rule struct {
 	// plain are values, as %v writes them, that need no warning: API defaults and the like. Only
 	// for [NoEffect].
 	plain []string
-	// fromAPI is for a rule in the scope [Cluster] or [ControlPlane]. It is the reason why the same
-	// mark is right for pods from an API server; empty means that it is not right.
-	fromAPI string
 	// cluster is for a rule in the scope [Node]. It is what is right for pods from an API server,
 	// if that is different.
 	cluster *Outcome
@@ -67,12 +64,6 @@ func (r rule) unless(values ...string) rule {
 	return r
 }
 
-// always says that the field does not work in pods from an API server either, and why.
-func (r rule) always(why string) rule {
-	r.fromAPI = why
-	return r
-}
-
 // inCluster sets what is right for pods from an API server.
 func (r rule) inCluster(mark Mark, condition string) rule {
 	r.cluster = &Outcome{mark, condition}
@@ -80,12 +71,10 @@ func (r rule) inCluster(mark Mark, condition string) rule {
 }
 
 // forAPI returns the rule for a pod from the API. A field that an API server, a scheduler or a
-// controller acts on works in such a pod, unless the rule says that it does not.
+// controller acts on works in such a pod.
 func (r rule) forAPI() rule {
 	if r.scope == Cluster || r.scope == ControlPlane {
-		if r.condition = r.fromAPI; r.fromAPI == "" {
-			r.mark = Works
-		}
+		r.mark, r.condition = Works, ""
 	}
 	if r.cluster != nil {
 		r.mark, r.condition = r.cluster.Mark, r.cluster.Condition

@@ -96,7 +96,7 @@ func resourceRules() []rule {
 		works("agent/node/admit/TestResources", plainContainer+".resources.requests[ephemeral-storage]"),
 		where("a device plugin has the resource", "test/integration/TestDevices", amounts+"[*]"),
 		refused(Cluster, "dynamic resource allocation needs an API server",
-			plainContainer+".resources.claims...").always(noDRA),
+			plainContainer+".resources.claims..."),
 		works("test/integration/TestResizePolicy", appContainer+".resizePolicy..."),
 		works("agent/pod/resize/TestUpdates", initContainer+".resizePolicy..."),
 	}

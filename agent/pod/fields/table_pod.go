@@ -67,7 +67,7 @@ func podRules() []rule {
 		works("cgroups/TestPodLimits", "spec.resources.{limits,requests}[hugepages-*]"),
 		refused(Nowhere, "Kubernetes has only cpu, memory and hugepages-* for a whole pod",
 			"spec.resources.{limits,requests}[{ephemeral-storage,*}]"),
-		refused(Cluster, "dynamic resource allocation needs an API server", "spec.resources.claims...").always(noDRA),
+		refused(Nowhere, "Kubernetes has no resource claims for a whole pod", "spec.resources.claims..."),
 		works("test/integration/TestRuntimeClass", "spec.overhead", "spec.overhead[{cpu,memory}]"),
 		noEffect(Node, "only cpu and memory of the overhead are limited",
 			"spec.overhead[{ephemeral-storage,hugepages-*,*}]"),
@@ -79,12 +79,9 @@ func podRules() []rule {
 			"spec.automountServiceAccountToken").unless("false"),
 		where("there are Services, which an API server has", "agent/pod/generate/TestServiceEnv",
 			"spec.enableServiceLinks").in(Cluster),
-		refused(Cluster, "static pods may not reference resourceclaims", "spec.resourceClaims...").always(noDRA),
+		refused(Cluster, "static pods may not reference resourceclaims", "spec.resourceClaims..."),
 	}
 }
-
-// noDRA is the reason why pods have no resource claims.
-const noDRA = "dynamic resource allocation is not there yet"
 
 // schedulingRules are about the choice of a pod's node, and about the order of pods.
 func schedulingRules() []rule {

@@ -43,10 +43,6 @@ func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 
 func container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Container
-	if len(c.Resources.Claims) > 0 {
-		return nil, fmt.Errorf(
-			"resources.claims of container %q: dynamic resource allocation is not supported on this node", c.Name)
-	}
 	values := envMap(in.Env)
 	lookup := func(name string) (string, bool) {
 		value, ok := values[name]

@@ -183,10 +183,6 @@ func TestContainer(t *testing.T) {
 			in:  func(in *ContainerInput) { in.Mounts.Volumes = map[string]Volume{"d": {HostPath: "/at/d"}} },
 			err: `cannot find volume "d" to pass into container "main"`,
 		},
-		"claims": {
-			pod: mainContainer(func(c *v1.Container) { c.Resources.Claims = []v1.ResourceClaim{{Name: "gpu"}} }),
-			err: "dynamic resource allocation is not supported",
-		},
 		"target of an ephemeral container": {
 			in: func(in *ContainerInput) { in.TargetID = "c0ffee" },
 			want: func(c *runtimeapi.ContainerConfig) {

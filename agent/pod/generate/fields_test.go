@@ -11,7 +11,6 @@ import (
 // nowhere on a Linux node.
 const (
 	here      = "here"
-	refused   = "refused"
 	elsewhere = "elsewhere"
 	control   = "control plane or Windows"
 )
@@ -59,7 +58,7 @@ func TestEveryFieldHasAnOwner(t *testing.T) {
 			"OS":                            elsewhere,
 			"HostUsers":                     here,
 			"SchedulingGates":               control,
-			"ResourceClaims":                refused,
+			"ResourceClaims":                elsewhere,
 			"Resources":                     here,
 			"HostnameOverride":              here,
 			"SchedulingGroup":               control,

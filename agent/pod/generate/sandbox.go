@@ -1,8 +1,6 @@
 package generate
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -39,9 +37,6 @@ func Sandbox(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 
 func sandbox(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	pod := in.Pod
-	if len(pod.Spec.ResourceClaims) > 0 {
-		return nil, fmt.Errorf("spec.resourceClaims: dynamic resource allocation is not supported on this node")
-	}
 	dns, _ := DNS(pod, in.Node.DNS)
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{

@@ -235,10 +235,6 @@ func TestSandbox(t *testing.T) {
 			pod: podSecurity(v1.PodSecurityContext{SupplementalGroupsPolicy: ptr(v1.SupplementalGroupsPolicy("None"))}),
 			err: "unsupported supplementalGroupsPolicy: None",
 		},
-		"resource claims": {
-			pod: func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} },
-			err: "spec.resourceClaims",
-		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
