@@ -78,6 +78,7 @@ disabled_plugins = [{{.Disabled}}"io.containerd.nri.v1.nri", "io.containerd.inte
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
+  cdi_spec_dirs = ["{{.CDI}}"]
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [{{.BinDirs}}]
     conf_dir = "{{.ConfDir}}"
@@ -187,6 +188,7 @@ func (l Layout) writeConfigs(b binaries, ownNetwork, native bool) error {
 		"Snapshotter": snapshotter(l.Dir), "Pause": images.Pause, "Registries": l.registryConfigs(),
 		"BinDirs": strings.Join(quoted, ", "), "BinDir": quoted[0], "ConfDir": l.CNIConfDir,
 		"Disabled": disabled, "Second": SecondHandler, "Newer": NewerHandler, "NewerRunc": b.newer,
+		"CDI": l.CDISpecs(),
 	})
 	if err != nil {
 		return fmt.Errorf("write containerd's config: %w", err)

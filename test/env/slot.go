@@ -88,6 +88,9 @@ func (l Layout) config() string   { return filepath.Join(l.Dir, "containerd.toml
 func (l Layout) netns() string    { return filepath.Join(l.Dir, "netns") }
 func (l Layout) cniCache() string { return filepath.Join(cniResults, l.Network+"-*") }
 
+// CDISpecs is the directory from which containerd 2 reads CDI specs.
+func (l Layout) CDISpecs() string { return filepath.Join(l.Dir, "cdi") }
+
 // registryConfigs is the folder of the registries' configs for containerd. For each registry it has
 // a folder with a hosts.toml.
 func (l Layout) registryConfigs() string { return filepath.Join(l.Dir, "certs.d") }
