@@ -107,7 +107,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 	occupants := func() []room.Occupant { return pod.Occupants(b.workers, b.records.Status) }
 	if b.allocation, err = allocation.New(cfg, allocation.Deps{
 		Reserved: deps.Node.Reserved, Amounts: deps.Node.Amounts, Runtime: deps.Runtime, Status: b.records.Status.Get,
-		Present: b.workers.Known, ResourceAPI: cluster.ResourceAPI(deps.Cluster),
+		Present: b.workers.Known, ResourceAPI: cluster.ResourceAPI(deps.Cluster, deps.Node.Name),
 		Occupants: occupants, Known: b.desired.AllReady, Changed: b.signals.Node.Notify, Wake: b.workers.Wake,
 		Event: deps.Events.Node, Metrics: deps.Metrics, KernelNotices: deps.KernelNotices, Logger: deps.Logger,
 	}); err != nil {

@@ -128,7 +128,8 @@ func given(d *dradriver.Driver, call string) int {
 
 // TestResourceClaims has pods of a real scheduler wait for a DRA driver, and get its devices: one
 // pod by a template, and two by a claim that they share. The containers keep them over a crash of
-// the agent, and the driver gets each claim back once, after its last pod.
+// the agent, and the driver gets each claim back once, after its last pod. ResourceSlices are
+// deleted while their driver is not there.
 func TestResourceClaims(t *testing.T) {
 	c := Start(t, Options{})
 	a := c.StartNode(t, env.AgentOptions{})
@@ -136,10 +137,19 @@ func TestResourceClaims(t *testing.T) {
 	c.Eventually(t, Contains("default"), "get", "serviceaccounts", "-o", "name")
 	c.Apply(t, fmt.Sprintf(cards, env.NodeName))
 	c.Apply(t, cardObjects)
+	c.Kubectl(t, "wait", "--for=condition=PodScheduled", "pod/own", "pod/left", "pod/right", "--timeout=180s")
 	c.Eventually(t, Contains("FailedPrepareDynamicResources Failed to prepare dynamic resources: "+
 		"prepare dynamic resources: DRA driver card.example.com is not registered"), "get", "events", "-o",
 		`jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`)
+	gone := func(out string) error {
+		if out != "" {
+			return fmt.Errorf("there is %s", out)
+		}
+		return nil
+	}
+	c.Eventually(t, gone, "get", "resourceslices", "-o", "name") // no driver came
 	driver := startCardDriver(t, c, a)
+	c.Apply(t, fmt.Sprintf(cards, env.NodeName))
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/own", "pod/left", "pod/right", "--timeout=180s")
 
 	own := c.Kubectl(t, "get", "pod", "own", "-o", "jsonpath={.status.resourceClaimStatuses[0].resourceClaimName}")
@@ -185,4 +195,9 @@ func TestResourceClaims(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(c.CDISpecs(), "*")); len(left) > 0 {
 		t.Errorf("CDI specs are left: %q", left)
 	}
+	if out := c.Kubectl(t, "get", "resourceslices", "-o", "name"); out != "resourceslice.resource.k8s.io/cards\n" {
+		t.Errorf("the slices of a driver that is here are %q", out)
+	}
+	driver.Stop()
+	c.Eventually(t, gone, "get", "resourceslices", "-o", "name")
 }

@@ -79,6 +79,11 @@ func ResourceClaims(c *Conn) (*Client[resourcev1.ResourceClaim, *resourcev1.Reso
 	return NewClient[resourcev1.ResourceClaim](c, resourcev1.SchemeGroupVersion, "resourceclaims")
 }
 
+// ResourceSlices returns a client of ResourceSlices; their namespace is empty.
+func ResourceSlices(c *Conn) (*Client[resourcev1.ResourceSlice, *resourcev1.ResourceSlice], error) {
+	return NewClient[resourcev1.ResourceSlice](c, resourcev1.SchemeGroupVersion, "resourceslices")
+}
+
 // CertificateRequests returns a client of PodCertificateRequests.
 func CertificateRequests(
 	c *Conn,
@@ -137,6 +142,18 @@ func (c *Client[T, P]) Delete(ctx context.Context, namespace, name string, opts 
 		Do(ctx).Error()
 	_, err = c.answer(nil, err, "deleting", namespace, name)
 	return err
+}
+
+// DeleteAll removes all objects that the options select; an empty namespace means all namespaces.
+func (c *Client[T, P]) DeleteAll(ctx context.Context, namespace string, opts metav1.ListOptions) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	err := c.rest.Delete().NamespaceIfScoped(namespace, namespace != "").Resource(c.resource).
+		VersionedParams(&opts, c.params).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("deleting %s: %w", c.resource, err)
+	}
+	return nil
 }
 
 // List reads all objects that the options select; an empty namespace means all namespaces. It also

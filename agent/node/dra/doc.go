@@ -10,6 +10,9 @@
 //	                       │ failed                                              │
 //	                       └─ again                    forgotten ◀─ drivers give it back
 //
+// The devices of a driver that is not there are taken from the cluster after a while, by deleting
+// its ResourceSlices: else pods would be scheduled that wait for the driver.
+//
 // Truth owned: which drivers are registered, which pods have which claims, and what the drivers
 // prepared for them. The last two are kept in the kubelet's own file and format (package state),
 // which outlives both agents. A pod is noted before a driver is asked, so that no prepared claim is

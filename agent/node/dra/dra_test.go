@@ -17,6 +17,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
@@ -41,6 +42,7 @@ type bed struct {
 	present map[types.UID]bool
 	unknown bool
 	events  []string
+	deleted chan string
 }
 
 // ResourceClaim returns a claim of the bed.
@@ -54,11 +56,22 @@ func (b *bed) ResourceClaim(_ context.Context, namespace, name string) (*resourc
 	return c.DeepCopy(), nil
 }
 
+// DeleteResourceSlices tells which ResourceSlices are deleted.
+func (b *bed) DeleteResourceSlices(_ context.Context, of fields.Selector) error {
+	b.deleted <- of.String()
+	return nil
+}
+
 // start makes a manager over a root directory.
 func start(t *testing.T, root string) *bed {
 	t.Helper()
-	b := &bed{t: t, root: root, claims: map[string]*resourcev1.ResourceClaim{}, present: map[types.UID]bool{}}
-	b.Manager = New(Config{Root: root, ExtendedResources: true, CallTimeout: 20 * time.Second}, Deps{
+	b := &bed{
+		t: t, root: root, claims: map[string]*resourcev1.ResourceClaim{}, present: map[types.UID]bool{},
+		deleted: make(chan string, 8),
+	}
+	b.Manager = New(Config{
+		Root: root, ExtendedResources: true, CallTimeout: 20 * time.Second, AbsentGrace: 500 * time.Millisecond,
+	}, Deps{
 		API:     b,
 		Present: func() map[types.UID]bool { return b.present }, Known: func() bool { return !b.unknown },
 		Event:  func(_, reason, message string) { b.events = append(b.events, reason+": "+message) },

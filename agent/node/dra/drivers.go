@@ -36,6 +36,8 @@ type plugin struct {
 	conn                     *grpc.ClientConn
 	service                  service
 	timeout                  time.Duration
+	// stop ends the goroutine that watches the plugin; nil if there is none.
+	stop context.CancelFunc
 }
 
 func (p *plugin) prepare(
@@ -54,10 +56,19 @@ func (p *plugin) unprepare(
 	return p.service.NodeUnprepareResources(ctx, r)
 }
 
+// connected reports whether the plugin answers.
+func (p *plugin) connected() bool { return p.conn.GetState() == connectivity.Ready }
+
 // drivers are the registered plugins, by the driver's name, the last one registered at the end.
 type drivers struct {
+	loops sync.WaitGroup
+
 	mu     sync.Mutex
 	byName map[string][]*plugin
+	// running is the context of the goroutines, nil while Run does not run.
+	running context.Context //nolint:containedctx // the life of Run: plugins outlive their registration
+	// absent has the drivers without a connected plugin, each with what ends the wait for it.
+	absent map[string]context.CancelFunc
 }
 
 // Register connects to a driver's plugin that package plugins has found.
@@ -70,6 +81,9 @@ func (m *Manager) Register(_ context.Context, found plugins.Plugin) error {
 		return errors.Join(err, p.conn.Close())
 	}
 	p.conn.Connect()
+	m.drivers.mu.Lock()
+	defer m.drivers.mu.Unlock()
+	m.watch(p)
 	return nil
 }
 
@@ -77,6 +91,7 @@ func (m *Manager) Register(_ context.Context, found plugins.Plugin) error {
 func (m *Manager) Deregister(found plugins.Plugin) {
 	if p := m.drivers.remove(found); p != nil {
 		_ = p.conn.Close() // nothing is written through it
+		m.noteDriver(p.driver)
 	}
 }
 
@@ -129,6 +144,9 @@ func (d *drivers) remove(found plugins.Plugin) *plugin {
 		return nil
 	}
 	p := list[at]
+	if p.stop != nil {
+		p.stop()
+	}
 	if d.byName[found.Name] = slices.Delete(list, at, at+1); len(list) == 1 {
 		delete(d.byName, found.Name)
 	}
@@ -144,7 +162,7 @@ func (d *drivers) get(driver string) (*plugin, error) {
 		return nil, fmt.Errorf("DRA driver %s is not registered", driver)
 	}
 	for _, p := range slices.Backward(list) {
-		if p.conn.GetState() == connectivity.Ready {
+		if p.connected() {
 			return p, nil
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -20,10 +21,11 @@ import (
 	"github.com/berthd/berth/internal/retry"
 )
 
-// The values are the kubelet's: how long a driver has to answer, and how often the manager looks
-// for pods that are gone.
+// The values are the kubelet's: how long a driver has to answer, how long it may be away before its
+// devices are taken from the cluster, and how often the manager looks for pods that are gone.
 const (
 	callTimeout   = 45 * time.Second
+	absentGrace   = 30 * time.Second
 	orphansPeriod = time.Minute
 )
 
@@ -35,12 +37,18 @@ type Config struct {
 	ExtendedResources bool
 	// CallTimeout bounds a request to a driver; 0 means 45 seconds.
 	CallTimeout time.Duration
+	// AbsentGrace is how long a driver may be away before its ResourceSlices are deleted; 0 means
+	// 30 seconds.
+	AbsentGrace time.Duration
 }
 
 // API has the objects of the API server that the manager works on.
 type API interface {
 	// ResourceClaim reads a ResourceClaim.
 	ResourceClaim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
+	// DeleteResourceSlices deletes those of this node's ResourceSlices that a selector of their
+	// fields selects.
+	DeleteResourceSlices(ctx context.Context, of fields.Selector) error
 }
 
 // Deps are what a manager calls.
@@ -83,7 +91,7 @@ type claim struct {
 // New returns a manager with what the state file has. A file that cannot be read is reported, and
 // the next change replaces it: pods that run then have their claims prepared anew.
 func New(cfg Config, deps Deps) *Manager {
-	cfg.CallTimeout = cmp.Or(cfg.CallTimeout, callTimeout)
+	cfg.CallTimeout, cfg.AbsentGrace = cmp.Or(cfg.CallTimeout, callTimeout), cmp.Or(cfg.AbsentGrace, absentGrace)
 	m := &Manager{cfg: cfg, deps: deps, log: deps.Logger, claims: map[types.NamespacedName]*claim{}}
 	list, err := state.Read(m.file())
 	if err != nil {
@@ -109,8 +117,13 @@ func nameOf(c *state.Claim) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.Namespace, Name: c.ClaimName}
 }
 
-// Run gives back the claims of pods that are gone, until ctx ends.
+// Run watches the drivers, and gives back the claims of pods that are gone, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer m.drivers.loops.Wait()
+	defer cancel()
+	m.begin(ctx)
+	defer m.end()
 	for retry.Sleep(ctx, orphansPeriod) {
 		m.giveBackOrphans(ctx)
 	}
