@@ -168,6 +168,10 @@ func TestResourceClaims(t *testing.T) {
 		t.Errorf("the driver was asked for %q", driver.Calls())
 	}
 
+	c.Eventually(t, Contains(`dra_resource_claims_in_use{driver_name="<any>"} 2`,
+		`dra_operations_duration_seconds_count{is_error="false",operation_name="PrepareResources"} 3`),
+		"get", "--raw", "/api/v1/nodes/"+env.NodeName+"/proxy/metrics")
+
 	a.Kill9()
 	if err := a.Start(); err != nil {
 		t.Fatal(err)

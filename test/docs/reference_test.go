@@ -344,6 +344,7 @@ func knownMetrics() map[string]metric {
 	set.Constants("v1", "v1.0.0", nil)
 	set.ClientCertificate(nil)
 	set.ServerCertificate(nil)
+	set.ResourceClaims(nil)
 	descs := make(chan *prometheus.Desc, 1024)
 	set.Registry.Describe(descs)
 	stats.New(stats.Config{}, stats.Deps{}).DiskMetrics().Describe(descs)

@@ -44,6 +44,7 @@ import (
 // Metrics are the metrics of all pieces.
 type Metrics interface {
 	devices.Metrics
+	dra.Metrics
 	cpus.Metrics
 	memory.Metrics
 	podresources.Metrics
@@ -126,7 +127,8 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	})
 	m.Claims = dra.New(
 		dra.Config{Root: cfg.RootDir, ExtendedResources: cfg.GateEnabled("DRAExtendedResource")}, dra.Deps{
-			API: deps.ResourceAPI, Present: deps.Present, Known: deps.Known, Event: deps.Event, Logger: deps.Logger,
+			API: deps.ResourceAPI, Present: deps.Present, Known: deps.Known, Event: deps.Event, Metrics: deps.Metrics,
+			Logger: deps.Logger,
 		})
 	pinning, err := cpus.ConfigFrom(cfg, deps.Reserved)
 	if err != nil {

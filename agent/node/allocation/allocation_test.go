@@ -29,13 +29,18 @@ type metrics struct{}
 func (metrics) DevicePluginRegistered(string)          {}
 func (metrics) DevicesAllocated(string, time.Duration) {}
 func (metrics) PodResourcesAsked(string, bool)         {}
-func (metrics) MemoryPinned(bool)                      {}
-func (metrics) CPUsPinned(bool)                        {}
-func (metrics) CPUsShared(int, int)                    {}
-func (metrics) CPUsOnNode(int, int)                    {}
-func (metrics) CPUsAligned(string, bool)               {}
-func (metrics) Aligned(bool, time.Duration)            {}
-func (metrics) Guaranteed(string, bool)                {}
+func (metrics) ResourceClaims(func(func(string, int))) {}
+
+func (metrics) ClaimsWorkedOn(string, bool, time.Duration)           {}
+func (metrics) DRADriverAsked(string, string, string, time.Duration) {}
+
+func (metrics) MemoryPinned(bool)           {}
+func (metrics) CPUsPinned(bool)             {}
+func (metrics) CPUsShared(int, int)         {}
+func (metrics) CPUsOnNode(int, int)         {}
+func (metrics) CPUsAligned(string, bool)    {}
+func (metrics) Aligned(bool, time.Duration) {}
+func (metrics) Guaranteed(string, bool)     {}
 
 // newManager returns a manager that knows a resource of an earlier run, whose plugin is not back,
 // and a channel with the pods that it wakes.

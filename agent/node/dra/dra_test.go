@@ -43,6 +43,35 @@ type bed struct {
 	unknown bool
 	events  []string
 	deleted chan string
+	counts  func(add func(driver string, n int))
+	metrics []string
+}
+
+// ClaimsWorkedOn and the next ones are the bed's metrics.
+func (b *bed) ClaimsWorkedOn(operation string, failed bool, _ time.Duration) {
+	b.measure(fmt.Sprint(operation, " ", failed))
+}
+
+func (b *bed) DRADriverAsked(driver, method, code string, _ time.Duration) {
+	b.measure(strings.Join([]string{driver, method, code}, " "))
+}
+
+func (b *bed) ResourceClaims(count func(add func(driver string, n int))) { b.counts = count }
+
+func (b *bed) measure(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.metrics = append(b.metrics, what)
+}
+
+// used checks how many claims are in use.
+func (b *bed) used(want string) {
+	b.t.Helper()
+	got := map[string]int{}
+	b.counts(func(driver string, n int) { got[driver] = n })
+	if fmt.Sprint(got) != "map["+want+"]" {
+		b.t.Errorf("in use are %v, want %s", got, want)
+	}
 }
 
 // ResourceClaim returns a claim of the bed.
@@ -74,8 +103,8 @@ func start(t *testing.T, root string) *bed {
 	}, Deps{
 		API:     b,
 		Present: func() map[types.UID]bool { return b.present }, Known: func() bool { return !b.unknown },
-		Event:  func(_, reason, message string) { b.events = append(b.events, reason+": "+message) },
-		Logger: slog.New(slog.DiscardHandler),
+		Event:   func(_, reason, message string) { b.events = append(b.events, reason+": "+message) },
+		Metrics: b, Logger: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {
 		for _, list := range b.drivers.byName {
@@ -257,12 +286,22 @@ func TestLife(t *testing.T) {
 	b.gets(pod, 0, "a/gpu=0", "a/gpu=all", "a/gpu=1", "a/gpu=2")
 	b.gets(pod, 1, "a/gpu=1", "a/gpu=all", "a/gpu=2", "nic.example.com/device=uid of both")
 	b.has("both[u1]", "cards[u1]")
+	b.used("<any>:2 gpu.example.com:2 nic.example.com:1")
+	start(t, b.root).used("<any>:2 gpu.example.com:2 nic.example.com:1")
 	b.prepares(pod) // for another sandbox
 	b.unprepares("u1")
 	b.unprepares("u1")
 	b.has()
 	called(t, card, "prepare cards", "prepare both", "unprepare both", "unprepare cards")
 	called(t, nic, "prepare both", "unprepare both")
+	b.used("<any>:0")
+	if want := []string{
+		"PrepareResources true", gpu + " /k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources OK",
+		"nic.example.com /k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources OK",
+		"PrepareResources false", "PrepareResources false",
+	}; !slices.Equal(b.metrics[:5], want) {
+		t.Errorf("measured %q, want %q", b.metrics, want)
+	}
 	if _, err := b.CDIDevices(pod, &pod.Spec.Containers[0]); err == nil ||
 		err.Error() != "ResourceClaim cards of container app is not prepared for the pod" {
 		t.Error(err)

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
@@ -73,7 +74,7 @@ type drivers struct {
 
 // Register connects to a driver's plugin that package plugins has found.
 func (m *Manager) Register(_ context.Context, found plugins.Plugin) error {
-	p, err := newPlugin(found, m.cfg.CallTimeout)
+	p, err := m.newPlugin(found)
 	if err != nil {
 		return err
 	}
@@ -97,25 +98,38 @@ func (m *Manager) Deregister(found plugins.Plugin) {
 
 // newPlugin returns a plugin with a connection that is made at its first use. The words of the
 // errors are the kubelet's.
-func newPlugin(found plugins.Plugin, timeout time.Duration) (*plugin, error) {
+func (m *Manager) newPlugin(found plugins.Plugin) (*plugin, error) {
 	at := slices.IndexFunc(found.Versions, func(v string) bool { return slices.Contains(supported, v) })
 	if at < 0 {
 		return nil, fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %s: none of services "+
 			"supported by the plugin (%q) are supported by the kubelet (%q)", found.Name, found.Endpoint, found.Versions,
 			supported)
 	}
-	conn, err := plugins.Dial(found.Endpoint, grpc.WithIdleTimeout(0))
+	conn, err := plugins.Dial(found.Endpoint, grpc.WithIdleTimeout(0), grpc.WithUnaryInterceptor(m.measured(found.Name)))
 	if err != nil {
 		return nil, err
 	}
 	p := &plugin{
-		driver: found.Name, endpoint: found.Endpoint, socket: found.Socket, conn: conn, timeout: timeout,
-		service: draapi.NewDRAPluginClient(conn),
+		driver: found.Name, endpoint: found.Endpoint, socket: found.Socket, conn: conn,
+		timeout: m.cfg.CallTimeout, service: draapi.NewDRAPluginClient(conn),
 	}
 	if found.Versions[at] == v1beta1.DRAPluginService {
 		p.service = v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}
 	}
 	return p, nil
+}
+
+// measured measures the requests to a driver.
+func (m *Manager) measured(driver string) grpc.UnaryClientInterceptor {
+	return func(
+		ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
+		began := time.Now()
+		err := invoke(ctx, method, request, reply, conn, opts...)
+		m.deps.Metrics.DRADriverAsked(driver, method, status.Code(err).String(), time.Since(began))
+		return err
+	}
 }
 
 // add adds a plugin. Two plugins of a driver have two endpoints.

@@ -51,6 +51,15 @@ type API interface {
 	DeleteResourceSlices(ctx context.Context, of fields.Selector) error
 }
 
+// Metrics are the manager's metrics.
+type Metrics interface {
+	// ClaimsWorkedOn measures PrepareResources and UnprepareResources, DRADriverAsked a request.
+	ClaimsWorkedOn(operation string, failed bool, took time.Duration)
+	DRADriverAsked(driver, method, code string, took time.Duration)
+	// ResourceClaims takes the function that counts the claims in use.
+	ResourceClaims(count func(add func(driver string, n int)))
+}
+
 // Deps are what a manager calls.
 type Deps struct {
 	// API is nil on a node without a cluster.
@@ -60,8 +69,9 @@ type Deps struct {
 	Present func() map[types.UID]bool
 	Known   func() bool
 	// Event records an event about the node.
-	Event  func(kind, reason, message string)
-	Logger *slog.Logger
+	Event   func(kind, reason, message string)
+	Metrics Metrics
+	Logger  *slog.Logger
 }
 
 // Manager has the resource claims of the node's pods. Make it with [New].
@@ -105,7 +115,40 @@ func New(cfg Config, deps Deps) *Manager {
 		}
 		m.claims[nameOf(&c)] = &claim{Claim: c}
 	}
+	deps.Metrics.ResourceClaims(m.count)
 	return m
+}
+
+// count calls add with the number of prepared claims of each driver, and of any driver.
+func (m *Manager) count(add func(driver string, n int)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counts := map[string]int{anyDriver: 0}
+	for _, c := range m.claims {
+		if !c.used() {
+			continue
+		}
+		counts[anyDriver]++
+		for driver := range c.DriverState {
+			counts[driver]++
+		}
+	}
+	for driver, n := range counts {
+		add(driver, n)
+	}
+}
+
+// anyDriver stands for all drivers in the metric.
+const anyDriver = "<any>"
+
+// used reports whether the claim is prepared, by this agent or an earlier one.
+func (c *claim) used() bool {
+	for _, d := range c.DriverState {
+		if len(d.Devices) > 0 {
+			return true
+		}
+	}
+	return c.prepared
 }
 
 // File returns the path of the state file in an agent's root directory.

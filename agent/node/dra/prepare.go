@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -32,7 +33,10 @@ func (m *Manager) Held(pod *v1.Pod) bool {
 // only noted for the pod. Nothing is noted before it is sure that the pod may use all its claims
 // and that their drivers are registered: a pod that fails before can be deleted without them.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
-	if err := m.prepare(ctx, pod); err != nil {
+	began := time.Now()
+	err := m.prepare(ctx, pod)
+	m.deps.Metrics.ClaimsWorkedOn("PrepareResources", err != nil, time.Since(began))
+	if err != nil {
 		return fmt.Errorf("prepare dynamic resources: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -13,7 +14,10 @@ import (
 // Unprepare gives back the claims of a pod whose containers have all ended. Drivers are asked only
 // for claims that no other pod has. If a driver fails, its claims stay the pod's.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
-	if err := m.unprepare(ctx, uid); err != nil {
+	began := time.Now()
+	err := m.unprepare(ctx, uid)
+	m.deps.Metrics.ClaimsWorkedOn("UnprepareResources", err != nil, time.Since(began))
+	if err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ type deviceMetrics struct {
 	askedBy, refused map[string]*prometheus.CounterVec
 	cpus             cpuMetrics
 	topology         topologyMetrics
+	dra              draMetrics
 }
 
 // cpuMetrics are about CPUs that containers have for themselves.
@@ -75,7 +76,7 @@ func (s *Set) newDevices() deviceMetrics {
 			"Registrations of device plugins, by resource.", "resource_name"),
 		allocations: s.histograms("kubelet_device_plugin_alloc_duration_seconds",
 			"Duration in seconds of an allocation by a device plugin, by resource.", "resource_name"),
-		cpus: s.newCPUs(), topology: s.newTopology(),
+		cpus: s.newCPUs(), topology: s.newTopology(), dra: s.newDRA(),
 		asked: s.counters("kubelet_pod_resources_endpoint_requests_total",
 			"Requests to the pod resources API, by its version.", "server_api_version"),
 		askedBy: map[string]*prometheus.CounterVec{}, refused: map[string]*prometheus.CounterVec{},

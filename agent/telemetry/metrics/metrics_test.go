@@ -90,9 +90,15 @@ func TestEveryMethodIsGathered(t *testing.T) {
 	s.Hook(false, true)
 	s.Hook(false, false)
 	s.Running(func() (int, map[string]int) { return 2, map[string]int{"running": 5, "exited": 1} })
+	s.ClaimsWorkedOn("PrepareResources", true, time.Second)
+	s.DRADriverAsked("gpu.example.com", "/v1/M", "OK", time.Second)
+	s.ResourceClaims(func(add func(driver string, n int)) { add("<any>", 7) })
 	got := gather(t, s)
 	for _, want := range []string{
 		"kubelet_node_name{node=node1} 1",
+		"dra_operations_duration_seconds{is_error=true,operation_name=PrepareResources} 1",
+		"dra_grpc_operations_duration_seconds{driver_name=gpu.example.com,grpc_status_code=OK,method_name=/v1/M} 1",
+		"dra_resource_claims_in_use{driver_name=<any>} 7",
 		"berth_build_info{version=v1.2.3} 1",
 		"kubelet_pod_worker_duration_seconds{operation_type=sync} 1",
 		"berth_step_duration_seconds{outcome=done,step=sandbox} 1",
