@@ -176,7 +176,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return lifecycle.Idle(ctx)
 	}
 	asked := podresources.New(podResourcesDir(m.root), podresources.Deps{
-		Pods: m.pods, Pieces: pieces{m.Devices, m.cpus, m.memory}, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
+		Pods: m.pods, Pieces: pieces{m.Devices, m.Claims, m.cpus, m.memory}, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
 	})
 	return lifecycle.Run(ctx, []lifecycle.Loop{
 		{Name: "device plugins", Run: m.Devices.Run},
@@ -189,8 +189,14 @@ func (m *Manager) Run(ctx context.Context) error {
 // pieces are what the pod resources API tells of.
 type pieces struct {
 	*devices.Manager
+	claims *dra.Manager
 	cpus   *cpus.Manager
 	memory *memory.Manager
+}
+
+// Dynamic returns the resource claims of a pod's container.
+func (p pieces) Dynamic(pod *v1.Pod, c *v1.Container) []*resourcesapi.DynamicResource {
+	return p.claims.Dynamic(pod, c)
 }
 
 // CPUs returns the CPUs that a container has for itself.

@@ -237,7 +237,7 @@ func TestMemoryNodes(t *testing.T) {
 	if err != nil || given.MemoryNodes != "0" || given.CPUs != "" {
 		t.Errorf("%+v, %v", given, err)
 	}
-	pieces := pieces{m.Devices, m.cpus, m.memory}
+	pieces := pieces{m.Devices, m.Claims, m.cpus, m.memory}
 	held, all := pieces.Memory("a", "app"), pieces.AllocatableMemory()
 	if len(held) != 1 || held[0].GetSize() != 1<<20 || len(all) == 0 {
 		t.Errorf("%v of %v", held, all)

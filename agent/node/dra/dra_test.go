@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/node/dra/state"
@@ -288,6 +290,16 @@ func TestLife(t *testing.T) {
 	b.has("both[u1]", "cards[u1]")
 	b.used("<any>:2 gpu.example.com:2 nic.example.com:1")
 	start(t, b.root).used("<any>:2 gpu.example.com:2 nic.example.com:1")
+	first, second := b.Dynamic(pod, &pod.Spec.Containers[0]), b.Dynamic(pod, &pod.Spec.Containers[1])
+	if len(first) != 1 || len(second) != 2 || second[1].GetClaimName() != "both" || second[1].GetClaimNamespace() != "ns" {
+		t.Errorf("told of %v and %v", first, second)
+	}
+	if got := first[0].GetClaimResources(); len(got) != 3 || !proto.Equal(got[2], &resourcesapi.ClaimResource{
+		DriverName: gpu, PoolName: "p", DeviceName: "2", ShareId: ptr.To("s"),
+		CdiDevices: []*resourcesapi.CDIDevice{{Name: "a/gpu=2"}},
+	}) {
+		t.Errorf("the devices are %v", got)
+	}
 	b.prepares(pod) // for another sandbox
 	b.unprepares("u1")
 	b.unprepares("u1")
@@ -301,6 +313,9 @@ func TestLife(t *testing.T) {
 		"PrepareResources false", "PrepareResources false",
 	}; !slices.Equal(b.metrics[:5], want) {
 		t.Errorf("measured %q, want %q", b.metrics, want)
+	}
+	if got := b.Dynamic(pod, &pod.Spec.Containers[0]); len(got) > 0 {
+		t.Errorf("told of %v", got)
 	}
 	if _, err := b.CDIDevices(pod, &pod.Spec.Containers[0]); err == nil ||
 		err.Error() != "ResourceClaim cards of container app is not prepared for the pod" {

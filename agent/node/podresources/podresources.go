@@ -45,6 +45,8 @@ type Pieces interface {
 	// can be had.
 	Memory(uid types.UID, container string) []*resourcesapi.ContainerMemory
 	AllocatableMemory() []*resourcesapi.ContainerMemory
+	// Dynamic returns the resource claims of a pod's container.
+	Dynamic(pod *v1.Pod, c *v1.Container) []*resourcesapi.DynamicResource
 }
 
 // Metrics counts requests: of the method list, get or get_allocatable.
@@ -125,7 +127,7 @@ func (s *Server) of(pod *v1.Pod) *resourcesapi.PodResources {
 	add := func(c *v1.Container) {
 		out.Containers = append(out.Containers, &resourcesapi.ContainerResources{
 			Name: c.Name, Devices: s.deps.Pieces.Held(pod.UID, c.Name), CpuIds: s.deps.Pieces.CPUs(pod.UID, c.Name),
-			Memory: s.deps.Pieces.Memory(pod.UID, c.Name),
+			Memory: s.deps.Pieces.Memory(pod.UID, c.Name), DynamicResources: s.deps.Pieces.Dynamic(pod, c),
 		})
 	}
 	for i := range pod.Spec.InitContainers {

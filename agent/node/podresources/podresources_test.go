@@ -41,6 +41,10 @@ func (pieces) AllocatableMemory() []*resourcesapi.ContainerMemory {
 	return []*resourcesapi.ContainerMemory{{MemoryType: "memory", Size: 2}}
 }
 
+func (pieces) Dynamic(pod *v1.Pod, c *v1.Container) []*resourcesapi.DynamicResource {
+	return []*resourcesapi.DynamicResource{{ClaimName: "claim of " + pod.Name + "-" + c.Name}}
+}
+
 // counts counts requests by method.
 type counts struct {
 	mu   sync.Mutex
@@ -83,9 +87,10 @@ func TestAnswers(t *testing.T) {
 	}
 	var got []string
 	for _, c := range list.GetPodResources()[0].GetContainers() {
-		got = append(got, c.GetName()+" "+c.GetDevices()[0].GetDeviceIds()[0]+fmt.Sprint(c.GetCpuIds()))
+		got = append(got, c.GetName()+" "+c.GetDevices()[0].GetDeviceIds()[0]+fmt.Sprint(c.GetCpuIds())+" "+
+			c.GetDynamicResources()[0].GetClaimName())
 	}
-	if want := "[side 1-side[2 3] app 1-app[2 3]]"; fmt.Sprint(got) != want {
+	if want := "[side 1-side[2 3] claim of one-side app 1-app[2 3] claim of one-app]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
 	one, err := client.Get(t.Context(), &resourcesapi.GetPodResourcesRequest{PodNamespace: "ns", PodName: "one"})
