@@ -48,6 +48,7 @@ func ownGates() []string {
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "MemoryQoS", "NodeDeclaredFeatures",
 		"NodeLogQuery", "PodCertificateRequest", "PodsAPI", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
+		"ResourceHealthStatusMessage",
 		"RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate", "TaintTolerationComparisonOperators",
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/berthd/berth/test/dradriver"
@@ -95,7 +96,7 @@ func startCardDriver(t *testing.T, c *Cluster, node *env.Agent) *dradriver.Drive
 		t.Fatal(err)
 	}
 	driver, err := dradriver.Start(dradriver.Config{
-		Name: card, Endpoint: endpoint, Registry: filepath.Join(node.RootDir, "plugins_registry"),
+		Name: card, Health: true, Endpoint: endpoint, Registry: filepath.Join(node.RootDir, "plugins_registry"),
 		Prepare: func(_ context.Context, claim *draapi.Claim) ([]*draapi.Device, error) {
 			text := fmt.Sprintf(`{"cdiVersion": "0.6.0", "kind": "example.com/card", "devices": [{"name": %q, `+
 				`"containerEdits": {"env": ["CARD=%s"]}}]}`, claim.GetUid(), claim.GetName())
@@ -168,6 +169,13 @@ func TestResourceClaims(t *testing.T) {
 		t.Errorf("the driver was asked for %q", driver.Calls())
 	}
 
+	driver.Say(&healthapi.DeviceHealth{
+		Device: &healthapi.DeviceIdentifier{PoolName: "cards", DeviceName: "card-0"},
+		Health: healthapi.HealthStatus_UNHEALTHY, Message: "hot", HealthCheckTimeoutSeconds: 3600,
+	})
+	c.Eventually(t, Contains("claim:card Unhealthy hot"), "get", "pod", "left", "-o",
+		`jsonpath={range .status.containerStatuses[0].allocatedResourcesStatus[0]}{.name} {.resources[0].health} `+
+			`{.resources[0].message}{end}`)
 	c.Eventually(t, Contains(`dra_resource_claims_in_use{driver_name="<any>"} 2`,
 		`dra_operations_duration_seconds_count{is_error="false",operation_name="PrepareResources"} 3`),
 		"get", "--raw", "/api/v1/nodes/"+env.NodeName+"/proxy/metrics")

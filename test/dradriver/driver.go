@@ -19,6 +19,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -36,6 +37,8 @@ type Config struct {
 	// "NAME/device=UID" of the claim's UID.
 	Prepare   func(ctx context.Context, claim *draapi.Claim) ([]*draapi.Device, error)
 	Unprepare func(ctx context.Context, claim *draapi.Claim) error
+	// Health says that the driver has the service for the health of devices; see [Driver.Say].
+	Health bool
 	// Alter changes the answers before they are sent; nil if nothing changes them.
 	Alter func(map[string]*draapi.NodePrepareResourceResponse)
 }
@@ -43,6 +46,7 @@ type Config struct {
 // Driver is a driver that serves its socket. Make it with [Start].
 type Driver struct {
 	draapi.UnimplementedDRAPluginServer
+	healthapi.UnimplementedDRAResourceHealthServer
 	registerapi.UnimplementedRegistrationServer
 
 	cfg     Config
@@ -51,11 +55,17 @@ type Driver struct {
 
 	mu    sync.Mutex
 	calls []string
+	// health is what the driver says of its devices. changed is closed when it says something else.
+	health  []*healthapi.DeviceHealth
+	changed chan struct{}
 }
 
 // Start serves a driver.
 func Start(cfg Config) (*Driver, error) {
-	d := &Driver{cfg: cfg, server: grpc.NewServer()}
+	d := &Driver{cfg: cfg, server: grpc.NewServer(), changed: make(chan struct{})}
+	if cfg.Health {
+		healthapi.RegisterDRAResourceHealthServer(d.server, d)
+	}
 	if cfg.Prepare == nil {
 		d.cfg.Prepare = func(_ context.Context, claim *draapi.Claim) ([]*draapi.Device, error) {
 			return []*draapi.Device{{
@@ -107,6 +117,36 @@ func (d *Driver) called(method string, claim *draapi.Claim) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, method+" "+claim.GetName())
+}
+
+// Say says something of the health of devices, to everybody who listens and who will.
+func (d *Driver) Say(health ...*healthapi.DeviceHealth) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.health = health
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// NodeWatchResources says what was last said of the health of devices, and what follows.
+func (d *Driver) NodeWatchResources(
+	_ *healthapi.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse],
+) error {
+	for {
+		d.mu.Lock()
+		health, changed := d.health, d.changed
+		d.mu.Unlock()
+		if len(health) > 0 {
+			if err := stream.Send(&healthapi.NodeWatchResourcesResponse{Devices: health}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-changed:
+		}
+	}
 }
 
 // Versions returns the versions of the API that the driver serves.

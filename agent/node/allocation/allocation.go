@@ -125,11 +125,13 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 		Holders: m.holders, Changed: m.changed, Affected: deps.Wake, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
 	})
-	m.Claims = dra.New(
-		dra.Config{Root: cfg.RootDir, ExtendedResources: cfg.GateEnabled("DRAExtendedResource")}, dra.Deps{
-			API: deps.ResourceAPI, Present: deps.Present, Known: deps.Known, Event: deps.Event, Metrics: deps.Metrics,
-			Logger: deps.Logger,
-		})
+	m.Claims = dra.New(dra.Config{
+		Root: cfg.RootDir, ExtendedResources: cfg.GateEnabled("DRAExtendedResource"), Health: m.health,
+		HealthMessages: cfg.GateEnabled("ResourceHealthStatusMessage"),
+	}, dra.Deps{
+		API: deps.ResourceAPI, Present: deps.Present, Known: deps.Known, Wake: deps.Wake, Event: deps.Event,
+		Metrics: deps.Metrics, Logger: deps.Logger,
+	})
 	pinning, err := cpus.ConfigFrom(cfg, deps.Reserved)
 	if err != nil {
 		return nil, err
@@ -360,13 +362,17 @@ func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	return Given{Given: given, CPUs: set.String(), MemoryNodes: nodes}, err
 }
 
-// Health returns the health of the devices of a pod's containers, by the container's name; nil if
-// the feature gate ResourceHealthStatus is off.
-func (m *Manager) Health(uid types.UID) map[string][]v1.ResourceStatus {
+// Health returns the health of the devices of a pod's containers, those of device plugins and those
+// of resource claims, by the container's name; nil if the feature gate ResourceHealthStatus is off.
+func (m *Manager) Health(pod *v1.Pod) map[string][]v1.ResourceStatus {
 	if !m.health {
 		return nil
 	}
-	return m.Devices.Health(uid)
+	out := m.Devices.Health(pod.UID)
+	for container, list := range m.Claims.Health(pod) {
+		out[container] = append(out[container], list...)
+	}
+	return out
 }
 
 // Capacity returns what the node has of its devices, and how much of it pods can have.

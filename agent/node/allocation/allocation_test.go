@@ -137,8 +137,9 @@ func TestCutOffAllocation(t *testing.T) {
 func TestHealthNeedsItsGate(t *testing.T) {
 	on, _ := newManager(t, nil)
 	off, _ := newManager(t, map[string]bool{"ResourceHealthStatus": false})
-	if on.Health("old") == nil || off.Health("old") != nil {
-		t.Errorf("on %v, off %v", on.Health("old"), off.Health("old"))
+	pod := podOf("old", "api")
+	if on.Health(pod) == nil || off.Health(pod) != nil {
+		t.Errorf("on %v, off %v", on.Health(pod), off.Health(pod))
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 
 // share is what a container gets of a claim.
 type share struct {
-	name types.NamespacedName
+	// entry is the name of the pod's entry, as that of a wish.
+	entry string
+	name  types.NamespacedName
 	// request is the claim's request whose devices the container gets; empty for those of all.
 	request string
 }
@@ -79,7 +81,7 @@ func (m *Manager) shares(pod *v1.Pod, c *v1.Container) ([]share, error) {
 	for _, w := range wishes {
 		for _, wanted := range c.Resources.Claims {
 			if w.entry == wanted.Name {
-				out = append(out, share{w.name, wanted.Request})
+				out = append(out, share{w.entry, w.name, wanted.Request})
 			}
 		}
 		if w.entry != "" {
@@ -88,7 +90,7 @@ func (m *Manager) shares(pod *v1.Pod, c *v1.Container) ([]share, error) {
 		for _, mapping := range m.extended(pod).RequestMappings {
 			amount := c.Resources.Requests[v1.ResourceName(mapping.ResourceName)]
 			if mapping.ContainerName == c.Name && !amount.IsZero() {
-				out = append(out, share{w.name, mapping.RequestName})
+				out = append(out, share{w.entry, w.name, mapping.RequestName})
 			}
 		}
 	}

@@ -47,6 +47,7 @@ type bed struct {
 	deleted chan string
 	counts  func(add func(driver string, n int))
 	metrics []string
+	woken   chan types.UID
 }
 
 // ClaimsWorkedOn and the next ones are the bed's metrics.
@@ -98,15 +99,16 @@ func start(t *testing.T, root string) *bed {
 	t.Helper()
 	b := &bed{
 		t: t, root: root, claims: map[string]*resourcev1.ResourceClaim{}, present: map[types.UID]bool{},
-		deleted: make(chan string, 8),
+		deleted: make(chan string, 8), woken: make(chan types.UID, 64),
 	}
 	b.Manager = New(Config{
 		Root: root, ExtendedResources: true, CallTimeout: 20 * time.Second, AbsentGrace: 500 * time.Millisecond,
+		Health: true, HealthMessages: true,
 	}, Deps{
 		API:     b,
 		Present: func() map[types.UID]bool { return b.present }, Known: func() bool { return !b.unknown },
-		Event:   func(_, reason, message string) { b.events = append(b.events, reason+": "+message) },
-		Metrics: b, Logger: slog.New(slog.DiscardHandler),
+		Event: func(_, reason, message string) { b.events = append(b.events, reason+": "+message) },
+		Wake:  func(uid types.UID) { b.woken <- uid }, Metrics: b, Logger: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {
 		for _, list := range b.drivers.byName {

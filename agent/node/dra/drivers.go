@@ -39,6 +39,8 @@ type plugin struct {
 	timeout                  time.Duration
 	// stop ends the goroutine that watches the plugin; nil if there is none.
 	stop context.CancelFunc
+	// reports are what the plugin says of its devices; drivers.mu guards them.
+	reports map[device]*report
 }
 
 func (p *plugin) prepare(
@@ -66,6 +68,9 @@ type drivers struct {
 
 	mu     sync.Mutex
 	byName map[string][]*plugin
+	// answered has the drivers of which it is known what they say of the health of their devices,
+	// or that they say nothing.
+	answered map[string]bool
 	// running is the context of the goroutines, nil while Run does not run.
 	running context.Context //nolint:containedctx // the life of Run: plugins outlive their registration
 	// absent has the drivers without a connected plugin, each with what ends the wait for it.

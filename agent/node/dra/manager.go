@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/agent/node/dra/state"
 	"github.com/berthd/berth/agent/pod/tasks"
+	"github.com/berthd/berth/internal/notify"
 	"github.com/berthd/berth/internal/retry"
 )
 
@@ -35,6 +36,9 @@ type Config struct {
 	Root string
 	// ExtendedResources says that a claim may stand for extended resources of a pod.
 	ExtendedResources bool
+	// Health says that the pods' statuses have the health of devices, HealthMessages that they have
+	// the drivers' messages about it.
+	Health, HealthMessages bool
 	// CallTimeout bounds a request to a driver; 0 means 45 seconds.
 	CallTimeout time.Duration
 	// AbsentGrace is how long a driver may be away before its ResourceSlices are deleted; 0 means
@@ -68,6 +72,8 @@ type Deps struct {
 	// earlier run may be missing: then no claim is given back for want of its pods.
 	Present func() map[types.UID]bool
 	Known   func() bool
+	// Wake makes a sync of a pod whose devices have another health.
+	Wake func(uid types.UID)
 	// Event records an event about the node.
 	Event   func(kind, reason, message string)
 	Metrics Metrics
@@ -85,6 +91,8 @@ type Manager struct {
 	// so that the last content wins.
 	turns  tasks.Turns[types.NamespacedName]
 	saving sync.Mutex
+	// expiry makes the manager look again when the next report of a device is too old.
+	expiry notify.Signal
 
 	mu     sync.Mutex
 	claims map[types.NamespacedName]*claim
@@ -102,7 +110,7 @@ type claim struct {
 // the next change replaces it: pods that run then have their claims prepared anew.
 func New(cfg Config, deps Deps) *Manager {
 	cfg.CallTimeout, cfg.AbsentGrace = cmp.Or(cfg.CallTimeout, callTimeout), cmp.Or(cfg.AbsentGrace, absentGrace)
-	m := &Manager{cfg: cfg, deps: deps, log: deps.Logger, claims: map[types.NamespacedName]*claim{}}
+	m := &Manager{cfg: cfg, deps: deps, log: deps.Logger, claims: map[types.NamespacedName]*claim{}, expiry: notify.New()}
 	list, err := state.Read(m.file())
 	if err != nil {
 		m.log.Error("which pods have which resource claims is not known: devices of pods that are gone stay prepared",

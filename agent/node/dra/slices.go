@@ -22,12 +22,13 @@ func (m *Manager) begin(ctx context.Context) {
 	d := &m.drivers
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running, d.absent = ctx, map[string]context.CancelFunc{}
+	d.running, d.absent, d.answered = ctx, map[string]context.CancelFunc{}, map[string]bool{}
 	for _, list := range d.byName {
 		for _, p := range list {
 			m.watch(p)
 		}
 	}
+	d.loops.Go(func() { m.expire(ctx) })
 	if m.deps.API != nil {
 		d.loops.Go(func() { m.wipe(ctx, m.unregistered) })
 	}
@@ -48,6 +49,9 @@ func (m *Manager) watch(p *plugin) {
 	}
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(m.drivers.running)
+	if m.cfg.Health {
+		m.drivers.loops.Go(func() { m.hears(ctx, p) })
+	}
 	m.drivers.loops.Go(func() {
 		for {
 			state := p.conn.GetState()
