@@ -87,13 +87,13 @@ func settlePhase(in *Input, s *v1.PodStatus, seen attempts) {
 	}
 }
 
-// holdBack keeps a phase from becoming final while a container still runs: others may use the pod's
-// resources again once they see a final phase.
+// holdBack keeps a phase from becoming final while a container still runs, or the pod has resource
+// claims: others may use the pod's resources again once they see a final phase.
 func holdBack(in *Input, s *v1.PodStatus, seen attempts) {
 	previous := in.previous()
 	if !pods.Terminal(s.Phase) || pods.Terminal(previous.Phase) || pods.Terminal(in.Pod.Status.Phase) ||
 		in.Terminated ||
-		!seen.anyRunning() {
+		!seen.anyRunning() && !in.Allocated.Claims {
 		return
 	}
 	s.Phase, s.Reason, s.Message = previous.Phase, previous.Reason, previous.Message

@@ -84,6 +84,8 @@ type Allocated struct {
 	// Devices has the health of the devices of containers, by container name. A container without an
 	// entry keeps what its previous status has.
 	Devices map[string][]v1.ResourceStatus
+	// Claims says that the pod has resource claims that are not given back yet.
+	Claims bool
 }
 
 // Restarting are the containers that start again whatever they ended with.

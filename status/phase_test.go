@@ -236,6 +236,23 @@ func TestPhase(t *testing.T) {
 			want: v1.PodRunning,
 		},
 		{
+			name: "ended, and has its claims",
+			pod:  newPod(policy(v1.RestartPolicyNever)),
+			seen: facts(exited("main", 0, 1, 0)),
+			in:   Input{Previous: &v1.PodStatus{Phase: v1.PodRunning}, Allocated: Allocated{Claims: true}},
+			want: v1.PodRunning,
+		},
+		{
+			name: "must fail, ended, and has its claims",
+			pod:  newPod(),
+			seen: facts(exited("main", 0, 1, 0)),
+			in: Input{
+				Previous: &v1.PodStatus{Phase: v1.PodRunning}, Failed: &Failure{Reason: "Evicted"},
+				Allocated: Allocated{Claims: true},
+			},
+			want: v1.PodRunning,
+		},
+		{
 			name: "must fail, ended",
 			pod:  newPod(static),
 			seen: facts(exited("main", 0, 1, 0)),

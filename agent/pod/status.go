@@ -95,7 +95,10 @@ func (r *reporter) input(s *podSync) status.Input {
 		Restarting:  status.Restarting{Killed: rec.KilledToRestart},
 		HostIPs:     d.Node.HostIPs(),
 		Problem:     s.Problem,
-		Allocated:   status.Allocated{Resize: resizeStatus(s.Sync), Devices: d.Node.Allocation.Health(s.Pod)},
+		Allocated: status.Allocated{
+			Resize: resizeStatus(s.Sync), Devices: d.Node.Allocation.Health(s.Pod),
+			Claims: d.Node.Allocation.Claims.Holds(s.Pod.UID),
+		},
 		Terminating: terminating,
 		Terminated:  s.work.Phase == worker.Terminating && s.res.Done,
 		Now:         metav1.NewTime(time.Now()),

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -85,9 +86,21 @@ spec:
     resources: {claims: [{name: card}]}}]
 `
 
+// brief is a pod that has a card of its own and ends at once.
+const brief = `
+apiVersion: v1
+kind: Pod
+metadata: {name: brief}
+spec:
+  restartPolicy: Never
+  resourceClaims: [{name: card, resourceClaimTemplateName: own}]
+  containers: [{name: main, image: "berth.local/busybox:v1", command: [sh, -c, "test $CARD"],
+    resources: {claims: [{name: card}]}}]
+`
+
 // startCardDriver starts the tests' DRA driver beside a node. It writes a CDI spec for each claim,
-// with the variable CARD, which has the claim's name.
-func startCardDriver(t *testing.T, c *Cluster, node *env.Agent) *dradriver.Driver {
+// with the variable CARD, which has the claim's name. While busy is true, it takes no claim back.
+func startCardDriver(t *testing.T, c *Cluster, node *env.Agent, busy *atomic.Bool) *dradriver.Driver {
 	t.Helper()
 	specs := c.CDISpecs()
 	spec := func(claim *draapi.Claim) string { return filepath.Join(specs, "card-"+claim.GetUid()+".json") }
@@ -109,6 +122,9 @@ func startCardDriver(t *testing.T, c *Cluster, node *env.Agent) *dradriver.Drive
 			}}, nil
 		},
 		Unprepare: func(_ context.Context, claim *draapi.Claim) error {
+			if busy.Load() {
+				return errors.New("busy")
+			}
 			if err := os.Remove(spec(claim)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -149,7 +165,8 @@ func TestResourceClaims(t *testing.T) {
 		return nil
 	}
 	c.Eventually(t, gone, "get", "resourceslices", "-o", "name") // no driver came
-	driver := startCardDriver(t, c, a)
+	var busy atomic.Bool
+	driver := startCardDriver(t, c, a, &busy)
 	c.Apply(t, fmt.Sprintf(cards, env.NodeName))
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/own", "pod/left", "pod/right", "--timeout=180s")
 
@@ -196,7 +213,23 @@ func TestResourceClaims(t *testing.T) {
 		t.Errorf("the driver was asked for %q", driver.Calls())
 	}
 	has("right", "main", "shared")
-	c.Kubectl(t, "delete", "pod", "right", "--timeout=180s")
+
+	// a pod has not ended before its card is given back, because the cluster gives it to others then
+	busy.Store(true)
+	c.Apply(t, brief)
+	env.Eventually(t, "the driver to be asked to take a card back", func() error {
+		if given(driver, "unprepare brief-card-") < 2 {
+			return fmt.Errorf("it was asked for %q", driver.Calls())
+		}
+		return nil
+	})
+	if out := c.Kubectl(t, "get", "pod", "brief", "-o", "jsonpath={.status.phase}"); out != "Running" {
+		t.Errorf("a pod that still has its card is %s", out)
+	}
+	busy.Store(false)
+	c.Kubectl(t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/brief", "--timeout=180s")
+
+	c.Kubectl(t, "delete", "pod", "right", "brief", "--timeout=180s")
 	if n := given(driver, "unprepare shared"); n != 1 {
 		t.Errorf("the driver was asked for %q", driver.Calls())
 	}
