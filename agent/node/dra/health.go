@@ -80,7 +80,7 @@ func (m *Manager) receive(ctx context.Context, p *plugin) error {
 func (m *Manager) silent(p *plugin) {
 	d := &m.drivers
 	d.mu.Lock()
-	if d.running == nil {
+	if d.running == nil || d.running.Err() != nil {
 		d.mu.Unlock()
 		return
 	}
