@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/agent/node/podsapi"
 	"github.com/berthd/berth/agent/node/stats"
 	"github.com/berthd/berth/agent/pod"
+	"github.com/berthd/berth/agent/server/imagesapi"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/telemetry/events"
 	"github.com/berthd/berth/agent/telemetry/metrics"
@@ -90,7 +91,9 @@ func New(ctx context.Context, cfg *configs.Config, deps Deps) (*Agent, error) {
 		deps:  deps,
 		log:   deps.Logger,
 		parts: parts,
-		Face:  Face{parts: parts, node: deps.Node, events: deps.Events},
+		Face: Face{
+			parts: parts, node: deps.Node, events: deps.Events, Answers: imagesapi.New(parts.images, parts.imageGC),
+		},
 		ready: make(chan struct{}),
 	}, nil
 }

@@ -7,7 +7,7 @@
 // test/arch/floors.go states the rule.
 //
 //	agent                 composition: New, Run, the ordered list of loops
-//	agent/server          the face: the HTTP API, with auth and hostlogs
+//	agent/server          the face: the HTTP API, with auth, hostlogs and imagesapi
 //	agent/desired         from what sources want to workers: adoption, drain, stopped pods
 //	agent/cluster         the side of a cluster, present or absent as one thing
 //	agent/pod             the engine: pipeline.go is THE list of a pod's life
@@ -72,6 +72,8 @@
 //	the Node, its Lease, mirror pods                   the API server, kept by cluster/noderegistry
 //	                                                   and cluster/mirror
 //	the certificates of the node                       cluster/certs
+//	keys and certificates of single pods               cluster/podcerts, in memory alone
+//	whether the config file is in force                node/configstate
 //
 // # A pod's way
 //

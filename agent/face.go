@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,12 +10,11 @@ import (
 
 	"github.com/berthd/berth/agent/desired/drain"
 	"github.com/berthd/berth/agent/desired/stopped"
-	"github.com/berthd/berth/agent/images"
-	"github.com/berthd/berth/agent/images/garbage"
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/pod/timeline"
 	"github.com/berthd/berth/agent/server"
+	"github.com/berthd/berth/agent/server/imagesapi"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/telemetry/events"
 	"github.com/berthd/berth/client/api"
@@ -50,6 +48,7 @@ type Face struct {
 	parts  *parts
 	node   *node.Node
 	events *events.Recorder
+	imagesapi.Answers
 }
 
 var (
@@ -119,95 +118,6 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 // Healthy returns an error if the agent's main loop has not turned for longer than limit. The
 // systemd watchdog and /healthz/syncloop ask this question.
 func (f Face) Healthy(limit time.Duration) error { return f.parts.reconciler.Healthy(limit) }
-
-// Images returns the node's images and their use; see [garbage.Collector.List].
-func (f Face) Images(ctx context.Context) ([]api.Image, error) {
-	list, err := f.parts.imageGC.List(ctx)
-	return imagesOf(list), err
-}
-
-// PruneImages removes the images that nothing uses, and returns them; see
-// [garbage.Collector.Prune]. With dryRun it removes none.
-func (f Face) PruneImages(ctx context.Context, dryRun bool) ([]api.Image, error) {
-	if !dryRun {
-		removed, err := f.parts.imageGC.Prune(ctx)
-		return imagesOf(removed), err
-	}
-	list, err := f.parts.imageGC.List(ctx)
-	return imagesOf(slices.DeleteFunc(list, func(i garbage.Image) bool { return !i.Removable() })), err
-}
-
-// PullImage pulls an image, and returns its ID; see [images.Manager.Pull].
-func (f Face) PullImage(ctx context.Context, image string) (id string, err error) {
-	pulled, err := f.parts.images.Pull(ctx, image)
-	return pulled.Ref, err
-}
-
-// RemoveImage removes one image; see [garbage.Collector.Remove].
-func (f Face) RemoveImage(ctx context.Context, name string) (api.Image, error) {
-	image, err := f.parts.imageGC.Remove(ctx, name)
-	if err != nil {
-		return api.Image{}, err
-	}
-	return imagesOf([]garbage.Image{*image})[0], nil
-}
-
-func imagesOf(list []garbage.Image) []api.Image {
-	out := make([]api.Image, 0, len(list))
-	for _, i := range list {
-		tags := slices.Clone(i.GetRepoTags())
-		slices.Sort(tags)
-		out = append(out, api.Image{
-			ID: i.GetId(), Tags: tags, Digests: i.GetRepoDigests(), Size: i.GetSize(), Pinned: i.KeptBy != "",
-			PinnedBy: i.KeptBy, InUse: i.UsedBy != "", UsedBy: i.UsedBy, LastUsed: i.LastUsed,
-		})
-	}
-	return out
-}
-
-// Pulls returns the pulls of images that are under way or failed. Pulls asks the runtime for the
-// progress of those under way.
-func (f Face) Pulls(ctx context.Context) []api.Pull {
-	progress := f.parts.images.Progress(ctx)
-	out := make([]api.Pull, 0, len(progress))
-	for _, p := range progress {
-		out = append(out, pullOf(p))
-	}
-	return out
-}
-
-func pullOf(p images.Pull) api.Pull {
-	pull := api.Pull{
-		Image:   p.Image,
-		State:   string(p.State),
-		Since:   p.Since,
-		Done:    p.Done,
-		Total:   p.Total,
-		Message: p.Error,
-		Waiters: len(p.Pods),
-	}
-	if !p.RetryAt.IsZero() {
-		at := p.RetryAt
-		pull.RetryAt = &at
-	}
-	return pull
-}
-
-// Archives returns the archives of the images directory, by path; see [images.Manager.Archives].
-func (f Face) Archives() []api.Archive {
-	var out []api.Archive
-	for _, a := range f.parts.images.Archives() {
-		state := api.ArchiveImported
-		switch {
-		case a.Error != "":
-			state = api.ArchiveFailed
-		case len(a.Images) == 0:
-			state = api.ArchiveWaiting
-		}
-		out = append(out, api.Archive{Path: a.Path, State: state, Images: a.Images, Error: a.Error})
-	}
-	return out
-}
 
 // Drain begins to stop all pods of the node; see [drain.Drainer.Drain].
 func (f Face) Drain(req api.DrainRequest) error {
