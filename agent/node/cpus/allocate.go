@@ -95,7 +95,7 @@ func (p *Pod) allocate(c *v1.Container, nodes topology.Mask) (set cpuset.CPUSet,
 // count counts a container that asked for CPUs, and how those are aligned that it got.
 func (m *Manager) count(set cpuset.CPUSet, failed bool) {
 	m.deps.Metrics.CPUsPinned(failed)
-	if m.cfg.FullCores {
+	if m.cfg.Choose.WholeCores {
 		m.deps.Metrics.CPUsAligned("physical_cpu", failed)
 	}
 	caches := map[int]bool{}

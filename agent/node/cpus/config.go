@@ -3,9 +3,12 @@ package cpus
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,15 +33,12 @@ type Config struct {
 	// are chosen.
 	Reserved      cpuset.CPUSet
 	ReservedCount int
-	// FullCores gives only whole cores (full-pcpus-only). Strict keeps the reserved CPUs from the
-	// containers that share (strict-cpu-reservation).
-	FullCores, Strict bool
+	// Strict keeps the reserved CPUs from the containers that share (strict-cpu-reservation).
+	Strict bool
 	// BySocket takes CPUs in the sockets of the NUMA nodes that the topology manager chose
 	// (align-by-socket).
 	BySocket bool
 	Choose   choose.Options
-	// Ignored are the options that have no effect.
-	Ignored []string
 	// Period is how often Run compares what containers have with what they should have.
 	Period time.Duration
 	// File is the path of the state file, Machine the machine's CPUs.
@@ -68,26 +68,51 @@ func ConfigFrom(cfg *configs.Config, kept func() (system, kube v1.ResourceList))
 	if out.Reserved, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
 		return out, fmt.Errorf("reservedSystemCPUs: %w", err)
 	}
-	for name, to := range map[string]*bool{
-		"full-pcpus-only": &out.FullCores, "strict-cpu-reservation": &out.Strict,
-		"distribute-cpus-across-cores": &out.Choose.Spread, "prefer-align-cpus-by-uncorecache": &out.Choose.ByCache,
-		"align-by-socket": &out.BySocket,
-	} {
-		if text, ok := k.CPUManagerPolicyOptions[name]; ok {
-			if *to, err = strconv.ParseBool(text); err != nil {
-				return out, fmt.Errorf("cpuManagerPolicyOptions.%s: %w", name, err)
-			}
+	if err := out.options(k.CPUManagerPolicyOptions, k.TopologyManagerPolicy); err != nil {
+		return out, fmt.Errorf("cpuManagerPolicyOptions.%w", err)
+	}
+	if out.Machine, err = choose.Read("/sys/devices/system"); err != nil {
+		return out, err
+	}
+	if sockets, nodes := out.Machine.Groups(); out.BySocket && sockets > nodes {
+		return out, fmt.Errorf("cpuManagerPolicyOptions.align-by-socket: CPUs cannot be aligned by socket on a machine "+
+			"with more sockets (%d) than NUMA nodes (%d)", sockets, nodes)
+	}
+	return out, nil
+}
+
+// options reads the policy's options. Some pairs of them contradict each other.
+func (c *Config) options(options map[string]string, topologyPolicy string) error {
+	known := map[string]*bool{
+		"full-pcpus-only": &c.Choose.WholeCores, "strict-cpu-reservation": &c.Strict,
+		"distribute-cpus-across-cores": &c.Choose.Spread, "prefer-align-cpus-by-uncorecache": &c.Choose.ByCache,
+		"distribute-cpus-across-numa": &c.Choose.OverNodes, "align-by-socket": &c.BySocket,
+	}
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		to, ok := known[name]
+		if !ok {
+			return fmt.Errorf("%s: there is no such option; there are %s", name,
+				strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+		var err error
+		if *to, err = strconv.ParseBool(options[name]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if out.BySocket && k.TopologyManagerPolicy == topology.SingleNUMANode {
-		return out, errors.New("cpuManagerPolicyOptions.align-by-socket: CPUs cannot be aligned by socket under " +
-			"topologyManagerPolicy single-numa-node")
+	for _, pair := range [][2]string{
+		{"distribute-cpus-across-cores", "full-pcpus-only"},
+		{"distribute-cpus-across-cores", "distribute-cpus-across-numa"},
+		{"distribute-cpus-across-cores", "prefer-align-cpus-by-uncorecache"},
+		{"distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache"},
+	} {
+		if *known[pair[0]] && *known[pair[1]] {
+			return fmt.Errorf("%s: it contradicts %s: set one of them", pair[0], pair[1])
+		}
 	}
-	if _, set := k.CPUManagerPolicyOptions["distribute-cpus-across-numa"]; set {
-		out.Ignored = append(out.Ignored, "distribute-cpus-across-numa")
+	if c.BySocket && topologyPolicy == topology.SingleNUMANode {
+		return errors.New("align-by-socket: CPUs cannot be aligned by socket under topologyManagerPolicy single-numa-node")
 	}
-	out.Machine, err = choose.Read("/sys/devices/system")
-	return out, err
+	return nil
 }
 
 // File returns the path of the state file in an agent's root directory.

@@ -205,7 +205,7 @@ func TestRefusals(t *testing.T) {
 
 func TestWholeCores(t *testing.T) {
 	b := &bed{}
-	m := newManager(t, b, filepath.Join(t.TempDir(), "state"), func(c *Config) { c.FullCores = true })
+	m := newManager(t, b, filepath.Join(t.TempDir(), "state"), func(c *Config) { c.Choose.WholeCores = true })
 	for cpu, want := range map[string]string{
 		"3": "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
 		"8": "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, requested CPUs = 8, " +
@@ -346,17 +346,26 @@ func TestConfig(t *testing.T) {
 		"full-pcpus-only": "true", "align-by-socket": "true", "distribute-cpus-across-numa": "true",
 	}
 	got, err := ConfigFrom(cfg, kept)
-	if err != nil || got.ReservedCount != 2 || !got.FullCores || !got.BySocket || got.Strict || len(got.Machine) == 0 ||
-		!slices.Equal(got.Ignored, []string{"distribute-cpus-across-numa"}) {
+	if err != nil || got.ReservedCount != 2 || !got.Choose.WholeCores || !got.Choose.OverNodes || !got.BySocket ||
+		got.Strict || len(got.Machine) == 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	cfg.Kubelet.TopologyManagerPolicy = topology.SingleNUMANode
 	if _, err := ConfigFrom(cfg, kept); err == nil || !strings.Contains(err.Error(), "align-by-socket") {
 		t.Error(err)
 	}
-	cfg.Kubelet.CPUManagerPolicyOptions = map[string]string{"strict-cpu-reservation": "maybe"}
-	if _, err := ConfigFrom(cfg, kept); err == nil || !strings.Contains(err.Error(), "strict-cpu-reservation") {
-		t.Error(err)
+	for want, options := range map[string]map[string]string{
+		"strict-cpu-reservation: strconv":  {"strict-cpu-reservation": "maybe"},
+		"no such option; there are align-": {"distribute-cpus": "true"},
+		"it contradicts full-pcpus-only":   {"distribute-cpus-across-cores": "true", "full-pcpus-only": "true"},
+		"it contradicts prefer-align-cpus-by-uncorecache": {
+			"distribute-cpus-across-numa": "true", "prefer-align-cpus-by-uncorecache": "true",
+		},
+	} {
+		cfg.Kubelet.CPUManagerPolicyOptions = options
+		if _, err := ConfigFrom(cfg, kept); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", options, err, want)
+		}
 	}
 	none := func() (system, kube v1.ResourceList) { return nil, nil }
 	if _, err := ConfigFrom(cfg, none); err == nil || !strings.Contains(err.Error(), "some cpu must be reserved") {
@@ -381,7 +390,9 @@ func TestCounts(t *testing.T) {
 		{true, "app 3", "[physical_cpu:false] map[0:0 1:0]"},
 	} {
 		b := &bed{}
-		m := newManager(t, b, filepath.Join(t.TempDir(), "state"), twoNodes, func(cfg *Config) { cfg.FullCores = c.full })
+		m := newManager(t, b, filepath.Join(t.TempDir(), "state"), twoNodes, func(cfg *Config) {
+			cfg.Choose.WholeCores = c.full
+		})
 		err := b.give(m, podOf("one", c.app))
 		if got := fmt.Sprint(b.aligned, " ", b.onNodes); got != c.want {
 			t.Errorf("%s, whole cores %t: %s, want %s (%v)", c.app, c.full, got, c.want, err)

@@ -80,9 +80,6 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		}
 		m.shared = m.usable()
 	}
-	for _, name := range cfg.Ignored {
-		deps.Logger.Warn("config: cpuManagerPolicyOptions." + name + ": no effect: CPUs are not spread over NUMA nodes")
-	}
 	err := m.restore()
 	if err != nil {
 		deps.Logger.Error("which containers have CPUs of their own is not known: they share until they start again", "err",
@@ -174,7 +171,7 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 func (m *Manager) aligned(count int) error {
 	perCore := m.cfg.Machine.PerCore()
 	switch free := m.shared.Difference(m.cfg.Machine.Cores(m.reserved)).Size(); {
-	case !m.cfg.FullCores:
+	case !m.cfg.Choose.WholeCores:
 		return nil
 	case count%perCore != 0:
 		return &SMTAlignmentError{fmt.Sprintf("requested %d cpus not multiple cpus per core = %d", count, perCore)}

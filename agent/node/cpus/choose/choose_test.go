@@ -3,6 +3,7 @@ package choose
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,20 @@ var chosen = []struct {
 	{2, 1, 3, 2, 1, false, "0,2,5-6,8,11 4", "0,5-6,11"},
 	{1, 1, 5, 1, 1, false, "0,2-4 4 by cache", "0,2-4"},
 	{3, 2, 6, 1, 2, false, "1,3-13,15-17,20-24,26-31,33-35 11", "1,3-11,20"},
+	{4, 3, 2, 2, 1, true, "0-1,3,7,11-13,15,17-18,26,31,33,35,40-42,45,47 6 over nodes", "12-13,15,17,40-41"},
+	{
+		4, 2, 2, 2, 1, true, "0-1,3,5,8,10,12-14,17,19-20,23-25,27,30-31 15 over nodes",
+		"0-1,3,8,10,12-14,17,19,24-25,27,30-31",
+	},
+	{3, 1, 4, 2, 1, true, "0-4,8,11-12,15,18,20 4 over nodes", "0,3,12,15"},
+	{3, 1, 6, 1, 1, false, "0-2,4-5,8-9,12-17 12 over nodes in whole cores", "0-2,4,8-9,12-17"},
+	{3, 1, 5, 2, 1, true, "0-29 25 over nodes in whole cores", "0-12,15-26"},
+	{1, 3, 2, 2, 1, false, "0-6,8-11 6 over nodes", "2-5,8,10"},
+	{3, 2, 3, 2, 1, true, "1,3,5-6,8,10,12,14-19,21-24,28,30-31,34-35 11 over nodes", "1,3,12,14,16,18-19,21,30-31,34"},
+	{
+		4, 3, 4, 2, 1, true, "0-2,4-7,9-24,26-27,29-40,42-43,46,48-50,52-55,57-72,74-75,77-88,90-91,94 14 " +
+			"over nodes in whole cores", "12-18,60-66",
+	},
 }
 
 func TestTakesWhatAKubeletTakes(t *testing.T) {
@@ -65,10 +80,81 @@ func TestTakesWhatAKubeletTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Spread: strings.HasSuffix(c.from, "spread"), ByCache: strings.HasSuffix(c.from, "by cache")}
+		o := Options{
+			Spread: strings.HasSuffix(c.from, "spread"), ByCache: strings.HasSuffix(c.from, "by cache"),
+			OverNodes: strings.Contains(c.from, "over nodes"), WholeCores: strings.HasSuffix(c.from, "whole cores"),
+		}
 		got, err := m.Take(available, count, o)
 		if err != nil || got.String() != c.want {
 			t.Errorf("%+v: %s, %v", c, got, err)
+		}
+	}
+}
+
+// On any machine, CPUs that are spread over NUMA nodes are as many as were asked for, and free.
+// They come from one node if one has enough. If all nodes have an equal part, none that gives CPUs
+// gives fewer. Whole cores stay whole.
+func TestSpreadOverNodes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		count, inner, cores, threads := 1+r.IntN(6), 1+r.IntN(2), 1+r.IntN(5), 1+r.IntN(2)
+		m := layout(count, inner, cores, threads, 1, true)
+		o := Options{OverNodes: true, WholeCores: r.IntN(2) == 0}
+		share := r.Float64()
+		busy := m.set(func(CPU) bool { return r.Float64() > share })
+		if o.WholeCores {
+			busy = m.Cores(busy)
+		}
+		free := m.Set().Difference(busy)
+		if free.IsEmpty() {
+			continue
+		}
+		needed := 1 + r.IntN(free.Size())
+		got, err := m.Take(free, needed, o)
+		if err != nil || got.Size() != needed || !got.IsSubsetOf(free) {
+			t.Fatalf("%d of %s on %v: %s, %v", needed, free, m, got, err)
+		}
+		checkParts(t, m, free, got, o)
+	}
+}
+
+func checkParts(t *testing.T, m Machine, free, got cpuset.CPUSet, o Options) {
+	t.Helper()
+	group, parts := m.group(o), map[int]int{}
+	for _, c := range m.only(got) {
+		parts[c.Node]++
+	}
+	enough, fewest := false, len(m)
+	for _, g := range m.only(free).groups(node) {
+		enough = enough || len(g.cpus) >= got.Size()
+		fewest = min(fewest, len(g.cpus))
+	}
+	if got.Size()%group != 0 {
+		return
+	}
+	if enough && len(parts) > 1 {
+		t.Errorf("one node has %d of %s, and %s was taken", got.Size(), free, got)
+	}
+	equal := got.Size() / len(parts) / group * group
+	for n, part := range parts {
+		if !enough && fewest >= equal && part < equal {
+			t.Errorf("%d of %s: node %d gives %d, an equal part is %d", got.Size(), free, n, part, equal)
+		}
+	}
+	if o.WholeCores && !m.Cores(got).Equals(got) {
+		t.Errorf("%d of %s: %s are not whole cores", got.Size(), free, got)
+	}
+}
+
+// Of many nodes, those give CPUs that leave the machine most even.
+func TestSpreadOverManyNodes(t *testing.T) {
+	m := layout(8, 1, 4, 1, 1, true)
+	free := m.Set().Difference(cpuset.New(0, 1, 2, 3, 7)) // node 0 has none, node 1 has three
+	for needed, want := range map[int]string{
+		3: "8-10", 4: "8-11", 16: "8-23", 18: "8-22,24-26", 25: "4-6,8-26,28-30",
+	} {
+		if got, err := m.Take(free, needed, Options{OverNodes: true}); err != nil || got.String() != want {
+			t.Errorf("%d: %s, %v, want %s", needed, got, err, want)
 		}
 	}
 }

@@ -49,6 +49,9 @@ func (m Machine) only(in cpuset.CPUSet) Machine {
 // PerCore is how many CPUs a core has.
 func (m Machine) PerCore() int { return len(m) / max(1, m.count(core)) }
 
+// Groups returns how many sockets and NUMA nodes the machine has.
+func (m Machine) Groups() (sockets, nodes int) { return m.count(socket), m.count(node) }
+
 // count returns how many different groups the CPUs are in.
 func (m Machine) count(of level) int {
 	seen := map[int]bool{}

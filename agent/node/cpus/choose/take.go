@@ -13,6 +13,12 @@ type Options struct {
 	Spread bool
 	// ByCache takes CPUs of as few last-level caches as it can (prefer-align-cpus-by-uncorecache).
 	ByCache bool
+	// OverNodes takes equal parts from several NUMA nodes where one has too few
+	// (distribute-cpus-across-numa).
+	OverNodes bool
+	// WholeCores says that only whole cores are asked for (full-pcpus-only), so that each part of a
+	// NUMA node is whole cores, too.
+	WholeCores bool
 }
 
 // TooFew is the error of a choice from too few CPUs, in the kubelet's words.
@@ -47,6 +53,17 @@ func (m Machine) Take(available cpuset.CPUSet, count int, o Options) (cpuset.CPU
 	if len(t.free) < count {
 		return cpuset.New(), &TooFew{count, len(t.free)}
 	}
+	if group := m.group(o); o.OverNodes && count > 0 && count%group == 0 {
+		o.OverNodes = false
+		for _, p := range t.spread(group) {
+			here := t.free.set(func(c CPU) bool { return c.Node == p.node })
+			some, err := m.Take(here, p.count, o)
+			if err != nil {
+				return cpuset.New(), err
+			}
+			t.take(some)
+		}
+	}
 	t.whole(t.outer, t.outer)
 	t.whole(t.inner, t.outer, t.inner)
 	if o.ByCache {
@@ -57,6 +74,14 @@ func (m Machine) Take(available cpuset.CPUSet, count int, o Options) (cpuset.CPU
 	}
 	t.rest(o.Spread)
 	return t.taken, nil
+}
+
+// group returns how many CPUs are taken together.
+func (m Machine) group(o Options) int {
+	if o.WholeCores {
+		return m.PerCore()
+	}
+	return 1
 }
 
 func (t *taking) take(cpus cpuset.CPUSet) {
