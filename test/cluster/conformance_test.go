@@ -50,41 +50,26 @@ func TestConformance(t *testing.T) {
 		"skeleton", "--num-nodes", "1", "--allowed-not-ready-nodes", "0")
 }
 
-// token identifies the tests of a kubelet, which have no certificates.
-const token = "upstream"
-
 // TestNodeConformance runs Kubernetes' own tests of a kubelet (test/e2e_node in its source) against
-// berth. It leaves out tests that restart the kubelet, change its config, or look at fixed places
-// of the machine: the root of its cgroups, and its directories.
+// berth, as far as several can run at once. [TestNodeSuites] runs the others.
 func TestNodeConformance(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	system := filepath.Join(t.TempDir(), "system.yaml") // the requirements for the machine: none
-	if err := os.WriteFile(system, []byte("os: Linux\nkernelSpec: {versions: ['.*']}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := Start(t, Options{APIServer: []string{"--token-auth-file", tokens}})
-	c.ServeUpstream(t)
-	a := c.StartNode(t, env.AgentOptions{
-		Kubelet: `{clusterDNS: ["10.96.0.10"], readOnlyPort: 10255, healthzPort: 10248}`,
-	})
+	c, flags := startForNodeTests(t, Options{})
+	a := c.StartNode(t, env.AgentOptions{Kubelet: nodeTestsConfig})
 	c.WaitNodeReady(t)
 	// Of the tests that are in both programs, e2e.test has them. Those of metrics and summaries
 	// want what cgroup v1, and this kernel's accounting of block devices, do not tell.
-	c.upstream(t, a, "e2e_node.test",
+	c.upstream(t, a, nodeTests,
 		`Containers Lifecycle|DefaultProcMount|Deleted pods|Hostname of Pod|Volume Manager|MirrorPod|Mount `+
 			`recursive|Pod SIGKILL|Pod conditions|`+
-			`ResourceMetrics|Terminate Pods|Pod Host IPs|Pod IPs|ImageVolume \[F`, []string{unfit},
-		"--host", Server, "--bearer-token", token, "--node-name", env.NodeName, "--dns-domain", "cluster.local",
-		"--start-services=false", "--prepull-images=false",
-		"--system-spec-file", system)
+			`ResourceMetrics|Terminate Pods|Pod Host IPs|Pod IPs|ImageVolume \[F`, []string{unfit}, flags...)
 }
+
+// runner is an agent or a kubelet.
+type runner interface{ Running() bool }
 
 // upstream runs one of upstream's programs of tests. It runs the focused tests without the skipped
 // ones, unless the flags select others.
-func (c *Cluster) upstream(t *testing.T, a *env.Agent, program, focused string, skipped []string, flags ...string) {
+func (c *Cluster) upstream(t *testing.T, agent runner, program, focused string, skipped []string, flags ...string) {
 	t.Helper()
 	if *focus != "" {
 		focused = *focus
@@ -99,15 +84,22 @@ func (c *Cluster) upstream(t *testing.T, a *env.Agent, program, focused string, 
 	if err := os.MkdirAll(report, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// A test of a kubelet writes the kubelet's config beside itself.
+	linked := filepath.Join(c.Folder, program)
+	if err := os.Symlink(filepath.Join(bin, program), linked); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "ginkgo"), append([]string{
 		"--procs", *procs, "--focus", focused, "--skip", strings.Join(skipped, "|"), "--no-color", "--succinct",
 		"--keep-going", "--timeout", "2h",
-		"--json-report", "report.json", "--output-dir", report, filepath.Join(bin, program), "--", "--report-dir",
+		"--json-report", "report.json", "--output-dir", report, linked, "--", "--report-dir",
 		report,
 		"--container-runtime-endpoint", c.Endpoint, "--dump-logs-on-failure=false", "--kubectl-path",
 		c.programs["kubectl"],
 	}, flags...)...)
-	cmd.Env, cmd.Dir = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + c.Folder}, report
+	cmd.Env, cmd.Dir = []string{
+		"PATH=" + c.managerFolder() + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + c.Folder,
+	}, report
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	err := c.In(cmd.Start)
 	if err == nil {
@@ -116,7 +108,7 @@ func (c *Cluster) upstream(t *testing.T, a *env.Agent, program, focused string, 
 	if err != nil {
 		t.Errorf("upstream's tests: %v", err)
 	}
-	if !a.Running() {
+	if !agent.Running() {
 		t.Error("the agent has ended")
 	}
 }

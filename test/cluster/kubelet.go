@@ -14,6 +14,12 @@ import (
 // kubeletLinks is where a kubelet makes links to its containers' logs. It has no setting for this.
 const kubeletLinks = "/var/log/containers"
 
+// kubeletConfig is the file in an agent's folder that has the config of a kubelet in its place.
+const kubeletConfig = "kubelet.yaml"
+
+// isKubelet reports whether a document of an agent's config is the kubelet's.
+func isKubelet(doc []byte) bool { return bytes.Contains(doc, []byte("kind: KubeletConfiguration\n")) }
+
 // KubeletOptions adds to an agent's options what a kubelet needs to run on a test's machine with
 // the same config. A nearly full disk must not make it evict the test's pods or delete its images,
 // and a volume's size may not be minutes old.
@@ -33,11 +39,11 @@ func (c *Cluster) NewKubelet(t testing.TB, a *env.Agent) *env.Program {
 	}
 	var own []byte
 	for doc := range bytes.SplitSeq(text, []byte("---\n")) {
-		if bytes.Contains(doc, []byte("kind: KubeletConfiguration\n")) {
+		if isKubelet(doc) {
 			own = doc
 		}
 	}
-	config := filepath.Join(a.Home, "kubelet.yaml")
+	config := filepath.Join(a.Home, kubeletConfig)
 	if err := os.WriteFile(config, own, 0o600); err != nil {
 		t.Fatalf("write the kubelet's config: %v", err)
 	}

@@ -120,6 +120,9 @@ func Upstream(ctx context.Context, root string) (*Mirror, error) {
 		with(e2eRegistry+"nonewprivs:1.4", ocispec.ImageConfig{Cmd: []string{"nnp"}},
 			File{Path: "/usr/local/bin/nnp", Mode: os.ModeSetuid | os.ModeSetgid | 0o755, Body: built["nonewprivs"]},
 			File{Path: "/usr/local", Mode: os.ModeDir | 0o755}, File{Path: "/usr/local/bin", Mode: os.ModeDir | 0o755}),
+		with(e2eRegistry+"sample-device-plugin:1.7", ocispec.ImageConfig{
+			Entrypoint: []string{"/sample-device-plugin", "-alsologtostderr"},
+		}, File{Path: "/sample-device-plugin", Mode: 0o755, Body: built["sample-device-plugin"]}),
 		{Name: "registry.k8s.io/pause:3.10.2", Config: pause.Config, Files: pause.Files},
 	}
 	return newMirror(list)
@@ -130,7 +133,7 @@ func upstreamFiles(root string) (map[string][]byte, error) {
 	built := map[string][]byte{}
 	for _, name := range []string{
 		"agnhost", "localhost.crt", "localhost.key", "nonewprivs", "kitten.jpg", "kitten.json", "nautilus.jpg",
-		"nautilus.json",
+		"nautilus.json", "sample-device-plugin",
 	} {
 		text, err := os.ReadFile(filepath.Join(root, ".cache", "bin", "conformance", name))
 		if err != nil {
