@@ -4,12 +4,15 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +63,7 @@ func startForNodeTests(t *testing.T, opts Options) (c *Cluster, flags []string) 
 // machine: /var/lib/kubelet, where this test mounts the agent's root directory, and the cgroup
 // kubepods. Under -kubelet they test a kubelet, to compare.
 func TestNodeSuites(t *testing.T) {
+	t.Cleanup(func() { removeKubepods(t) }) // registered first: when containerd has ended
 	// Nobody taints a node for its conditions: the tests watch the node while it lacks something.
 	c, flags := startForNodeTests(t, Options{
 		APIServer:         []string{"--disable-admission-plugins", "TaintNodesByCondition"},
@@ -104,6 +108,27 @@ func mountRoot(t *testing.T, root string) {
 			t.Errorf("unmount %s: %v", kubeletFolder, err)
 		}
 	})
+}
+
+// removeKubepods removes the cgroup of all pods, which must have ended.
+func removeKubepods(t *testing.T) {
+	t.Helper()
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/kubepods")
+	for _, root := range roots {
+		var dirs []string
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return err
+		})
+		for _, dir := range slices.Backward(dirs) {
+			err = errors.Join(err, os.Remove(dir))
+		}
+		if err != nil {
+			t.Errorf("remove the pods' cgroups: %v", err)
+		}
+	}
 }
 
 // manager starts and stops an agent for upstream's tests, as systemd would.
