@@ -61,14 +61,39 @@ node.kubeconfig for the agent on this machine. Beside its own flags it takes tho
 	if err != nil {
 		width = 0 // not a terminal: no limit
 	}
-	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
 	cmd.AddCommand(newSnapshotCommand(), newDefragmentCommand(), newTokenCommand(), newServicesCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version of this program and of Kubernetes", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintf(cmd.OutOrStdout(), "berth-apiserver %s, Kubernetes %s\n", version, utilversion.Get().GitVersion)
 		},
 	})
+	setHelp(cmd, sets, width)
 	return cmd
+}
+
+// setHelp has the help of the server list its commands and its flags by sets, as that of
+// kube-apiserver does. The help of each command below it has the command's own flags.
+func setHelp(server *cobra.Command, sets cliflag.NamedFlagSets, width int) {
+	server.Long += "\n\nCommands:\n"
+	for _, c := range server.Commands() {
+		server.Long += fmt.Sprintf("\n  %-12s %s", c.Name(), c.Short)
+	}
+	usage, help := server.UsageFunc(), server.HelpFunc()
+	cliflag.SetUsageAndHelpFunc(server, sets, width)
+	serverUsage, serverHelp := server.UsageFunc(), server.HelpFunc()
+	server.SetUsageFunc(func(c *cobra.Command) error {
+		if c == server {
+			return serverUsage(c)
+		}
+		return usage(c)
+	})
+	server.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if c == server {
+			serverHelp(c, args)
+			return
+		}
+		help(c, args)
+	})
 }
 
 // newDefragmentCommand returns "berth-apiserver defragment".
