@@ -49,7 +49,7 @@ ready() {
 agent() { systemctl show berth -p MainPID --value; }
 
 # started prints, for each container of each pod, its id and its start time.
-started() { berth ps -o yaml | grep -E '^ *(containerID|startedAt|restartCount):' | sort; }
+started() { berth ps -o yaml | grep -oE '(containerID|startedAt|restartCount): .*' | sort; }
 
 same() { [ "$1" = "$2" ] || { diff <(echo "$1") <(echo "$2"); return 1; }; }
 
