@@ -8,6 +8,8 @@ ONCE     ?=
 API      ?=
 RUNTIME  ?=
 FUZZTIME ?= 10s
+# The folder in which "make apiserver" puts its program. packaging/build names another one.
+BIN      := bin
 # One way to build our programs, so that none of their packages is compiled twice.
 GOBUILD  := CGO_ENABLED=0 go build -trimpath
 # The release of Kubernetes that bin/berth-apiserver says it is of: the one that its module pins.
@@ -28,10 +30,10 @@ build: ## build bin/berth
 	@scripts/step 'make: building bin/berth' env $(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/berth ./cmd/berth
 
 apiserver: ## build bin/berth-apiserver (the first time compiles Kubernetes: some minutes)
-	@mkdir -p bin
-	@scripts/step 'make: building bin/berth-apiserver' env -C apiserver $(GOBUILD) -ldflags '$(KUBEFLAGS)' -o ../bin/berth-apiserver ./cmd/berth-apiserver
+	@mkdir -p $(BIN)
+	@scripts/step 'make: building $(BIN)/berth-apiserver' env -C apiserver $(GOBUILD) -ldflags '$(KUBEFLAGS)' -o $(abspath $(BIN))/berth-apiserver ./cmd/berth-apiserver
 
-package: ## build dist/*.deb and dist/*.rpm, for amd64 and arm64
+package: ## build dist/*.deb and dist/*.rpm of berth and berth-apiserver, for amd64 and arm64 (the first time compiles Kubernetes twice; ARCHES=amd64: once)
 	@scripts/deps packager
 	packaging/build
 
