@@ -44,7 +44,7 @@ func TestBundledMoves(t *testing.T) {
 	c.Kubectl(t, "wait", "--for=condition=Ready", "pod/stays", "--timeout=180s")
 	m.before = m.pods(t)
 
-	m.usePKI(t)
+	c.useBundledPKI(t)
 	if err := c.makePrograms(Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,22 +83,6 @@ func TestBundledMoves(t *testing.T) {
 		return nil
 	}, "get", "pods", "-o", "name")
 	m.check(t, "restored", 6)
-}
-
-// usePKI gives the parts of a control plane the keys that berth-apiserver made.
-func (m *mover) usePKI(t *testing.T) {
-	t.Helper()
-	file := func(name string) string { return filepath.Join(m.data, "pki", name) }
-	ca, err := LoadAuthority(file("ca.crt"), file("ca.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	both := func(name string) Pair { return Pair{Cert: file(name), Key: file(name)} }
-	m.c.PKI = &PKI{
-		CA: ca, FrontProxy: &Authority{File: file("front-proxy-ca.crt")}, Server: both("server.pem"),
-		KubeletClient: both("kubelet-client.pem"), FrontProxyClient: both("front-proxy-client.pem"),
-		ServiceAccounts: both("service-accounts.key"),
-	}
 }
 
 // change ends one API server, if it runs, and starts another.

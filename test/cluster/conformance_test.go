@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/berthd/berth/test/env"
 )
 
 var (
@@ -26,20 +24,17 @@ var (
 const unfit = `\[Slow\]|\[Flaky\]|\[LinuxOnly\] .*Windows|\[Disruptive\]|\[Serial\]`
 
 // TestConformance runs Kubernetes' own end-to-end tests against berth: all tests of a node, and
-// those tests of a conformant cluster that have pods. The tests are from the module that
+// those tests of a conformant cluster that one node can pass. The tests are from the module that
 // test/upstream pins. Images that come from the internet are made here, with upstream's programs on
 // busybox. There is no cluster DNS.
 func TestConformance(t *testing.T) {
-	c := Start(t, Options{})
-	c.ServeUpstream(t)
-	// nobody answers at this address
-	a := c.StartNode(t, env.AgentOptions{Kubelet: `{clusterDNS: ["10.96.0.10"]}`})
-	c.WaitNodeReady(t)
+	c, a := startServer(t, `clusterDNS: ["10.96.0.10"]`) // nobody answers at this address
 	c.StartProxy(t)
 	skipped := []string{
 		unfit,
 		`\] DNS |ExternalName|session affinity|a functioning NodePort service|multiport endpoints from pods|a basic ` +
 			`endpoint from pods|Guestbook|IssuerDiscovery`,
+		"at least two untainted nodes",
 		"CSIStorageCapacity", // only about the API server, which closes a watch
 	}
 	if err := c.In(exec.CommandContext(t.Context(), "ip", "link", "add", "dummy0", "type", "dummy").Run); err != nil {
@@ -53,9 +48,8 @@ func TestConformance(t *testing.T) {
 // TestNodeConformance runs Kubernetes' own tests of a kubelet (test/e2e_node in its source) against
 // berth, as far as several can run at once. [TestNodeSuites] runs the others.
 func TestNodeConformance(t *testing.T) {
-	c, flags := startForNodeTests(t, Options{})
-	a := c.StartNode(t, env.AgentOptions{Kubelet: nodeTestsConfig})
-	c.WaitNodeReady(t)
+	server, flags := forNodeTests(t)
+	c, a := startServer(t, nodeTestsConfig, server...)
 	// Of the tests that are in both programs, e2e.test has them. Those of metrics and summaries
 	// want what cgroup v1, and this kernel's accounting of block devices, do not tell.
 	c.upstream(t, a, nodeTests,
@@ -80,7 +74,8 @@ func (c *Cluster) upstream(t *testing.T, agent runner, program, focused string, 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Minute)
 	defer cancel()
 	bin := filepath.Join(c.Checkout, ".cache", "bin", "conformance")
-	report := filepath.Join(c.Checkout, ".cache", "conformance", strings.TrimSuffix(program, ".test"))
+	report := filepath.Join(c.Checkout, ".cache", "conformance", os.Getenv(serverVariable),
+		strings.TrimSuffix(program, ".test"))
 	if err := os.MkdirAll(report, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ const (
 	// token identifies these tests, which have no certificates.
 	token = "upstream"
 	// nodeTestsConfig is what they expect of a kubelet's config.
-	nodeTestsConfig = `{clusterDNS: ["10.96.0.10"], readOnlyPort: 10255, healthzPort: 10248}`
+	nodeTestsConfig = "clusterDNS: [\"10.96.0.10\"]\nreadOnlyPort: 10255\nhealthzPort: 10248\n"
 	// kubeletFolder is where they expect a kubelet's files.
 	kubeletFolder = "/var/lib/kubelet"
 )
@@ -38,8 +38,8 @@ const suites = `\] (InodeEviction|ImageGC|MemoryAllocatableEviction|LocalStorage
 	`CriticalPod|SystemNodeCriticalPod|GracefulNodeShutdown|Device Plugin|Device Manager|CPU Manager|Memory Manager|` +
 	`Topology Manager|POD Resources API|GarbageCollect|ImageGarbageCollect|OOMKiller|PodPidsLimit)|\[DRA\]`
 
-// startForNodeTests starts a cluster for the tests of a kubelet, and returns the tests' flags.
-func startForNodeTests(t *testing.T, opts Options) (c *Cluster, flags []string) {
+// forNodeTests returns the API server's flags for the tests of a kubelet, and the flags of the tests.
+func forNodeTests(t *testing.T) (server, tests []string) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
@@ -49,10 +49,7 @@ func startForNodeTests(t *testing.T, opts Options) (c *Cluster, flags []string) 
 	if err := os.WriteFile(system, []byte("os: Linux\nkernelSpec: {versions: ['.*']}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	opts.APIServer = append(opts.APIServer, "--token-auth-file", tokens)
-	c = Start(t, opts)
-	c.ServeUpstream(t)
-	return c, []string{
+	return []string{"--token-auth-file", tokens}, []string{
 		"--host", Server, "--bearer-token", token, "--node-name", env.NodeName, "--dns-domain", "cluster.local",
 		"--start-services=false", "--prepull-images=false", "--system-spec-file", system,
 	}
@@ -65,11 +62,13 @@ func startForNodeTests(t *testing.T, opts Options) (c *Cluster, flags []string) 
 func TestNodeSuites(t *testing.T) {
 	t.Cleanup(func() { removeKubepods(t) }) // registered first: when containerd has ended
 	// Nobody taints a node for its conditions: the tests watch the node while it lacks something.
-	c, flags := startForNodeTests(t, Options{
-		APIServer:         []string{"--disable-admission-plugins", "TaintNodesByCondition"},
+	server, flags := forNodeTests(t)
+	c := Start(t, Options{
+		APIServer:         append(server, "--disable-admission-plugins", "TaintNodesByCondition"),
 		ControllerManager: []string{"--controllers", "-node-lifecycle-controller"},
 	})
-	opts := c.NodeOptions(t, env.NodeName, env.AgentOptions{Kubelet: nodeTestsConfig + "\n"})
+	c.ServeUpstream(t)
+	opts := c.NodeOptions(t, env.NodeName, env.AgentOptions{Kubelet: nodeTestsConfig})
 	opts.Kubelet += "cgroupRoot: /\n" + KubeletOptions(c.Env)
 	a, err := c.NewAgent(t.Context(), opts)
 	if err != nil {

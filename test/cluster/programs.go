@@ -36,7 +36,7 @@ func findPrograms(checkout string) (map[string]string, error) {
 // there is one of each.
 func (c *Cluster) makePrograms(opts Options) error {
 	configs := map[string]string{}
-	for _, user := range []string{"kube-controller-manager", "kube-scheduler", "kube-proxy"} {
+	for _, user := range []string{"kube-controller-manager", "kube-scheduler"} {
 		path, err := c.kubeconfig(user, Subject{User: "system:" + user})
 		if err != nil {
 			return err
@@ -57,10 +57,19 @@ func (c *Cluster) makePrograms(opts Options) error {
 		"--kubeconfig", configs["kube-scheduler"], "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir",
 		c.Folder,
 	)
+	return c.makeProxy()
+}
+
+// makeProxy prepares kube-proxy, which needs no other part than the API server.
+func (c *Cluster) makeProxy() error {
+	config, err := c.kubeconfig("kube-proxy", Subject{User: "system:kube-proxy"})
+	if err != nil {
+		return err
+	}
 	// The size of the connection table does not belong to a network namespace. 0 leaves it
 	// unchanged.
 	c.Proxy = c.program("kube-proxy",
-		"--kubeconfig", configs["kube-proxy"], "--hostname-override", env.NodeName, "--proxy-mode", "iptables",
+		"--kubeconfig", config, "--hostname-override", env.NodeName, "--proxy-mode", "iptables",
 		"--cluster-cidr", c.PodCIDR.String(),
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0s",
 		"--conntrack-tcp-timeout-close-wait=0s",

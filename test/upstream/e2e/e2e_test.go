@@ -1,4 +1,5 @@
-// Package e2e is a program of those of Kubernetes' own end-to-end tests that are about a node.
+// Package e2e is a program of those of Kubernetes' own end-to-end tests that a cluster of one node
+// can pass.
 //
 // Purpose: "make test-conformance" runs it against a cluster of which berth is the node
 // (test/cluster). Upstream's program of all its tests is made of many more packages, which this
@@ -13,7 +14,9 @@ import (
 	"testing"
 
 	"k8s.io/kubernetes/test/e2e"
+	_ "k8s.io/kubernetes/test/e2e/apimachinery"
 	_ "k8s.io/kubernetes/test/e2e/apps"
+	_ "k8s.io/kubernetes/test/e2e/architecture"
 	_ "k8s.io/kubernetes/test/e2e/auth"
 	_ "k8s.io/kubernetes/test/e2e/common"
 	_ "k8s.io/kubernetes/test/e2e/feature"
@@ -22,6 +25,7 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/framework/debug/init"
 	_ "k8s.io/kubernetes/test/e2e/framework/node/init"
 	"k8s.io/kubernetes/test/e2e/framework/testfiles"
+	_ "k8s.io/kubernetes/test/e2e/instrumentation"
 	_ "k8s.io/kubernetes/test/e2e/kubectl"
 	_ "k8s.io/kubernetes/test/e2e/network"
 	_ "k8s.io/kubernetes/test/e2e/node"
