@@ -41,6 +41,7 @@ func TestClients(t *testing.T) {
 		{"expired versions", expired},
 		{"informers", informs},
 		{"leader election", elects},
+		{"volume attributes classes", deletesClasses},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, s) })
 	}
@@ -336,4 +337,11 @@ func elects(t *testing.T, s *server) {
 		t.Errorf("%s leads after its end", second)
 	}
 	stops[second]()
+}
+
+// deletesClasses: a VolumeAttributesClass, which admission protects, is gone after its deletion.
+func deletesClasses(t *testing.T, s *server) {
+	s.apply(t, "{apiVersion: storage.k8s.io/v1, kind: VolumeAttributesClass, metadata: {name: fast}, "+
+		"driverName: example.com, parameters: {iops: \"1\"}}")
+	s.kubectl(t, "delete", "volumeattributesclass", "fast", "--timeout=60s")
 }
