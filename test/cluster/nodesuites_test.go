@@ -38,7 +38,8 @@ const suites = `\] (InodeEviction|ImageGC|MemoryAllocatableEviction|LocalStorage
 	`CriticalPod|SystemNodeCriticalPod|GracefulNodeShutdown|Device Plugin|Device Manager|CPU Manager|Memory Manager|` +
 	`Topology Manager|POD Resources API|GarbageCollect|ImageGarbageCollect|OOMKiller|PodPidsLimit)|\[DRA\]`
 
-// forNodeTests returns the API server's flags for the tests of a kubelet, and the flags of the tests.
+// forNodeTests returns the API server's flags for the tests of a kubelet, and the flags of these
+// tests.
 func forNodeTests(t *testing.T) (server, tests []string) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
