@@ -221,6 +221,7 @@ func TestLastKnownPods(t *testing.T) {
 // A shutdown is reported: the node is not ready, and its pods have ended.
 func TestShutdownIsReported(t *testing.T) {
 	join(t, "", func(t *testing.T, j *joined) {
+		j.rt.Script("app", fake.Behavior{Term: fake.Term{Code: 143}})
 		j.bind("a")
 		time.Sleep(5 * time.Second)
 		if err := j.Shutdown(t.Context()); err != nil {

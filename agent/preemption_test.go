@@ -15,14 +15,23 @@ import (
 )
 
 // A critical pod that has no room takes the place of another pod, which fails with the kubelet's
-// words. It waits until the other has ended.
+// words, unless its containers end with 0. It waits until the other has ended.
 func TestCriticalPodPreemptsAnother(t *testing.T) {
+	t.Run("which ends with 0", func(t *testing.T) { preempts(t, 0, v1.PodSucceeded, "", "") })
+	t.Run("which fails", func(t *testing.T) {
+		preempts(t, 143, v1.PodFailed, "Preempting", "Preempted in order to admit critical pod")
+	})
+}
+
+// preempts has a pod preempted whose containers end with a code.
+func preempts(t *testing.T, code int32, phase v1.PodPhase, reason, message string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		j := &joined{
 			t: t, dir: t.TempDir(), rt: fake.New(fake.Config{WriteLogs: true}), api: apifake.New(), from: staticWeb,
 			options: func(cfg *configs.Config) { cfg.Kubelet.MaxPods = 2 },
 		}
-		j.rt.Script("app", fake.Behavior{Term: fake.Term{After: 20 * time.Second}})
+		j.rt.Script("app", fake.Behavior{Term: fake.Term{After: 20 * time.Second, Code: code}})
 		j.start()
 		defer j.api.Close()
 		defer func() { j.end() }()
@@ -38,9 +47,9 @@ func TestCriticalPodPreemptsAnother(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		j.wantRuns("while the other leaves", "web-node Running, another Failed, needed Pending, plain Running")
 		time.Sleep(10 * time.Second)
-		j.wantRuns("afterwards", "web-node Running, another Failed, needed Running, plain Failed")
+		j.wantRuns("afterwards", "web-node Running, another Failed, needed Running, plain "+string(phase))
 		s := j.api.Pod("ns", "plain").Status
-		if s.Reason != "Preempting" || s.Message != "Preempted in order to admit critical pod" {
+		if s.Reason != reason || s.Message != message {
 			t.Errorf("%s %q", s.Reason, s.Message)
 		}
 		wantDisrupted(t, &s, "Pod was preempted by Kubelet to accommodate a critical pod.")

@@ -46,7 +46,7 @@ func TestShutdownRefusesPodsUntilItIsCancelled(t *testing.T) {
 		j.drainer.Resume()
 		j.bind("later")
 		time.Sleep(time.Minute)
-		j.wantRuns("after the cancellation", "web-node Running, later Running, new Failed, old Failed")
+		j.wantRuns("after the cancellation", "web-node Running, later Running, new Failed, old Succeeded")
 		if status, message := j.ready(); status != v1.ConditionTrue {
 			t.Errorf("the node: %s %q", status, message)
 		}

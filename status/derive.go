@@ -73,6 +73,10 @@ func settlePhase(in *Input, s *v1.PodStatus, seen attempts) {
 	}
 	final := pods.Terminal(api.Phase) || pods.Terminal(previous.Phase)
 	if in.Failed != nil && !final {
+		if in.Failed.Yields && !pods.Static(in.Pod) && podPhase(in, s, seen.initializedIn(in), true) == v1.PodSucceeded {
+			s.Phase = v1.PodSucceeded
+			return
+		}
 		s.Phase, s.Reason, s.Message = v1.PodFailed, in.Failed.Reason, in.Failed.Message
 		return
 	}

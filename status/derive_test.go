@@ -671,7 +671,7 @@ func TestConditions(t *testing.T) {
 				Pod:        newPod(),
 				Sandbox:    stopped(sandbox(0)),
 				Containers: facts(exited("main", 0, 1, 137)),
-				Failed:     &Failure{"Evicted", "low memory", "TerminationByKubelet", "low memory"},
+				Failed:     &Failure{"Evicted", "low memory", "TerminationByKubelet", "low memory", true},
 			},
 			"DisruptionTarget=True TerminationByKubelet low memory; PodReadyToStartContainers=False; Initialized; " +
 				"Ready=False PodFailed; ContainersReady=False PodFailed; PodScheduled",
@@ -682,7 +682,7 @@ func TestConditions(t *testing.T) {
 				Pod:        newPod(),
 				Sandbox:    sandbox(0),
 				Containers: facts(running("main", 0, 1)),
-				Failed:     &Failure{"Evicted", "low memory", "TerminationByKubelet", "low memory"},
+				Failed:     &Failure{"Evicted", "low memory", "TerminationByKubelet", "low memory", true},
 			},
 			"PodReadyToStartContainers; Initialized; Ready=False PodFailed; ContainersReady=False PodFailed; " +
 				"PodScheduled",

@@ -129,6 +129,10 @@ type Failure struct {
 	// Disruption, if not empty, adds the condition DisruptionTarget with this reason
 	// (TerminationByKubelet). Disrupted is the condition's message.
 	Disruption, Disrupted string
+	// Yields says that a pod of the API server succeeds nevertheless, without Reason and Message, if
+	// all its containers have ended with 0: a kubelet's status of such a pod follows from the
+	// containers, but for the condition DisruptionTarget.
+	Yields bool
 }
 
 // Reasons of container states and conditions that Derive itself sets, in the API's spelling.

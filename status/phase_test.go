@@ -260,6 +260,33 @@ func TestPhase(t *testing.T) {
 			want: v1.PodFailed,
 		},
 		{
+			name: "must leave, ended with 0",
+			pod:  newPod(),
+			seen: facts(exited("main", 0, 1, 0)),
+			in: Input{
+				Previous: &v1.PodStatus{Phase: v1.PodRunning}, Failed: &Failure{Reason: "Preempting", Yields: true},
+			},
+			want: v1.PodSucceeded,
+		},
+		{
+			name: "must leave, ended with 137",
+			pod:  newPod(),
+			seen: facts(exited("main", 0, 1, 137)),
+			in: Input{
+				Previous: &v1.PodStatus{Phase: v1.PodRunning}, Failed: &Failure{Reason: "Preempting", Yields: true},
+			},
+			want: v1.PodFailed,
+		},
+		{
+			name: "must leave, ended with 0, static",
+			pod:  newPod(static),
+			seen: facts(exited("main", 0, 1, 0)),
+			in: Input{
+				Previous: &v1.PodStatus{Phase: v1.PodRunning}, Failed: &Failure{Reason: "Preempting", Yields: true},
+			},
+			want: v1.PodFailed,
+		},
+		{
 			name: "must fail, but had succeeded",
 			pod:  newPod(),
 			seen: facts(exited("main", 0, 1, 0)),

@@ -121,7 +121,7 @@ func (r *reporter) input(s *podSync) status.Input {
 		in.Rejected = &status.Failure{Reason: rejected.Reason, Message: rejected.Message}
 	}
 	if stop := s.work.Stop; stop != nil && stop.Reason != "" && !stop.ComesBack(s.Pod) {
-		in.Failed = &status.Failure{Reason: stop.Reason, Message: stop.Message}
+		in.Failed = &status.Failure{Reason: stop.Reason, Message: stop.Message, Yields: stop.Yields()}
 		in.Failed.Disruption, in.Failed.Disrupted = stop.Disruption()
 	}
 	if s.Pod.Spec.HostNetwork {

@@ -98,6 +98,16 @@ func (s *Stop) Disruption() (reason, message string) {
 	return "", ""
 }
 
+// Yields reports whether a pod with this stop succeeds nevertheless if all its containers end with
+// 0, as a kubelet's pods do that have to leave for the node's sake.
+func (s *Stop) Yields() bool {
+	switch s.Cause {
+	case CausePreempted, CauseEvicted, CauseOverLimit, CauseShutdown:
+		return true
+	}
+	return false
+}
+
 // State is how far a pod has come, for an agent that takes the pod over from an earlier run. The
 // zero value is a pod that should run.
 type State struct {
