@@ -3,6 +3,7 @@
 package native
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cni"
+	"github.com/berthd/berth/cri/internal/shims"
 )
 
 // pidMode returns a change of a sandbox's PID namespace.
@@ -137,6 +139,28 @@ func TestNamespacesAreGone(t *testing.T) {
 		t.Errorf("the sandbox is %v, %v", status, err)
 	}
 	p.remove()
+}
+
+// The shim of a pause process ends by itself. The sandbox can be removed before containerd has seen
+// it.
+func TestShimIsGone(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "native-shim-gone")
+	r := h.runtime(t, func(cfg *Config, _ *cni.Config) { cfg.Pause = PauseAlways })
+	whose := shims.Containerd{Socket: r.cfg.Containerd, Namespace: r.cfg.Namespace}
+	for i := range 10 {
+		p := h.newPod(t, r, fmt.Sprintf("shim-gone-%d", i), "", nil)
+		p.start(p.container("main", "exec sleep 1000"))
+		found, err := shims.Of(t.Context(), whose, false)
+		if err != nil || len(found) != 1 {
+			t.Fatalf("the shims are %v, %v, want one", found, err)
+		}
+		if err := unix.Kill(found[0].PID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		p.remove()
+	}
+	h.nothingLeft(t)
 }
 
 // A sysctl of the node cannot be set by a pod.

@@ -3,10 +3,12 @@ package native
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/retry"
@@ -47,7 +49,8 @@ func awaitExit(ctx context.Context, task client.Task) (exit, bool) {
 				return exit{code: int32(code), at: at}, true
 			}
 		}
-		if errdefs.IsNotFound(err) {
+		// What comes through the channel is an error of gRPC.
+		if errdefs.IsNotFound(errgrpc.ToNative(err)) {
 			return exit{code: unknownExit, at: time.Now(), lost: true}, true
 		}
 		if !again.Wait(ctx, failures) {
@@ -90,14 +93,20 @@ func (r *Runtime) endTask(ctx context.Context, id string) error {
 	return deleteTask(ctx, task)
 }
 
-// kill sends a signal to a process. It succeeds if the process has ended.
+// shimGone is in containerd's error when the shim of a task has ended, or ends, and containerd has
+// not seen it yet. containerd then ends the process itself. It tells this with no code (2.4.2).
+const shimGone = "ttrpc: closed"
+
+// kill sends a signal to a process. It succeeds if the process has ended, or is about to because
+// its shim is gone: who needs its end waits for it.
 func kill(ctx context.Context, task client.Task, signal unix.Signal) error {
 	var opts []client.KillOpts
 	if signal == unix.SIGKILL {
 		opts = append(opts, client.WithKillAll)
 	}
 	err := task.Kill(ctx, signal, opts...)
-	if err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+	if err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) ||
+		strings.Contains(err.Error(), shimGone) {
 		return nil
 	}
 	return fmt.Errorf("send %s to %s: %w", signal, task.ID(), err)

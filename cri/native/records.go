@@ -51,7 +51,7 @@ func (r records[T]) remove(id string) error {
 	return nil
 }
 
-// all reads every record.
+// all reads every record, and removes what a process that was killed has left half written.
 func (r records[T]) all() ([]T, error) {
 	entries, err := fs.ReadDir(r.root.FS(), ".")
 	if err != nil {
@@ -59,6 +59,11 @@ func (r records[T]) all() ([]T, error) {
 	}
 	var out []T
 	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), atomicfile.Unfinished) {
+			if err := r.root.Remove(e.Name()); err != nil {
+				return nil, fmt.Errorf("remove a half-written record: %w", err)
+			}
+		}
 		if !strings.HasSuffix(e.Name(), recordExtension) {
 			continue
 		}
