@@ -100,6 +100,12 @@ func TestPodLife(t *testing.T) {
 
 	c.Apply(t, sleeper("warm"))
 	c.Eventually(t, Contains("Running True 1 1"), "get", "pod", "warm", "-o", phaseAndReady)
+	env.Eventually(t, "the node to look once for ResourceSlices of drivers that are gone", func() error {
+		if now := requests(t, c); now["deletecollection resourceslices"] != 1 {
+			return fmt.Errorf("the requests are %v", now)
+		}
+		return nil
+	})
 	before := settled(t, c)
 	c.Apply(t, sleeper("one"))
 	c.Eventually(t, Contains("Running True 1 1"), "get", "pod", "one", "-o", phaseAndReady)
