@@ -32,7 +32,7 @@ var always = []string{
 	names.EndpointsController, names.EndpointSliceController, names.EndpointSliceMirroringController,
 	names.ResourceQuotaController, names.PersistentVolumeBinderController,
 	names.PersistentVolumeClaimProtectionController, names.PersistentVolumeProtectionController,
-	names.VolumeAttributesClassProtectionController,
+	names.VolumeAttributesClassProtectionController, names.ResourceClaimController,
 	names.EphemeralVolumeController, names.CertificateSigningRequestApprovingController,
 	names.CertificateSigningRequestSigningController, names.CertificateSigningRequestCleanerController,
 	names.TokenCleanerController,

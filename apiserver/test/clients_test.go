@@ -42,6 +42,7 @@ func TestClients(t *testing.T) {
 		{"informers", informs},
 		{"leader election", elects},
 		{"volume attributes classes", deletesClasses},
+		{"resource claims", claimsResources},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, s) })
 	}
@@ -344,4 +345,16 @@ func deletesClasses(t *testing.T, s *server) {
 	s.apply(t, "{apiVersion: storage.k8s.io/v1, kind: VolumeAttributesClass, metadata: {name: fast}, "+
 		"driverName: example.com, parameters: {iops: \"1\"}}")
 	s.kubectl(t, "delete", "volumeattributesclass", "fast", "--timeout=60s")
+}
+
+// claimsResources: a pod's template makes a claim, which goes with the pod.
+func claimsResources(t *testing.T, s *server) {
+	s.apply(t, "{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {name: gpu}, "+
+		"spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: example.com}}]}}}}")
+	s.apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: claims}, spec: {containers: [{name: c, "+
+		"image: registry.example/image:1}], resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]}}")
+	claims := []string{"get", "resourceclaims", "-o", "jsonpath={.items[*].metadata.ownerReferences[*].name}"}
+	s.eventually(t, "claims", claims...)
+	s.kubectl(t, "delete", "pod", "claims", "--timeout=60s")
+	s.eventually(t, "", claims...)
 }
