@@ -66,15 +66,19 @@ var benchRows = []row{
 }
 
 // verdict returns the row's bound and whether a value keeps it, as the table shows them.
-func (r row) verdict(value float64) (bound, met string) {
+func (r row) verdict(value float64) (bound, kept string) {
 	if r.bound == 0 {
 		return "", ""
 	}
-	sign, kept := "≤", value <= r.bound
+	sign, broken := "≤", value > r.bound
 	if r.least {
-		sign, kept = "≥", value >= r.bound
+		sign, broken = "≥", value < r.bound
 	}
-	return sign + " " + unit(r.name, r.bound), map[bool]string{true: "yes", false: "no"}[kept]
+	kept = "yes"
+	if broken {
+		kept = "no"
+	}
+	return sign + " " + unit(r.name, r.bound), kept
 }
 
 // column is a server that is measured. start returns its processes, which listen at the same

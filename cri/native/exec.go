@@ -153,7 +153,7 @@ func awaitExec(
 				_ = started.Resize(ctx, uint32(size.Width), uint32(size.Height)) // the next size comes soon
 			}
 		case status := <-ended:
-			code, _, err := status.Result()
+			code, _, err := result(status)
 			if err != nil {
 				return 0, err
 			}

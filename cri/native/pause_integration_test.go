@@ -141,8 +141,8 @@ func TestNamespacesAreGone(t *testing.T) {
 	p.remove()
 }
 
-// The shim of a pause process ends by itself. The sandbox can be removed before containerd has seen
-// it.
+// The shim of a pod is killed. Its container ends, and the sandbox can be removed before containerd
+// has seen the end of the shim.
 func TestShimIsGone(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "native-shim-gone")

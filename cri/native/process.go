@@ -45,18 +45,24 @@ func awaitExit(ctx context.Context, task client.Task) (exit, bool) {
 			var code uint32
 			var at time.Time
 			status := <-ended
-			if code, at, err = status.Result(); err == nil {
+			if code, at, err = result(status); err == nil {
 				return exit{code: int32(code), at: at}, true
 			}
 		}
-		// What comes through the channel is an error of gRPC.
-		if errdefs.IsNotFound(errgrpc.ToNative(err)) {
+		if errdefs.IsNotFound(err) {
 			return exit{code: unknownExit, at: time.Now(), lost: true}, true
 		}
 		if !again.Wait(ctx, failures) {
 			return exit{}, false
 		}
 	}
+}
+
+// result returns how a process ended. An error in status is still one of gRPC (containerd's client,
+// 2.4.2), of which errdefs knows nothing.
+func result(status client.ExitStatus) (code uint32, at time.Time, err error) {
+	code, at, err = status.Result()
+	return code, at, errgrpc.ToNative(err)
 }
 
 // loadTask returns the task of a container in containerd, nil without an error if there is none.

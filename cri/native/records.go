@@ -53,17 +53,15 @@ func (r records[T]) remove(id string) error {
 
 // all reads every record, and removes what a process that was killed has left half written.
 func (r records[T]) all() ([]T, error) {
+	if err := atomicfile.RemoveUnfinished(r.root.Name()); err != nil {
+		return nil, fmt.Errorf("remove a half-written record: %w", err)
+	}
 	entries, err := fs.ReadDir(r.root.FS(), ".")
 	if err != nil {
 		return nil, fmt.Errorf("read the records: %w", err)
 	}
 	var out []T
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), atomicfile.Unfinished) {
-			if err := r.root.Remove(e.Name()); err != nil {
-				return nil, fmt.Errorf("remove a half-written record: %w", err)
-			}
-		}
 		if !strings.HasSuffix(e.Name(), recordExtension) {
 			continue
 		}

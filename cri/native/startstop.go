@@ -218,7 +218,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		if err != nil {
 			return fmt.Errorf("stop container %s: %w", c.id, err)
 		}
-		if err := c.kill(ctx, task, number); err != nil {
+		if err := kill(ctx, task, number); err != nil {
 			return fmt.Errorf("stop container %s: %w", c.id, err)
 		}
 		gone, err := within(ctx, ended, grace)
@@ -231,23 +231,13 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		return nil
 	default:
 	}
-	if err := c.kill(ctx, task, unix.SIGKILL); err != nil {
+	if err := kill(ctx, task, unix.SIGKILL); err != nil {
 		return fmt.Errorf("stop container %s: %w", c.id, err)
 	}
 	if err := await(ctx, ended); err != nil {
 		return fmt.Errorf("stop container %s: wait for its end: %w", c.id, err)
 	}
 	return nil
-}
-
-// kill sends a signal to the container's process. It succeeds if the process has ended: its shim
-// may be ending, too, and then does not answer any more.
-func (c *container) kill(ctx context.Context, task client.Task, signal unix.Signal) error {
-	err := kill(ctx, task, signal)
-	if record := c.snapshot(); record.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		return nil
-	}
-	return err
 }
 
 // within waits for a channel to be closed, and reports whether it was closed in time.

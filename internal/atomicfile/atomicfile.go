@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Unfinished ends the names of files that are being written. A reader that lists a directory of
@@ -104,6 +105,23 @@ func Remove(path string, keep Keep) error {
 	if keep == OverPowerLoss {
 		if err := syncDir(host{}, filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
 			return err
+		}
+	}
+	return nil
+}
+
+// RemoveUnfinished removes from a directory what writers that were killed have left unfinished. No
+// writer may be at work there.
+func RemoveUnfinished(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), Unfinished) && !e.IsDir() {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

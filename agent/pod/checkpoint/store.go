@@ -49,16 +49,8 @@ func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the checkpoint directory: %w", err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading the checkpoint directory: %w", err)
-	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), atomicfile.Unfinished) && !e.IsDir() {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return nil, fmt.Errorf("removing a half-written checkpoint: %w", err)
-			}
-		}
+	if err := atomicfile.RemoveUnfinished(dir); err != nil {
+		return nil, fmt.Errorf("removing half-written checkpoints: %w", err)
 	}
 	return &Store{dir: dir, last: map[types.UID][sha256.Size]byte{}}, nil
 }
