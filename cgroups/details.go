@@ -72,11 +72,18 @@ func (m *Manager) Details(path string) (Details, error) {
 
 // limit returns the number in a file, or 0 if the number means "no limit".
 func (c counters) limit(controller, file string) uint64 {
-	n := c.number(controller, file)
-	if n >= noLimit {
-		return 0
-	}
+	n, _ := c.bound(controller, file)
 	return n
+}
+
+// bound returns the limit in a file. It returns false if the file does not exist or has no limit: a
+// limit of 0 is one, too.
+func (c counters) bound(controller, file string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSpace(c.text(controller, file)), 10, 64)
+	if err != nil || n >= noLimit {
+		return 0, false
+	}
+	return n, true
 }
 
 // micro parses a number of microseconds. A negative number gives 0.

@@ -23,6 +23,9 @@ type Usage struct {
 	// without inactive file pages, RSS is anonymous memory, Cache is file pages, Swap is
 	// swapped-out memory.
 	Memory, WorkingSet, RSS, Cache, Swap uint64
+	// SwapLimit is the most memory, in bytes, that the cgroup may have swapped out. On v1 that is
+	// the limit of memory and swap together less that of memory. It is nil without a limit.
+	SwapLimit *uint64
 	// PageFaults and MajorPageFaults are counts so far.
 	PageFaults, MajorPageFaults uint64
 	// Processes is the number of processes.
@@ -43,7 +46,8 @@ type Stall struct {
 	Total                time.Duration
 }
 
-// Plus returns the usage of two cgroups together. It has no pressure, which has no sum.
+// Plus returns the usage of two cgroups together. It has no pressure and no limit of swap, which
+// have no sum.
 func (u Usage) Plus(v Usage) Usage {
 	return Usage{
 		CPU:             u.CPU + v.CPU,
@@ -295,6 +299,11 @@ func (c counters) v1() Usage {
 	u.Memory = c.number("memory", "memory.usage_in_bytes")
 	u.WorkingSet = u.Memory - min(u.Memory, inactive)
 	u.Processes = c.number("pids", "pids.current")
+	both, isLimited := c.bound("memory", "memory.memsw.limit_in_bytes")
+	memory, memoryIsLimited := c.bound("memory", "memory.limit_in_bytes")
+	if isLimited && memoryIsLimited {
+		u.SwapLimit = new(both - min(both, memory))
+	}
 	return u
 }
 
@@ -310,6 +319,9 @@ func (c counters) v2() Usage {
 	u.Memory = c.number("memory", "memory.current")
 	u.WorkingSet = u.Memory - min(u.Memory, inactive)
 	u.Swap = c.number("memory", "memory.swap.current")
+	if limit, ok := c.bound("memory", "memory.swap.max"); ok {
+		u.SwapLimit = &limit
+	}
 	u.Processes = c.number("pids", "pids.current")
 	u.CPUPressure = pressure(c.text("cpu", "cpu.pressure"))
 	u.MemoryPressure = pressure(c.text("memory", "memory.pressure"))

@@ -134,6 +134,44 @@ func TestUsageOfV1(t *testing.T) {
 	}
 }
 
+// A limit of swap is told where the kernel has one, also one of nothing.
+func TestSwapLimit(t *testing.T) {
+	none := "9223372036854771712\n"
+	for name, c := range map[string]struct {
+		version Version
+		files   map[string]string
+		want    *uint64
+	}{
+		"v1": {V1, map[string]string{
+			"memory.limit_in_bytes": "100\n", "memory.memsw.limit_in_bytes": "150\n",
+		}, new(uint64(50))},
+		"v1, nothing": {V1, map[string]string{
+			"memory.limit_in_bytes": "100\n", "memory.memsw.limit_in_bytes": "100\n",
+		}, new(uint64(0))},
+		"v1, no limit": {V1, map[string]string{
+			"memory.limit_in_bytes": "100\n", "memory.memsw.limit_in_bytes": none,
+		}, nil},
+		"v1, swap is not counted": {V1, map[string]string{"memory.limit_in_bytes": "100\n"}, nil},
+		"v2":                      {V2, map[string]string{"memory.swap.max": "50\n"}, new(uint64(50))},
+		"v2, nothing":             {V2, map[string]string{"memory.swap.max": "0\n"}, new(uint64(0))},
+		"v2, no limit":            {V2, map[string]string{"memory.swap.max": "max\n"}, nil},
+		"v2, swap is not counted": {V2, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"g/pids.current": "1\n"}
+			for file, text := range c.files {
+				files["g/"+file] = text
+			}
+			m := &Manager{host: host(t, files)}
+			m.host.version = c.version
+			got, err := m.Usage("g")
+			if err != nil || !reflect.DeepEqual(got.SwapLimit, c.want) {
+				t.Errorf("%v, %v, want %v", got.SwapLimit, err, c.want)
+			}
+		})
+	}
+}
+
 // A container's cgroup is found by the name that containerd gives it, and by those of others.
 func TestContainerUsageByName(t *testing.T) {
 	for _, c := range []struct {

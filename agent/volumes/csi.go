@@ -76,8 +76,16 @@ func (b *bringUp) csi(v *csi.Volume, use *expand.Use) (Mount, bool, error) {
 		return mount, up, err
 	}
 	if !up {
+		first := func(ctx context.Context, b *bringUp) error {
+			err := bringUpCSI(v, use)(ctx, b)
+			if err == nil && v.Block {
+				b.mapped(v.Name, "globalMapPath", node.MapPath(v))
+				b.mapped(v.Name, "volumeMapPath", filepath.Dir(mount.HostPath))
+			}
+			return err
+		}
 		err := b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is bringing up volume %s", v.Driver, v.Name), isUp,
-			bringUpCSI(v, use))
+			first)
 		return mount, err == nil, err
 	}
 	isFresh := func(*bringUp) (bool, error) {

@@ -34,10 +34,29 @@ func block(pv *v1.PersistentVolume) *v1.PersistentVolume {
 	return pv
 }
 
-// A local device is a link in the pod's directory, as a kubelet has it; nothing is mounted.
+// recordEvents returns the list to which a manager adds the events that it records from now on.
+func recordEvents(m *Manager) *[]string {
+	events := &[]string{}
+	m.deps.Events = func(_ *v1.Pod, _, kind, reason, message string) {
+		*events = append(*events, strings.Join([]string{kind, reason, message}, " "))
+	}
+	return events
+}
+
+// checkEvents compares the recorded events with those that are wanted.
+func checkEvents(t *testing.T, got *[]string, want ...string) {
+	t.Helper()
+	if !slices.Equal(*got, want) {
+		t.Errorf("events %q, want %q", *got, want)
+	}
+}
+
+// A local device is a link in the pod's directory, as a kubelet has it; nothing is mounted. An
+// event tells once that the pod has it.
 func TestLocalDevice(t *testing.T) {
 	device := loopDevice(t, t.TempDir()+"/disk")
 	m, _ := claimant(t, block(localPV("pv-1", device)), nil)
+	events := recordEvents(m)
 	pod := blockPod("pod")
 	pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	must(t, m.EnsureDirs(t.Context(), pod))
@@ -52,6 +71,8 @@ func TestLocalDevice(t *testing.T) {
 			t.Errorf("it is a link to %s, %v", to, err)
 		}
 	}
+	checkEvents(t, events, `Normal SuccessfulMountVolume MapVolume.MapPodDevice succeeded for volume "pv-1" `+
+		`volumeMapPath "`+m.PodDir("pod")+`/volumeDevices/kubernetes.io~local-volume"`)
 	m.deps.Claims = boundTo{} // what is up stays
 	if mounts, err := m.Ensure(t.Context(), pod, Dynamic{}); !errors.Is(err, ErrUnprocessed) || !mounts["v"].Device {
 		t.Errorf("without the claim: %+v, %v", mounts, err)
@@ -146,10 +167,11 @@ func newBlockRig(t *testing.T) *csiRig {
 }
 
 // Two pods share a device: it is staged before the first has it, and unstaged after the last has
-// had it, where a kubelet would have it.
+// had it, where a kubelet would have it. Two events tell once that a pod has it.
 func TestCSIDevice(t *testing.T) {
 	r := newBlockRig(t)
 	m := r.manager()
+	events := recordEvents(m)
 	at, err := r.ensure(m, blockPod("one"))
 	must(t, err)
 	devices := r.root + "/plugins/kubernetes.io/csi/volumeDevices"
@@ -170,10 +192,16 @@ func TestCSIDevice(t *testing.T) {
 		`{"specVolID":"pv","volumeHandle":"h","driverName":"test.berth.dev","nodeName":"node",`) {
 		t.Errorf("on record is %s", got)
 	}
+	mapped := `Normal SuccessfulMountVolume MapVolume.MapPodDevice succeeded for volume "pv" `
+	checkEvents(t, events, mapped+`globalMapPath "`+devices+`/pv/dev"`,
+		mapped+`volumeMapPath "`+m.PodDir("one")+`/volumeDevices/kubernetes.io~csi"`)
 	must(t, os.WriteFile(at, []byte("hello"), 0))
-	_, err = r.ensure(r.manager(), blockPod("one")) // after a restart of the agent
+	again := r.manager() // after a restart of the agent
+	events = recordEvents(again)
+	_, err = r.ensure(again, blockPod("one"))
 	must(t, err)
 	r.called()
+	checkEvents(t, events)
 	two, err := r.ensure(m, blockPod("two"))
 	must(t, err)
 	r.called("NodePublishVolume")

@@ -54,13 +54,23 @@ func (b *bringUp) localDevice(l *localVolume) (Mount, bool, error) {
 		return mount, false, fmt.Errorf("invalid path: %s must not contain '..'", l.path)
 	}
 	err := csi.IsBlockDevice(l.path)
+	isNew := false
 	if err == nil {
-		err = csi.Link(l.path, mount.HostPath)
+		isNew, err = csi.Link(l.path, mount.HostPath)
 	}
 	if err != nil {
 		return mount, false, &csi.Failed{Operation: "MapVolume.MapBlockVolume", Err: err}
 	}
+	if isNew {
+		b.mapped(l.name, "volumeMapPath", filepath.Dir(mount.HostPath))
+	}
 	return mount, true, nil
+}
+
+// mapped records that the pod has a volume's device now. A kubelet's event tells of path by kind.
+func (b *bringUp) mapped(volume, kind, path string) {
+	b.m.event(b.pod, v1.EventTypeNormal, "SuccessfulMountVolume",
+		fmt.Sprintf("MapVolume.MapPodDevice succeeded for volume %q %s %q", volume, kind, path))
 }
 
 // unmapLocal removes what a kubelet has mounted of a pod's local devices outside of the pod's

@@ -87,6 +87,10 @@ var (
 		"container_swap_usage_bytes", "Current swap usage of the container in bytes", prometheus.GaugeValue,
 		ofContainer,
 	}
+	containerSwapLimit = family{
+		"container_swap_limit_bytes", "Swap limit of the container in bytes, if it has one", prometheus.GaugeValue,
+		ofContainer,
+	}
 	containerTime = family{
 		"container_start_time_seconds", "Start time of the container since unix epoch in seconds",
 		prometheus.GaugeValue, ofContainer,
@@ -123,6 +127,9 @@ func (c *Collector) Resource() prometheus.Gatherer {
 				e.add(containerCPU, k.at, k.usage.CPU.Seconds(), labels...)
 				e.add(containerMem, k.at, float64(k.usage.WorkingSet), labels...)
 				e.add(containerSwap, k.at, float64(k.usage.Swap), labels...)
+				if k.usage.SwapLimit != nil {
+					e.add(containerSwapLimit, k.at, float64(*k.usage.SwapLimit), labels...)
+				}
 				e.add(containerTime, time.Time{}, seconds(k.started), labels...)
 			}
 			e.add(podCPU, p.at, p.usage.CPU.Seconds(), p.pod.Namespace, p.pod.Name)

@@ -53,7 +53,9 @@ func (m *machine) ContainerUsage(_ *v1.Pod, id string) (u cgroups.Usage, path st
 	if m.gone {
 		return u, "", fs.ErrNotExist
 	}
-	return cgroups.Usage{CPU: m.used(), Memory: 20 << 20, WorkingSet: 10 << 20}, "/kubepods/pod/" + id, nil
+	u = cgroups.Usage{CPU: m.used(), Memory: 20 << 20, WorkingSet: 10 << 20, Swap: 1 << 20}
+	u.SwapLimit = new(uint64(3 << 20))
+	return u, "/kubepods/pod/" + id, nil
 }
 
 func (m *machine) Usage(path string) (cgroups.Usage, error) {
@@ -191,6 +193,10 @@ func TestSummary(t *testing.T) {
 		if *main.Memory.WorkingSetBytes != 10<<20 || *main.Memory.AvailableBytes != 5<<20 ||
 			*pod.Memory.WorkingSetBytes != 20<<20 {
 			t.Errorf("memory %+v of %+v", main.Memory, pod.Memory)
+		}
+		if *main.Swap.SwapUsageBytes != 1<<20 || *main.Swap.SwapAvailableBytes != 2<<20 ||
+			pod.Swap.SwapAvailableBytes != nil {
+			t.Errorf("swap %+v of %+v", main.Swap, pod.Swap)
 		}
 		if n := s.Node; *n.Memory.UsageBytes != 600<<10 || *n.Memory.WorkingSetBytes != 500<<10 ||
 			*n.Memory.AvailableBytes != 500<<10 ||
@@ -368,7 +374,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, name := range []string{
 		"node_cpu_usage_seconds_total", "node_memory_working_set_bytes", "pod_cpu_usage_seconds_total",
-		"container_start_time_seconds", "resource_scrape_error",
+		"container_start_time_seconds", "container_swap_limit_bytes", "resource_scrape_error",
 		"container_cpu_cfs_throttled_seconds_total", "container_network_receive_bytes_total", "machine_memory_bytes",
 		"container_oom_events_total",
 	} {

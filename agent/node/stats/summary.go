@@ -177,7 +177,11 @@ func memory(u cgroups.Usage, at time.Time) *statsapi.MemoryStats {
 }
 
 func swap(u cgroups.Usage, at time.Time) *statsapi.SwapStats {
-	return &statsapi.SwapStats{Time: metav1.NewTime(at), SwapUsageBytes: new(u.Swap)}
+	s := &statsapi.SwapStats{Time: metav1.NewTime(at), SwapUsageBytes: new(u.Swap)}
+	if u.SwapLimit != nil {
+		s.SwapAvailableBytes = new(*u.SwapLimit - min(*u.SwapLimit, u.Swap))
+	}
+	return s
 }
 
 func io(u cgroups.Usage, at time.Time) *statsapi.IOStats {

@@ -41,6 +41,9 @@ func (n *Node) globalPath(uid types.UID, name string) string {
 	return filepath.Join(n.blockDir(), name, "dev", string(uid))
 }
 
+// MapPath returns the directory in which the pods that use a device have their mounts of it.
+func (n *Node) MapPath(v *Volume) string { return filepath.Dir(n.globalPath(v.Pod.UID, v.Name)) }
+
 // isMapped reports whether a pod has a link to a block device.
 func (n *Node) isMapped(v *Volume) bool {
 	return IsBlockDevice(n.devicePath(v.Pod.UID, v.Name)) == nil
@@ -82,7 +85,7 @@ func (n *Node) mapDevice(v *Volume) error {
 		err = n.bindDevice(target, global)
 	}
 	if err == nil {
-		err = Link(target, n.devicePath(v.Pod.UID, v.Name))
+		_, err = Link(target, n.devicePath(v.Pod.UID, v.Name))
 	}
 	if err != nil {
 		return &Failed{Operation: "MapVolume.MapBlockVolume", Err: err}
@@ -105,18 +108,22 @@ func (n *Node) bindDevice(from, to string) error {
 	return n.deps.Bind(from, to)
 }
 
-// Link makes a symbolic link. It replaces a link that exists.
-func Link(to, at string) error {
+// Link makes a symbolic link. It replaces a link that exists, unless that is the same one. It
+// returns whether it made the link.
+func Link(to, at string) (bool, error) {
 	if have, err := os.Readlink(at); err == nil && have == to {
-		return nil
+		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(at), dirMode); err != nil {
-		return err
+		return false, err
 	}
 	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return false, err
 	}
-	return os.Symlink(to, at)
+	if err := os.Symlink(to, at); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // unmapDevice removes a device from a pod.
