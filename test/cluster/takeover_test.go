@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +16,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berthd/berth/test/csidriver"
 	"github.com/berthd/berth/test/env"
 )
 
 const (
-	staticPods, apiPods = 10, 20
+	staticPods, apiPods = 10, 26
 	// quiet is how long nothing may happen after a takeover. It is longer than the loops of both
 	// agents that look for pods, containers and volumes to correct.
 	quiet = 20 * time.Second
@@ -73,6 +75,87 @@ var residents = map[string]string{
   dnsConfig: {options: [{name: ndots, value: "2"}]}`,
 	"plain": "",
 }
+
+// guests are API pods that a takeover could disturb by more than its files: with volumes of claims
+// and of a CSI driver, with a port of the node, with users of their own, and with other resources
+// than they began with. There is one pod of each.
+var guests = map[string]string{
+	"claimed": `
+      volumeMounts: [{name: v, mountPath: /v}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: claimed}}]`,
+	"staged": `
+      volumeMounts: [{name: v, mountPath: /v}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: staged}}]`,
+	"inline": `
+      volumeMounts: [{name: v, mountPath: /v}]
+  volumes: [{name: v, csi: {driver: taken.berth.dev}}]`,
+	"apart": `
+  hostUsers: false
+  runtimeClassName: users`,
+	"resized": `
+      resources: {requests: {cpu: 10m}, limits: {cpu: 10m}}`,
+	"ported": `
+      ports: [{containerPort: 80, hostPort: HOSTPORT}]
+    - {name: web, image: "berth.local/busybox:v1", command: [httpd, -f, -p, "80", -h, /etc]}`,
+}
+
+// everybody returns the residents and the guests, these on a port of the node.
+func everybody(port int) map[string]string {
+	out := maps.Clone(residents)
+	for name, more := range guests {
+		out[name] = strings.ReplaceAll(more, "HOSTPORT", strconv.Itoa(port))
+	}
+	return out
+}
+
+// takeoverVolumes are the volumes of the guests, one in a directory of the node, which is to be
+// filled in.
+const takeoverVolumes = `
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: taken.berth.dev}
+spec: {attachRequired: false, podInfoOnMount: true, volumeLifecycleModes: [Persistent, Ephemeral]}
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: users}
+handler: ` + env.NewerHandler + `
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: staged}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  claimRef: {namespace: default, name: staged}
+  persistentVolumeReclaimPolicy: Retain
+  csi: {driver: taken.berth.dev, volumeHandle: disk}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: staged}
+spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: staged, resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: claimed}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  claimRef: {namespace: default, name: claimed}
+  persistentVolumeReclaimPolicy: Retain
+  local: {path: %s}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In,
+    values: [` + env.NodeName + `]}]}]}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: claimed}
+spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: claimed, resources: {requests: {storage: 1Gi}}}
+---
+`
 
 const takeoverObjects = `
 apiVersion: v1
@@ -128,10 +211,19 @@ type takeover struct {
 	berth   *env.Agent
 	kubelet *env.Program
 	w       *Witness
+	// pods are the kinds of pods, and port is the port of the node that one of them has.
+	pods map[string]string
+	port int
+	// driver is the directory of the CSI driver.
+	driver string
 }
 
-// TestTakeover runs thirty pods under a kubelet. berth adopts them from the kubelet's files, and
-// the kubelet adopts them again. No container restarts, and under berth no pod stops being Ready.
+// replacedKinds are the kinds of pods that each new agent ends and makes anew.
+var replacedKinds = []string{"volumes", "init", "claimed", "staged", "inline", "apart", "ported"}
+
+// TestTakeover runs 36 pods under a kubelet. berth adopts them from the kubelet's files, and the
+// kubelet adopts them again. No container restarts. Under berth no pod stops being Ready, and a CSI
+// driver is asked for nothing.
 func TestTakeover(t *testing.T) {
 	c := Start(t, Options{})
 	berth, err := c.NewAgent(t.Context(),
@@ -140,7 +232,11 @@ func TestTakeover(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.checkRefusals(t) })
-	o := &takeover{c: c, berth: berth, kubelet: c.NewKubelet(t, berth)}
+	port, err := env.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &takeover{c: c, berth: berth, kubelet: c.NewKubelet(t, berth), pods: everybody(port), port: port}
 	names := slices.Sorted(maps.Keys(residents))
 	for i := range staticPods {
 		name := names[i%len(names)]
@@ -151,8 +247,12 @@ func TestTakeover(t *testing.T) {
 	}
 	c.WaitNodeReady(t)
 	account(t, c)
-	all := takeoverObjects
-	for i := range apiPods - 2 {
+	driver, _ := startCSIDriver(t, c, berth, "taken.berth.dev", "-can", "STAGE_UNSTAGE_VOLUME")
+	all := fmt.Sprintf(takeoverVolumes, t.TempDir()) + takeoverObjects
+	for name := range guests {
+		all += resident("a-"+name+"-0", o.pods[name], true)
+	}
+	for i := range apiPods - 2 - len(guests) {
 		name := names[i%len(names)]
 		all += resident(fmt.Sprintf("a-%s-%d", name, i/len(names)), residents[name], i < len(names))
 	}
@@ -162,7 +262,11 @@ func TestTakeover(t *testing.T) {
 	c.Eventually(t, Contains("1"), "get", "pod", "restarted", "-o",
 		"jsonpath={.status.containerStatuses[0].restartCount}")
 	o.awaitReady(t, staticPods+apiPods)
+	o.c.Kubectl(t, "patch", "pod", "a-resized-0", "--subresource", "resize", "--patch",
+		`{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "20m"}, "limits": {"cpu": "20m"}}}]}}`)
+	o.isResized(t)
 
+	o.driver = driver
 	o.change(t, "from the kubelet to berth", o.kubelet.Stop, o.berth.Start, "+berth")
 	o.use(t, "a", "berth")
 	o.change(t, "from berth to the kubelet", o.berth.Stop, o.kubelet.Start, "v1.36.")
@@ -219,7 +323,7 @@ func (o *takeover) running(t *testing.T) map[string]string {
 // of the agent that the node then reports.
 func (o *takeover) change(t *testing.T, what string, stop, start func() error, version string) {
 	t.Helper()
-	before, identities := o.running(t), o.w.Identities()
+	before, identities, calls := o.running(t), o.w.Identities(), o.driverCalls(t)
 	o.w.Strict(true)
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -265,6 +369,39 @@ func (o *takeover) change(t *testing.T, what string, stop, start func() error, v
 		"again") != 1 {
 		t.Errorf("%s: the hook has run %d times", what, strings.Count(out, "again"))
 	}
+	// a kubelet stages and publishes again what it takes over
+	if now := o.driverCalls(t); o.berth.Running() && !slices.Equal(now, calls) {
+		t.Errorf("%s: the CSI driver was asked for %q", what, now[len(calls):])
+	}
+	o.isResized(t)
+	o.c.Eventually(t, Contains("root:"), "exec", "s-hostnet-"+env.NodeName, "-c", "main", "--", "wget", "-qO-",
+		fmt.Sprintf("http://%s:%d/passwd", env.HostIP, o.port))
+}
+
+// driverCalls returns the calls to the CSI driver that change volumes.
+func (o *takeover) driverCalls(t *testing.T) []string {
+	t.Helper()
+	calls, err := csidriver.Calls(o.driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, call := range calls {
+		if strings.Contains(call.Method, "Stage") || strings.Contains(call.Method, "Publish") ||
+			strings.Contains(call.Method, "Unstage") || strings.Contains(call.Method, "Unpublish") {
+			out = append(out, call.Method)
+		}
+	}
+	return out
+}
+
+// isResized waits until the resized pod has its CPU, by its status and by its cgroup.
+func (o *takeover) isResized(t *testing.T) {
+	t.Helper()
+	o.c.Eventually(t, Contains("20m"), "get", "pod", "a-resized-0", "-o",
+		"jsonpath={.status.containerStatuses[0].resources.limits.cpu}")
+	o.c.Eventually(t, Contains("2000"), "exec", "a-resized-0", "-c", "main", "--", "cat",
+		"/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 }
 
 // use makes the new agent end pods that the old agent made, completely, and make as many others.
@@ -273,7 +410,7 @@ func (o *takeover) use(t *testing.T, from, to string) {
 	t.Helper()
 	const manifest, mirror = "s-volumes", "s-volumes-" + env.NodeName
 	var ended, ids []string
-	for _, kind := range []string{"volumes", "init"} {
+	for _, kind := range replacedKinds {
 		ended = append(ended, from+"-"+kind+"-0")
 	}
 	for _, name := range append(ended, mirror) {
@@ -291,8 +428,8 @@ func (o *takeover) use(t *testing.T, from, to string) {
 			return nil
 		})
 	}
-	for _, kind := range []string{"volumes", "init"} {
-		o.c.Apply(t, resident(to+"-"+kind+"-0", residents[kind], true))
+	for _, kind := range replacedKinds {
+		o.c.Apply(t, resident(to+"-"+kind+"-0", o.pods[kind], true))
 	}
 	o.berth.WriteManifest(t, manifest+".yaml", static(manifest, residents["volumes"]))
 	o.awaitReady(t, staticPods+apiPods)
