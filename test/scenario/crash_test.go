@@ -16,12 +16,13 @@ import (
 const maxReports = 3
 
 // TestCrashes plays each pod life once without a crash. Then it plays the life once for each call
-// to the runtime and to the cgroups, and kills the agent before or after the call; for each third
-// of these crashes, the next agent is killed soon, too. The life must reach the same states with
-// the same sandboxes and containers, and leave nothing. The agent writes its checkpoints between
-// two calls, so it is also killed before and after each of those writes. Every third of these
-// crashes is played, at other calls for each kind, and all of them with $CRASHES=all. With the race
-// detector or -short, it is every 21st: the detector needs the same code to run, not every crash.
+// to the runtime, to the cgroups and to the API server that changes a pod, and kills the agent
+// before or after the call; for each third of these crashes, the next agent is killed soon, too.
+// The life must reach the same states with the same sandboxes and containers, and leave nothing,
+// also no mount. The agent writes its checkpoints between two calls, so it is also killed before
+// and after each of those writes. Every third of these crashes is played, at other calls for each
+// kind, and all of them with $CRASHES=all. With the race detector or -short, it is every 21st: the
+// detector needs the same code to run, not every crash.
 func TestCrashes(t *testing.T) {
 	for _, s := range podLives(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -44,12 +45,17 @@ func TestCrashes(t *testing.T) {
 				{after: true},
 				{cgroups: true},
 				{cgroups: true, after: true},
+				{requests: true},
+				{requests: true, after: true},
 				{twice: true},
 				{twice: true, after: true},
 			} {
 				total := calm.calls
-				if kind.cgroups {
+				switch {
+				case kind.cgroups:
 					total = calm.cgroups
+				case kind.requests:
+					total = calm.requests
 				}
 				stride := step
 				if kind.twice {
@@ -75,8 +81,9 @@ func TestCrashes(t *testing.T) {
 // crashKind is one way to crash the agent.
 type crashKind struct {
 	// after is the side of the call. cgroups counts changes of cgroups instead of calls to the
-	// runtime. twice crashes the next agent as well.
-	after, cgroups, twice bool
+	// runtime, and requests counts changes of pods in the API server. twice crashes the next agent as
+	// well.
+	after, cgroups, requests, twice bool
 }
 
 // crash is a crash that is to happen.
@@ -110,17 +117,21 @@ func (c *crash) hits(what string) bool {
 
 // outcome is the result of playing a pod life.
 type outcome struct {
-	err            error
-	calls, cgroups int
-	dumps          []string
-	where, report  string
+	err                      error
+	calls, cgroups, requests int
+	dumps                    []string
+	where, report            string
 }
 
 // play plays the pod life on a new machine. With want, it compares the runtime's state after each
 // act.
 func (s podLife) play(t *testing.T, c *crash, want []string) (out outcome) {
 	m := newMachine(t, fake.Config{WriteLogs: true, Script: s.script})
-	var cgroups atomic.Int64
+	if s.bound {
+		m.join()
+		defer m.api.Close()
+	}
+	var cgroups, requests atomic.Int64
 	m.atCgroups = func(after bool) {
 		if !after {
 			cgroups.Add(1)
@@ -129,7 +140,15 @@ func (s podLife) play(t *testing.T, c *crash, want []string) (out outcome) {
 			m.crashHere()
 		}
 	}
-	if c != nil && !c.kind.cgroups {
+	m.atRequests = func(after bool) {
+		if !after {
+			requests.Add(1)
+		}
+		if c != nil && c.kind.requests && c.kind.after == after && c.hits("a pod's change in the API server") {
+			m.crashHere()
+		}
+	}
+	if c != nil && !c.kind.cgroups && !c.kind.requests {
 		m.runtime.Inject(fake.Fault{
 			Match: func(call fake.Call) bool { return c.hits(call.String()) }, After: c.kind.after, Crash: m.crashHere,
 		})
@@ -145,7 +164,7 @@ func (s podLife) play(t *testing.T, c *crash, want []string) (out outcome) {
 	if bad := m.check(); len(bad) > 0 && out.err == nil {
 		out.err = fmt.Errorf("broken: %q", bad)
 	}
-	out.calls, out.cgroups = len(m.runtime.Calls()), int(cgroups.Load())
+	out.calls, out.cgroups, out.requests = len(m.runtime.Calls()), int(cgroups.Load()), int(requests.Load())
 	if out.err != nil {
 		out.report = m.history()
 	}

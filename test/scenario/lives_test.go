@@ -11,7 +11,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/cri/fake"
 )
@@ -20,6 +22,8 @@ import (
 // that it leads to.
 type podLife struct {
 	name string
+	// bound says that agents are connected with an API server.
+	bound bool
 	// behave is what containers do, by name and attempt. All attempts after the last do the same.
 	behave map[string][]fake.Behavior
 	acts   []act
@@ -70,7 +74,7 @@ func podLives(t *testing.T) []podLife {
 		Exec: func([]string) fake.ExecResult { return fake.ExecResult{After: time.Second} },
 		Term: fake.Term{After: time.Second},
 	}
-	return []podLife{
+	lives := []podLife{
 		{name: "simple", acts: []act{
 			{manifest("simple"), ready("simple", 0)},
 			{func(m *machine) error { return m.runtime.Exit("app", 1) }, ready("simple", 1)},
@@ -134,6 +138,11 @@ func podLives(t *testing.T) []podLife {
 				"app": {{Term: fake.Term{Ignore: true}}},
 			},
 		},
+		{name: "bound", bound: true, behave: map[string][]fake.Behavior{"app": {slow}}, acts: []act{
+			{bind("bound"), all(ready("bound", 0), readyInAPI("bound", 0))},
+			{func(m *machine) error { return m.runtime.Exit("app", 1) }, all(ready("bound", 1), readyInAPI("bound", 1))},
+			deleted("bound"),
+		}},
 		{name: "deadline", behave: map[string][]fake.Behavior{"app": {slow}, "mesh": {slow}}, acts: []act{
 			{manifest("deadline"), all(phase("deadline", v1.PodFailed), reason("deadline", "DeadlineExceeded"))},
 			gone("deadline"),
@@ -159,6 +168,81 @@ func podLives(t *testing.T) []podLife {
 			{manifest("restart2", "restart"), all(ready("restart", 1), sized("restart", "102/30000/128", "128Mi"))},
 			gone("restart"),
 		}},
+	}
+	if os.Geteuid() == 0 { // mounting needs root
+		// two file systems in memory, and two subPaths
+		lives = append(lives, podLife{name: "mounted", acts: []act{
+			{manifest("mounted"), all(ready("mounted", 0), mounted(4))},
+			{func(m *machine) error { return m.runtime.Exit("app", 1) }, all(ready("mounted", 1), mounted(4))},
+			gone("mounted"),
+		}})
+	}
+	return lives
+}
+
+// boundPod is the pod with a manifest's name that the API server has: bound to the node, with a
+// ConfigMap volume, and with a Secret in its environment.
+func boundPod(name string) *v1.Pod {
+	pod := apiPod("u1")
+	pod.Name = name + "-" + nodeName
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(20))
+	return pod
+}
+
+// bind makes the API server's pod, with its objects.
+func bind(name string) func(*machine) error {
+	return func(m *machine) error {
+		m.runtime.SetImage(fake.Image{Name: "img:1"})
+		m.api.Put(core("configmaps"), &v1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "config"}, Data: map[string]string{"k": "1"},
+		})
+		m.api.Put(core("secrets"), &v1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "login"}, Data: map[string][]byte{"pass": []byte("x")},
+		})
+		m.api.Put(core("pods"), boundPod(name))
+		return nil
+	}
+}
+
+// readyInAPI checks that the API server knows the pod as ready, with its containers restarted that
+// often.
+func readyInAPI(name string, restarts int32) func(*machine) error {
+	return func(m *machine) error {
+		p := m.api.Pod("ns", name+"-"+nodeName)
+		if p == nil || !isReady(p) || p.Status.ContainerStatuses[0].RestartCount != restarts {
+			return fmt.Errorf("the API server has the pod as %+v", p)
+		}
+		return nil
+	}
+}
+
+// deleted deletes the API server's pod. The agent confirms it when nothing is left.
+func deleted(name string) act {
+	return act{
+		do: func(m *machine) error {
+			m.api.Delete(core("pods"), "ns", name+"-"+nodeName, nil)
+			return nil
+		},
+		goal: func(m *machine) error {
+			left := m.leftovers()
+			if m.api.Pod("ns", name+"-"+nodeName) != nil {
+				left = append(left, "the pod in the API server")
+			}
+			if len(left) > 0 {
+				return fmt.Errorf("left over: %q", left)
+			}
+			return nil
+		},
+	}
+}
+
+// mounted checks how much is mounted for the pods.
+func mounted(n int) func(*machine) error {
+	return func(m *machine) error {
+		if at := m.mounts(); len(at) != n {
+			return fmt.Errorf("%d mounts, want %d: %q", len(at), n, at)
+		}
+		return nil
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -24,6 +26,7 @@ import (
 	"github.com/berthd/berth/agent"
 	"github.com/berthd/berth/agent/cluster"
 	"github.com/berthd/berth/agent/cluster/kube"
+	apiserver "github.com/berthd/berth/agent/cluster/kube/fake"
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/telemetry/events"
@@ -43,7 +46,7 @@ type machine struct {
 	cgroups    *hierarchy
 	manifests  *manifests
 	sourceless bool              // agents are started without a source
-	connect    func() *kube.Conn // with an API server; nil without
+	api        *apiserver.Server // that agents are connected with; nil without
 	watch      *watch
 	log        *logBuffer
 	cfg        *configs.Config
@@ -54,6 +57,9 @@ type machine struct {
 	// atCgroups, if set, is called at each change of a cgroup, before and after the change takes
 	// effect.
 	atCgroups func(after bool)
+	// atRequests, if set, is called at each request to the API server that changes a pod, before the
+	// request and after its answer.
+	atRequests func(after bool)
 }
 
 // life is one agent from its start to its end.
@@ -88,6 +94,7 @@ func newMachine(t *testing.T, cfg fake.Config, documents ...[]byte) *machine {
 	}
 	m.cfg = m.config(documents)
 	t.Cleanup(func() {
+		m.unmount()
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", m.log.tail(60))
 		}
@@ -150,8 +157,11 @@ func (m *machine) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	var connection *cluster.Connection
-	if m.connect != nil {
-		connection = &cluster.Connection{Conn: m.connect()}
+	if m.api != nil {
+		connection = &cluster.Connection{Conn: m.api.Conn(kube.Config{
+			QPS:  -1,
+			Wrap: func(next http.RoundTripper) http.RoundTripper { return line{l, next, m.atRequests} },
+		})}
 	}
 	l.agent, err = agent.New(ctx, m.cfg, agent.Deps{
 		Cluster: connection, Runtime: l.runtime, Cgroups: l.cgroups, Node: n,
@@ -167,6 +177,34 @@ func (m *machine) start() {
 		defer close(l.watched)
 		m.watch.run(ctx, l)
 	}()
+}
+
+// line is an agent's line to the API server, which a crash of the agent cuts.
+type line struct {
+	life *life
+	next http.RoundTripper
+	at   func(after bool)
+}
+
+var errCut = errors.New("the agent that asks has crashed")
+
+// RoundTrip sends a request unless the agent has crashed.
+func (w line) RoundTrip(r *http.Request) (*http.Response, error) {
+	isChange := w.at != nil && r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/pods/")
+	if isChange {
+		w.at(false)
+	}
+	if w.life.dead.Load() {
+		return nil, errCut
+	}
+	resp, err := w.next.RoundTrip(r)
+	if isChange {
+		w.at(true)
+	}
+	if w.life.dead.Load() && err == nil {
+		return nil, errors.Join(errCut, resp.Body.Close())
+	}
+	return resp, err
 }
 
 // stop ends the agent in the normal way. The agent may crash while it ends.
@@ -248,14 +286,42 @@ func (m *machine) bury() {
 }
 
 // restore puts back the directories that a crash took away, and removes what the killed agent has
-// made since.
+// made and mounted since.
 func (m *machine) restore() {
 	m.t.Helper()
+	m.unmount()
 	if err := os.RemoveAll(m.dir); err != nil {
 		m.t.Fatal(err)
 	}
 	if err := os.Rename(m.dir+".away", m.dir); err != nil {
 		m.t.Fatal(err)
+	}
+}
+
+// mounts returns what is mounted in the agents' directories, sorted.
+func (m *machine) mounts() []string {
+	m.t.Helper()
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], m.dir+"/") {
+			out = append(out, fields[4])
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// unmount unmounts everything in the agents' directories.
+func (m *machine) unmount() {
+	m.t.Helper()
+	for _, at := range slices.Backward(m.mounts()) {
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			m.t.Errorf("unmount %s: %v", at, err)
+		}
 	}
 }
 
@@ -292,6 +358,9 @@ func (m *machine) leftovers() []string {
 		for _, e := range entries {
 			left = append(left, filepath.Join(dir, e.Name()))
 		}
+	}
+	for _, at := range m.mounts() {
+		left = append(left, "mount "+at)
 	}
 	for _, p := range m.pods() {
 		left = append(left, "pod "+p.Name+" is listed")

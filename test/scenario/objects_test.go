@@ -18,7 +18,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/berthd/berth/agent/cluster/kube"
 	apiserver "github.com/berthd/berth/agent/cluster/kube/fake"
 	"github.com/berthd/berth/cri/fake"
 )
@@ -29,22 +28,23 @@ func core(resource string) schema.GroupVersionResource {
 }
 
 // member is a machine in a bubble. Its agents are connected with an API server.
-type member struct {
-	*machine
-	api *apiserver.Server
-}
+type member struct{ *machine }
 
 func join(t *testing.T) *member {
 	t.Helper()
-	j := &member{machine: newMachine(t, fake.Config{}), api: apiserver.New()}
-	j.connect = func() *kube.Conn { return j.api.Conn(kube.Config{QPS: -1}) }
+	j := &member{newMachine(t, fake.Config{})}
+	j.join()
 	j.runtime.SetImage(fake.Image{Name: "img:1"})
-	j.put("services", "default",
-		&v1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
-			Spec:       v1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []v1.ServicePort{{Port: 443}}},
-		})
 	return j
+}
+
+// join connects the machine's agents with an API server, which has the Service of itself.
+func (m *machine) join() {
+	m.api = apiserver.New()
+	m.api.Put(core("services"), &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
+		Spec:       v1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []v1.ServicePort{{Port: 443}}},
+	})
 }
 
 func (j *member) close() {
