@@ -116,6 +116,19 @@ func TestCauses(t *testing.T) {
 			"container c: CrashLoopBackOff: back-off 40s; it last ended with exit code 137 (OOMKilled, SIGKILL)",
 		},
 		{
+			"start fails again as before",
+			v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
+				{Name: "c", State: waits("RunContainerError", "no such file"), LastTerminationState: v1.ContainerState{
+					Terminated: &v1.ContainerStateTerminated{
+						ExitCode: 128, Reason: "StartError", StartedAt: ago(time.Minute), Message: "no such file",
+					},
+				}},
+			}},
+			nil,
+			"container c: RunContainerError: no such file",
+			"container c: RunContainerError: no such file; it last ended with exit code 128 (StartError)",
+		},
+		{
 			"liveness",
 			v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
 				{Name: "c", State: waits("CrashLoopBackOff", ""), LastTerminationState: ended},
@@ -176,6 +189,9 @@ func TestCauses(t *testing.T) {
 		s.why(w, r)
 		if err := json.Unmarshal(w.Body.Bytes(), &why); err != nil || !strings.Contains(why.WaitsFor, tc.why) {
 			t.Errorf("%s: why %q %v, want %q", tc.name, why.WaitsFor, err, tc.why)
+		}
+		if strings.Count(why.WaitsFor, "no such") > 1 {
+			t.Errorf("%s: why says a thing twice: %q", tc.name, why.WaitsFor)
 		}
 	}
 }

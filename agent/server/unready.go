@@ -219,13 +219,18 @@ func crashed(pod *v1.Pod) []string {
 	return out
 }
 
-// lastEnd says how a container that is to run again ended before.
+// lastEnd says how a container that is to run again ended before, without a message that the
+// container waits with, too.
 func lastEnd(c *v1.ContainerStatus) string {
 	last := c.LastTerminationState.Terminated
 	if last == nil {
 		return ""
 	}
-	return joinWords(": ", "it last ended with "+exit(last), strings.TrimSpace(last.Message))
+	message := strings.TrimSpace(last.Message)
+	if w := c.State.Waiting; w != nil && strings.Contains(w.Message, message) {
+		message = ""
+	}
+	return joinWords(": ", "it last ended with "+exit(last), message)
 }
 
 // containerWaits says what a container waits for, and the details; it is empty if the container
