@@ -36,6 +36,9 @@ func (o *streamOptions) flags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("container", completeContainers)
 }
 
+// dashes says how the flags of a command are kept apart from those of berth exec.
+const dashes = "put -- before the command, so that its flags are its own: berth exec POD -- COMMAND [ARG...]"
+
 func newExec() *cobra.Command {
 	o := &streamOptions{}
 	cmd := &cobra.Command{
@@ -73,8 +76,7 @@ command running. The command is then at the end of its input, and its output is 
 		if instead := insteadOfFlag(cmd.Name(), err); instead != "" && len(cmd.Flags().Args()) < 2 {
 			return noFlag(cmd, err)
 		}
-		return fmt.Errorf("%w: put -- before the command, so that its flags are its own: berth exec POD -- COMMAND [ARG...]",
-			err)
+		return fmt.Errorf("%w: %s", err, dashes)
 	})
 	return cmd
 }
@@ -120,7 +122,10 @@ func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) err
 		return err
 	}
 	container, note, err := chooseContainer(pod, container)
-	if err != nil {
+	switch {
+	case err != nil && o.container != "" && len(cmd.Flags().Args()) > 1 && cmd.ArgsLenAtDash() < 0:
+		return fmt.Errorf("%w; -c names a container: %s", err, dashes)
+	case err != nil:
 		return err
 	}
 	if note != "" && !o.quiet {

@@ -17,7 +17,7 @@ func otherWords() map[string]string {
 		"uncordon": "drain --undo", "unpause": "start",
 		"cordon": "drain", "check": "doctor", "lint": "validate", "config": "validate", "stats": "top", "log": "logs",
 		"port": "describe", "info": "status", "image": "images", "prune": "images prune",
-		"system": "doctor", "wait": "start --wait",
+		"wait": "start --wait",
 	}
 }
 
@@ -44,6 +44,8 @@ func elsewhere() map[string]string {
 		"generate": "podman kube generate writes a manifest; the agent starts the pods of its manifests after a boot, and " +
 			"needs no unit for them",
 		"rename": "metadata.name in the manifest is the pod's name",
+		"system": "berth images prune removes images that nothing uses, berth images says what images take, and berth " +
+			"doctor looks at the machine",
 		"search": "berth searches no registry: berth pull IMAGE takes the whole name of an image",
 		"scale":  "each manifest is one pod: write another manifest, with another name",
 	}

@@ -54,7 +54,7 @@ func (r *runner) watch(ctx context.Context, ended chan error) (code int, err err
 		}
 		if pod != nil && !r.once && !printed && pods.Terminal(pod.Status.Phase) {
 			printed = true
-			fmt.Fprintln(r.errOut, "The pod has ended; Ctrl-C removes it.")
+			fmt.Fprintln(r.errOut, "The pod has ended; Ctrl-C removes it. With --once, berth run ends with the pod.")
 		}
 		select {
 		case <-ctx.Done():
