@@ -18,7 +18,7 @@ KUBEFLAGS  = $(LDFLAGS) -X k8s.io/component-base/version.gitVersion=$(KUBERNETES
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help build apiserver package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster bench-apiserver lint fuzz deps clean
+.PHONY: help build apiserver pause package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster bench-apiserver lint fuzz deps clean
 
 help: ## list the targets
 	@echo 'berth: a node agent that runs pods on containerd'
@@ -32,6 +32,10 @@ build: ## build bin/berth
 apiserver: ## build bin/berth-apiserver (the first time compiles Kubernetes: some minutes)
 	@mkdir -p $(BIN)
 	@scripts/step 'make: building $(BIN)/berth-apiserver' env -C apiserver $(GOBUILD) -ldflags '$(KUBEFLAGS)' -o $(abspath $(BIN))/berth-apiserver ./cmd/berth-apiserver
+
+pause: ## make dist/pause.tar, the image for sandboxes on machines without a registry
+	@mkdir -p dist
+	@scripts/step 'make: building dist/pause.tar' go run -trimpath ./test/images/build -pause dist/pause.tar
 
 package: ## build dist/*.deb and dist/*.rpm of berth and berth-apiserver, for amd64 and arm64 (the first time compiles Kubernetes twice; ARCHES=amd64: once)
 	@scripts/deps packager

@@ -79,7 +79,7 @@ func TestHints(t *testing.T) {
 		dirs       []string
 		start, log string
 	}{
-		{[]string{without, "/nonexistent"}, "`berth agent --config FILE`", "see its log"},
+		{[]string{without, "/nonexistent"}, "`berth agent`", "see its log"},
 		{[]string{without, with}, "`systemctl start berth`", "see its log with `journalctl -u berth`"},
 	} {
 		if start, log := startHint(tc.dirs), logHint(tc.dirs); start != tc.start || log != tc.log {

@@ -27,7 +27,7 @@ func startHint(dirs []string) string {
 	if unitInstalled(dirs) {
 		return "`systemctl start berth`"
 	}
-	return "`berth agent --config FILE`"
+	return "`berth agent`"
 }
 
 func logHint(dirs []string) string {

@@ -1,29 +1,43 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/configs"
 )
 
-// newPurge is for the packages' scripts. Users have "berth drain --stop".
+// newPurge is for the packages' scripts, and for users without a package.
 func newPurge() *cobra.Command {
 	var flags agentFlags
+	var yes bool
 	cmd := &cobra.Command{
-		Use:    "purge",
-		Short:  "Stop all pods and remove everything that the agent keeps on this machine",
-		Hidden: true,
-		Args:   noArgs,
+		Use:   "purge",
+		Short: "Stop all pods and remove what the agent keeps on this machine",
+		Long: `Stop all pods of a node whose agent has ended, and remove everything that the agent keeps on this machine: its
+files, and the logs and cgroups of the pods. Manifests, images, and the files of others stay.
+
+On a terminal, purge asks before it does that.`,
+		Example: `  berth drain --stop && berth purge      # before berth itself is removed`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot("removing pods", os.Geteuid()); err != nil {
 				return err
+			}
+			if term.IsTerminal(int(os.Stdin.Fd())) && !yes && !isSure(cmd.InOrStdin(), cmd.ErrOrStderr()) {
+				return errors.New("nothing was done")
 			}
 			cfg, _, err := flags.load()
 			if err != nil {
@@ -36,7 +50,15 @@ func newPurge() *cobra.Command {
 		},
 	}
 	flags.addTo(cmd)
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
+}
+
+// isSure asks whether somebody wants to lose what a purge removes.
+func isSure(in io.Reader, out io.Writer) bool {
+	fmt.Fprint(out, "This stops all pods of the node and removes their files and logs. Go on? [y/N] ")
+	answer, _ := bufio.NewReader(in).ReadString('\n') // without an answer nothing is done
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 // anyPods reports whether there may be pods of this root directory, because an agent ran here. Only

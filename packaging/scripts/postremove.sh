@@ -9,7 +9,7 @@ if [ "$1" = purge ]; then
   if [ -x $kept/berth ]; then
     [ ! -e $kept/etc/config.yaml ] || set -- "$@" --config $kept/etc/config.yaml
     [ ! -d $kept/etc/config.d ] || set -- "$@" --config-dir $kept/etc/config.d
-    $kept/berth "$@" || echo "berth: something of its pods is left, see above" >&2
+    $kept/berth "$@" --yes || echo "berth: something of its pods is left, see above" >&2
   fi
   if [ -e $network ]; then
     rm -f $network

@@ -1,12 +1,14 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +33,8 @@ type runtime struct {
 	dirs      []string
 	shims     []int
 	netns     []string
+	// deprecated is what containerd warns of, with notReady.
+	deprecated string
 }
 
 func (r *runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) {
@@ -47,7 +51,8 @@ func (r *runtime) Status(context.Context, bool) (*runtimeapi.StatusResponse, err
 		},
 		{
 			Type: deprecations, Status: r.notReady != deprecations,
-			Message: `{"io.containerd.deprecation/x": "mirrors is old", "io.containerd.deprecation/c": "cgroup v1 is old"}`,
+			Message: cmp.Or(r.deprecated,
+				`{"io.containerd.deprecation/x": "mirrors is old", "io.containerd.deprecation/c": "cgroup v1 is old"}`),
 		},
 	}
 	return &runtimeapi.StatusResponse{
@@ -390,6 +395,47 @@ func TestFindings(t *testing.T) {
 				}
 			}
 			t.Errorf("no %s with %q in %q", c.level, c.says, got)
+		})
+	}
+}
+
+// TestCgroupV1IsSaidOnce has a containerd that deprecates cgroup v1, which the check of the cgroups
+// says in words of its own.
+func TestCgroupV1IsSaidOnce(t *testing.T) {
+	m := newMachine(t)
+	v1Host(m)
+	m.runtime.notReady = deprecations
+	m.runtime.deprecated = `{"io.containerd.deprecation/cgroup-v1": "cgroup v1 is deprecated"}`
+	var about []string
+	for _, f := range Run(t.Context(), m.Host).Findings {
+		if f.Level != OK && strings.Contains(f.Message, "cgroup v1") {
+			about = append(about, f.Check)
+		}
+	}
+	if !slices.Equal(about, []string{"cgroups"}) {
+		t.Errorf("findings of cgroup v1: %q, want one", about)
+	}
+}
+
+// TestStartOfAgent has the advice for a missing agent be a command that the machine has.
+func TestStartOfAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(m *machine)
+		want  string
+	}{
+		"systemd":    {func(*machine) {}, "systemctl enable --now berth"},
+		"no systemd": {func(m *machine) { m.remove("/run/systemd") }, "berth agent, "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.gone = errors.New("berth agent is not running")
+			c.spoil(m)
+			for _, f := range Run(t.Context(), m.Host).Findings {
+				if f.Check == "agent" && f.Level == Hint && strings.HasPrefix(f.Fix, c.want) {
+					return
+				}
+			}
+			t.Errorf("no advice that begins with %q", c.want)
 		})
 	}
 }

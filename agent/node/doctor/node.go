@@ -181,7 +181,11 @@ func agentAnswers(ctx context.Context, h *Host) []Finding {
 		return []Finding{hint(asRoot, "this user may not use the agent's socket %s: whether it runs is not known",
 			h.Config.Berth.Socket)}
 	case err != nil:
-		return append(out, hint("systemctl enable --now berth", "%v", err))
+		fix := "berth agent, in a terminal or under a service manager"
+		if h.Files.exists("/run/systemd/system") {
+			fix = "systemctl enable --now berth"
+		}
+		return append(out, hint(fix, "%v", err))
 	case !v.Same:
 		return append(out, warning("give the --config and --root-dir of the agent that is meant, or its --socket",
 			"the agent that answers at %s is another one: its root directory is %s, and the checks look at %s",

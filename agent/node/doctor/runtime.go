@@ -46,7 +46,7 @@ func runtimeAnswers(ctx context.Context, h *Host) []Finding {
 			warning("see the runtime's log: journalctl -u containerd", "the runtime does not say how it is: %v", err))
 	}
 	for _, c := range st.GetStatus().GetConditions() {
-		if c.Status {
+		if c.Status || saysOnlyV1(c) {
 			continue
 		}
 		find, fix := warning, "see the runtime's log: journalctl -u containerd"
@@ -72,6 +72,14 @@ func said(c *runtimeapi.RuntimeCondition) string {
 		return strings.Join(slices.Sorted(maps.Values(texts)), "; ")
 	}
 	return cmp.Or(strings.TrimSpace(c.Message), c.Reason)
+}
+
+// saysOnlyV1 reports whether containerd only warns that cgroup v1 is deprecated, which the check of
+// the cgroups says.
+func saysOnlyV1(c *runtimeapi.RuntimeCondition) bool {
+	var texts map[string]string
+	return json.Unmarshal([]byte(c.Message), &texts) == nil && len(texts) == 1 &&
+		texts["io.containerd.deprecation/cgroup-v1"] != ""
 }
 
 // asRoot is the advice for what only root may see.
@@ -113,8 +121,8 @@ func configured(ctx context.Context, h *Host, v *runtimeapi.VersionResponse, c r
 	}
 	if image != "" && !h.hasImage(ctx, image) {
 		out = append(out,
-			hint(`set it to the image that the package brings: sandbox_image = "berth.local/pause:v1" (containerd `+
-				`1.x), or sandbox under pinned_images (2.x), in /etc/containerd/config.toml`,
+			hint(`set it to the image that the package brings ("make pause" makes it): sandbox_image = `+
+				`"berth.local/pause:v1" (containerd 1.x), or sandbox under pinned_images (2.x), in /etc/containerd/config.toml`,
 				"the sandbox image %s is not here: the first pod pulls it, and without its registry no pod starts",
 				image))
 	}
