@@ -162,7 +162,7 @@ func TestBundledServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, image := range built {
-		if err := c.Import(t.Context(), image.Path); err != nil {
+		if err := c.Import(t.Context(), image); err != nil {
 			t.Fatal(err)
 		}
 	}

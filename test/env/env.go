@@ -162,7 +162,7 @@ func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
 		return err
 	}
 	for _, a := range archives {
-		if err := e.Import(ctx, a.Path); err != nil {
+		if err := e.Import(ctx, a); err != nil {
 			return err
 		}
 	}

@@ -77,7 +77,7 @@ func userImages(t *testing.T, e *env.Env) {
 		if err := images.Write(archive, image); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Import(t.Context(), archive); err != nil {
+		if err := e.Import(t.Context(), images.Archive{Name: image.Name, Path: archive}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -168,7 +168,7 @@ func (s *apiServer) startServices(ctx context.Context, rt *hostRuntime) error {
 		return err
 	}
 	for _, image := range built {
-		if err := rt.env.Import(ctx, image.Path); err != nil {
+		if err := rt.env.Import(ctx, image); err != nil {
 			return err
 		}
 	}

@@ -97,7 +97,7 @@ func (rt *hostRuntime) addImages(ctx context.Context) error {
 		if rt.has(ctx, a.Name) {
 			continue
 		}
-		if err := rt.env.Import(ctx, a.Path); err != nil {
+		if err := rt.env.Import(ctx, a); err != nil {
 			return err
 		}
 		rt.added = append(rt.added, a.Name)
