@@ -74,6 +74,9 @@ func giveBack(ctx context.Context, loopback *rest.Config) error {
 	if !awaitReady(ctx, client) || !sleep(ctx, settled) {
 		return nil
 	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(atWork)
+	}
 	for before := uint64(0); ; {
 		now := allocated()
 		if before == 0 || now-before < idle {
