@@ -52,6 +52,14 @@ type lives struct {
 	of map[string]*life
 }
 
+// follow follows the pods of a cluster.
+func follow(b *testing.B, c *Cluster) *lives {
+	b.Helper()
+	l := &lives{c: c, w: c.Witness(b), of: map[string]*life{}}
+	l.w.OnChange(l.note)
+	return l
+}
+
 // note gets every version of every pod.
 func (l *lives) note(p *v1.Pod, gone bool) {
 	l.mu.Lock()
@@ -177,8 +185,9 @@ func ms(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d.Micros
 // subject is one column: the times of its pods in all rounds so far, and the counted requests.
 type subject struct {
 	name string
-	// start and stop are for a node's agent. Bare calls have none.
+	// start and stop are for a node's agent, and lives are of its pods. Bare calls have none.
 	start, stop func() error
+	lives       *lives
 
 	ones               []*life
 	run, readied, away []time.Duration
@@ -186,34 +195,42 @@ type subject struct {
 }
 
 // BenchmarkNode measures pods from the API on a node of a real control plane, under berth and a
-// kubelet by turns, and bare CRI calls. "make bench-cluster" prints one table.
+// kubelet by turns, on a node of berth-apiserver under berth, and bare CRI calls. Both API servers
+// run all the time. "make bench-cluster" prints one table.
 func BenchmarkNode(b *testing.B) {
+	const dns = "clusterDNS: [10.96.0.10]\n"
 	c := Start(b, Options{})
 	a, err := c.NewAgent(b.Context(),
-		c.NodeOptions(b, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env) + "clusterDNS: [10.96.0.10]\n"}))
+		c.NodeOptions(b, env.NodeName, env.AgentOptions{Kubelet: KubeletOptions(c.Env) + dns}))
 	if err != nil {
 		b.Fatal(err)
 	}
 	kubelet := c.NewKubelet(b, a)
-	l := &lives{c: c, w: c.Witness(b), of: map[string]*life{}}
-	l.w.OnChange(l.note)
+	bundled := newBundled(b, "--workloads", "--bind-address", "0.0.0.0")
+	bundled.startBundled(b)
+	own, err := bundled.NewAgent(b.Context(), bundled.bundledNodeOptions(b, KubeletOptions(bundled.Env)+dns))
+	if err != nil {
+		b.Fatal(err)
+	}
+	upstream, whole := follow(b, c), follow(b, bundled)
 	calls := bare.New(c.Env)
 	subjects := []*subject{
 		{name: "bare", counts: map[string]string{}},
-		{name: "berth", start: a.Start, stop: a.Stop, counts: map[string]string{}},
-		{name: "kubelet", start: kubelet.Start, stop: kubelet.Stop, counts: map[string]string{}},
+		{name: "berth", start: a.Start, stop: a.Stop, lives: upstream, counts: map[string]string{}},
+		{name: "kubelet", start: kubelet.Start, stop: kubelet.Stop, lives: upstream, counts: map[string]string{}},
+		{name: "berth-apiserver", start: own.Start, stop: own.Stop, lives: whole, counts: map[string]string{}},
 	}
 	for round := range rounds {
 		for i := range subjects {
 			s := subjects[(round+i)%len(subjects)]
-			if err := s.take(b, l, calls, round); err != nil {
+			if err := s.take(b, calls, round); err != nil {
 				b.Fatalf("%s, round %d: %v", s.name, round, err)
 			}
 			b.Logf("round %d: %s: %v", round, s.name, s.column()) // the other rounds take minutes
 		}
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "| What | bare | berth | kubelet |\n|---|---|---|---|\n")
+	fmt.Fprintf(&out, "| What | bare | berth | kubelet | berth, and berth-apiserver |\n|---|---|---|---|---|\n")
 	for _, row := range benchRows {
 		fmt.Fprintf(&out, "| %s |", row)
 		for _, s := range subjects {
@@ -227,7 +244,7 @@ func BenchmarkNode(b *testing.B) {
 }
 
 // take runs one turn of a column.
-func (s *subject) take(b *testing.B, l *lives, calls *bare.Runner, round int) error {
+func (s *subject) take(b *testing.B, calls *bare.Runner, round int) error {
 	b.Helper()
 	if s.start == nil {
 		return s.call(b.Context(), calls, round)
@@ -235,9 +252,9 @@ func (s *subject) take(b *testing.B, l *lives, calls *bare.Runner, round int) er
 	if err := s.start(); err != nil {
 		return err
 	}
-	l.c.WaitNodeReady(b)
-	l.c.Eventually(b, Contains("default"), "get", "serviceaccounts", "-o", "name")
-	return errors.Join(s.measure(b, l, round), s.stop())
+	s.lives.c.WaitNodeReady(b)
+	s.lives.c.Eventually(b, Contains("default"), "get", "serviceaccounts", "-o", "name")
+	return errors.Join(s.measure(b, round), s.stop())
 }
 
 // call makes bare calls: pods one after the other, then at once.
@@ -274,9 +291,9 @@ func (s *subject) call(ctx context.Context, r *bare.Runner, round int) error {
 
 // measure makes a node's agent bring pods up and down: one after the other, then at once. The last
 // round also counts requests.
-func (s *subject) measure(b *testing.B, l *lives, round int) error {
+func (s *subject) measure(b *testing.B, round int) error {
 	b.Helper()
-	ctx, last := b.Context(), round == rounds-1
+	ctx, l, last := b.Context(), s.lives, round == rounds-1
 	prefix := fmt.Sprintf("%s-%d", s.name, round)
 	if err := errors.Join(l.up(ctx, prefix+"-warm"), l.down(ctx, prefix+"-warm")); err != nil {
 		return err
@@ -295,8 +312,8 @@ func (s *subject) measure(b *testing.B, l *lives, round int) error {
 	}
 	if last { // requests are counted in a part of their own, so that late ones are counted, too
 		counted := named(prefix+"-counted", singles)
-		if err := errors.Join(s.count(b, l, "start", counted, l.up),
-			s.count(b, l, "end", counted, l.down)); err != nil {
+		if err := errors.Join(s.count(b, "start", counted, l.up),
+			s.count(b, "end", counted, l.down)); err != nil {
 			return err
 		}
 	}
@@ -332,17 +349,17 @@ func (s *subject) measure(b *testing.B, l *lives, round int) error {
 
 // count records how many requests the start or end of a pod needs.
 func (s *subject) count(
-	b *testing.B, l *lives, what string, names []string, do func(context.Context, ...string) error,
+	b *testing.B, what string, names []string, do func(context.Context, ...string) error,
 ) error {
 	b.Helper()
-	before := l.c.agentRequests(b)
+	before := s.lives.c.agentRequests(b)
 	for _, name := range names {
 		if err := do(b.Context(), name); err != nil {
 			return err
 		}
 		time.Sleep(4 * beat)
 	}
-	kinds := difference(before, l.c.agentRequests(b))
+	kinds := difference(before, s.lives.c.agentRequests(b))
 	b.Logf("%s: the requests of the %s of %d pods: %v", s.name, what, len(names), kinds)
 	s.counts["API requests per pod "+what] = fmt.Sprintf("%.1f", float64(sum(kinds))/float64(len(names)))
 	return nil

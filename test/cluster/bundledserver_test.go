@@ -10,12 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/berthd/berth/test/env"
 )
 
 // newBundled prepares berth-apiserver in place of a control plane, in an environment of its own. Of
 // the cluster's parts there is only APIServer.
-func newBundled(t *testing.T, flags ...string) *Cluster {
+func newBundled(t testing.TB, flags ...string) *Cluster {
 	t.Helper()
 	e := env.Containerd(t, env.Options{OwnNetwork: true})
 	c := &Cluster{Env: e, Folder: filepath.Join(e.Dir, "cluster")}
@@ -40,27 +42,39 @@ func newBundled(t *testing.T, flags ...string) *Cluster {
 	return c
 }
 
-// startBundled starts the server, for the first time or again, and waits until it is ready.
-func (c *Cluster) startBundled(t *testing.T) {
+// startBundled starts the server, for the first time or again, and waits until it is ready. Config
+// is then its administrator's.
+func (c *Cluster) startBundled(t testing.TB) {
 	t.Helper()
 	if err := c.APIServer.Start(); err != nil {
 		t.Fatal(err)
 	}
 	c.Eventually(t, Contains("ok"), "get", "--raw", "/readyz")
+	var err error
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Admin); err != nil {
+		t.Fatal(err)
+	}
+	c.config.Dial, c.config.QPS = c.Dial, -1
 }
 
 // startBundledNode starts berth as the node for which the server made a kubeconfig and a serving
 // certificate, with more lines of its KubeletConfiguration, and waits until it is ready.
 func (c *Cluster) startBundledNode(t *testing.T, config ...string) *env.Agent {
 	t.Helper()
-	data := filepath.Dir(c.Admin)
-	serving := filepath.Join(data, "pki", "node-serving.pem")
-	a := c.StartAgent(t, nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
-		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{
-			Kubelet: fmt.Sprintf("tlsCertFile: %q\ntlsPrivateKeyFile: %q\n", serving, serving) + strings.Join(config, "\n"),
-		}))
+	a := c.StartAgent(t, c.bundledNodeOptions(t, config...))
 	c.WaitNodeReady(t)
 	return a
+}
+
+// bundledNodeOptions are the options of that agent.
+func (c *Cluster) bundledNodeOptions(t testing.TB, config ...string) env.AgentOptions {
+	t.Helper()
+	data := filepath.Dir(c.Admin)
+	serving := filepath.Join(data, "pki", "node-serving.pem")
+	return nodeOptions(t, env.NodeName, filepath.Join(data, "node.kubeconfig"),
+		filepath.Join(data, "pki", "ca.crt"), env.AgentOptions{
+			Kubelet: fmt.Sprintf("tlsCertFile: %q\ntlsPrivateKeyFile: %q\n", serving, serving) + strings.Join(config, "\n"),
+		})
 }
 
 // useBundledPKI gives the other parts of a control plane the keys that berth-apiserver made.
@@ -80,7 +94,7 @@ func (c *Cluster) useBundledPKI(t *testing.T) {
 }
 
 // bundledProgram returns the path of berth-apiserver: $BERTH_APISERVER_BIN, else a fresh build.
-func bundledProgram(t *testing.T, checkout string) string {
+func bundledProgram(t testing.TB, checkout string) string {
 	t.Helper()
 	if path := os.Getenv("BERTH_APISERVER_BIN"); path != "" {
 		return path

@@ -6,8 +6,6 @@ import (
 	"os"
 	"testing"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/berthd/berth/test/env"
 )
 
@@ -43,11 +41,6 @@ func startWholeBundled(t *testing.T, config string, flags ...string) (*Cluster, 
 		flags...)...)
 	c.startBundled(t)
 	c.ServeUpstream(t)
-	var err error
-	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Admin); err != nil {
-		t.Fatal(err)
-	}
-	c.config.Dial, c.config.QPS = c.Dial, -1
 	if err := c.readNodeRules(t.Context()); err != nil {
 		t.Fatal(err)
 	}
