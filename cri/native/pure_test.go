@@ -229,6 +229,8 @@ func TestCgroupPaths(t *testing.T) {
 		{false, "/kubepods/pod1", "/kubepods/pod1/a"},
 		{false, "", "/berth/a"},
 		{true, "/kubepods.slice/kubepods-pod1.slice", "kubepods-pod1.slice:berth:a"},
+		{true, "", "system.slice:berth:a"},
+		{true, "/", "system.slice:berth:a"},
 	} {
 		r := &Runtime{cfg: Config{SystemdCgroups: c.systemd, Namespace: "berth"}}
 		if got := r.cgroup(c.parent, "a"); got != c.want {

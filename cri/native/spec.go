@@ -28,6 +28,8 @@ const (
 	pauseShares, pauseOOMScore = 2, -998
 	// systemdPrefix begins the names of the scopes that systemd makes.
 	systemdPrefix = "berth"
+	// serviceSlice is where systemd and runc put what names no slice (systemd.special(7)).
+	serviceSlice = "system.slice"
 )
 
 // handler returns the shim's options for an OCI runtime.
@@ -40,15 +42,20 @@ func (r *Runtime) handler(name string) (*runcoptions.Options, error) {
 }
 
 // cgroup returns where a sandbox or a container is in the cgroup tree, in the form of the cgroup
-// driver (runtime-spec, config-linux.md, "Cgroups Path").
+// driver (runtime-spec, config-linux.md, "Cgroups Path"). A parent that is no slice, as that of pods
+// without cgroups of their own, is for systemd the slice of services.
 func (r *Runtime) cgroup(parent, id string) string {
+	if r.cfg.SystemdCgroups {
+		slice := filepath.Base(parent)
+		if filepath.Ext(slice) != ".slice" {
+			slice = serviceSlice
+		}
+		return fmt.Sprintf("%s:%s:%s", slice, systemdPrefix, id)
+	}
 	if parent == "" {
 		parent = "/" + r.cfg.Namespace
 	}
-	if !r.cfg.SystemdCgroups {
-		return filepath.Join(parent, id)
-	}
-	return fmt.Sprintf("%s:%s:%s", filepath.Base(parent), systemdPrefix, id)
+	return filepath.Join(parent, id)
 }
 
 // pauseSpec returns how the pause process runs.
