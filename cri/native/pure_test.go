@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/cni"
 	"github.com/berthd/berth/cri/native/images"
+	"github.com/berthd/berth/internal/flock"
 )
 
 // specOf returns a spec with options.
@@ -304,7 +305,7 @@ func TestOneRuntimeForADirectory(t *testing.T) {
 	if _, err := newStore(dir); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second one: got %v, want the directory", err)
 	}
-	if err := first.lock.Close(); err != nil {
+	if err := flock.Release(first.lock); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := newStore(dir); err != nil {

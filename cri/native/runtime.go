@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/internal/streams"
 	"github.com/berthd/berth/cri/native/images"
+	"github.com/berthd/berth/internal/flock"
 )
 
 const (
@@ -139,7 +140,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	containerd, err := client.New(cfg.Containerd, client.WithDefaultNamespace(cfg.Namespace))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("reach containerd at %s: %w", cfg.Containerd, err), kept.lock.Close())
+		return nil, errors.Join(fmt.Errorf("reach containerd at %s: %w", cfg.Containerd, err), flock.Release(kept.lock))
 	}
 	r := &Runtime{
 		Service: images.New(cfg.Images, containerd), cfg: cfg, client: containerd, store: kept, groups: streams.New(),
@@ -173,7 +174,7 @@ func (r *Runtime) Close() {
 	r.store.closeIO()
 	r.Service.Close()
 	_ = r.client.Close()
-	_ = r.store.lock.Close()
+	_ = flock.Release(r.store.lock)
 }
 
 // bounded returns a context for calls of containerd, with a deadline.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/flock"
 )
 
 // policy is a SELinux whose policy gives labels as container-selinux does. It numbers the levels
@@ -60,7 +62,7 @@ func newLabelled(t *testing.T, p *policy, dir string) *Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.lock.Close() })
+	t.Cleanup(func() { _ = flock.Release(store.lock) })
 	return &Runtime{store: store, selinux: p.selinux(), cfg: Config{StateDir: filepath.Join(dir, "state")}}
 }
 
@@ -134,7 +136,7 @@ func TestSELinuxLevels(t *testing.T) {
 	r := newLabelled(t, before, dir)
 	labelledPod(t, r, nil)
 	labelledPod(t, r, &runtimeapi.SELinuxOption{Level: "s0:c7"})
-	if err := r.store.lock.Close(); err != nil {
+	if err := flock.Release(r.store.lock); err != nil {
 		t.Fatal(err)
 	}
 	after := newPolicy()

@@ -42,8 +42,8 @@ func (r *Runtime) handler(name string) (*runcoptions.Options, error) {
 }
 
 // cgroup returns where a sandbox or a container is in the cgroup tree, in the form of the cgroup
-// driver (runtime-spec, config-linux.md, "Cgroups Path"). A parent that is no slice, as that of pods
-// without cgroups of their own, is for systemd the slice of services.
+// driver (runtime-spec, config-linux.md, "Cgroups Path"). A parent that is no slice, as that of
+// pods without cgroups of their own, is for systemd the slice of services.
 func (r *Runtime) cgroup(parent, id string) string {
 	if r.cfg.SystemdCgroups {
 		slice := filepath.Base(parent)

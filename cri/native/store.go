@@ -12,8 +12,9 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/flock"
 )
 
 // store has every sandbox and container, and which names they have.
@@ -58,7 +59,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the directory of records: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.Take(f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock the directory of records %s: another process of berth uses it: %w", dir, err)
 	}

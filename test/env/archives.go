@@ -44,8 +44,8 @@ func (e *Env) Untag(ctx context.Context, name string) error {
 	return e.seen(ctx, name, false)
 }
 
-// seen waits until the CRI has the tag, or has it no more: containerd tells its CRI plugin of images
-// by events, which come later than ctr's answer.
+// seen waits until the CRI has the tag, or has it no more: containerd tells its CRI plugin of
+// images by events, which come later than ctr's answer.
 func (e *Env) seen(ctx context.Context, tag string, there bool) error {
 	if e.Native {
 		return nil

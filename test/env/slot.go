@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/flock"
 )
 
 const (
@@ -180,7 +182,7 @@ func tryLock(n int) (slot, bool, error) {
 
 // release frees the slot. The lock file stays, because removing it would let two processes hold one
 // slot.
-func (s slot) release() { s.lock.Close() }
+func (s slot) release() { _ = flock.Release(s.lock) }
 
 func inUse(subnet netip.Prefix) bool {
 	addrs, err := net.InterfaceAddrs()

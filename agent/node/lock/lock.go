@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/flock"
 )
 
 // Lock has the locks that an agent holds as long as it runs. Make it with [Take].
@@ -113,7 +114,7 @@ func (l *Lock) holds(path string) bool {
 // take locks an open file and keeps it, or closes it. what names the locked thing, and setting is
 // what gives an agent its own.
 func (l *Lock) take(f *os.File, what, setting string) error {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.Take(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return &heldError{what: what, setting: setting, by: holderOf(f)}
@@ -142,7 +143,7 @@ func (l *Lock) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.held {
-		_ = f.Close() // closing gives the lock back
+		_ = flock.Release(f) // the end of the process gives it back, too
 	}
 }
 
