@@ -11,6 +11,7 @@
 //	  control               scheduler and controllers, as clients of the API server
 //	  pki                   keys, certificates and kubeconfigs
 //	  services              what kube-proxy and CoreDNS need
+//	  storage               the registries' storage, by calls of the store's functions
 //	  store                 etcd in the process; snapshots
 //
 // Parts start in the order in which they need each other, and stop in reverse: keys, store, API

@@ -51,6 +51,9 @@ type Options struct {
 	Controllers, Scheduler, Workloads bool
 	// Server has kube-apiserver's own settings.
 	Server *options.ServerRunOptions
+
+	// compaction is how often the store in this process drops old revisions.
+	compaction time.Duration
 }
 
 // NewOptions returns the defaults. They differ from kube-apiserver's where a machine of its own
@@ -223,7 +226,10 @@ func (o *Options) useKeys(k *pki.Keys) {
 	}
 }
 
-// useStore has the server keep its content in the store of the data directory.
+// useStore has the server keep its content in the store of the data directory. What is no kind of
+// the API, such as the addresses of Services, reaches it by its socket, and compacts nothing.
 func (o *Options) useStore() {
-	o.Server.Etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint(o.DataDir)}
+	config := &o.Server.Etcd.StorageConfig
+	config.Transport.ServerList = []string{store.Endpoint(o.DataDir)}
+	o.compaction, config.CompactionInterval = config.CompactionInterval, 0
 }

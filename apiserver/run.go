@@ -8,7 +8,9 @@ import (
 	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/berthd/berth/apiserver/control"
 	"github.com/berthd/berth/apiserver/pki"
+	"github.com/berthd/berth/apiserver/storage"
 	"github.com/berthd/berth/apiserver/store"
 )
 
@@ -120,6 +123,28 @@ func watchStore(ctx context.Context, s *store.Store, stop context.CancelCauseFun
 	}
 }
 
+// withoutConnections has the servers of all kinds call the store's functions.
+func withoutConnections(config *app.Config, direct *storage.Direct, etcd genericoptions.EtcdOptions) error {
+	ofDefinitions := etcd
+	ofDefinitions.WatchCacheSizes = nil // as upstream has it for the kinds that people define
+	for _, kinds := range []struct {
+		getter *generic.RESTOptionsGetter
+		etcd   genericoptions.EtcdOptions
+	}{
+		{&config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter, etcd},
+		{&config.Aggregator.GenericConfig.RESTOptionsGetter, etcd},
+		{&config.ApiExtensions.GenericConfig.RESTOptionsGetter, etcd},
+		{&config.ApiExtensions.ExtraConfig.CRDRESTOptionsGetter, ofDefinitions},
+	} {
+		getter, err := direct.Getter(*kinds.getter, kinds.etcd)
+		if err != nil {
+			return err
+		}
+		*kinds.getter = getter
+	}
+	return nil
+}
+
 // serve runs the API server, and the controllers as soon as the API answers. own is the store in
 // this process, if there is one.
 func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, stop context.CancelCauseFunc) error {
@@ -141,6 +166,11 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	}
 	if own != nil {
 		refuseWithoutRoom(config, own.Room)
+		direct := storage.New(own.Client, o.compaction)
+		defer direct.Close()
+		if err := withoutConnections(config, direct, *o.Server.Etcd); err != nil {
+			return err
+		}
 	}
 	informers := config.KubeAPIs.ControlPlane.VersionedInformers
 	chain, err := config.Complete()

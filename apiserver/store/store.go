@@ -47,6 +47,7 @@ type Store struct {
 	// level is of what etcd logs. Its listeners call their own end an error.
 	level zap.AtomicLevel
 	room  room
+	gate  gate
 }
 
 // Endpoint returns the address at which the store of a data directory answers, in the form that
@@ -149,6 +150,7 @@ func (s *Store) Wait(ctx context.Context) error {
 // Close stops the store and waits for its end.
 func (s *Store) Close() {
 	s.level.SetLevel(zap.FatalLevel)
+	s.gate.close()
 	s.etcd.Close()
 }
 
