@@ -172,3 +172,31 @@ func TestPodsAreTakenInOnce(t *testing.T) {
 		}
 	})
 }
+
+// Anybody with the runtime's socket can label a sandbox. A pod whose labels are paths gets no
+// worker: its removal would delete directories that are not the agent's.
+func TestPathsInLabelsAreNotTakenIn(t *testing.T) {
+	for name, id := range map[string]cri.PodID{
+		"uid":       {UID: "..", Namespace: "ns", Name: "pod"},
+		"namespace": {UID: "project", Namespace: "../../home/my", Name: "pod"},
+		"name":      {UID: "project", Namespace: "ns", Name: "x/../../../home/my"},
+		"no name":   {UID: "project", Namespace: "ns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rt := fake.New(fake.Config{})
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: id.UID, Namespace: id.Namespace, Name: id.Name}}
+			if _, err := rt.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+				Metadata:    &runtimeapi.PodSandboxMetadata{Uid: "u", Namespace: "ns", Name: "pod"},
+				Labels:      cri.SandboxLabels(pod),
+				Annotations: map[string]string{steps.AnnotationRootDir: "/root"},
+			}, ""); err != nil {
+				t.Fatal(err)
+			}
+			n := newNode(t, rt, handler{sync: func(context.Context, worker.Work) worker.Result { return worker.Result{} }})
+			n.list(t.Context())
+			if n.workers.Has(id.UID) {
+				t.Errorf("pod %s has a worker", id)
+			}
+		})
+	}
+}

@@ -18,7 +18,8 @@ import (
 
 // Listed is a pod as [Observer.Relist] found it.
 type Listed struct {
-	// Namespace and Name are from the pod's newest sandbox, or from a container's labels.
+	// Namespace and Name are from the labels of one of the pod's sandboxes or containers. They are
+	// empty if no labels name the pod, or if the names or the UID could lead to other paths.
 	Namespace, Name string
 	// Labels and Annotations are the newest sandbox's.
 	Labels, Annotations map[string]string
@@ -100,13 +101,11 @@ func (all *listing) pod(id string, labels map[string]string) *Listed {
 	all.owner[id] = uid
 	l := all.pods[uid]
 	if l == nil {
-		l = &Listed{
-			Namespace:    labels[cri.LabelPodNamespace],
-			Name:         labels[cri.LabelPodName],
-			Labels:       labels,
-			GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
-		}
+		l = &Listed{Labels: labels, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds}
 		all.pods[uid] = l
+	}
+	if id, ok := cri.ParseSandbox(labels, nil); ok && l.Name == "" {
+		l.Namespace, l.Name = id.Namespace, id.Name
 	}
 	return l
 }
