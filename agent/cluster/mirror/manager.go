@@ -97,19 +97,24 @@ func (m *Manager) Set(pod *v1.Pod) {
 
 // Remove takes a pod that was deleted.
 func (m *Manager) Remove(pod *v1.Pod) {
+	if m.remove(pod) {
+		m.deps.Changed.Notify()
+	}
+}
+
+// remove is Remove without the notification. It reports whether the pod was a mirror.
+func (m *Manager) remove(pod *v1.Pod) (gone bool) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.ended != nil {
 		m.ended[pod.UID] = true
 	}
 	old := m.mirrors[pods.FullName(pod)]
-	gone := old != nil && old.UID == pod.UID
+	gone = old != nil && old.UID == pod.UID
 	if gone {
 		delete(m.mirrors, pods.FullName(pod))
 	}
-	m.mu.Unlock()
-	if gone {
-		m.deps.Changed.Notify()
-	}
+	return gone
 }
 
 // Mirror returns the mirror of the static pod with that full name. nil if the API server has none,
@@ -205,12 +210,13 @@ func (m *Manager) do(ctx context.Context, c change) error {
 			m.reread(ctx, c.remove, err)
 			return fmt.Errorf("removing the mirror pod: %w", err)
 		}
-		m.Remove(c.remove)
+		m.remove(c.remove)
 	}
 	if c.create == nil {
 		return nil
 	}
-	if err := m.ask(func() (*v1.Pod, error) { return m.deps.API.Create(ctx, c.create) }); err != nil {
+	create := func() (*v1.Pod, error) { return m.deps.API.Create(ctx, c.create) }
+	if err := m.ask(c.create.Spec.NodeName, create); err != nil {
 		m.reread(ctx, c.create, err)
 		return fmt.Errorf("making the mirror pod: %w", err)
 	}
@@ -218,8 +224,10 @@ func (m *Manager) do(ctx context.Context, c change) error {
 }
 
 // ask stores the mirror that a request returned, unless the watch reported something newer before
-// the answer came, such as the mirror's deletion.
-func (m *Manager) ask(request func() (*v1.Pod, error)) error {
+// the answer came, such as the mirror's deletion. A mirror that is leaving may stay for long, if it
+// has a finalizer: the manager notifies itself of no such mirror, because notifications end the
+// back-off. The watch reports its end. It does not for a pod of another node, which ask ignores.
+func (m *Manager) ask(node string, request func() (*v1.Pod, error)) error {
 	m.mu.Lock()
 	m.ended = map[types.UID]bool{}
 	m.mu.Unlock()
@@ -232,12 +240,14 @@ func (m *Manager) ask(request func() (*v1.Pod, error)) error {
 		return err
 	}
 	switch heard := m.mirrors[pods.FullName(pod)]; {
-	case !pods.Mirror(pod):
+	case !pods.Mirror(pod) || pod.Spec.NodeName != node:
 	case ended[pod.UID]:
 		m.deps.Changed.Notify() // the mirror must be made again
 	case heard == nil || heard.UID != pod.UID:
 		m.mirrors[pods.FullName(pod)] = pod
-		m.deps.Changed.Notify()
+		if pod.DeletionTimestamp == nil {
+			m.deps.Changed.Notify()
+		}
 	}
 	return nil
 }
@@ -248,7 +258,7 @@ func (m *Manager) reread(ctx context.Context, pod *v1.Pod, err error) {
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		return
 	}
-	err = m.ask(func() (*v1.Pod, error) { return m.deps.API.Get(ctx, pod.Namespace, pod.Name) })
+	err = m.ask(pod.Spec.NodeName, func() (*v1.Pod, error) { return m.deps.API.Get(ctx, pod.Namespace, pod.Name) })
 	if apierrors.IsNotFound(err) {
 		m.mu.Lock()
 		delete(m.mirrors, pods.FullName(pod))

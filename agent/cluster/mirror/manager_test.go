@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -85,4 +86,73 @@ func TestAnswersThatComeLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// taken is an API server that has another pod of the mirror's name, which does not go.
+type taken struct {
+	pod      *v1.Pod
+	requests int
+}
+
+func (a *taken) Create(context.Context, *v1.Pod) (*v1.Pod, error) {
+	a.requests++
+	return nil, apierrors.NewAlreadyExists(v1.Resource("pods"), a.pod.Name)
+}
+
+func (a *taken) Get(context.Context, string, string) (*v1.Pod, error) {
+	a.requests++
+	return a.pod, nil
+}
+
+func (a *taken) Delete(context.Context, string, string, metav1.DeleteOptions) error {
+	a.requests++
+	return nil
+}
+
+// runTaken runs a manager for a while with an API server that has a pod of the mirror's name.
+func runTaken(t *testing.T, api *taken, have ...*v1.Pod) *Manager {
+	t.Helper()
+	pod := static("web", "h1")
+	m := New(Deps{
+		API: api, Logger: slog.New(slog.DiscardHandler), Node: func() *v1.Node { return node },
+		Static: func() (map[string]*v1.Pod, bool) { return map[string]*v1.Pod{pods.FullName(pod): pod}, true },
+	})
+	m.Replace(have)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	time.Sleep(10 * time.Minute)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	return m
+}
+
+// Whoever may change pods can keep a mirror from going, with a finalizer. The manager must not ask
+// again and again without a pause.
+func TestMirrorThatDoesNotGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leaving := Of(static("web", "h1"), node)
+		leaving.UID, leaving.DeletionTimestamp = "mirror-0", &metav1.Time{Time: time.Now()}
+		leaving.Finalizers = []string{"example.com/stays"}
+		api := &taken{pod: leaving}
+		runTaken(t, api, leaving)
+		if api.requests < 20 || api.requests > 100 {
+			t.Errorf("%d requests in ten minutes", api.requests)
+		}
+	})
+}
+
+// A pod of another node with a mirror's name and annotation is not this node's mirror: no watch
+// would ever tell of its end.
+func TestMirrorOfAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := Of(static("web", "h1"), node)
+		other.UID, other.Spec.NodeName = "other", "another"
+		m := runTaken(t, &taken{pod: other})
+		if have := m.Mirror("ns/web"); have != nil {
+			t.Errorf("the pod of node %s shows the static pod", have.Spec.NodeName)
+		}
+	})
 }
