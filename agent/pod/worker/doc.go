@@ -2,7 +2,8 @@
 //
 // Purpose: order and liveness. The syncs of a pod never overlap. Requests that come faster than
 // syncs coalesce, and the newest wins. A failed sync is tried again with back-off. A successor with
-// the same full name or UID starts only after its predecessor is gone.
+// the same full name or UID starts only after its predecessor is gone; static pods and pods of the
+// API server are no successors of each other.
 //
 // Truth owned: each pod's [Phase], which only moves forward:
 //

@@ -44,12 +44,31 @@ type Pool struct {
 	mu      sync.Mutex
 	handler Handler
 	workers map[types.UID]*worker
-	// named counts the workers of each full name. It is more than one only if the runtime held two
-	// pods of one name.
-	named map[string]int
-	// queued has, by full name, the pods that wait until a predecessor of their name or their UID
-	// is gone.
-	queued map[string]*v1.Pod
+	// held counts the workers of each place. It is more than one only if the runtime held two pods
+	// of one name.
+	held map[place]int
+	// queued has, by place, the pods that wait until a predecessor of their place or their UID is
+	// gone.
+	queued map[place]*v1.Pod
+}
+
+// place is what one pod at a time may have: a full name among the static pods, or among those of
+// the API server. Whoever may make pods at the API server can give them a static pod's name. Such a
+// pod must not keep the static pod from starting.
+type place struct {
+	name string
+	api  bool
+}
+
+func placeOf(pod *v1.Pod) place { return place{pods.FullName(pod), pods.FromAPI(pod)} }
+
+// placesOf returns the places that a pod's worker holds. A pod that only the runtime knows, and not
+// where it came from, holds the places of both kinds of pods.
+func placesOf(pod *v1.Pod) []place {
+	if pods.RuntimeOnly(pod) && pods.Source(pod) == "" {
+		return []place{{pods.FullName(pod), false}, {pods.FullName(pod), true}}
+	}
+	return []place{placeOf(pod)}
 }
 
 // New returns an empty pool whose workers live at most as long as ctx. It has no pods before
@@ -64,8 +83,8 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) *Pool {
 	p := &Pool{
 		cfg: cfg, log: log,
 		workers: map[types.UID]*worker{},
-		named:   map[string]int{},
-		queued:  map[string]*v1.Pod{},
+		held:    map[place]int{},
+		queued:  map[place]*v1.Pod{},
 	}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -79,19 +98,20 @@ func (p *Pool) Start(h Handler) {
 }
 
 // Set makes pod wanted. If the pod has a worker, the worker gets it. Otherwise a worker is made for
-// it, at once or as soon as no other pod has its full name or UID. A pod that is already being
-// removed under the same UID is made anew afterwards. A UID that comes under another name is
-// another pod: the pod that has the UID is removed first.
+// it, at once or as soon as no other pod has its full name or UID. Full names of static pods and of
+// pods of the API server are apart. A pod that is already being removed under the same UID is made
+// anew afterwards. A UID that comes under another name is another pod: the pod that has the UID is
+// removed first.
 func (p *Pool) Set(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	name := pods.FullName(pod)
+	name, at := pods.FullName(pod), placeOf(pod)
 	w := p.workers[pod.UID]
 	if w != nil && w.name != name {
 		w.stop(Stop{}, true)
 	}
 	if w != nil && !w.isUnwanted() {
-		delete(p.queued, name)
+		delete(p.queued, at)
 		w.setPod(pod)
 		return
 	}
@@ -99,10 +119,10 @@ func (p *Pool) Set(pod *v1.Pod) {
 		p.start(pod, State{})
 		return
 	}
-	if before := p.queued[name]; before == nil || before.UID != pod.UID {
+	if before := p.queued[at]; before == nil || before.UID != pod.UID {
 		p.log.Info("pod waits for its predecessor to be gone", "pod", name, "uid", pod.UID)
 	}
-	p.queued[name] = pod
+	p.queued[at] = pod
 }
 
 // Adopt makes a worker for a pod that was found in the runtime or in the checkpoint, in the state
@@ -116,9 +136,9 @@ func (p *Pool) Adopt(pod *v1.Pod, state State) {
 	}
 }
 
-// free reports whether no worker has the pod's name or its UID. p.mu is held.
+// free reports whether no worker has the pod's place or its UID. p.mu is held.
 func (p *Pool) free(pod *v1.Pod) bool {
-	return p.named[pods.FullName(pod)] == 0 && p.workers[pod.UID] == nil
+	return p.held[placeOf(pod)] == 0 && p.workers[pod.UID] == nil
 }
 
 // start makes the worker, unless the pool has ended. p.mu is held.
@@ -128,7 +148,9 @@ func (p *Pool) start(pod *v1.Pod, state State) {
 	}
 	w := newWorker(p, pod, state)
 	p.workers[pod.UID] = w
-	p.named[w.name]++
+	for _, at := range w.places {
+		p.held[at]++
+	}
 	p.wg.Go(w.run)
 }
 
@@ -160,9 +182,9 @@ func (p *Pool) Withdraw(uid types.UID) bool {
 
 // withdraw is Withdraw. p.mu is held.
 func (p *Pool) withdraw(uid types.UID) (waited bool) {
-	for name, pod := range p.queued {
+	for at, pod := range p.queued {
 		if pod.UID == uid {
-			delete(p.queued, name)
+			delete(p.queued, at)
 			waited = true
 		}
 	}
@@ -279,7 +301,7 @@ func (p *Pool) Wait() {
 	p.wg.Wait()
 }
 
-// gone removes a worker from the pool and starts the workers of pods that waited for its name or
+// gone removes a worker from the pool and starts the workers of pods that waited for its place or
 // its UID.
 func (p *Pool) gone(w *worker) {
 	p.mu.Lock()
@@ -294,12 +316,14 @@ func (p *Pool) gone(w *worker) {
 		}
 	}
 	delete(p.workers, w.uid)
-	if p.named[w.name]--; p.named[w.name] == 0 {
-		delete(p.named, w.name)
+	for _, at := range w.places {
+		if p.held[at]--; p.held[at] == 0 {
+			delete(p.held, at)
+		}
 	}
-	for name, next := range p.queued {
+	for at, next := range p.queued {
 		if p.free(next) {
-			delete(p.queued, name)
+			delete(p.queued, at)
 			p.start(next, State{})
 		}
 	}
@@ -308,8 +332,10 @@ func (p *Pool) gone(w *worker) {
 // next returns the pod that is to come back under a worker's name and UID, nil for none. p.mu is
 // held.
 func (p *Pool) next(w *worker) *v1.Pod {
-	if next := p.queued[w.name]; next != nil && next.UID == w.uid {
-		return next
+	for _, at := range []place{{w.name, false}, {w.name, true}} {
+		if next := p.queued[at]; next != nil && next.UID == w.uid {
+			return next
+		}
 	}
 	return nil
 }

@@ -12,7 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 func TestLife(t *testing.T) {
@@ -288,6 +291,62 @@ func TestNewestSuccessorWins(t *testing.T) {
 		s.Remove("c") // long replaced
 		close(down)
 		s.want("a Terminating", "a Terminated", "a gone", "d Running")
+	})
+}
+
+// Whoever may make pods at the API server can give one the name of a static pod. Neither keeps the
+// other from starting, nor takes its turn.
+func TestNameOfAStaticPodAtTheAPIServer(t *testing.T) {
+	run(t, func(_ *testing.T, s *script) {
+		s.shared = true
+		of := func(source, uid string) *v1.Pod {
+			p := pod(uid, "x")
+			p.Annotations = map[string]string{pods.AnnotationSource: source}
+			p.Spec.Containers = []v1.Container{{Name: "c"}}
+			return p
+		}
+		s.Set(of(pods.SourceAPI, "api"))
+		s.want("api Running")
+		s.Set(of(pods.SourceFile, "static"))
+		s.want("static Running")
+
+		down := make(chan struct{})
+		s.as(func(_ context.Context, w Work) Result {
+			if w.UID == "static" {
+				<-down
+			}
+			return Result{Done: w.Phase != Running}
+		})
+		s.Remove("static")
+		s.Set(of(pods.SourceHTTP, "changed"))
+		s.want("static Terminating")
+		s.Remove("api")
+		s.Set(of(pods.SourceAPI, "other"))
+		s.want("api Terminating", "api Terminated", "api gone", "other Running")
+		close(down)
+		s.want("static Terminated", "static gone", "changed Running")
+	})
+}
+
+// Nobody knows where a pod came from that only the runtime has. Whatever has its name waits for it.
+func TestSuccessorsOfARuntimeOnlyPod(t *testing.T) {
+	run(t, func(_ *testing.T, s *script) {
+		s.shared = true
+		s.Adopt(pod("a", "x"), State{})
+		s.want("a Running")
+		for _, source := range []string{pods.SourceAPI, pods.SourceFile} {
+			p := pod(source, "x")
+			p.Annotations = map[string]string{pods.AnnotationSource: source}
+			s.Set(p)
+		}
+		s.want()
+		s.Remove("a")
+		notes := s.take()
+		slices.Sort(notes)
+		want := []string{"a Terminated", "a Terminating", "a gone", "api Running", "file Running"}
+		if !slices.Equal(notes, want) {
+			s.t.Errorf("syncs %q", notes)
+		}
 	})
 }
 

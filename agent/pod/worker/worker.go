@@ -20,6 +20,8 @@ type worker struct {
 	pool *Pool
 	uid  types.UID
 	name string
+	// places are the places that the worker holds until it is gone.
+	places []place
 	// syncSoon asks for a sync. syncNow asks for a sync even right after a failed one. Whoever
 	// notifies syncNow notifies syncSoon, too.
 	syncSoon, syncNow notify.Signal
@@ -40,8 +42,9 @@ var errOvertaken = errors.New("overtaken by a stop")
 
 func newWorker(p *Pool, pod *v1.Pod, state State) *worker {
 	w := &worker{
-		pool: p, uid: pod.UID, name: pods.FullName(pod), syncSoon: notify.New(), syncNow: notify.New(), pod: pod,
-		phase: state.Phase, stopBy: state.Stop, unwanted: state.UnwantedSince, recorded: !state.UnwantedSince.IsZero(),
+		pool: p, uid: pod.UID, name: pods.FullName(pod), places: placesOf(pod), syncSoon: notify.New(),
+		syncNow: notify.New(), pod: pod, phase: state.Phase, stopBy: state.Stop, unwanted: state.UnwantedSince,
+		recorded: !state.UnwantedSince.IsZero(),
 	}
 	if w.phase != Running && w.stopBy == nil {
 		w.stopBy = &Stop{Since: time.Now()}
