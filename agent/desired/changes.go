@@ -21,12 +21,13 @@ const (
 // maxFields is how many changed fields an event names.
 const maxFields = 8
 
-// predecessor returns the pod whose place a new static pod takes: the one of the same name that
-// runs. It returns nil if there is none, or if nothing is known of it but what the runtime has.
+// predecessor returns the pod whose place a new static pod takes: the static pod of the same name
+// that runs. It returns nil if there is none, or if nothing is known of it but what the runtime has.
 func predecessor(pod *v1.Pod, known map[types.UID]worker.Entry) *v1.Pod {
 	name := pods.FullName(pod)
 	for uid, e := range known {
-		if uid != pod.UID && !e.Waiting && !pods.RuntimeOnly(e.Pod) && pods.FullName(e.Pod) == name {
+		if uid != pod.UID && !e.Waiting && !pods.RuntimeOnly(e.Pod) && !pods.FromAPI(e.Pod) &&
+			pods.FullName(e.Pod) == name {
 			return e.Pod
 		}
 	}

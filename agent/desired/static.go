@@ -62,7 +62,7 @@ func (r *Reconciler) resizes(known worker.Entry, pod *v1.Pod) bool {
 func (r *Reconciler) continued(u source.Update) source.Update {
 	running := map[string]worker.Entry{}
 	for uid, e := range r.deps.Workers.List() {
-		stays := !e.Unwanted && !e.Waiting && !pods.RuntimeOnly(e.Pod)
+		stays := !e.Unwanted && !e.Waiting && !pods.RuntimeOnly(e.Pod) && !pods.FromAPI(e.Pod)
 		if _, wanted := u.Pods[uid]; !wanted && stays {
 			running[pods.FullName(e.Pod)] = e
 		}
