@@ -173,6 +173,33 @@ func TestSelfSigned(t *testing.T) {
 }
 
 // TestSelfSignedIsSomebodyElses checks that an existing certificate is used, and never overwritten.
+// An agent that ends between the two files of a renewal leaves the next key beside the old
+// certificate. The next agent finishes the renewal.
+func TestSelfSignedHalfRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if _, err := NewSelfSigned(dir, []string{"node"}, logger(t)); err != nil {
+			t.Fatal(err)
+		}
+		_, key, err := generate([]string{"node"}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, selfSignedKey), key)
+		if _, err := NewSelfSigned(dir, []string{"node"}, logger(t)); err == nil {
+			t.Error("a certificate that is not due was replaced")
+		}
+		time.Sleep(selfSignedLife - renewBefore + time.Hour)
+		s, err := NewSelfSigned(dir, []string{"node"}, logger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := s.Certificate(); err != nil || time.Until(c.Leaf.NotAfter) < selfSignedLife-time.Hour {
+			t.Errorf("%v %v", c, err)
+		}
+	})
+}
+
 func TestSelfSignedIsSomebodyElses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -48,7 +48,7 @@ func NewSelfSigned(dir string, hosts []string, log *slog.Logger) (*SelfSigned, e
 	s := &SelfSigned{dir: dir, hosts: hosts, log: log}
 	_, certErr := os.Stat(s.cert())
 	_, keyErr := os.Stat(s.key())
-	if certErr != nil || keyErr != nil {
+	if certErr != nil || keyErr != nil || s.halfRenewed() {
 		if err := s.make(); err != nil {
 			return nil, err
 		}
@@ -58,6 +58,24 @@ func NewSelfSigned(dir string, hosts []string, log *slog.Logger) (*SelfSigned, e
 	}
 	_, err := s.Certificate()
 	return s, err
+}
+
+// halfRenewed reports whether an agent ended after it had written the key of the next certificate:
+// the key is a good one, and the certificate is the agent's own, is due, and has another key.
+func (s *SelfSigned) halfRenewed() bool {
+	certPEM, certErr := os.ReadFile(s.cert())
+	keyPEM, keyErr := os.ReadFile(s.key())
+	cert, _ := pem.Decode(certPEM)
+	key, _ := pem.Decode(keyPEM)
+	if certErr != nil || keyErr != nil || cert == nil || key == nil {
+		return false
+	}
+	c, err := x509.ParseCertificate(cert.Bytes)
+	if err != nil || !s.due(c) {
+		return false
+	}
+	next, err := x509.ParseECPrivateKey(key.Bytes)
+	return err == nil && !next.PublicKey.Equal(c.PublicKey)
 }
 
 func (s *SelfSigned) cert() string { return filepath.Join(s.dir, selfSignedCert) }
@@ -95,8 +113,8 @@ func (s *SelfSigned) due(c *x509.Certificate) bool {
 		c.Subject.CommonName == s.hosts[0]
 }
 
-// make makes a key and its certificate. It writes the key first: a certificate with another key
-// would count as a pair that cannot be read.
+// make makes a key and its certificate. It writes the key first: [SelfSigned.halfRenewed] tells by
+// the old certificate that nobody else made the pair.
 func (s *SelfSigned) make() error {
 	cert, key, err := generate(s.hosts, time.Now())
 	if err != nil {
