@@ -27,10 +27,37 @@ func (d *document) syntaxProblem(err error) *problem {
 	if line := d.syntaxLine(text); line > 0 {
 		p.line = d.fileLine(line)
 	}
-	p.message = "not valid YAML: " + lineInError.ReplaceAllStringFunc(text, func(line string) string {
+	p.message = "not valid YAML: " + lineInError.ReplaceAllStringFunc(withoutValues(text), func(line string) string {
 		return "line " + strconv.Itoa(d.fileLineOf(line[len("line "):]))
 	})
 	return p
+}
+
+// quoted are the errors of the parser that quote a value, and the text to show for each. In a Secret
+// the value may be what nobody may read: what is wrong with a manifest goes into logs and events.
+var quoted = []struct {
+	error *regexp.Regexp
+	shown string
+}{
+	{
+		regexp.MustCompile(`(?s)unknown anchor '.*' referenced`),
+		"unknown anchor referenced: put a value that begins with * in quotes",
+	},
+	{regexp.MustCompile("(?s)cannot decode (!!\\w+) `.*` as an? (!!\\w+)"), "cannot decode a $1 as a $2"},
+	{
+		regexp.MustCompile(`(?s)invalid map key: .*`),
+		"invalid map key: put a value that begins with { or [ in quotes, and a key that is no text, too",
+	},
+	{regexp.MustCompile(`(?s)unsupported map key of type: .*`), "invalid map key: put a key that is no text in quotes"},
+	{regexp.MustCompile(`(?s)anchor '.*' value contains itself`), "an anchor's value contains itself"},
+}
+
+// withoutValues returns a parser's error without the manifest's values.
+func withoutValues(text string) string {
+	for _, q := range quoted {
+		text = q.error.ReplaceAllString(text, q.shown)
+	}
+	return text
 }
 
 // bareSyntax is the text of a parser's error without what the libraries put in front.

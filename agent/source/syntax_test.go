@@ -34,3 +34,21 @@ func TestSyntaxLines(t *testing.T) {
 		}
 	}
 }
+
+// TestSyntaxErrorsTellNoValues: what is wrong with a Secret goes into logs and events, and must not
+// have what is in the Secret.
+func TestSyntaxErrorsTellNoValues(t *testing.T) {
+	for _, value := range []string{
+		"*hunter2", "{{hunter2}}", "[[hunter2]]: x", "!!int hunter2", "!!float hunter2", "!!timestamp hunter2",
+		"!!null hunter2",
+		"\n    ? [hunter2]\n    : x", "!hunter2 [", "!h!hunter2 x", "%hunter2", "`hunter2", "\"\\qhunter2\"", "|hunter2",
+		"&hunter2 [*hunter2]", "\n    ~: hunter2",
+	} {
+		text := "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData:\n  password: " + value + "\n"
+		for _, item := range (Decoder{NodeName: "n"}).Decode("f", []byte(text)) {
+			if v := item.Result; v.Accepted || v.Message == "" || strings.Contains(v.Message, "hunter2") {
+				t.Errorf("%s: accepted %t: %s", value, v.Accepted, v.Message)
+			}
+		}
+	}
+}
