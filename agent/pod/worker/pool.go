@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -106,6 +107,9 @@ func (p *Pool) Set(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name, at := pods.FullName(pod), placeOf(pod)
+	maps.DeleteFunc(p.queued, func(other place, waits *v1.Pod) bool { // it has another name now
+		return waits.UID == pod.UID && other != at
+	})
 	w := p.workers[pod.UID]
 	if w != nil && w.name != name {
 		w.stop(Stop{}, true)

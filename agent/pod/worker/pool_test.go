@@ -459,6 +459,26 @@ func TestUIDUnderAnotherNameIsAnotherPod(t *testing.T) {
 	})
 }
 
+// A pod that is renamed twice under its UID, while it ends, comes back under its last name alone.
+func TestUIDUnderThirdName(t *testing.T) {
+	for _, last := range []string{"a", "z"} {
+		run(t, func(_ *testing.T, s *script) {
+			s.Set(pod("u", "a"))
+			s.take()
+			down := make(chan struct{})
+			s.as(func(_ context.Context, w Work) Result { <-down; return Result{Done: w.Phase != Running} })
+			for _, name := range []string{"b", "c", "d", "e", "f", last} {
+				s.Set(pod("u", name))
+			}
+			close(down)
+			s.take()
+			if w := s.last(); w.Phase != Running || w.Pod.Name != last || len(s.List()) != 1 || s.List()["u"].Again {
+				s.t.Errorf("%s runs, and not %s", w.Pod.Name, last)
+			}
+		})
+	}
+}
+
 func TestTwoPodsOfOneNameAdopted(t *testing.T) {
 	run(t, func(_ *testing.T, s *script) {
 		s.shared = true
