@@ -195,7 +195,7 @@ func (m *Manager) obtain(ctx context.Context, e *entry) (*certificate, error) {
 	if node == "" {
 		return nil, errors.New("the API server has no Node object of this node yet")
 	}
-	key, proof, err := newKey(e.projection.KeyType)
+	key, proof, err := m.newKey(ctx, e.projection.KeyType)
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +233,17 @@ func (m *Manager) obtain(ctx context.Context, e *entry) (*certificate, error) {
 	return &certificate{
 		key: key, chain: chain, refresh: status.BeginRefreshAt.Add(rand.N(jitter)), ends: status.NotAfter.Time,
 	}, nil
+}
+
+// newKey is [newKey] for one goroutine after the other.
+func (m *Manager) newKey(ctx context.Context, kind string) (key, proof []byte, err error) {
+	select {
+	case m.making <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	defer func() { <-m.making }()
+	return newKey(kind)
 }
 
 // answer waits until a request is issued, and returns its status then.

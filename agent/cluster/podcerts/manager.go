@@ -43,6 +43,9 @@ type Deps struct {
 type Manager struct {
 	deps   Deps
 	rounds sync.WaitGroup
+	// making is held by the goroutine that makes a key. Keys take much of the processor, and one pod
+	// may ask for any number of them.
+	making chan struct{}
 
 	mu  sync.Mutex
 	ctx context.Context //nolint:containedctx // Run's, for pods that come while it runs; nil before and after
@@ -92,7 +95,7 @@ func (c certificate) GoString() string { return c.String() }
 // New returns a manager. It makes no request before [Manager.Run].
 func New(deps Deps) *Manager {
 	return &Manager{
-		deps: deps, pods: map[types.UID]map[place]*entry{},
+		deps: deps, making: make(chan struct{}, 1), pods: map[types.UID]map[place]*entry{},
 		requests: map[types.NamespacedName]*certificatesv1beta1.PodCertificateRequest{},
 	}
 }

@@ -208,6 +208,29 @@ func (b *bench) want(pod *v1.Pod, text, state string) {
 	}
 }
 
+// One pod may ask for thousands of keys. They are made one after the other, and not at all once the
+// pod is gone.
+func TestKeysAreMadeOneAtATime(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.making <- struct{}{} // somebody else's key is being made
+		pod := podWith("u1", "ED25519")
+		sources := &pod.Spec.Volumes[1].Projected.Sources
+		for range 5 {
+			*sources = append(*sources, (*sources)[1])
+		}
+		b.Use(pod)
+		b.Use(podWith("u2", "ED25519"))
+		if asked := b.asked(); len(asked) != 0 {
+			t.Errorf("%d requests", len(asked))
+		}
+		b.Drop("u1")
+		<-b.making
+		if asked := b.asked(); len(asked) != 1 || asked[0].Spec.PodUID != "u2" {
+			t.Errorf("requests %v", asked)
+		}
+	})
+}
+
 // A request names who asks, and its key is the one that the pod gets. Each type of key can be had.
 func TestRequest(t *testing.T) {
 	for _, kind := range []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"} {
