@@ -90,7 +90,8 @@ func omit(spec *v1.PodSpec) []string {
 	return out
 }
 
-// omitVolume replaces a volume that is filled from API objects by an empty one.
+// omitVolume replaces a volume that is filled from API objects, or whose driver is one, by an empty
+// volume.
 func omitVolume(path string, volume *v1.Volume) []string {
 	var kind string
 	switch {
@@ -100,6 +101,8 @@ func omitVolume(path string, volume *v1.Volume) []string {
 		kind = "secret"
 	case volume.PersistentVolumeClaim != nil:
 		kind = "persistentVolumeClaim"
+	case volume.CSI != nil:
+		kind = "csi"
 	case volume.Projected != nil &&
 		slices.ContainsFunc(volume.Projected.Sources, func(s v1.VolumeProjection) bool {
 			return s.ConfigMap != nil || s.Secret != nil

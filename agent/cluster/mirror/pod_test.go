@@ -74,6 +74,7 @@ func TestMirrorsReferToNothing(t *testing.T) {
 			},
 		},
 		{HostPath: &v1.HostPathVolumeSource{Path: "/x"}},
+		{CSI: &v1.CSIVolumeSource{Driver: "x", NodePublishSecretRef: &ref, VolumeAttributes: map[string]string{"a": "b"}}},
 	} {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "v", VolumeSource: s})
 	}
@@ -98,7 +99,7 @@ func TestMirrorsReferToNothing(t *testing.T) {
 		t.Errorf("%+v", m.Spec)
 	}
 	for _, path := range []string{
-		"spec.volumes[0].configMap", "spec.volumes[3].projected", "spec.containers[0].env[S]",
+		"spec.volumes[0].configMap", "spec.volumes[3].projected", "spec.volumes[5].csi", "spec.containers[0].env[S]",
 		"spec.initContainers[0].envFrom", "spec.imagePullSecrets",
 	} {
 		if !strings.Contains(m.Annotations[AnnotationOmits], path) {
