@@ -87,7 +87,7 @@ const unmountRounds = 3
 
 // unmountAll unmounts everything that is mounted on dir or beneath it, the innermost and the latest
 // mount first. A busy mount is detached: the kernel removes it once nobody uses it, and nothing can
-// be reached through it any more.
+// be reached through it any more. Nothing is unmounted outside of dir, see [loosen].
 func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	var errs []error
 	for range unmountRounds {
@@ -97,6 +97,9 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 		}
 		if len(mounts) == 0 {
 			return nil
+		}
+		if err := loosen(dir); err != nil {
+			return err
 		}
 		errs = nil
 		for _, mount := range mounts {
@@ -127,7 +130,11 @@ func (m *Manager) unmount(target string) error {
 	if own, ok := m.deps.Mounter.(detacher); ok {
 		detach = own.Detach
 	}
-	if detach(target) != nil {
+	parent, lost := filepath.EvalSymlinks(filepath.Dir(target))
+	if lost == nil {
+		lost = loosen(filepath.Join(parent, filepath.Base(target))) // what is mounted on it goes, too
+	}
+	if lost != nil || detach(target) != nil {
 		return err
 	}
 	m.deps.Logger.Warn("detached a mount that could not be unmounted", "path", target, "error", err)

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,14 +78,52 @@ func mountOf(path string) (mountAt, error) {
 	if found == nil {
 		return mountAt{}, fmt.Errorf("no mount above %s", path)
 	}
-	at := mountAt{
-		point: found.Mountpoint,
-		shared: slices.ContainsFunc(strings.Fields(found.Optional), func(tag string) bool {
-			return strings.HasPrefix(tag, "shared:")
-		}),
-	}
+	at := mountAt{point: found.Mountpoint, shared: peerGroup(found) != ""}
 	if at.point == real {
 		at.point = path
 	}
 	return at, nil
+}
+
+// peerGroup returns the group of mounts that have the same mounts on them; empty for a mount that is
+// not shared.
+func peerGroup(mount *mountinfo.Info) string {
+	for tag := range strings.FieldsSeq(mount.Optional) {
+		if group, ok := strings.CutPrefix(tag, "shared:"); ok {
+			return group
+		}
+	}
+	return ""
+}
+
+// loosen lets what is mounted beneath dir, an absolute path without symbolic links, be unmounted
+// there alone. A bind mount of a shared mount is its peer: it has all that the node mounts inside of
+// the volume, and what is unmounted on one peer is unmounted on all. So each mount beneath dir that
+// has mounts on it, and a peer elsewhere, becomes a slave of that peer.
+func loosen(dir string) error {
+	all, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return fmt.Errorf("read mount table: %w", err)
+	}
+	var inside []*mountinfo.Info
+	carries, elsewhere := map[int]bool{}, map[string]bool{}
+	for _, mount := range all {
+		if mount.Mountpoint == dir || strings.HasPrefix(mount.Mountpoint, dir+"/") {
+			inside = append(inside, mount)
+			carries[mount.Parent] = true
+		} else if group := peerGroup(mount); group != "" {
+			elsewhere[group] = true
+		}
+	}
+	for _, mount := range inside {
+		if !carries[mount.ID] || !elsewhere[peerGroup(mount)] {
+			continue
+		}
+		err := unix.Mount("", mount.Mountpoint, "", unix.MS_SLAVE, "")
+		// A mount that another one hides is not found. What is on it cannot be unmounted yet, either.
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return &os.PathError{Op: "mount as a slave", Path: mount.Mountpoint, Err: err}
+		}
+	}
+	return nil
 }
