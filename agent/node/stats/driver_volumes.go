@@ -10,10 +10,12 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// kindCSI and kindLocal are the directories of the volumes of CSI drivers and of local volumes.
+// The directories of volumes, by their kind.
 const (
-	kindCSI   = "kubernetes.io~csi"
-	kindLocal = "kubernetes.io~local-volume"
+	kindCSI       = "kubernetes.io~csi"
+	kindLocal     = "kubernetes.io~local-volume"
+	kindEmptyDir  = "kubernetes.io~empty-dir"
+	kindConfigMap = "kubernetes.io~configmap"
 )
 
 // driverTimeout bounds the call of a driver.

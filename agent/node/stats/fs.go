@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -234,7 +233,7 @@ func (c *Collector) volumes(
 }
 
 // directoryStats returns the stats of a volume in a directory, nil if they are not known, and what
-// an emptyDir uses of the node's disk.
+// an emptyDir or a ConfigMap uses of the node's disk.
 func (c *Collector) directoryStats(
 	ctx context.Context, pod types.UID, dir string, of wanted[dirKey, space],
 ) (stats *statsapi.FsStats, local size) {
@@ -243,10 +242,23 @@ func (c *Collector) directoryStats(
 		return found.host, size{}
 	}
 	used, known := c.sizeOf(pod, dir).value(ctx)
-	if strings.HasSuffix(filepath.Base(filepath.Dir(dir)), "~empty-dir") {
+	if kind := filepath.Base(filepath.Dir(dir)); kind == kindEmptyDir || kind == kindConfigMap {
 		local = used
 	}
 	return within(found.host, used, known), local
+}
+
+// own returns what a pod's hosts file and termination logs use of the node's disk: its containers
+// can write to them as much as to a volume.
+func (c *Collector) own(pod types.UID) (out size) {
+	base := filepath.Join(c.cfg.RootDir, "pods", string(pod))
+	for _, path := range append(glob(filepath.Join(base, "containers", "*", "*")), filepath.Join(base, "etc-hosts")) {
+		var st unix.Stat_t
+		if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			out.bytes, out.inodes = out.bytes+uint64(st.Blocks)*512, out.inodes+1 // stat(2) has the unit
+		}
+	}
+	return out
 }
 
 // device returns the size of the block device behind a link; nil if the device cannot be opened.

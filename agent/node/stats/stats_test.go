@@ -278,6 +278,27 @@ func TestSummaryOfDisksAndNetwork(t *testing.T) {
 	}
 }
 
+// What a container writes to its hosts file and its termination log is the pod's local storage.
+func TestStorageOfThePodsOwnFiles(t *testing.T) {
+	cfg := files(t)
+	c := collector(cfg, &machine{began: time.Now(), cores: 1})
+	wanted := map[types.UID]bool{"u-web": false}
+	before := *c.Storage(t.Context(), wanted)["u-web"].EphemeralStorage.UsedBytes
+	pod := filepath.Join(cfg.RootDir, "pods/u-web")
+	write(t, filepath.Join(pod, "etc-hosts"), strings.Repeat("x", 1<<20))
+	if err := os.MkdirAll(filepath.Join(pod, "containers/main"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(pod, "containers/main/0123abcd"), strings.Repeat("x", 1<<20))
+	if err := os.Symlink("/", filepath.Join(pod, "containers/main/link")); err != nil {
+		t.Fatal(err)
+	}
+	after := *c.Storage(t.Context(), wanted)["u-web"].EphemeralStorage.UsedBytes
+	if after < before+2<<20 {
+		t.Errorf("ephemeral storage %d, and %d with files of 2 MiB", before, after)
+	}
+}
+
 // What a container swaps for a link is not followed, and what it links twice is counted once.
 func TestCountStaysBeneath(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()

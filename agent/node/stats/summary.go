@@ -157,6 +157,8 @@ func (c *Collector) addDisks(
 			out.Containers[i].Rootfs = within(node.Runtime.ContainerFs, own.used, true)
 		}
 	}
+	own := c.own(p.pod.UID)
+	total.bytes, total.inodes = total.bytes+own.bytes, total.inodes+own.inodes
 	out.EphemeralStorage = within(node.Fs, total, true)
 }
 
