@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -29,8 +30,17 @@ func (b *bringUp) share(volume string, path string) error {
 	if mount.shared {
 		return nil
 	}
-	if mount.point != path {
-		if err := b.m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(path, path, "", []string{"bind"},
+	do := func(context.Context) error { return b.m.makeShared(volume, path, mount.point == path) }
+	if b.dynamic.Brief == nil {
+		return do(b.ctx)
+	}
+	return b.dynamic.Brief("share/"+volume, do)
+}
+
+// makeShared shares the mount on path, which it makes unless there is one.
+func (m *Manager) makeShared(volume, path string, isMount bool) error {
+	if !isMount {
+		if err := m.deps.Mounter.MountSensitiveWithoutSystemdWithMountFlags(path, path, "", []string{"bind"},
 			nil, nil); err != nil {
 			return fmt.Errorf("make volume %q a mount of its own: %w", volume, err)
 		}
@@ -59,12 +69,14 @@ type mountAt struct {
 	shared bool
 }
 
-// mountOf returns the mount that path lies on, by the kernel's mount table.
+// mountOf returns the mount that path lies on, by the kernel's mount table. What is mounted on path
+// is not looked at, because its server may be silent.
 func mountOf(path string) (mountAt, error) {
-	real, err := filepath.EvalSymlinks(path)
+	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
 		return mountAt{}, err
 	}
+	real := filepath.Join(parent, filepath.Base(path))
 	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(real))
 	if err != nil {
 		return mountAt{}, err

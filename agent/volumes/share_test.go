@@ -1,12 +1,48 @@
 package volumes
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 )
+
+// mountSilent mounts a file system that does not answer until the test ends.
+func mountSilent(t *testing.T, target string) {
+	t.Helper()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("the kernel has no FUSE: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fuse) }) // which ends all that waits
+	must(t, os.MkdirAll(target, 0o755))
+	mustMount(t, "silent", target, "fuse", fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
+}
+
+// A server that does not answer does not hold up a pod whose container wants mount propagation.
+func TestShareOfASilentServer(t *testing.T) {
+	needRoot(t)
+	m := testManager(mountDir(t), newStore(), nil)
+	pod := testPod(nfsVolume("server", "/export", false))
+	pod.Spec.Containers[0].VolumeMounts[0].MountPropagation = new(v1.MountPropagationHostToContainer)
+	must(t, m.EnsureDirs(t.Context(), pod))
+	mountSilent(t, m.PodDir(pod.UID)+"/volumes/kubernetes.io~nfs/v")
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Ensure(t.Context(), pod, Dynamic{})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		must(t, err)
+	case <-time.After(10 * time.Second):
+		t.Error("Ensure waits for the server")
+	}
+}
 
 // What the node mounts inside a volume while a pod has a part of it also appears in the pod's
 // directory, if mounts are shared. It stays on the node when the pod goes.
