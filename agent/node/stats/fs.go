@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +18,6 @@ import (
 // sizePeriod is how long a measured size is valid. It is the default of the kubelet's
 // volumeStatsAggPeriod.
 const sizePeriod = time.Minute
-
-// progressEvery is after how many files the count of a directory tells what it has counted so far.
-const progressEvery = 1000
 
 // dirKey is a directory of a pod.
 type dirKey struct {
@@ -85,61 +81,6 @@ func (c *Collector) deviceOf(pod types.UID, link string) wanted[dirKey, space] {
 	return c.spaces.want(dirKey{pod, link}, 0, func(context.Context) (space, error) {
 		return space{host: device(link, time.Now())}, nil
 	})
-}
-
-// count adds up the disk blocks and inodes of a directory and everything below it on the same file
-// system. It resolves names beneath the directory, so a link that a container puts there meanwhile
-// does not lead outside. After each [progressEvery] files it tells progress what it has counted so
-// far, and ends if that returns an error.
-func count(dir string, progress func(size) error) (size, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return size{}, err
-	}
-	defer func() { _ = root.Close() }()
-	var total size
-	var device uint64
-	seen := 0
-	linked := map[uint64]bool{}
-	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if seen++; seen%progressEvery == 0 {
-			if err := progress(total); err != nil {
-				return err
-			}
-		}
-		if err != nil {
-			if name == "." {
-				return err
-			}
-			return nil // the file has just been removed
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return nil //nolint:nilerr // it has just gone
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return nil
-		}
-		switch {
-		case name == ".":
-			device = st.Dev
-		case st.Dev != device && entry.IsDir():
-			return fs.SkipDir
-		case st.Dev != device:
-			return nil
-		case st.Nlink > 1 && !entry.IsDir():
-			if linked[st.Ino] {
-				return nil
-			}
-			linked[st.Ino] = true
-		}
-		// the unit is 512 bytes, whatever the file system's block size is (stat(2))
-		total.bytes += uint64(st.Blocks) * 512
-		total.inodes++
-		return nil
-	})
-	return total, err
 }
 
 // fileSystem returns the space of the file system of a path; nil if it cannot be read.
