@@ -263,6 +263,8 @@ type bringUp struct {
 	persistentVolume *v1.PersistentVolume
 	// trusted is how many bytes of trust bundles the volumes have so far.
 	trusted int
+	// content is how many bytes all files of the volumes have so far.
+	content int
 }
 
 // volume brings up one volume, the i-th of the pod's spec. ok says that the volume can be used,

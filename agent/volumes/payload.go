@@ -77,9 +77,33 @@ func (p payload) add(name string, c content) {
 	p[name] = c
 }
 
+// maxContent is how many bytes the files of all volumes of one pod can have. A pod can project one
+// key to any number of paths: what that takes is the node's memory or disk, and not the pod's.
+const maxContent = 64 << 20
+
 // collect returns what the volume must have now. The errors are the kubelet's. If a volume has
 // several sources, there is one error for each source that fails.
 func (b *bringUp) collect(i int, source *v1.VolumeSource) (payload, error) {
+	files, err := b.sourceFiles(i, source)
+	if err == nil && source.Projected == nil {
+		err = b.take(files)
+	}
+	return files, err
+}
+
+// take adds files to what the pod's volumes have, unless that gets too much.
+func (b *bringUp) take(files payload) error {
+	for _, file := range files {
+		b.content += len(file.data)
+	}
+	if b.content > maxContent {
+		return fmt.Errorf("the files of the pod's volumes are larger than %d MiB together", maxContent>>20)
+	}
+	return nil
+}
+
+// sourceFiles returns the files of a volume's source.
+func (b *bringUp) sourceFiles(i int, source *v1.VolumeSource) (payload, error) {
 	switch {
 	case source.ConfigMap != nil:
 		ref := source.ConfigMap
@@ -99,6 +123,12 @@ func (b *bringUp) projected(i int, source *v1.ProjectedVolumeSource) (payload, e
 	var errs []error
 	for j := range source.Sources {
 		more, err := b.projection(i, j, &source.Sources[j], mode(source.DefaultMode))
+		if err == nil {
+			err = b.take(more)
+		}
+		if b.content > maxContent {
+			return nil, err // it would take no end of memory to read them all
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
