@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,11 +28,6 @@ const (
 	firstReport  = 30 * time.Second
 	reportPeriod = time.Minute
 )
-
-// maxOwnerDepth bounds how deep directories may be nested, since each holds a file open. A path of
-// the greatest length that Linux knows is not that deep, unless its directories' names have only
-// one or two letters.
-const maxOwnerDepth = 1024
 
 // ownership is the change of a volume's group.
 type ownership struct {
@@ -69,7 +63,7 @@ func (m *Manager) changeOwner(ctx context.Context, pod *v1.Pod, o ownership) err
 			m.event(pod, v1.EventTypeWarning, "VolumePermissionChangeInProgress", message)
 		})
 	}()
-	err = w.entry(root, o.dir, 0)
+	err = w.walk(root, o.dir)
 	stop()
 	<-reported
 	if err != nil {
@@ -114,93 +108,74 @@ type ownerWalk struct {
 	seen  atomic.Int64
 }
 
-// entry gives the file of the O_PATH handle fd, and all below it, to the group. shown is its path
+// walk gives all below the O_PATH handle root to the group, and then root itself. shown is its path
 // for errors.
-func (w *ownerWalk) entry(fd int, shown string, depth int) error {
+func (w *ownerWalk) walk(root int, shown string) error {
+	tree := &beneath.Tree{
+		Visit: func(in beneath.Dir, name string) (bool, error) { return w.child(in, name, shown) },
+		TooDeep: func(path string) error {
+			return fmt.Errorf("directories are nested deeper than a path can be long in %s/%s", shown, path)
+		},
+	}
+	if err := tree.Walk(root); err != nil {
+		return err
+	}
+	if err := context.Cause(w.ctx); err != nil {
+		return err
+	}
+	_, err := w.entry(root, shown)
+	return err
+}
+
+// entry gives the file of the O_PATH handle fd to the group, and reports whether it is a directory.
+// shown is its path for errors.
+func (w *ownerWalk) entry(fd int, shown string) (isDir bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return &fs.PathError{Op: "stat", Path: shown, Err: err}
+		return false, &fs.PathError{Op: "stat", Path: shown, Err: err}
 	}
 	kind := stat.Mode & unix.S_IFMT
-	if kind == unix.S_IFDIR {
-		if err := w.children(fd, shown, depth); err != nil {
-			return err
-		}
-	}
+	isDir = kind == unix.S_IFDIR
 	w.seen.Add(1)
 	if int(stat.Gid) != w.group {
 		if err := unix.Fchownat(fd, "", -1, w.group, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return &fs.PathError{Op: "chown", Path: shown, Err: err}
+			return false, &fs.PathError{Op: "chown", Path: shown, Err: err}
 		}
 	}
 	if kind == unix.S_IFLNK {
-		return nil // its mode means nothing, and it is not followed
+		return false, nil // its mode means nothing, and it is not followed
 	}
 	bits := uint32(groupFileBits)
-	if kind == unix.S_IFDIR {
+	if isDir {
 		bits = groupDirBits
 	}
 	mode := stat.Mode &^ unix.S_IFMT
 	if mode&bits == bits && mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
 		// else the kernel may have dropped the set-ID bits with the owner: they stay, as the API
 		// only adds bits
-		return nil
+		return isDir, nil
 	}
 	// The link in /proc leads to the file that was opened, which is not a symbolic link.
 	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode|bits); err != nil {
-		return &fs.PathError{Op: "chmod", Path: shown, Err: err}
+		return false, &fs.PathError{Op: "chmod", Path: shown, Err: err}
 	}
-	return nil
+	return isDir, nil
 }
 
-// children walks over the files in a directory. It leaves out what vanishes meanwhile, and what is
-// mounted there.
-func (w *ownerWalk) children(path int, shown string, depth int) error {
-	if depth == maxOwnerDepth {
-		return fmt.Errorf("directories are nested deeper than %d in %s", maxOwnerDepth, shown)
+// child gives a file in a directory to the group, and reports whether it is a directory. It leaves
+// out what vanishes meanwhile, and what is mounted there.
+func (w *ownerWalk) child(in beneath.Dir, name, top string) (isDir bool, err error) {
+	if err := context.Cause(w.ctx); err != nil {
+		return false, err
 	}
-	fd, err := unix.Openat(path, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: shown, Err: err}
-	}
-	stopped := func() error { return context.Cause(w.ctx) }
-	return eachName(fd, shown, stopped, func(name string) error {
-		return w.child(fd, name, shown+"/"+name, depth+1)
-	})
-}
-
-// eachName reads a directory, closes it, and calls f with each name in it. It stops if f fails, or
-// if stopped, which it calls between batches, returns an error.
-func eachName(fd int, shown string, stopped func() error, f func(name string) error) error {
-	dir := os.NewFile(uintptr(fd), shown)
-	defer dir.Close()
-	for {
-		if err := stopped(); err != nil {
-			return err
-		}
-		names, err := dir.Readdirnames(batch)
-		for _, name := range names {
-			if err := f(name); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (w *ownerWalk) child(dir int, name, shown string, depth int) error {
-	fd, err := beneath.Open(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath.NoXDev|beneath.NoSymlinks)
+	shown := filepath.Join(top, in.Path, name)
+	fd, err := beneath.Open(in.FD, name, unix.O_PATH|unix.O_NOFOLLOW, beneath.NoXDev|beneath.NoSymlinks)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
-		return nil
+		return false, nil
 	case err != nil:
-		return &fs.PathError{Op: "open", Path: shown, Err: err}
+		return false, &fs.PathError{Op: "open", Path: shown, Err: err}
 	}
 	defer closeFD(fd)
-	return w.entry(fd, shown, depth)
+	return w.entry(fd, shown)
 }

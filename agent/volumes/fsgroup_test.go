@@ -103,25 +103,46 @@ func TestChangeOwnerCutOff(t *testing.T) {
 	}
 }
 
-// Directories nested as deep as somebody likes hold no more files open than the agent can have.
-func TestChangeOwnerDeep(t *testing.T) {
-	needRoot(t)
-	top := t.TempDir()
+// nest makes directories d in each other, and returns the innermost.
+func nest(t *testing.T, top string, levels int) (innermost int) {
+	t.Helper()
 	dir, err := unix.Open(top, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)
-	for range maxOwnerDepth + 1 {
+	for range levels {
 		must(t, unix.Mkdirat(dir, "d", 0o700))
 		next, err := unix.Openat(dir, "d", unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		must(t, err)
 		closeFD(dir)
 		dir = next
 	}
-	closeFD(dir)
-	if err := changeOwner(t, top, v1.FSGroupChangeAlways); err == nil ||
-		!strings.Contains(err.Error(), "nested deeper than 1024") {
-		t.Errorf("error %.200v", err)
+	return dir
+}
+
+// Directories nested deeper than files may be open are given to the group, too. Those that no path
+// leads to are an error.
+func TestChangeOwnerDeep(t *testing.T) {
+	needRoot(t)
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	few := limit
+	few.Cur = 256
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
+	defer func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }()
+	for levels, want := range map[int]string{1000: "", 2500: "nested deeper than a path can be long"} {
+		top := t.TempDir()
+		innermost := nest(t, top, levels)
+		err := changeOwner(t, top, v1.FSGroupChangeAlways)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d levels: error %.200v", levels, err)
+		}
+		var stat unix.Stat_t
+		must(t, unix.Fstat(innermost, &stat))
+		closeFD(innermost)
+		if (stat.Gid == testGroup) != (want == "") {
+			t.Errorf("%d levels: the innermost is of group %d", levels, stat.Gid)
+		}
+		must(t, RemoveDir(t.Context(), top))
 	}
-	must(t, RemoveDir(t.Context(), top))
 }
 
 // A container swaps files and directories for links to the host while their owner is changed.

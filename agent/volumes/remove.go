@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -236,6 +237,30 @@ func (r *remover) empty(parent int, name, shown string, depth int) error {
 	return eachName(fd, shown, r.ctx.Err, func(child string) error {
 		return r.remove(fd, child, shown+"/"+child, depth+1)
 	})
+}
+
+// eachName reads a directory, closes it, and calls f with each name in it. It stops if f fails, or
+// if stopped, which it calls between batches, returns an error.
+func eachName(fd int, shown string, stopped func() error, f func(name string) error) error {
+	dir := os.NewFile(uintptr(fd), shown)
+	defer dir.Close()
+	for {
+		if err := stopped(); err != nil {
+			return err
+		}
+		names, err := dir.Readdirnames(batch)
+		for _, name := range names {
+			if err := f(name); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // moveUp moves a directory that lies too deep to the top of the tree. A later sweep of the top

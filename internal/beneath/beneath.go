@@ -1,8 +1,9 @@
 // Package beneath opens files beneath a directory: wherever symbolic links or renames lead, the
 // result is never outside of that directory (CVE-2017-1002101, CVE-2021-25741).
 //
-// Purpose: one way to open what containers can write to. [Open] asks the kernel (openat2, Linux
-// 5.6). On an older kernel it walks element by element, and refuses what it cannot do safely there:
+// Purpose: one way to open what containers can write to ([Open]), and one to walk over it ([Tree]).
+// [Open] asks the kernel (openat2, Linux 5.6). On an older kernel it walks element by element, and
+// refuses what it cannot do safely there:
 //
 //	path            openat2                    walk of an older kernel
 //	"a/b", "a//b/"  opened                     opened
