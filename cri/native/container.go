@@ -52,6 +52,14 @@ type containerRecord struct {
 	Message    string `json:"message,omitempty"`
 }
 
+// recordID implements [recorded].
+func (rec *containerRecord) recordID() string {
+	if rec == nil {
+		return ""
+	}
+	return rec.ID
+}
+
 // user is who a container's first process is.
 type user struct {
 	UID    uint32   `json:"uid"`

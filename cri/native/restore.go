@@ -13,9 +13,9 @@ import (
 
 // restore reads the records and looks in containerd which of the processes still run. What an
 // earlier process of berth did not finish making is there as not ready, or as exited, so that it
-// can be removed.
+// can be removed. What has a record that cannot be read is forgotten.
 func (r *Runtime) restore(ctx context.Context) error {
-	sandboxes, err := r.store.sandboxRecords.all()
+	sandboxes, damaged, err := r.store.sandboxRecords.load()
 	if err != nil {
 		return err
 	}
@@ -25,9 +25,13 @@ func (r *Runtime) restore(ctx context.Context) error {
 			return fmt.Errorf("restore sandbox %s: %w", sb.id, err)
 		}
 	}
-	containers, err := r.store.containerRecords.all()
+	containers, more, err := r.store.containerRecords.load()
 	if err != nil {
 		return err
+	}
+	for _, why := range append(damaged, more...) {
+		r.cfg.Logger.Error("the record of a sandbox or a container is damaged, and set aside: what is left of it is removed",
+			"error", why)
 	}
 	for _, record := range containers {
 		uid := ""

@@ -33,6 +33,14 @@ type sandboxRecord struct {
 	Stopped bool `json:"stopped,omitempty"`
 }
 
+// recordID implements [recorded].
+func (rec *sandboxRecord) recordID() string {
+	if rec == nil {
+		return ""
+	}
+	return rec.ID
+}
+
 // sandbox is a pod sandbox: the namespaces that the pod's containers share, and a pause process if
 // it needs one.
 type sandbox struct {
