@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,9 @@ type Holder struct {
 	// RootDir is the agent's root directory; empty if it is not known.
 	RootDir string
 }
+
+// stranger reports whether the holder is a process that is no agent.
+func (h Holder) stranger() bool { return h.PID != 0 && h.RootDir == "" }
 
 // String returns what is known of the holder, in brackets and after a space; empty if nothing is.
 func (h Holder) String() string {
@@ -90,11 +94,26 @@ func locks(process string, is func(fd string) bool) bool {
 func rootOf(process string) (root string) {
 	locks(process, func(fd string) bool {
 		path, err := os.Readlink(fd)
-		if err != nil || !strings.HasSuffix(path, rootLock("")) {
+		if err != nil || !strings.HasSuffix(path, rootLock("")) || !isRootLock(fd, path) {
 			return false
 		}
 		root = filepath.Dir(filepath.Dir(path))
 		return true
 	})
 	return root
+}
+
+// isRootLock reports whether an open file is one that only an agent makes: it is at its path for
+// this process, too, and this process's user owns it.
+func isRootLock(fd, path string) bool {
+	open, err := os.Stat(fd)
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(path)
+	if err != nil || !os.SameFile(open, named) {
+		return false
+	}
+	stat, ok := named.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
 }

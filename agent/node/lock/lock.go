@@ -89,7 +89,9 @@ func (l *Lock) file(path, what, setting string) error {
 }
 
 // dir locks a directory or a file that must not change. Nothing is locked if the path is empty or
-// does not exist, or if the file system has no such locks (NFS has none of directories).
+// does not exist, if the file system has no such locks (NFS has none of directories), or if a
+// process that is no agent has the lock: everybody who may read a directory can lock it, and must
+// not keep the agent from its start.
 func (l *Lock) dir(path, what, setting string) error {
 	if path == "" || l.holds(path) {
 		return nil
@@ -99,7 +101,7 @@ func (l *Lock) dir(path, what, setting string) error {
 		return nil //nolint:nilerr // who reads the directory reports this, and goes on when it changes
 	}
 	err = l.take(f, what, setting)
-	if held := (*heldError)(nil); errors.As(err, &held) {
+	if held := (*heldError)(nil); errors.As(err, &held) && !held.by.stranger() {
 		return held
 	}
 	return nil

@@ -13,13 +13,28 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/flock"
 )
 
 // childVariable makes this program another agent: it takes the locks of the directories below the
 // variable's value and keeps them until its standard input ends.
 const childVariable = "LOCK_TEST_DIR"
 
+// strangerVariable makes this program one that is no agent: it locks the files and directories of a
+// list until its standard input ends.
+const strangerVariable = "LOCK_TEST_STRANGER"
+
 func TestMain(m *testing.M) {
+	if list := os.Getenv(strangerVariable); list != "" {
+		var err error
+		for _, path := range filepath.SplitList(list) {
+			f, openErr := os.Open(path)
+			err = errors.Join(err, openErr, flock.Take(f))
+		}
+		fmt.Println("took", err)
+		_, _ = bufio.NewReader(os.Stdin).ReadByte()
+		os.Exit(0)
+	}
 	if dir := os.Getenv(childVariable); dir != "" {
 		l, err := Take(context.Background(), configOf(dir, "other"))
 		if err == nil {
@@ -59,8 +74,14 @@ func otherAgent(t *testing.T, dir string) (pid int, end func()) {
 			t.Fatal(err)
 		}
 	}
+	return start(t, childVariable+"="+dir)
+}
+
+// start runs this program with a variable in its environment until end is called, which kills it.
+func start(t *testing.T, variable string) (pid int, end func()) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childVariable+"="+dir)
+	cmd.Env = append(os.Environ(), variable)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +98,7 @@ func otherAgent(t *testing.T, dir string) (pid int, end func()) {
 	}
 	t.Cleanup(end)
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "took <nil>\n" {
-		t.Fatalf("the other agent says %q, %v", line, err)
+		t.Fatalf("the other process says %q, %v", line, err)
 	}
 	return cmd.Process.Pid, end
 }
@@ -137,6 +158,36 @@ func TestLockKeepsASecondAgentOut(t *testing.T) {
 	}
 	if left, err := os.ReadDir(other.Kubelet.StaticPodPath); err != nil || len(left) > 0 {
 		t.Errorf("the lock leaves %v in the manifest directory, %v", left, err)
+	}
+}
+
+// TestStrangersKeepNoAgentOut has a process lock the directories that everybody may read, and then
+// also a file of its own that is named as the lock of an agent.
+func TestStrangersKeepNoAgentOut(t *testing.T) {
+	dir := t.TempDir()
+	cfg := configOf(dir, "own")
+	forged := filepath.Join(dir, "forged", "berth", "lock")
+	for _, path := range []string{cfg.Kubelet.StaticPodPath, cfg.Kubelet.PodLogsDir, filepath.Dir(forged)} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(forged, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	held := []string{cfg.Kubelet.StaticPodPath, cfg.Kubelet.PodLogsDir}
+	for _, more := range [][]string{nil, {forged}} {
+		if len(more) > 0 && os.Chown(forged, 65534, 65534) != nil {
+			t.Skip("only root can give a file away")
+		}
+		_, end := start(t, strangerVariable+"="+strings.Join(append(held, more...), string(filepath.ListSeparator)))
+		l, err := Take(t.Context(), cfg)
+		if err != nil {
+			t.Errorf("a process that holds also %v: %v", more, err)
+		} else {
+			l.Release()
+		}
+		end()
 	}
 }
 
