@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // positionFile and the suffix of journals are names in the directory of an output.
@@ -29,12 +31,15 @@ type log struct {
 	file  *os.File // nil if nobody wants the log, or if it is closed
 	state *os.File
 	at    position
-	// failing says that the last write to the log failed.
-	failing, closed bool
+	// resumed says that an earlier process of berth has begun the log, and failing that the last write
+	// to it failed.
+	resumed, failing, closed bool
 }
 
 // openLog opens the log at a path to append to it, and completes what an earlier process of berth
-// was writing. It makes the directory of the log if it is missing. dir has the journals.
+// was writing. It makes the directory of the log if it is missing. dir has the journals. That a log
+// which was begun cannot be opened again, or completed, is no error: its container runs, and must
+// not wait either.
 func openLog(dir, path string, logger *slog.Logger) (*log, error) {
 	l := &log{path: path, now: time.Now, logger: logger}
 	err := l.open(dir)
@@ -43,7 +48,11 @@ func openLog(dir, path string, logger *slog.Logger) (*log, error) {
 	}
 	if err == nil && path != "" {
 		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-			l.file, err = openLogFile(path)
+			l.file, err = openLogFile(path, os.O_CREATE)
+		}
+		if err != nil && l.resumed {
+			logger.Warn("a container's log cannot be opened: lines are missing until it is reopened", "log", path, "error", err)
+			err = nil
 		}
 	}
 	if err != nil {
@@ -64,6 +73,7 @@ func (l *log) open(dir string) error {
 	if err != nil && !cut {
 		return err
 	}
+	l.resumed = cut || l.at.Version != 0
 	for s := range l.journals {
 		path := filepath.Join(dir, Stream(s).String()+journalSuffix)
 		if l.journals[s], err = openJournal(path, l.at.Done[s]); err != nil {
@@ -80,9 +90,17 @@ func (l *log) open(dir string) error {
 	return l.at.save(l.state)
 }
 
-// openLogFile opens a log, which others may have moved away.
-func openLogFile(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+// openLogFile opens a log, which others may have moved away. A pod may be able to write where the
+// logs are: a link there could lead to any file of the node, and a pipe could be waited for.
+func openLogFile(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", path), f.Close())
+	}
+	return f, nil
 }
 
 // complete writes what is missing of the lines that an earlier process of berth was writing when it
@@ -101,7 +119,7 @@ func (l *log) complete() error {
 		l.logger.Warn("the journal of a container's output was cut: lines are missing in the log", "log", l.path)
 	}
 	if err := appendMissing(findInode(l.path, begun.Inode), begun.Size, lines); err != nil {
-		return err
+		l.logger.Warn("a container's log cannot be written: lines are missing", "log", l.path, "error", err)
 	}
 	return l.done(Stream(begun.Stream), begun.To)
 }
@@ -136,7 +154,7 @@ func appendMissing(path string, before int64, lines []byte) error {
 	if path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := openLogFile(path, 0)
 	if err != nil {
 		return err
 	}
@@ -225,7 +243,7 @@ func (l *log) reopen() error {
 	case l.path == "":
 		return nil
 	}
-	file, err := openLogFile(l.path)
+	file, err := openLogFile(l.path, os.O_CREATE)
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // scene is the directory of an output, and a log.
@@ -266,13 +268,12 @@ func TestNobodyWantsTheLog(t *testing.T) {
 // The log cannot be written. The position goes on, and no part of a line stays.
 func TestLogCannotBeWritten(t *testing.T) {
 	s := newScene(t)
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/full", s.path); err != nil {
-		t.Fatal(err)
-	}
 	l := s.open()
+	_ = l.file.Close()
+	var err error
+	if l.file, err = os.OpenFile("/dev/full", os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
 	s.comes(l, Stdout, "lost\n")
 	s.add(l, Stdout, false)
 	if err := os.Remove(s.path); err != nil {
@@ -284,6 +285,73 @@ func TestLogCannotBeWritten(t *testing.T) {
 	s.comes(l, Stdout, "kept\n")
 	s.add(l, Stdout, false)
 	s.wants(s.path, "stdout F kept\n")
+}
+
+// Somebody who may write where the logs are has put something else at a log's name. Nothing is
+// written through it, no new container starts with it, and one that was started runs on.
+func TestLogIsNoFile(t *testing.T) {
+	for name, put := range map[string]func(path, target string) error{
+		"a link":      func(path, target string) error { return os.Symlink(target, path) },
+		"a pipe":      func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+		"a directory": func(path, _ string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			target := filepath.Join(t.TempDir(), "of the node")
+			if err := os.WriteFile(target, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := s.open()
+			l.close()
+			if err := os.Remove(s.path); err != nil {
+				t.Fatal(err)
+			}
+			if err := put(s.path, target); err != nil {
+				t.Fatal(err)
+			}
+			if l, err := openLog(t.TempDir(), s.path, slog.New(slog.DiscardHandler)); err == nil {
+				l.close()
+				t.Error("a new container has it as its log")
+			}
+			l = s.open()
+			s.comes(l, Stdout, "lost\n")
+			s.add(l, Stdout, false)
+			if err := l.reopen(); err == nil {
+				t.Error("it was opened as the log")
+			}
+			if data, err := os.ReadFile(target); err != nil || len(data) > 0 {
+				t.Errorf("%q was written to a file of the node, %v", data, err)
+			}
+			if err := os.Remove(s.path); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.reopen(); err != nil {
+				t.Fatal(err)
+			}
+			s.comes(l, Stdout, "kept\n")
+			s.add(l, Stdout, false)
+			s.wants(s.path, "stdout F kept\n")
+		})
+	}
+}
+
+// The lines that an earlier process was writing cannot be completed. The container runs on.
+func TestLogCannotBeCompleted(t *testing.T) {
+	s := newScene(t)
+	l := s.open()
+	s.comes(l, Stdout, "a\n")
+	l.close()
+	if err := os.Remove(s.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(s.path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.at(position{Begun: write{To: 2, Time: stamp.UnixNano(), Inode: inodeAt(t, s.path)}})
+	l = s.open()
+	if l.at.Done[Stdout] != 2 {
+		t.Errorf("the position is %v", l.at)
+	}
 }
 
 // blocksOf returns how many blocks of 512 bytes a file takes.
