@@ -45,8 +45,8 @@ func Logind(ctx context.Context) (Bus, error) {
 		return nil, fmt.Errorf("connecting with the system bus: %w", err)
 	}
 	l := &logind{conn: conn, announced: make(chan bool), signals: make(chan *dbus.Signal, 1)}
-	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchObjectPath(logindPath), dbus.WithMatchInterface(logindInterface),
-		dbus.WithMatchMember(announcement))
+	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(logindName), dbus.WithMatchObjectPath(logindPath),
+		dbus.WithMatchInterface(logindInterface), dbus.WithMatchMember(announcement))
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("listening for announcements of shutdowns: %w", err)
@@ -68,7 +68,7 @@ func (l *logind) listen() {
 				continue
 			}
 			begins, ok := s.Body[0].(bool)
-			if !ok {
+			if !ok || !l.sent(s) {
 				continue
 			}
 			select {
@@ -78,6 +78,15 @@ func (l *logind) listen() {
 			}
 		}
 	}
+}
+
+// sent reports whether logind has sent a signal. Everybody may send signals on the system bus, and
+// one that is sent to this connection alone need not match what it listens for.
+func (l *logind) sent(s *dbus.Signal) bool {
+	var owner string
+	err := l.conn.BusObject().CallWithContext(l.conn.Context(), "org.freedesktop.DBus.GetNameOwner", 0,
+		logindName).Store(&owner)
+	return err == nil && s.Sender == owner
 }
 
 // Announced implements [Bus].
