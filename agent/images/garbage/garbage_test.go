@@ -410,6 +410,25 @@ func TestRuntimeThatFails(t *testing.T) {
 	}
 }
 
+// A pod names an image by what is the beginning of several IDs, which containerd answers with an
+// error. The other images are removed all the same.
+func TestNameThatTheRuntimeRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, image("app", 1), image("unused", 1))
+		n.container("app")
+		n.setPods(podOf("sha256:a"))
+		n.fake.Inject(fake.Fault{
+			Method: "ImageStatus", Match: func(c fake.Call) bool { return c.ID == "sha256:a" },
+			Err: errors.New(`can not resolve "sha256:a" locally: ambiguous digest string`),
+		})
+		defer n.start(Policy{High: 85, Low: 80})()
+		if err := n.DeleteUnusedImages(t.Context()); err != nil {
+			t.Error(err)
+		}
+		n.want("app")
+	})
+}
+
 func TestDiskWithoutCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)

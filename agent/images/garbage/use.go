@@ -195,19 +195,31 @@ func holder(c *runtimeapi.Container) string {
 }
 
 // markNamed marks the image that a pod names. A runtime may have rules of its own for short names,
-// and so it is asked for a name that no image has.
+// and so it is asked for a name that no image has. A name of which it can make nothing, such as the
+// beginning of two IDs, is no image's: else one pod with such a name would keep all images.
 func (c *Collector) markNamed(ctx context.Context, x *index, name, by string) error {
 	if x.use(name, by) {
 		return nil
 	}
 	image, err := c.deps.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
-	if err != nil {
+	switch {
+	case err != nil && !c.answers(ctx, x):
 		return fmt.Errorf("look for image %s: %w", name, err)
-	}
-	if image != nil {
+	case err != nil:
+		c.log.Debug("The runtime cannot look for an image that a pod names", "image", name, "by", by, "err", err)
+	case image != nil:
 		x.use(image.GetId(), by)
 	}
 	return nil
+}
+
+// answers reports whether the runtime finds an image that it has listed.
+func (c *Collector) answers(ctx context.Context, x *index) bool {
+	for _, id := range x.byName {
+		image, err := c.deps.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: id})
+		return err == nil && image != nil
+	}
+	return ctx.Err() == nil // without images there is nothing to remove
 }
 
 // markMounted marks the images that a container of somebody else's pod mounts.
