@@ -147,6 +147,20 @@ func (r *Runtime) changeContainer(c *container, change func(*containerRecord)) e
 	return nil
 }
 
+// noteContainer is changeContainer for what is so already. It counts even if the disk is full. The
+// next process of berth finds it again, but for how a container ended.
+func (r *Runtime) noteContainer(c *container, change func(*containerRecord)) {
+	err := r.changeContainer(c, change)
+	if err == nil {
+		return
+	}
+	r.cfg.Logger.Error("what has become of a container could not be recorded: after a restart its exit code is lost",
+		"container", c.id, "error", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.record)
+}
+
 // CreateContainer implements [cri.ContainerRuntime].
 func (r *Runtime) CreateContainer(
 	ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig,

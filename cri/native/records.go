@@ -77,10 +77,7 @@ func (r records[T]) load() (list []T, damaged []error, err error) {
 		return nil, nil, err
 	}
 	for name, why := range bad {
-		if err := r.root.Rename(name, name+damagedExtension); err != nil {
-			return nil, nil, errors.Join(why, fmt.Errorf("set it aside: %w", err))
-		}
-		damaged = append(damaged, why)
+		damaged = append(damaged, errors.Join(why, r.root.Rename(name, name+damagedExtension)))
 	}
 	return list, damaged, nil
 }

@@ -1,11 +1,16 @@
 package native
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/cri/internal/streams"
 	"github.com/berthd/berth/internal/atomicfile"
+	"github.com/berthd/berth/internal/flock"
 )
 
 // A power loss leaves records that are empty or cut off. The others are there all the same.
@@ -31,7 +36,8 @@ func TestDamagedRecord(t *testing.T) {
 		t.Errorf("the records are %v, %v, %v", all, damaged, err)
 	}
 	for id, text := range bad {
-		if got, err := os.ReadFile(filepath.Join(dir, id+recordExtension+damagedExtension)); err != nil || string(got) != text {
+		aside := filepath.Join(dir, id+recordExtension+damagedExtension)
+		if got, err := os.ReadFile(aside); err != nil || string(got) != text {
 			t.Errorf("what was set aside of %s is %q, %v", id, got, err)
 		}
 	}
@@ -66,5 +72,41 @@ func TestHalfWrittenRecord(t *testing.T) {
 	}
 	if _, err := os.Stat(half); !os.IsNotExist(err) {
 		t.Errorf("the half-written record is still there: %v", err)
+	}
+}
+
+// On a full disk, what was found to be so counts all the same: a start of the runtime goes on, and a
+// sandbox is stopped.
+func TestFullDiskTakesNoRecord(t *testing.T) {
+	dir := t.TempDir()
+	kept, err := newStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = flock.Release(kept.lock) }()
+	r := &Runtime{
+		cfg:   Config{StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))},
+		store: kept, events: broadcaster{boxes: map[*streams.Mailbox]bool{}},
+	}
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "b", Uid: "c"}}
+	record := sandboxRecord{ID: "sb", Config: message[*runtimeapi.PodSandboxConfig]{config}, Up: true}
+	if err := kept.sandboxRecords.save("sb", &record); err != nil {
+		t.Fatal(err)
+	}
+	// no file can be written where directories have the names of the unfinished ones
+	for _, path := range []string{"sandboxes/sb", "containers/c"} {
+		if err := os.Mkdir(filepath.Join(dir, path+recordExtension+atomicfile.Unfinished), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sb := newSandbox(record)
+	if err := r.restoreSandbox(t.Context(), sb); err != nil || sb.record.Up {
+		t.Errorf("a sandbox whose namespaces are gone: %v, %+v", err, sb.record)
+	}
+	r.noteSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true })
+	c := newContainer(containerRecord{ID: "c", SandboxID: "sb"}, "c")
+	r.noteContainer(c, func(rec *containerRecord) { rec.FinishedAt = 1 })
+	if got := c.snapshot(); !sb.record.Stopped || got.state() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		t.Errorf("%+v, %+v", sb.record, got)
 	}
 }

@@ -55,7 +55,8 @@ func (r *Runtime) restoreSandbox(ctx context.Context, sb *sandbox) error {
 		if !sb.record.Up || sb.record.Stopped || r.kept(sb) {
 			return nil
 		}
-		return r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Up = false })
+		r.noteSandbox(sb, func(rec *sandboxRecord) { rec.Up = false })
+		return nil
 	}
 	task, err := r.loadTask(ctx, sb.id)
 	if err != nil || task == nil || !sb.record.Up {
@@ -88,9 +89,7 @@ func (r *Runtime) restoreContainer(ctx context.Context, c *container) error {
 	}
 	if c.record.StartedAt == 0 {
 		began := time.Now().UnixNano()
-		if err := r.changeContainer(c, func(rec *containerRecord) { rec.StartedAt = began }); err != nil {
-			return err
-		}
+		r.noteContainer(c, func(rec *containerRecord) { rec.StartedAt = began })
 	}
 	return r.watchContainer(c, task)
 }
@@ -143,12 +142,13 @@ func (r *Runtime) restoreWithoutTask(ctx context.Context, c *container) error {
 			return err
 		}
 	}
-	return r.changeContainer(c, func(rec *containerRecord) {
+	r.noteContainer(c, func(rec *containerRecord) {
 		rec.finish(exit{code: unknownExit, at: time.Now(), lost: true}, false)
 		if rec.StartedAt == 0 {
 			rec.StartedAt = rec.FinishedAt
 		}
 	})
+	return nil
 }
 
 // recoverOutput carries to its log what a container without a process has written before its end.

@@ -114,6 +114,20 @@ func (r *Runtime) changeSandbox(sb *sandbox, change func(*sandboxRecord)) error 
 	return nil
 }
 
+// noteSandbox is changeSandbox for what is so already. It counts even if the disk is full: else no
+// sandbox could be stopped there, and the space of its pod would never be free again. The next
+// process of berth finds it again.
+func (r *Runtime) noteSandbox(sb *sandbox, change func(*sandboxRecord)) {
+	err := r.changeSandbox(sb, change)
+	if err == nil {
+		return
+	}
+	r.cfg.Logger.Error("what has become of a sandbox could not be recorded", "sandbox", sb.id, "error", err)
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	change(&sb.record)
+}
+
 // step is a part of what a sandbox has. undo works also if do never ran.
 type step struct {
 	what string
@@ -283,9 +297,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	_, ready := sb.snapshot()
-	if err := r.changeSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true }); err != nil {
-		return err
-	}
+	r.noteSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true })
 	if ready {
 		r.emit(cri.ContainerStopped, sb.id, sb.uid()) // no process has said so
 	}

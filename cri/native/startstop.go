@@ -112,16 +112,13 @@ func (r *Runtime) failStart(ctx context.Context, c *container, why error) error 
 		return err
 	}
 	r.finishIO(c)
-	err := r.changeContainer(c, func(rec *containerRecord) {
+	r.noteContainer(c, func(rec *containerRecord) {
 		rec.FinishedAt, rec.ExitCode, rec.Reason, rec.Message = time.Now().UnixNano(), startErrorCode, reasonStartError,
 			why.Error()
 		if rec.StartedAt == 0 {
 			rec.StartedAt = rec.FinishedAt
 		}
 	})
-	if err != nil {
-		return err
-	}
 	r.emit(cri.ContainerStopped, c.id, c.uid)
 	return nil
 }
@@ -152,14 +149,7 @@ func (r *Runtime) watchContainer(c *container, task client.Task) error {
 		defer cancel()
 		killed := oomKills(c.snapshot().OOMFile) > 0
 		r.finishIO(c)
-		err := r.changeContainer(c, func(rec *containerRecord) { rec.finish(e, killed) })
-		if err != nil {
-			r.cfg.Logger.Error("the end of a container could not be recorded: after a restart its exit code is lost",
-				"container", c.id, "error", err)
-			c.mu.Lock()
-			c.record.finish(e, killed)
-			c.mu.Unlock()
-		}
+		r.noteContainer(c, func(rec *containerRecord) { rec.finish(e, killed) })
 		if err := deleteTask(ctx, task); err != nil {
 			r.cfg.Logger.Warn("a container has ended, and containerd could not remove its process yet",
 				"container", c.id, "error", err)
