@@ -157,7 +157,8 @@ func (w *Watcher) await(ctx context.Context, watches *fsnotify.Watcher, unwatche
 }
 
 // scan adds a watch for every directory and returns the sockets. missed says why a directory is not
-// watched. Names that begin with a dot are ignored.
+// watched, or cannot be read: the sockets that were found in it before count as found, and those
+// elsewhere must not suffer. Names that begin with a dot are ignored.
 func (w *Watcher) scan(watches *fsnotify.Watcher) (found map[string]identity, missed, err error) {
 	if err := os.MkdirAll(w.cfg.Dir, dirMode); err != nil {
 		return nil, nil, err
@@ -167,8 +168,15 @@ func (w *Watcher) scan(watches *fsnotify.Watcher) (found map[string]identity, mi
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && path != w.cfg.Dir:
 			return nil // it was removed meanwhile, and an event will follow
-		case err != nil:
+		case err != nil && path == w.cfg.Dir:
 			return err
+		case err != nil:
+			missed = err
+			for known, s := range w.sockets {
+				if strings.HasPrefix(known, path+string(filepath.Separator)) {
+					found[known] = s.id
+				}
+			}
 		case entry.IsDir() && path != w.cfg.Dir && strings.HasPrefix(entry.Name(), "."):
 			return fs.SkipDir
 		case entry.IsDir() && watches != nil:

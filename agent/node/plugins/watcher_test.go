@@ -222,6 +222,39 @@ func TestUnreadableDirectory(t *testing.T) {
 	stop()
 }
 
+// A plugin has made directories in each other until no path leads to the last one. The others come
+// all the same, and what was found there before stays.
+func TestDirectoryWithoutPath(t *testing.T) {
+	w := New(Config{Dir: filepath.Join(t.TempDir(), "registry")})
+	name := strings.Repeat("d", unix.NAME_MAX)
+	if err := os.MkdirAll(filepath.Join(w.cfg.Dir, name), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	at, err := os.OpenRoot(w.cfg.Dir)
+	for range unix.PathMax/unix.NAME_MAX + 1 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, openErr := at.OpenRoot(name)
+		err = errors.Join(openErr, at.Close())
+		if at = next; err == nil {
+			err = at.Mkdir(name, 0o750)
+		}
+	}
+	_ = at.Close()
+	l, err := net.Listen("unix", w.cfg.Dir+"/z.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	deep := w.cfg.Dir + strings.Repeat("/"+name, unix.PathMax/unix.NAME_MAX+1) + "/known.sock"
+	w.sockets[deep] = &socket{path: deep}
+	found, missed, err := w.scan(nil)
+	if _, kept := found[deep]; err != nil || missed == nil || len(found) != 2 || !kept {
+		t.Errorf("found %d sockets, %v, %v", len(found), missed, err)
+	}
+}
+
 // Without watches of the kernel, the directory is scanned periodically.
 func TestWithoutWatches(t *testing.T) {
 	w := New(Config{Dir: filepath.Join(t.TempDir(), "registry")})
