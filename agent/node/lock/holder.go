@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,46 +54,87 @@ func OfRoot(rootDir string) (by Holder, held bool, err error) {
 }
 
 // holderOf finds the process that holds the lock of an open file, in /proc: the process has the
-// same file open, and the kernel lists the lock with that descriptor (proc_pid_fdinfo(5)).
-func holderOf(f *os.File) Holder {
+// same file open, and the kernel lists the lock with that descriptor (proc_pid_fdinfo(5)). Files of
+// another user's process are not followed, because that user's file system may never answer: there,
+// the number of the file has to do.
+func holderOf(f *os.File) (by Holder) {
 	info, err := f.Stat()
 	if err != nil {
+		return Holder{}
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
 		return Holder{}
 	}
 	dirs, _ := filepath.Glob("/proc/[0-9]*/fd")
 	for _, dir := range dirs {
 		process := filepath.Dir(dir)
 		pid, err := strconv.Atoi(filepath.Base(process))
-		if err != nil || !locks(process, func(fd string) bool {
+		if err != nil || !locks(process, stat.Ino, func(fd string) bool {
+			if !own(process) {
+				return true
+			}
 			other, err := os.Stat(fd)
 			return err == nil && os.SameFile(info, other)
 		}) {
 			continue
 		}
-		return Holder{PID: pid, RootDir: rootOf(process)}
+		if by = (Holder{PID: pid, RootDir: rootOf(process)}); own(process) {
+			break // it is sure
+		}
 	}
-	return Holder{}
+	return by
 }
 
-// locks reports whether a process holds the lock of one of its open files; is says which file is
-// meant by the path of its link in /proc/PID/fd.
-func locks(process string, is func(fd string) bool) bool {
+// own reports whether a process is one of this process's user, and was never another user's
+// (proc_pid_status(5)): who owns its directory in /proc does not say that.
+func own(process string) bool {
+	text, err := os.ReadFile(filepath.Join(process, "status"))
+	if err != nil {
+		return false
+	}
+	self := strconv.Itoa(os.Geteuid())
+	for line := range strings.Lines(string(text)) {
+		if ids, found := strings.CutPrefix(line, "Uid:"); found {
+			return !slices.ContainsFunc(strings.Fields(ids), func(id string) bool { return id != self })
+		}
+	}
+	return false
+}
+
+// locks reports whether a process holds the lock of one of its open files that has this inode; 0 is
+// any. is says which file is meant by the path of its link in /proc/PID/fd. The kernel's list comes
+// first, because it takes no file system.
+func locks(process string, inode uint64, is func(fd string) bool) bool {
 	fds, _ := os.ReadDir(filepath.Join(process, "fd"))
 	for _, fd := range fds {
-		if !is(filepath.Join(process, "fd", fd.Name())) {
-			continue
-		}
 		info, err := os.ReadFile(filepath.Join(process, "fdinfo", fd.Name()))
-		if err == nil && strings.Contains(string(info), "FLOCK") {
+		if err == nil && locked(string(info), inode) && is(filepath.Join(process, "fd", fd.Name())) {
 			return true
 		}
 	}
 	return false
 }
 
-// rootOf returns the root directory whose lock an agent's process holds.
+// locked reports whether the text of /proc/PID/fdinfo/FD has a lock of a file with this inode, as in
+// "lock:	1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF".
+func locked(fdinfo string, inode uint64) bool {
+	for line := range strings.Lines(fdinfo) {
+		if strings.HasPrefix(line, "lock:") && strings.Contains(line, "FLOCK") &&
+			(inode == 0 || strings.Contains(line, fmt.Sprintf(":%d ", inode))) {
+			return true
+		}
+	}
+	return false
+}
+
+// rootOf returns the root directory whose lock an agent's process holds. An agent is a process of
+// this one's user.
 func rootOf(process string) (root string) {
-	locks(process, func(fd string) bool {
+	if !own(process) {
+		return ""
+	}
+	locks(process, 0, func(fd string) bool {
 		path, err := os.Readlink(fd)
 		if err != nil || !strings.HasSuffix(path, rootLock("")) || !isRootLock(fd, path) {
 			return false

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/berthd/berth/configs"
@@ -21,8 +23,8 @@ import (
 const childVariable = "LOCK_TEST_DIR"
 
 // strangerVariable makes this program one that is no agent: it locks the files and directories of a
-// list until its standard input ends.
-const strangerVariable = "LOCK_TEST_STRANGER"
+// list until its standard input ends. userVariable makes it another user's before it waits.
+const strangerVariable, userVariable = "LOCK_TEST_STRANGER", "LOCK_TEST_USER"
 
 func TestMain(m *testing.M) {
 	if list := os.Getenv(strangerVariable); list != "" {
@@ -30,6 +32,9 @@ func TestMain(m *testing.M) {
 		for _, path := range filepath.SplitList(list) {
 			f, openErr := os.Open(path)
 			err = errors.Join(err, openErr, flock.Take(f))
+		}
+		if id, notSet := strconv.Atoi(os.Getenv(userVariable)); notSet == nil {
+			err = errors.Join(err, syscall.Setresuid(id, id, id))
 		}
 		fmt.Println("took", err)
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
@@ -162,7 +167,8 @@ func TestLockKeepsASecondAgentOut(t *testing.T) {
 }
 
 // TestStrangersKeepNoAgentOut has a process lock the directories that everybody may read, and then
-// also a file of its own that is named as the lock of an agent.
+// also a file of its own that is named as the lock of an agent, and then as another user, whose open
+// files are not looked at.
 func TestStrangersKeepNoAgentOut(t *testing.T) {
 	dir := t.TempDir()
 	cfg := configOf(dir, "own")
@@ -176,14 +182,22 @@ func TestStrangersKeepNoAgentOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := []string{cfg.Kubelet.StaticPodPath, cfg.Kubelet.PodLogsDir}
-	for _, more := range [][]string{nil, {forged}} {
-		if len(more) > 0 && os.Chown(forged, 65534, 65534) != nil {
-			t.Skip("only root can give a file away")
+	const nobody = "65534"
+	for _, c := range []struct {
+		more []string
+		user string
+	}{{}, {more: []string{forged}}, {user: nobody}} {
+		if (len(c.more) > 0 || c.user != "") && os.Chown(forged, 65534, 65534) != nil {
+			t.Skip("only root can give a file away, or become another user")
 		}
-		_, end := start(t, strangerVariable+"="+strings.Join(append(held, more...), string(filepath.ListSeparator)))
+		t.Setenv(userVariable, c.user)
+		pid, end := start(t, strangerVariable+"="+strings.Join(append(held, c.more...), string(filepath.ListSeparator)))
+		if foreign := !own(fmt.Sprintf("/proc/%d", pid)); foreign != (c.user != "") {
+			t.Errorf("the process of the user %q counts as another user's: %t", c.user, foreign)
+		}
 		l, err := Take(t.Context(), cfg)
 		if err != nil {
-			t.Errorf("a process that holds also %v: %v", more, err)
+			t.Errorf("a process of the user %q that holds also %v: %v", c.user, c.more, err)
 		} else {
 			l.Release()
 		}
