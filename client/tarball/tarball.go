@@ -159,6 +159,9 @@ func whatIs(h *tar.Header) string {
 // rename returns the local name of an entry of the archive, relative to the target directory.
 func (o Options) rename(entry string) (string, bool) {
 	clean := path.Clean(strings.TrimPrefix(entry, "/"))
+	if !filepath.IsLocal(clean) {
+		return "", false // o.As would take a ".." away
+	}
 	rest, ok := clean, o.Base == "."
 	if !ok {
 		if rest, ok = strings.CutPrefix(clean, o.Base); rest != "" && !strings.HasPrefix(rest, "/") {

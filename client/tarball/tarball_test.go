@@ -183,3 +183,23 @@ func TestUnpackHostile(t *testing.T) {
 		})
 	}
 }
+
+// Of an archive of a whole root, too, nothing is written beside the target, which is yet to be made.
+func TestUnpackHostileRoot(t *testing.T) {
+	for _, name := range []string{"../x", "a/../../x", "/../x", "..", "../../x"} {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		dir := t.TempDir()
+		_, err := Unpack(&archive, dir, Options{Base: ".", As: "dst", Skipped: func(string, string) {}})
+		if err == nil || !strings.Contains(err.Error(), "not below") {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("%s: written beside: %v", name, left)
+		}
+	}
+}
