@@ -1,9 +1,9 @@
 // Package tarball packs local files for a container, and unpacks files from a container.
 //
 // Purpose: the local ends of berth cp. An archive from a container is not trusted: its names are
-// resolved beneath the target directory, symbolic links and devices are skipped, and a hard link
-// becomes a link to the file that came before it, so that no archive takes more of the disk than
-// its own length.
+// resolved beneath the target directory, symbolic links, devices and files with holes are skipped,
+// and a hard link becomes a link to the file that came before it, so that no archive takes more of
+// the disk than its own length.
 //
 // Truth owned: none.
 //
@@ -89,7 +89,7 @@ type Options struct {
 	Base, As string
 	// NoPreserve ignores the modes in the archive.
 	NoPreserve bool
-	// Skipped is called for symbolic links and devices, which are not unpacked.
+	// Skipped is called for symbolic links, devices and files with holes, which are not unpacked.
 	Skipped Skipped
 }
 
@@ -129,7 +129,7 @@ func Unpack(r io.Reader, dir string, o Options) (entries int, err error) {
 			return entries, fmt.Errorf("the container sent %q, which is not below %q", h.Name, o.Base)
 		}
 		switch first, _ := o.rename(h.Linkname); {
-		case h.Typeflag == tar.TypeDir, h.Typeflag == tar.TypeReg:
+		case h.Typeflag == tar.TypeDir, h.Typeflag == tar.TypeReg && !sparse(h):
 			err = unpack(root, in, h, name, o)
 		case h.Typeflag == tar.TypeLink && files[first] && first != name:
 			err = link(root, first, name)
@@ -152,8 +152,21 @@ func whatIs(h *tar.Header) string {
 		return "a symbolic link to " + h.Linkname
 	case tar.TypeLink:
 		return "a hard link to " + h.Linkname + ", which is not copied with it"
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return "a file with holes, which would take more of the disk here than in the archive"
 	}
 	return kindOf(h.FileInfo().Mode())
+}
+
+// sparse reports whether a file of the archive has holes, which the archive only counts (GNU tar,
+// --sparse). [tar.Reader] makes zeros of them, and a few bytes may stand for any number of these.
+func sparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // rename returns the local name of an entry of the archive, relative to the target directory.

@@ -203,3 +203,51 @@ func TestUnpackHostileRoot(t *testing.T) {
 		}
 	}
 }
+
+// A file of some bytes that claims to have megabytes of holes does not take them of the disk.
+func TestUnpackHoles(t *testing.T) {
+	var records strings.Builder
+	for _, r := range []string{
+		"22 GNU.sparse.major=0\n", "22 GNU.sparse.minor=1\n", "26 GNU.sparse.numblocks=0\n", "27 GNU.sparse.size=8388608\n",
+	} {
+		records.WriteString(r)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, h := range []tar.Header{
+		{Name: "PaxHeaders/big", Size: int64(records.Len()), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR},
+		{Name: "src/big", Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatUSTAR},
+		{Name: "src/small", Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatUSTAR},
+	} {
+		err := w.WriteHeader(&h)
+		if err == nil && h.Size > 0 {
+			_, err = w.Write([]byte(records.String()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Close()
+	// the writer makes no such headers: the first file becomes one
+	block := archive.Bytes()[:512]
+	block[156] = tar.TypeXHeader
+	copy(block[148:156], "        ")
+	sum := 0
+	for _, b := range block {
+		sum += int(b)
+	}
+	copy(block[148:156], fmt.Sprintf("%06o\x00 ", sum))
+
+	dir := t.TempDir()
+	var skipped []string
+	n, err := Unpack(&archive, dir, Options{
+		Base: "src", As: "src",
+		Skipped: func(name, what string) { skipped = append(skipped, name+": "+what) },
+	})
+	if n != 1 || err != nil || len(skipped) != 1 || !strings.HasPrefix(skipped[0], "src/big: a file with holes") {
+		t.Errorf("%d entries, %v, without %q", n, err, skipped)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "src", "big")); err == nil {
+		t.Errorf("the file was unpacked with %d bytes", info.Size())
+	}
+}
