@@ -37,6 +37,9 @@ type Output struct {
 	reading sync.WaitGroup
 	closing context.Context //nolint:containedctx // the life of the output's own goroutines
 	cancel  context.CancelFunc
+	// giving ends when those who are attached are not waited for any more, at the latest on closing.
+	giving  context.Context //nolint:containedctx // as closing
+	release context.CancelFunc
 
 	mu       sync.Mutex
 	pipes    []*os.File // the ends that are read
@@ -59,6 +62,7 @@ func Open(cfg Config) (*Output, error) {
 	}
 	o := &Output{cfg: cfg, log: l, attached: map[*Attached]bool{}}
 	o.closing, o.cancel = context.WithCancel(context.Background())
+	o.giving, o.release = context.WithCancel(o.closing)
 	return o, nil
 }
 
@@ -186,16 +190,30 @@ func (o *Output) give(s Stream, n int64) {
 		if w == nil {
 			continue
 		}
-		if err == nil {
-			_, err = w.Write(data)
-		}
-		if err != nil {
+		if err != nil || o.hand(w, data) != nil {
 			o.Leave(a) // it is gone
 		}
 	}
 }
 
-// Join adds somebody who gets the output from now on. A slow reader slows the container down.
+// hand writes to somebody who is attached. A write to somebody who reads nothing ends only with the
+// client's connection: at the end of the output it is left alone.
+func (o *Output) hand(w io.Writer, data []byte) error {
+	written := make(chan error, 1)
+	go func() {
+		_, err := w.Write(data)
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		return err
+	case <-o.giving.Done():
+		return context.Cause(o.giving)
+	}
+}
+
+// Join adds somebody who gets the output from now on. A slow reader slows the container down, but
+// not its end.
 func (o *Output) Join(a *Attached) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -213,11 +231,14 @@ func (o *Output) Leave(a *Attached) {
 func (o *Output) Reopen() error { return o.log.reopen() }
 
 // Finish waits until everything that an ended container has written is in the log, but for the
-// pipes not longer than the limit. Then it closes the log and ends the keeper.
+// pipes not longer than the limit, and for those who are attached half as long. Then it closes the
+// log and ends the keeper.
 func (o *Output) Finish(limit time.Duration) error {
 	o.Made()
+	release := time.AfterFunc(limit/2, o.release)
 	stop := time.AfterFunc(limit, o.stop)
 	o.reading.Wait()
+	release.Stop()
 	stop.Stop()
 	var errs []error
 	for _, s := range o.streams() {

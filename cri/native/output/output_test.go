@@ -2,8 +2,10 @@ package output
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
@@ -178,6 +180,67 @@ func TestBackPressure(t *testing.T) {
 	shim.end(t)
 	s.finish(o)
 	s.counts(Stdout, lines)
+}
+
+// stuck is a client that is attached and reads nothing until it is let go.
+type stuck struct{ written, letGo chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) {
+	select {
+	case s.written <- struct{}{}:
+	default:
+	}
+	<-s.letGo
+	return len(p), nil
+}
+
+// A client that is attached and reads nothing keeps a container neither from its end nor its last
+// words from the log.
+func TestFinishWithAStuckClient(t *testing.T) {
+	s := newScene(t)
+	o, shim := s.begin()
+	client := stuck{make(chan struct{}, 1), make(chan struct{})}
+	defer close(client.letGo)
+	o.Join(&Attached{Stdout: client})
+	fmt.Fprintln(shim[Stdout], "first")
+	<-client.written
+	fmt.Fprintln(shim[Stdout], "last")
+	shim.end(t)
+	finished := make(chan error, 1)
+	go func() { finished <- o.Finish(time.Second) }()
+	select {
+	case err := <-finished:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the client")
+	}
+	if got := fmt.Sprint(s.texts(Stdout)); got != "[first last]" {
+		t.Errorf("the log has %s", got)
+	}
+}
+
+// gone is a client whose connection has ended.
+type gone struct{}
+
+func (gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// A client that has gone takes the output from no other one.
+func TestGiveBesideGoneClients(t *testing.T) {
+	s := newScene(t)
+	o, shim := s.begin()
+	var got bytes.Buffer
+	for range 20 {
+		o.Join(&Attached{Stdout: gone{}})
+	}
+	o.Join(&Attached{Stdout: &got})
+	fmt.Fprintln(shim[Stdout], "words")
+	shim.end(t)
+	s.finish(o)
+	if got.String() != "words\n" {
+		t.Errorf("the other client got %q", got.String())
+	}
 }
 
 // counts checks that the lines of a stream are the numbers below n.
