@@ -269,6 +269,7 @@ type streamServer struct {
 	}
 	http    *http.Server
 	serving sync.WaitGroup
+	left    leftCommands
 }
 
 // notFound says that there is nothing with an ID.

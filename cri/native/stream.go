@@ -35,12 +35,19 @@ func (s *streamServer) start(r *Runtime, address string) error {
 	if s.streaming, err = streaming.NewServer(config, &streamRuntime{r}); err != nil {
 		return errors.Join(fmt.Errorf("serve streams: %w", err), l.Close())
 	}
-	s.http = &http.Server{
-		Handler: s.streaming, ReadHeaderTimeout: headerTimeout,
-		BaseContext: func(net.Listener) context.Context { return r.closing },
-	}
-	s.serving.Go(func() { _ = s.http.Serve(l) }) // ends with stop
+	s.serve(r.closing, l, s.streaming)
 	return nil
+}
+
+// serve answers on a listener until stop.
+func (s *streamServer) serve(life context.Context, l net.Listener, handler http.Handler) {
+	bounded := &streamListener{Listener: l}
+	s.http = &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: headerTimeout,
+		BaseContext: func(net.Listener) context.Context { return life },
+		ConnContext: lasting, ConnState: bounded.changed,
+	}
+	s.serving.Go(func() { _ = s.http.Serve(bounded) }) // ends with stop
 }
 
 // stop ends all streams.
@@ -91,7 +98,7 @@ type streamRuntime struct{ *Runtime }
 
 var _ streaming.Runtime = (*streamRuntime)(nil)
 
-// Exec implements [streaming.Runtime].
+// Exec implements [streaming.Runtime]. The command may outlast its client; see [leftCommands].
 func (s *streamRuntime) Exec(
 	ctx context.Context, id string, args []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
 	resize <-chan remotecommand.TerminalSize,
@@ -107,6 +114,8 @@ func (s *streamRuntime) Exec(
 	if errOut != nil {
 		cmd.stderr = errOut
 	}
+	ctx, ended := s.stream.left.outlive(ctx, s.closing, id)
+	defer ended()
 	code, err := s.exec(namespaces.WithNamespace(ctx, s.cfg.Namespace), c, cmd)
 	if err != nil {
 		return err
