@@ -267,9 +267,10 @@ type streamServer struct {
 		GetAttach(req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 		GetPortForward(req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
 	}
-	http    *http.Server
-	serving sync.WaitGroup
-	left    leftCommands
+	http     *http.Server
+	serving  sync.WaitGroup
+	left     leftCommands
+	forwards forwards
 }
 
 // notFound says that there is nothing with an ID.
