@@ -3,10 +3,12 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -240,12 +242,32 @@ func TestAPIPort(t *testing.T) {
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("without TLS: %s", resp.Status)
 	}
+	refusesLargeFrames(t, address)
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
 	if conn, err := net.Dial("tcp", address); err == nil {
 		conn.Close()
 		t.Error("the port is open after the end")
+	}
+}
+
+// refusesLargeFrames checks that nobody can make the server hold much of a frame of HTTP/2: it closes
+// the connection when the frame's length has come, and does not wait for the rest.
+func refusesLargeFrames(t *testing.T, address string) {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	settings, data := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x0f\xff\xff\x00\x00\x00\x00\x00\x01"
+	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings+data); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the server waits for a frame of 1 MiB")
 	}
 }
 

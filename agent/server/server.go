@@ -287,6 +287,12 @@ const (
 	maxHeader     = 64 << 10
 	// maxConns bounds the connections of one listener. More callers displace those without a request.
 	maxConns = 512
+	// maxStreams bounds the requests on one connection of HTTP/2. maxFrame and maxUnread bound what
+	// the server reads of a connection before a handler wants it, in bytes: a caller need not be
+	// known for that. They are the least that HTTP/2 allows.
+	maxStreams = 100
+	maxFrame   = 16 << 10
+	maxUnread  = 64 << 10
 	// closeTimeout is how long requests may continue after the context has ended, before their
 	// connections are closed.
 	closeTimeout = time.Second
@@ -311,6 +317,10 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: withPeer, TLSConfig: secure,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
+			MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread,
+		},
 	}
 	stop := context.AfterFunc(ctx, func() {
 		cancel()
