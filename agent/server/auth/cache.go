@@ -99,3 +99,10 @@ func (c *cache[V]) remember(k key, v V, ttl time.Duration) {
 	}
 	c.entries[k] = entry[V]{v, now.Add(ttl)}
 }
+
+// forget drops an answer.
+func (c *cache[V]) forget(k key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.entries, k)
+}

@@ -33,6 +33,9 @@ const (
 	// results are remembered, so that the callers of a node need a few in a minute.
 	tokenRate  = 20
 	tokenBurst = 2 * maxReviews
+	// goodFor is how long after a review a token that was good is reviewed outside of these bounds:
+	// tokens of nobody must not be in the way of those who call again and again.
+	goodFor = time.Hour
 )
 
 // errBusy is the error of a review above these limits.
@@ -46,15 +49,18 @@ type Groups interface {
 // Reviews are the API server's answers about users. Make it with [NewReviews].
 type Reviews struct {
 	authentication, authorization rest.Interface
-	// tokens and accesses have an element for each review under way.
-	tokens, accesses chan struct{}
-	rate             flowcontrol.PassiveRateLimiter
+	// tokens, renewals and accesses have an element for each review under way; renewals are those of
+	// tokens that were good lately.
+	tokens, renewals, accesses chan struct{}
+	rate                       flowcontrol.PassiveRateLimiter
+	good                       cache[struct{}]
 }
 
 // NewReviews returns the reviews of an API server, which need not be reachable yet.
 func NewReviews(groups Groups) (*Reviews, error) {
 	r := &Reviews{
 		tokens:   make(chan struct{}, maxReviews),
+		renewals: make(chan struct{}, maxReviews),
 		accesses: make(chan struct{}, maxReviews),
 		rate:     flowcontrol.NewTokenBucketPassiveRateLimiter(tokenRate, tokenBurst),
 	}
@@ -70,12 +76,22 @@ func NewReviews(groups Groups) (*Reviews, error) {
 
 // token asks which user a token belongs to.
 func (r *Reviews) token(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
-	if !r.rate.TryAccept() {
+	slots := r.tokens
+	if _, good := r.good.known(keyOf(token)); good {
+		slots = r.renewals
+	} else if !r.rate.TryAccept() {
 		return authenticationv1.TokenReviewStatus{}, errBusy
 	}
 	var out authenticationv1.TokenReview
-	err := r.post(ctx, r.tokens, r.authentication, "tokenreviews",
+	err := r.post(ctx, slots, r.authentication, "tokenreviews",
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, &out)
+	switch {
+	case err != nil:
+	case out.Status.Authenticated:
+		r.good.remember(keyOf(token), struct{}{}, goodFor)
+	default:
+		r.good.forget(keyOf(token))
+	}
 	return out.Status, err
 }
 

@@ -171,3 +171,36 @@ func TestTokensAreNotAskedWithoutEnd(t *testing.T) {
 		}
 	})
 }
+
+// Tokens of nobody are not in the way of a token that was good a while ago. A token that is not good
+// any more has no such right.
+func TestGoodTokensAreReviewedBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := true
+		r := newReviews(t, func(_ *http.Request, body []byte) (int, any, error) {
+			return 201, authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{
+				Authenticated: good && strings.Contains(string(body), `"token":"good"`),
+			}}, nil
+		})
+		shown := func(token string) error { _, err := r.token(t.Context(), token); return err }
+		if err := shown("good"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 * tokenBurst {
+			_ = shown(fmt.Sprint(i))
+		}
+		if err := shown("0"); !errors.Is(err, errBusy) {
+			t.Fatalf("a token of nobody: %v", err)
+		}
+		if err := shown("good"); err != nil {
+			t.Errorf("a token that was good: %v", err)
+		}
+		good = false
+		if err := shown("good"); err != nil {
+			t.Errorf("a token that was good: %v", err)
+		}
+		if err := shown("good"); !errors.Is(err, errBusy) {
+			t.Errorf("a token that is good no more: %v", err)
+		}
+	})
+}
