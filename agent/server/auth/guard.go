@@ -2,10 +2,14 @@ package auth
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
+
+	"github.com/berthd/berth/internal/loglimit"
 )
 
 // Config says who is authenticated and what is allowed.
@@ -42,6 +46,11 @@ type Guard struct {
 	who authenticator
 	may authorizer
 	log *slog.Logger
+
+	mu sync.Mutex
+	// forbidden and unanswered limit the log lines of these kinds: any token of the cluster can ask
+	// for what it may not have, as often as it likes.
+	forbidden, unanswered loglimit.Limiter
 }
 
 // New returns a guard.
@@ -76,8 +85,8 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, path string) bool 
 	for _, want := range wanted {
 		ok, err := g.may.may(r.Context(), user, want)
 		if err != nil {
-			g.log.Error("request not authorized", "user", user.Name, "verb", want.Verb, "resource", "nodes",
-				"subresource", want.Subresource, "err", err)
+			g.log.Log(r.Context(), g.level(&g.unanswered, slog.LevelError, err), "request not authorized",
+				"user", user.Name, "verb", want.Verb, "resource", "nodes", "subresource", want.Subresource, "err", err)
 			refuse(w, http.StatusInternalServerError,
 				fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
 					user.Name, want.Verb, want.Subresource))
@@ -90,12 +99,22 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, path string) bool 
 		}
 		subresources = append(subresources, want.Subresource)
 	}
-	g.log.Info("request forbidden", "user", user.Name, "verb", wanted[0].Verb, "resource", "nodes",
-		"subresources", subresources, "path", r.URL.Path)
-	refuse(w, http.StatusForbidden,
-		fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Name, wanted[0].Verb,
-			subresources))
+	why := fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", user.Name, wanted[0].Verb,
+		subresources)
+	g.log.Log(r.Context(), g.level(&g.forbidden, slog.LevelInfo, errors.New(why)), "request forbidden",
+		"user", user.Name, "verb", wanted[0].Verb, "resource", "nodes", "subresources", subresources, "path", r.URL.Path)
+	refuse(w, http.StatusForbidden, why+"\n")
 	return false
+}
+
+// level returns the level of a refusal's log line: usual, or debug if there are too many of the kind.
+func (g *Guard) level(limit *loglimit.Limiter, usual slog.Level, why error) slog.Level {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if limit.Allow(why, time.Now()) {
+		return usual
+	}
+	return slog.LevelDebug
 }
 
 // refuse answers with a text.

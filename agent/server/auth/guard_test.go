@@ -409,3 +409,33 @@ func TestTokenInWebSocket(t *testing.T) {
 		}
 	}
 }
+
+// Whoever asks again and again for what it may not have does not fill the log.
+func TestRefusalsDoNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		c := &cluster{tokens: map[string]authenticationv1.UserInfo{"t": {Username: "pod"}}}
+		g := newGuard(t, Config{Tokens: true, TokenTTL: 24 * time.Hour}, nil, c)
+		g.log = slog.New(slog.NewTextHandler(&log, nil))
+		ask := func() {
+			for i := range 1000 {
+				r := request("GET", "/pods/"+strings.Repeat("x", i), nil, "Authorization", "Bearer t")
+				if g.Check(httptest.NewRecorder(), r, "/pods/") {
+					t.Fatal("it was let in")
+				}
+			}
+		}
+		for _, want := range []int{1, 2} {
+			ask()
+			if lines := strings.Count(log.String(), "level=INFO msg=\"request forbidden\" user=pod verb=get"); lines != want {
+				t.Errorf("%d lines, want %d", lines, want)
+			}
+			time.Sleep(time.Hour)
+		}
+		c.down = errors.New("down")
+		ask()
+		if lines := strings.Count(log.String(), "level=ERROR"); lines != 1 {
+			t.Errorf("%d errors, want 1", lines)
+		}
+	})
+}
