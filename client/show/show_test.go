@@ -24,6 +24,19 @@ func TestClean(t *testing.T) {
 	}
 }
 
+func TestCleanLines(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                    "plain",
+		"two\n  lines\n\n\tmore\n": "two\n  lines\n\n\tmore\n",
+		"a\x1b[2J\n \x1b]0;b\x07":  `a\x1b[2J` + "\n" + ` \x1b]0;b\x07`,
+		"over\rwritten":            "over written",
+	} {
+		if got := CleanLines(in); got != want {
+			t.Errorf("CleanLines(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		500 * time.Microsecond:  "<1ms",

@@ -116,6 +116,21 @@ func Clean(text string) string {
 	return b.String()
 }
 
+// CleanLines makes a text of several lines safe for a terminal, as [Clean] does. It keeps the lines
+// and what they begin with.
+func CleanLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		rest := strings.TrimLeft(line, " \t")
+		b.WriteString(line[:len(line)-len(rest)])
+		b.WriteString(Clean(rest))
+		if strings.HasSuffix(line, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
 func unsafeRune(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 // Age returns how long ago a time was, in kubectl's form.

@@ -480,6 +480,10 @@ func (fakeStreams) Exec(
 		if name := cmd[len(cmd)-1]; name == "endless" || name == "outside" {
 			return endless(out, name)
 		}
+		if cmd[len(cmd)-1] == "sly" {
+			fmt.Fprint(errOut, "\x1b[2J\x1b[31mall is well\x1b]0;title\x07")
+			return utilexec.CodeExitError{Err: errors.New("exit 2"), Code: 2}
+		}
 		if cmd[len(cmd)-1] == "loud" {
 			fmt.Fprintln(errOut, "begins", strings.Repeat("x", 1<<20), "ends")
 			return utilexec.CodeExitError{Err: errors.New("exit 2"), Code: 2}

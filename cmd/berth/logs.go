@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/client"
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/client/show"
 )
 
 const (
@@ -284,7 +285,7 @@ func (p *logPrinter) one(ctx context.Context, s logSource) error {
 		err = fmt.Errorf("%w: %s", err, withoutPrevious(s.pod))
 	}
 	if err != nil && p.ignoreErrors && ctx.Err() == nil {
-		fmt.Fprintln(p.errOut, "error:", err)
+		fmt.Fprintln(p.errOut, "error:", show.CleanLines(err.Error()))
 		return nil
 	}
 	return err

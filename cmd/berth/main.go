@@ -16,6 +16,8 @@ import (
 	"os/signal"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/client/show"
 )
 
 // version is set by the build (-ldflags -X main.version=…).
@@ -46,7 +48,7 @@ func run(args []string) int {
 	case errors.As(err, &exit):
 		return exit.code
 	}
-	fmt.Fprintln(os.Stderr, "Error:", err)
+	fmt.Fprintln(os.Stderr, "Error:", show.CleanLines(err.Error())) // it may have words of a container
 	if *began && !errors.As(err, &wrong) {
 		return failed
 	}
