@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/base64"
@@ -33,7 +34,18 @@ type authenticator struct {
 	anonymous bool
 
 	cache cache[tokenResult]
+	// failed are the certificates that could not be verified; see failedFor.
+	failed cache[error]
 }
+
+const (
+	// maxShown bounds the certificates that a caller may show: its own, and those between its own
+	// and an authority's. To look for a path through many of them takes half a second of CPU.
+	maxShown = 5
+	// failedFor is how long certificates are not verified again after they could not be: whoever shows
+	// them does so with each request.
+	failedFor = 10 * time.Second
+)
 
 // tokenResult is the result of a token's review.
 type tokenResult struct {
@@ -48,7 +60,7 @@ type tokenResult struct {
 func (a *authenticator) user(r *http.Request) (User, error) {
 	var errs []error
 	if shown := certificates(r); len(shown) > 0 && a.authorities != nil {
-		u, err := a.byCertificate(shown)
+		u, err := a.byCertificate(r.Context(), shown)
 		if err == nil {
 			return u, nil
 		}
@@ -89,11 +101,36 @@ func certificates(r *http.Request) []*x509.Certificate {
 
 // byCertificate checks a client certificate with the current authorities, not with those at the
 // time of the connection.
-func (a *authenticator) byCertificate(shown []*x509.Certificate) (User, error) {
+func (a *authenticator) byCertificate(ctx context.Context, shown []*x509.Certificate) (User, error) {
 	roots := a.authorities()
-	if roots == nil {
+	switch {
+	case roots == nil:
 		return User{}, errors.New("verifying the client certificate: no authorities are known")
+	case len(shown) > maxShown:
+		return User{}, fmt.Errorf("verifying the client certificate: %d certificates were shown, more than %d",
+			len(shown), maxShown)
 	}
+	question := []string{fmt.Sprintf("%p", roots)}
+	for _, c := range shown {
+		question = append(question, string(c.Raw))
+	}
+	failure, err := a.failed.get(ctx, keyOf(question...), func(context.Context) (error, time.Duration, error) {
+		if err := verify(shown, roots); err != nil {
+			return err, failedFor, nil
+		}
+		return nil, 0, nil
+	})
+	if err = cmp.Or(failure, err); err != nil {
+		return User{}, fmt.Errorf("verifying the client certificate of %q: %w", shown[0].Subject.CommonName, err)
+	}
+	if shown[0].Subject.CommonName == "" {
+		return User{}, errors.New("verifying the client certificate: it names no user")
+	}
+	return userOfCertificate(shown[0]), nil
+}
+
+// verify checks the first certificate with the others and the authorities.
+func verify(shown []*x509.Certificate, roots *x509.CertPool) error {
 	intermediates := x509.NewCertPool()
 	for _, c := range shown[1:] {
 		intermediates.AddCert(c)
@@ -103,13 +140,7 @@ func (a *authenticator) byCertificate(shown []*x509.Certificate) (User, error) {
 		Intermediates: intermediates,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	if err != nil {
-		return User{}, fmt.Errorf("verifying the client certificate of %q: %w", shown[0].Subject.CommonName, err)
-	}
-	if shown[0].Subject.CommonName == "" {
-		return User{}, errors.New("verifying the client certificate: it names no user")
-	}
-	return userOfCertificate(shown[0]), nil
+	return err
 }
 
 func (a *authenticator) byToken(ctx context.Context, token string) (User, error) {
