@@ -184,7 +184,7 @@ func TestUnpackHostile(t *testing.T) {
 	}
 }
 
-// Of an archive of a whole root, too, nothing is written beside the target, which is yet to be made.
+// Of an archive of a whole root, too, nothing is written beside the target, which is not there yet.
 func TestUnpackHostileRoot(t *testing.T) {
 	for _, name := range []string{"../x", "a/../../x", "/../x", "..", "../../x"} {
 		var archive bytes.Buffer

@@ -140,10 +140,10 @@ func (s *streamRuntime) dial(ctx context.Context, sb *sandbox, port int32) (net.
 	return nil, err
 }
 
-// moveSocket puts a TCP socket of a network namespace in the place of a socket that is not connected
-// yet. A socket stays in the namespace in which it was made: only this needs a thread there. A thread
-// that connected there would wait as long as the port does not answer, and Go ends a program with
-// too many threads.
+// moveSocket puts a TCP socket of a network namespace in the place of a socket that is not
+// connected yet. A socket stays in the namespace in which it was made: only this needs a thread
+// there. A thread that connected there would wait as long as the port does not answer, and Go ends
+// a program with too many threads.
 func moveSocket(c syscall.RawConn, network, path string) error {
 	family := unix.AF_INET
 	if network == "tcp6" {

@@ -107,7 +107,8 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, path string) bool 
 	return false
 }
 
-// level returns the level of a refusal's log line: usual, or debug if there are too many of the kind.
+// level returns the level of a refusal's log line: usual, or debug if there are too many of the
+// kind.
 func (g *Guard) level(limit *loglimit.Limiter, usual slog.Level, why error) slog.Level {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -172,8 +172,8 @@ func TestTokensAreNotAskedWithoutEnd(t *testing.T) {
 	})
 }
 
-// Tokens of nobody are not in the way of a token that was good a while ago. A token that is not good
-// any more has no such right.
+// Tokens of nobody are not in the way of a token that was good a while ago. A token that is not
+// good any more has no such right.
 func TestGoodTokensAreReviewedBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := true
