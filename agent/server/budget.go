@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,16 +38,25 @@ const (
 
 // maxOfPod are how many requests may do such work in one pod, and maxOfKind in all pods together:
 // no pod's callers take the places of the others', and neither kind those of the other, or of
-// watches.
+// watches. maxOfNamespace are how many may do either in the pods of one namespace, whose users
+// leave places to those of others.
 var (
 	maxOfPod  = map[kind]int{readingLogs: 32, inContainer: 64}
 	maxOfKind = map[kind]int{readingLogs: 192, inContainer: 192}
 )
 
+const maxOfNamespace = 160
+
 // share is a kind of lasting work in the pod namespace/name; the zero share is none.
 type share struct {
 	kind kind
 	pod  string
+}
+
+// namespace returns the namespace of the pod.
+func (s share) namespace() string {
+	namespace, _, _ := strings.Cut(s.pod, "/")
+	return namespace
 }
 
 // budget is what one listener works on at the same time. Each listener has its own, so that callers
@@ -60,9 +70,10 @@ type budget struct {
 	mu sync.Mutex
 	// seats are the requests that do not last, by their cost, and whose places they have.
 	seats map[cost]map[*seat]*semaphore.Weighted
-	// shares are the requests with lasting work in a pod, and kinds those in all pods.
-	shares map[share]int
-	kinds  map[kind]int
+	// shares are the requests with lasting work in a pod, and kinds and namespaces those in all pods.
+	shares     map[share]int
+	kinds      map[kind]int
+	namespaces map[string]int
 }
 
 func newBudget(waitTimeout time.Duration) *budget {
@@ -73,6 +84,7 @@ func newBudget(waitTimeout time.Duration) *budget {
 		seats:       map[cost]map[*seat]*semaphore.Weighted{quick: {}, slow: {}},
 		shares:      map[share]int{},
 		kinds:       map[kind]int{},
+		namespaces:  map[string]int{},
 	}
 	for c, most := range places {
 		b.slots[c] = semaphore.NewWeighted(most - reserved[c])
@@ -172,8 +184,13 @@ func (b *budget) count(of share) error {
 	if n := b.kinds[of.kind]; n >= maxOfKind[of.kind] {
 		return failure(http.StatusTooManyRequests, "%d requests %s of pods already: try again later", n, of.kind)
 	}
+	if n := b.namespaces[of.namespace()]; n >= maxOfNamespace {
+		return failure(http.StatusTooManyRequests,
+			"%d requests read logs of pods of namespace %s, or have streams there, already: try again later", n, of.namespace())
+	}
 	b.shares[of]++
 	b.kinds[of.kind]++
+	b.namespaces[of.namespace()]++
 	return nil
 }
 
@@ -185,6 +202,9 @@ func (b *budget) uncount(of share) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.kinds[of.kind]--
+	if b.namespaces[of.namespace()]--; b.namespaces[of.namespace()] == 0 {
+		delete(b.namespaces, of.namespace())
+	}
 	if b.shares[of]--; b.shares[of] == 0 {
 		delete(b.shares, of)
 	}

@@ -61,7 +61,7 @@ func TestBudgetOfManyPods(t *testing.T) {
 	for kind, most := range maxOfKind {
 		b := newBudget(waitTimeout)
 		for i := range most + 1 {
-			_, err := b.enter(t.Context(), lasting, share{kind, "ns/" + strconv.Itoa(i)}, nil)
+			_, err := b.enter(t.Context(), lasting, share{kind, strconv.Itoa(i/2) + "/" + strconv.Itoa(i)}, nil)
 			if (err != nil) != (i == most) {
 				t.Fatalf("request %d of those that %s: %v", i, kind, err)
 			}
@@ -71,6 +71,36 @@ func TestBudgetOfManyPods(t *testing.T) {
 				t.Fatalf("watch %d: %v", i, err)
 			}
 		}
+	}
+}
+
+// TestBudgetOfANamespace has as much work of both kinds in the pods of one namespace as there may
+// be: those of other namespaces still have places for both.
+func TestBudgetOfANamespace(t *testing.T) {
+	b := newBudget(waitTimeout)
+	var leaves []func()
+	for i := range maxLasting {
+		kind := []kind{readingLogs, inContainer}[i%2]
+		leave, err := b.enter(t.Context(), lasting, share{kind, "mine/" + strconv.Itoa(i)}, nil)
+		if (err != nil) != (i >= maxOfNamespace) {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if err == nil {
+			leaves = append(leaves, leave)
+		}
+	}
+	for _, kind := range []kind{readingLogs, inContainer} {
+		leave, err := b.enter(t.Context(), lasting, share{kind, "other/a"}, nil)
+		if err != nil {
+			t.Fatalf("of another namespace: %v", err)
+		}
+		leaves = append(leaves, leave)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if len(b.namespaces) > 0 {
+		t.Errorf("still counted: %v", b.namespaces)
 	}
 }
 
