@@ -2,9 +2,7 @@ package native
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
@@ -22,15 +20,6 @@ type containerIO struct {
 	stdin  *input // nil without one
 }
 
-// input is what a container reads. It outlives those who write to it.
-type input struct {
-	*io.PipeReader
-	writer *io.PipeWriter
-
-	mu      sync.Mutex
-	copying cio.IO // nil before the start
-}
-
 // openIO opens the log and makes the directory of the pipes.
 func (r *Runtime) openIO(c *container) (*containerIO, error) {
 	dir := r.containerDir(c.id)
@@ -42,8 +31,7 @@ func (r *Runtime) openIO(c *container) (*containerIO, error) {
 	}
 	streams := &containerIO{Output: out, dir: dir, config: c.config}
 	if c.config.GetStdin() {
-		reader, writer := io.Pipe()
-		streams.stdin = &input{PipeReader: reader, writer: writer}
+		streams.stdin = newInput()
 	}
 	return streams, nil
 }
@@ -110,21 +98,6 @@ func (c *containerIO) finish(limit time.Duration) error {
 func (c *containerIO) close() {
 	c.stdin.close()
 	c.Close()
-}
-
-// close ends the input. It does nothing without one; closing twice is allowed.
-func (i *input) close() {
-	if i == nil {
-		return
-	}
-	_ = i.PipeReader.Close()
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.copying != nil {
-		i.copying.Cancel()
-		_ = i.copying.Close()
-	}
-	i.copying = nil
 }
 
 // waitIO waits until all output of a command is copied, and stops the copying at the limit.

@@ -184,7 +184,7 @@ func (s *store) closeInputs() {
 	for _, c := range s.containersOf("") {
 		c.mu.Lock()
 		if c.io != nil && c.io.stdin != nil {
-			_ = c.io.stdin.PipeReader.Close()
+			c.io.stdin.end()
 		}
 		c.mu.Unlock()
 	}

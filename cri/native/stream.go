@@ -153,8 +153,11 @@ func (s *streamRuntime) Attach(
 	streams.Join(who)
 	defer streams.Leave(who)
 	if in != nil && streams.stdin != nil {
-		// It ends with the client's connection, which is closed when this returns, or with the input.
-		if err := s.groups.Go(func() { s.feed(streams, task, in) }); err != nil {
+		// It ends with the input, or with the client's connection, which is closed when this returns.
+		// Then the container has some time to read what has come already.
+		feeding, cancel := context.WithCancel(s.closing)
+		defer func() { time.AfterFunc(drainTime, cancel) }()
+		if err := s.groups.Go(func() { s.feed(feeding, streams, task, in) }); err != nil {
 			return err
 		}
 	}
@@ -176,10 +179,10 @@ func (s *streamRuntime) Attach(
 
 // feed copies a client's input to a container. With stdin_once, the first client's end is the end
 // of the container's input.
-func (s *streamRuntime) feed(streams *containerIO, task client.Task, in io.Reader) {
-	_, _ = io.Copy(streams.stdin.writer, in)
+func (s *streamRuntime) feed(ctx context.Context, streams *containerIO, task client.Task, in io.Reader) {
+	streams.stdin.feed(ctx, in)
 	if streams.config.GetStdinOnce() {
-		_ = streams.stdin.writer.Close()
+		streams.stdin.end()
 		_ = task.CloseIO(s.closing, client.WithStdinCloser)
 	}
 }
