@@ -101,6 +101,9 @@ func hooked(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.Pos
 func (s *Starter) start(ctx context.Context, p *Sync, start plan.Start) (hooking bool, err error) {
 	name := start.Container.Name
 	config, err := s.config(ctx, p, start)
+	if err == nil {
+		err = p.lookAt(ctx, name, config.GetMounts())
+	}
 	if errors.Is(err, volumes.ErrUnderWay) {
 		p.wait(name, images.ReasonCreating, err.Error()+": a file system does not answer")
 		return false, nil

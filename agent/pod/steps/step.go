@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -203,6 +204,28 @@ func (p *Sync) Briefly(ctx context.Context, key string, do func(context.Context)
 // wait keeps why a container does not run.
 func (p *Sync) wait(container, reason, message string) {
 	p.Waiting[container] = status.Reason{Reason: reason, Message: message}
+}
+
+// sourcesTask begins the key of a look at the sources of a container's mounts.
+const sourcesTask = "look at the sources of the mounts of "
+
+// lookAt looks at the sources of a container's mounts before the runtime does, which may wait for a
+// file system that does not answer, and with it the sync. Then the error is [volumes.ErrUnderWay].
+// Any other error is the runtime's to find. Unlike the look of [Sync.Briefly] this one mounts
+// nothing, so volumes can be unmounted meanwhile, which ends it.
+func (p *Sync) lookAt(ctx context.Context, container string, mounts []*runtimeapi.Mount) error {
+	ended, err := p.Tasks.Brief(ctx, sourcesTask+container, moment, func(context.Context) error {
+		for _, m := range mounts {
+			if m.GetHostPath() != "" {
+				_, _ = os.Stat(m.GetHostPath())
+			}
+		}
+		return nil
+	})
+	if !ended {
+		return fmt.Errorf("%w: a file system does not answer", volumes.ErrUnderWay)
+	}
+	return err
 }
 
 // starting returns the container starts of one kind that this sync has to make.

@@ -173,5 +173,13 @@ func (v Volumes) Remove(ctx context.Context, p *Sync) (Outcome, error) {
 	case err != nil:
 		return Outcome{Halt: true}, err // a volume that is still mounted needs its directory
 	}
-	return Outcome{}, v.Manager.Remove(ctx, p.Pod.UID)
+	if err := v.Manager.Remove(ctx, p.Pod.UID); err != nil {
+		return Outcome{}, err
+	}
+	for _, key := range p.Tasks.Active() {
+		if strings.HasPrefix(key, sourcesTask) { // at a hostPath, which was not unmounted
+			return Outcome{Waiting: "the end of the " + key + ": a file system does not answer", Halt: true}, nil
+		}
+	}
+	return Outcome{}, nil
 }
