@@ -21,6 +21,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Skipped is called with the name and the kind of each file that is not copied.
@@ -28,36 +30,50 @@ type Skipped func(name, what string)
 
 // Pack writes a file, or a directory with everything below it, to w as an archive, under the given
 // name. Symbolic links are packed as links, whatever their targets are. Pack calls skipped for
-// everything that is not a file, a directory or a link.
+// everything that is not a file, a directory or a link. Nothing outside of the directory is read,
+// even if others put links into the place of files meanwhile.
 func Pack(w io.Writer, local, name string, skipped Skipped) error {
+	info, err := os.Lstat(local)
+	if err != nil {
+		return err
+	}
+	dir, top := filepath.Dir(local), filepath.Base(local)
+	if info.IsDir() {
+		dir, top = local, "."
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
 	out := tar.NewWriter(w)
-	err := filepath.WalkDir(local, func(file string, _ fs.DirEntry, err error) error {
+	err = fs.WalkDir(root.FS(), top, func(file string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(local, file)
-		if err != nil {
-			return err
+		in := name
+		if file != top {
+			in = path.Join(name, file)
 		}
-		return pack(out, file, path.Join(name, filepath.ToSlash(rel)), skipped)
+		return pack(out, root, file, in, skipped)
 	})
 	return errors.Join(err, out.Close())
 }
 
-// pack writes one file. If the local path itself is a link, its target is written.
-func pack(out *tar.Writer, file, name string, skipped Skipped) error {
-	info, err := os.Lstat(file)
+// pack writes one file of a directory.
+func pack(out *tar.Writer, root *os.Root, file, name string, skipped Skipped) error {
+	info, err := root.Lstat(file)
 	if err != nil {
 		return err
 	}
 	target := ""
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
-		if target, err = os.Readlink(file); err != nil {
+		if target, err = root.Readlink(file); err != nil {
 			return err
 		}
 	case !info.Mode().IsRegular() && !info.IsDir():
-		skipped(file, kindOf(info.Mode()))
+		skipped(filepath.Join(root.Name(), file), kindOf(info.Mode()))
 		return nil
 	}
 	header, err := tar.FileInfoHeader(info, target)
@@ -70,14 +86,14 @@ func pack(out *tar.Writer, file, name string, skipped Skipped) error {
 	if err := out.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
 		return err
 	}
-	f, err := os.Open(file)
+	f, err := root.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may have become a pipe
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
 	n, err := io.Copy(out, io.LimitReader(f, info.Size())) // a file may grow at the same time
 	if err == nil && n < info.Size() {
-		err = fmt.Errorf("%s has become shorter while it was read", file)
+		err = fmt.Errorf("%s has become shorter while it was read", f.Name())
 	}
 	return err
 }

@@ -251,3 +251,48 @@ func TestUnpackHoles(t *testing.T) {
 		t.Errorf("the file was unpacked with %d bytes", info.Size())
 	}
 }
+
+// swapper is where an archive goes. It swaps files when the header of one has come.
+type swapper struct {
+	bytes.Buffer
+	header string
+	swap   func()
+}
+
+func (s *swapper) Write(p []byte) (int, error) {
+	if s.swap != nil && bytes.Contains(p, []byte(s.header)) {
+		s.swap()
+		s.swap = nil
+	}
+	return s.Buffer.Write(p)
+}
+
+// Nothing outside of the copied directory is read, though somebody puts links into the place of
+// files and directories while it is read.
+func TestPackOfAHostileDirectory(t *testing.T) {
+	for header, swapped := range map[string]string{"src/sub/file": "sub/file", "src/sub/": "sub"} {
+		dir, outside := t.TempDir(), t.TempDir()
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "sub"), 0o755),
+			os.WriteFile(filepath.Join(dir, "sub", "file"), []byte("harmless"), 0o600),
+			os.WriteFile(filepath.Join(outside, "file"), []byte("a secret"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		target := outside
+		if swapped != "sub" {
+			target = filepath.Join(outside, "file")
+		}
+		out := &swapper{header: header, swap: func() {
+			path := filepath.Join(dir, swapped)
+			if err := errors.Join(os.RemoveAll(path), os.Symlink(target, path)); err != nil {
+				t.Error(err)
+			}
+		}}
+		err := Pack(out, dir, "src", func(string, string) {})
+		if out.swap != nil {
+			t.Fatal("nothing was swapped")
+		}
+		if err == nil || strings.Contains(out.String(), "secret") {
+			t.Errorf("%s: it was packed (error %v)", swapped, err)
+		}
+	}
+}
