@@ -22,7 +22,8 @@ const (
 const maxFields = 8
 
 // predecessor returns the pod whose place a new static pod takes: the static pod of the same name
-// that runs. It returns nil if there is none, or if nothing is known of it but what the runtime has.
+// that runs. It returns nil if there is none, or if nothing is known of it but what the runtime
+// has.
 func predecessor(pod *v1.Pod, known map[types.UID]worker.Entry) *v1.Pod {
 	name := pods.FullName(pod)
 	for uid, e := range known {

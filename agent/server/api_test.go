@@ -252,8 +252,8 @@ func TestAPIPort(t *testing.T) {
 	}
 }
 
-// refusesLargeFrames checks that nobody can make the server hold much of a frame of HTTP/2: it closes
-// the connection when the frame's length has come, and does not wait for the rest.
+// refusesLargeFrames checks that nobody can make the server hold much of a frame of HTTP/2: it
+// closes the connection when the frame's length has come, and does not wait for the rest.
 func refusesLargeFrames(t *testing.T, address string) {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})

@@ -33,8 +33,9 @@ func (d *document) syntaxProblem(err error) *problem {
 	return p
 }
 
-// quoted are the errors of the parser that quote a value, and the text to show for each. In a Secret
-// the value may be what nobody may read: what is wrong with a manifest goes into logs and events.
+// quoted are the errors of the parser that quote a value, and the text to show for each. In a
+// Secret the value may be what nobody may read: what is wrong with a manifest goes into logs and
+// events.
 var quoted = []struct {
 	error *regexp.Regexp
 	shown string

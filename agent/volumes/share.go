@@ -97,8 +97,8 @@ func mountOf(path string) (mountAt, error) {
 	return at, nil
 }
 
-// peerGroup returns the group of mounts that have the same mounts on them; empty for a mount that is
-// not shared.
+// peerGroup returns the group of mounts that have the same mounts on them; empty for a mount that
+// is not shared.
 func peerGroup(mount *mountinfo.Info) string {
 	for tag := range strings.FieldsSeq(mount.Optional) {
 		if group, ok := strings.CutPrefix(tag, "shared:"); ok {
@@ -109,9 +109,9 @@ func peerGroup(mount *mountinfo.Info) string {
 }
 
 // loosen lets what is mounted beneath dir, an absolute path without symbolic links, be unmounted
-// there alone. A bind mount of a shared mount is its peer: it has all that the node mounts inside of
-// the volume, and what is unmounted on one peer is unmounted on all. So each mount beneath dir that
-// has mounts on it, and a peer elsewhere, becomes a slave of that peer.
+// there alone. A bind mount of a shared mount is its peer: it has all that the node mounts inside
+// of the volume, and what is unmounted on one peer is unmounted on all. So each mount beneath dir
+// that has mounts on it, and a peer elsewhere, becomes a slave of that peer.
 func loosen(dir string) error {
 	all, err := mountinfo.GetMounts(nil)
 	if err != nil {

@@ -84,10 +84,10 @@ func (d *direct) Compact(ctx context.Context, q *pb.CompactionRequest) (*pb.Comp
 	return through(ctx, d.gate, d.KVServer.Compact, q)
 }
 
-// watches opens streams of watches whose requests wait in a queue. The client's goroutine that sends
-// them is the one that takes what comes, and the store takes no more than sixteen requests before
-// it can hand over an event: without a queue the two wait for each other when many watches end while
-// there are events. A connection's buffers are such a queue.
+// watches opens streams of watches whose requests wait in a queue. The client's goroutine that
+// sends them is the one that takes what comes, and the store takes no more than sixteen requests
+// before it can hand over an event: without a queue the two wait for each other when many watches
+// end while there are events. A connection's buffers are such a queue.
 type watches struct{ pb.WatchClient }
 
 // Watch opens a stream. The client ends it by the context.

@@ -75,8 +75,8 @@ func TestHalfWrittenRecord(t *testing.T) {
 	}
 }
 
-// On a full disk, what was found to be so counts all the same: a start of the runtime goes on, and a
-// sandbox is stopped.
+// On a full disk, what was found to be so counts all the same: a start of the runtime goes on, and
+// a sandbox is stopped.
 func TestFullDiskTakesNoRecord(t *testing.T) {
 	dir := t.TempDir()
 	kept, err := newStore(dir)

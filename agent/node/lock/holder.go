@@ -116,8 +116,8 @@ func locks(process string, inode uint64, is func(fd string) bool) bool {
 	return false
 }
 
-// locked reports whether the text of /proc/PID/fdinfo/FD has a lock of a file with this inode, as in
-// "lock:	1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF".
+// locked reports whether the text of /proc/PID/fdinfo/FD has a lock of a file with this inode, as
+// in "lock:	1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF".
 func locked(fdinfo string, inode uint64) bool {
 	for line := range strings.Lines(fdinfo) {
 		if strings.HasPrefix(line, "lock:") && strings.Contains(line, "FLOCK") &&

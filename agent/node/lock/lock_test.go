@@ -167,8 +167,8 @@ func TestLockKeepsASecondAgentOut(t *testing.T) {
 }
 
 // TestStrangersKeepNoAgentOut has a process lock the directories that everybody may read, and then
-// also a file of its own that is named as the lock of an agent, and then as another user, whose open
-// files are not looked at.
+// also a file of its own that is named as the lock of an agent, and then as another user, whose
+// open files are not looked at.
 func TestStrangersKeepNoAgentOut(t *testing.T) {
 	dir := t.TempDir()
 	cfg := configOf(dir, "own")

@@ -58,7 +58,8 @@ func (c *counting) file(in beneath.Dir, name string) (enter bool, err error) {
 		}
 	}
 	var st unix.Stat_t
-	if unix.Fstatat(in.FD, name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT) != nil || st.Dev != c.device {
+	found := unix.Fstatat(in.FD, name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT) == nil
+	if !found || st.Dev != c.device {
 		return false, nil // it has just been removed, or is another file system
 	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
