@@ -38,14 +38,14 @@ const (
 
 // maxOfPod are how many requests may do such work in one pod, and maxOfKind in all pods together:
 // no pod's callers take the places of the others', and neither kind those of the other, or of
-// watches. maxOfNamespace are how many may do either in the pods of one namespace, whose users
-// leave places to those of others.
+// watches. maxOfNamespace are how many may do each in the pods of one namespace: its users leave
+// places to those of others even if they do as much as they can of both.
 var (
 	maxOfPod  = map[kind]int{readingLogs: 32, inContainer: 64}
 	maxOfKind = map[kind]int{readingLogs: 192, inContainer: 192}
 )
 
-const maxOfNamespace = 160
+const maxOfNamespace = 112
 
 // share is a kind of lasting work in the pod namespace/name; the zero share is none.
 type share struct {
@@ -53,10 +53,15 @@ type share struct {
 	pod  string
 }
 
-// namespace returns the namespace of the pod.
-func (s share) namespace() string {
+// group is a kind of lasting work in all pods of a namespace.
+type group struct {
+	kind      kind
+	namespace string
+}
+
+func (s share) group() group {
 	namespace, _, _ := strings.Cut(s.pod, "/")
-	return namespace
+	return group{s.kind, namespace}
 }
 
 // budget is what one listener works on at the same time. Each listener has its own, so that callers
@@ -73,7 +78,7 @@ type budget struct {
 	// shares are the requests with lasting work in a pod, and kinds and namespaces those in all pods.
 	shares     map[share]int
 	kinds      map[kind]int
-	namespaces map[string]int
+	namespaces map[group]int
 }
 
 func newBudget(waitTimeout time.Duration) *budget {
@@ -84,7 +89,7 @@ func newBudget(waitTimeout time.Duration) *budget {
 		seats:       map[cost]map[*seat]*semaphore.Weighted{quick: {}, slow: {}},
 		shares:      map[share]int{},
 		kinds:       map[kind]int{},
-		namespaces:  map[string]int{},
+		namespaces:  map[group]int{},
 	}
 	for c, most := range places {
 		b.slots[c] = semaphore.NewWeighted(most - reserved[c])
@@ -184,13 +189,14 @@ func (b *budget) count(of share) error {
 	if n := b.kinds[of.kind]; n >= maxOfKind[of.kind] {
 		return failure(http.StatusTooManyRequests, "%d requests %s of pods already: try again later", n, of.kind)
 	}
-	if n := b.namespaces[of.namespace()]; n >= maxOfNamespace {
-		return failure(http.StatusTooManyRequests,
-			"%d requests read logs of pods of namespace %s, or have streams there, already: try again later", n, of.namespace())
+	in := of.group()
+	if n := b.namespaces[in]; n >= maxOfNamespace {
+		return failure(http.StatusTooManyRequests, "%d requests %s of pods of namespace %s already: try again later", n,
+			in.kind, in.namespace)
 	}
 	b.shares[of]++
 	b.kinds[of.kind]++
-	b.namespaces[of.namespace()]++
+	b.namespaces[in]++
 	return nil
 }
 
@@ -202,8 +208,9 @@ func (b *budget) uncount(of share) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.kinds[of.kind]--
-	if b.namespaces[of.namespace()]--; b.namespaces[of.namespace()] == 0 {
-		delete(b.namespaces, of.namespace())
+	in := of.group()
+	if b.namespaces[in]--; b.namespaces[in] == 0 {
+		delete(b.namespaces, in)
 	}
 	if b.shares[of]--; b.shares[of] == 0 {
 		delete(b.shares, of)

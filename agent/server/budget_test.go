@@ -75,18 +75,19 @@ func TestBudgetOfManyPods(t *testing.T) {
 }
 
 // TestBudgetOfANamespace has as much work of both kinds in the pods of one namespace as there may
-// be: those of other namespaces still have places for both.
+// be: neither kind takes the other's places, and those of other namespaces have some for both.
 func TestBudgetOfANamespace(t *testing.T) {
 	b := newBudget(waitTimeout)
 	var leaves []func()
-	for i := range maxLasting {
-		kind := []kind{readingLogs, inContainer}[i%2]
-		leave, err := b.enter(t.Context(), lasting, share{kind, "mine/" + strconv.Itoa(i)}, nil)
-		if (err != nil) != (i >= maxOfNamespace) {
-			t.Fatalf("request %d: %v", i, err)
-		}
-		if err == nil {
-			leaves = append(leaves, leave)
+	for _, kind := range []kind{readingLogs, inContainer} {
+		for i := range maxOfNamespace + 1 {
+			leave, err := b.enter(t.Context(), lasting, share{kind, "mine/" + strconv.Itoa(i)}, nil)
+			if (err != nil) != (i == maxOfNamespace) {
+				t.Fatalf("request %d of those that %s: %v", i, kind, err)
+			}
+			if err == nil {
+				leaves = append(leaves, leave)
+			}
 		}
 	}
 	for _, kind := range []kind{readingLogs, inContainer} {
