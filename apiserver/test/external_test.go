@@ -89,6 +89,8 @@ func members(t *testing.T) []*member {
 			"--name", m.name, "--data-dir", filepath.Join(dir, m.name), "--logger", "zap", "--log-level", "error",
 			"--listen-client-urls", m.client, "--advertise-client-urls", m.client, "--listen-peer-urls", m.peer,
 			"--initial-advertise-peer-urls", m.peer, "--initial-cluster", strings.Join(cluster, ","),
+			// On a busy machine or disk a leader needs more than etcd's own 100 ms and 1 s.
+			"--heartbeat-interval", "300", "--election-timeout", "3000",
 		}
 		t.Cleanup(m.kill)
 		m.start(t)
