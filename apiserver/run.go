@@ -12,6 +12,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/common"
@@ -145,6 +146,30 @@ func withoutConnections(config *app.Config, direct *storage.Direct, etcd generic
 	return nil
 }
 
+// controllersOf returns what starts the controllers, and what gives memory back, as goroutines of a
+// group. stop is called if the controllers fail.
+func controllersOf(
+	o *Options, factory informers.SharedInformerFactory, keys *pki.Keys, group *sync.WaitGroup,
+	stop context.CancelCauseFunc,
+) genericapiserver.PostStartHookFunc {
+	return func(h genericapiserver.PostStartHookContext) error {
+		group.Go(func() {
+			if err := control.Run(h, control.Options{
+				Loopback: rest.CopyConfig(h.LoopbackClientConfig), Informers: factory, CA: keys.CA, CAKey: keys.CAKey,
+				Controllers: o.Controllers, Workloads: o.Workloads, Scheduler: o.Scheduler,
+			}); err != nil {
+				stop(fmt.Errorf("the controllers failed: %w", err))
+			}
+		})
+		group.Go(func() {
+			if err := giveBack(h, rest.CopyConfig(h.LoopbackClientConfig)); err != nil {
+				klog.ErrorS(err, "Memory could not be given back")
+			}
+		})
+		return nil
+	}
+}
+
 // serve runs the API server, and the controllers as soon as the API answers. own is the store in
 // this process, if there is one.
 func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, stop context.CancelCauseFunc) error {
@@ -172,7 +197,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 			return err
 		}
 	}
-	informers := config.KubeAPIs.ControlPlane.VersionedInformers
+	factory := config.KubeAPIs.ControlPlane.VersionedInformers
 	chain, err := config.Complete()
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
@@ -188,22 +213,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	}
 	var controllers sync.WaitGroup
 	defer controllers.Wait()
-	run := func(h genericapiserver.PostStartHookContext) error {
-		controllers.Go(func() {
-			if err := control.Run(h, control.Options{
-				Loopback: rest.CopyConfig(h.LoopbackClientConfig), Informers: informers, CA: keys.CA, CAKey: keys.CAKey,
-				Controllers: o.Controllers, Workloads: o.Workloads, Scheduler: o.Scheduler,
-			}); err != nil {
-				stop(fmt.Errorf("the controllers failed: %w", err))
-			}
-		})
-		controllers.Go(func() {
-			if err := giveBack(h, rest.CopyConfig(h.LoopbackClientConfig)); err != nil {
-				klog.ErrorS(err, "Memory could not be given back")
-			}
-		})
-		return nil
-	}
+	run := controllersOf(o, factory, keys, &controllers, stop)
 	if err := server.GenericAPIServer.AddPostStartHook("berth-controllers", run); err != nil {
 		return fmt.Errorf("add the controllers: %w", err)
 	}
