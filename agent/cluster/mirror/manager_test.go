@@ -71,20 +71,26 @@ func TestAnswersThatComeLate(t *testing.T) {
 					}
 				}
 				m.Replace(nil)
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- m.Run(ctx) }()
-				time.Sleep(10 * time.Minute)
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				runAWhile(t, m)
 				if have := m.Mirror(pods.FullName(pod)); api.made != tc.made || have == nil ||
 					have.UID != types.UID(fmt.Sprintf("mirror-%d", tc.made)) {
 					t.Errorf("%d made, the last is %v", api.made, have)
 				}
 			})
 		})
+	}
+}
+
+// runAWhile runs a manager in virtual time, long enough for many rounds.
+func runAWhile(t *testing.T, m *Manager) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	time.Sleep(10 * time.Minute)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -118,14 +124,7 @@ func runTaken(t *testing.T, api *taken, have ...*v1.Pod) *Manager {
 		Static: func() (map[string]*v1.Pod, bool) { return map[string]*v1.Pod{pods.FullName(pod): pod}, true },
 	})
 	m.Replace(have)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
-	time.Sleep(10 * time.Minute)
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	runAWhile(t, m)
 	return m
 }
 

@@ -66,7 +66,7 @@ func TestCountOfADeepDirectory(t *testing.T) {
 	if inUse := (st.Blocks - st.Bfree) * uint64(st.Bsize); err != nil || got.bytes < inUse/2 {
 		t.Errorf("%+v of %d bytes in use, %v", got, inUse, err)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("the count took %s", took)
 	}
 }

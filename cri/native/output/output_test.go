@@ -207,13 +207,13 @@ func TestFinishWithAStuckClient(t *testing.T) {
 	fmt.Fprintln(shim[Stdout], "last")
 	shim.end(t)
 	finished := make(chan error, 1)
-	go func() { finished <- o.Finish(time.Second) }()
+	go func() { finished <- o.Finish(6 * time.Second) }()
 	select {
 	case err := <-finished:
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it waits for the client")
 	}
 	if got := fmt.Sprint(s.texts(Stdout)); got != "[first last]" {
