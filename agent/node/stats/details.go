@@ -176,9 +176,10 @@ func (c *Collector) devices() map[string]string {
 	return out
 }
 
-// layersSpacing is the least time between two requests to the runtime about layers, if there is a
-// new container.
-const layersSpacing = 10 * time.Second
+// layersPeriod is the least time between two requests to the runtime about all layers. Each costs
+// every shim some milliseconds, and containerd itself measures layers only this often
+// (stats_collect_period).
+const layersPeriod = 10 * time.Second
 
 // scrapeLayers returns the layers of a reading's containers, by their ids. It asks the runtime as
 // rarely as possible.
@@ -187,7 +188,7 @@ func (c *Collector) scrapeLayers(ctx context.Context, r *reading) map[string]lay
 	for i := range r.pods {
 		for j := range r.pods[i].containers {
 			if _, known := layers[r.pods[i].containers[j].id]; !known {
-				layers, _ = c.layersOf("", layersSpacing).value(ctx)
+				layers, _ = c.layersOf("", layersPeriod).value(ctx)
 				return layers
 			}
 		}

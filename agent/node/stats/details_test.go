@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // scrape returns the samples of /metrics/cadvisor of a container, or of a pod where that is empty:
@@ -75,6 +78,39 @@ func TestDetails(t *testing.T) {
 	}
 }
 
+// TestSummariesShareLayers has clients want whole summaries all the time, for which every shim is
+// asked no more often than the runtime measures its layers.
+func TestSummariesShareLayers(t *testing.T) {
+	cfg := files(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := collector(cfg, &machine{began: time.Now(), cores: 1})
+		asked := &layersAsked{Runtime: c.deps.Runtime}
+		c.deps.Runtime = asked
+		for range 30 {
+			if s := c.Summary(t.Context(), false); s.Pods[0].Containers[0].Rootfs == nil {
+				t.Fatal("a summary without the container's layer")
+			}
+			time.Sleep(time.Second)
+		}
+		if asked.lists < 3 || asked.lists > 4 {
+			t.Errorf("the runtime was asked for layers %d times in half a minute", asked.lists)
+		}
+	})
+}
+
+// layersAsked counts the requests for layers.
+type layersAsked struct {
+	Runtime
+	lists int
+}
+
+func (l *layersAsked) ListContainerStats(
+	ctx context.Context, filter *runtimeapi.ContainerStatsFilter,
+) ([]*runtimeapi.ContainerStats, error) {
+	l.lists++
+	return l.Runtime.ListContainerStats(ctx, filter)
+}
+
 // TestLayersAreAskedForRarely has the runtime, which asks every shim, asked once a minute at most,
 // and for a new container every ten seconds.
 func TestLayersAreAskedForRarely(t *testing.T) {
@@ -97,7 +133,7 @@ func TestLayersAreAskedForRarely(t *testing.T) {
 		if m.calls.Load() != 2 {
 			t.Errorf("asked %d times although it has just been asked", m.calls.Load())
 		}
-		time.Sleep(layersSpacing)
+		time.Sleep(layersPeriod)
 		if scrape(t, c, "main"); m.calls.Load() != 3 {
 			t.Errorf("asked %d times for a new container", m.calls.Load())
 		}

@@ -21,7 +21,7 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) *statsap
 	out := &statsapi.Summary{Node: c.nodeStats(&r.node, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
 	var layers map[string]layer
 	if !onlyCPUAndMemory {
-		where, all := c.disksOf(), c.layersOf("", 0)
+		where, all := c.disksOf(), c.layersOf("", layersPeriod)
 		found, _ := where.value(ctx)
 		out.Node.Runtime = found.stats
 		layers, _ = all.value(ctx)
