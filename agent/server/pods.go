@@ -40,7 +40,8 @@ func (s *Server) find(namespace, name, uid string) (*v1.Pod, error) {
 
 // pods answers with all pods of the node and their statuses.
 func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
-	answer(w, podList(s.backend.Pods()))
+	data, err := s.podsAnswer.get(func() any { return podList(s.backend.Pods()) })
+	answerJSON(w, data, err)
 }
 
 func podList(pods []*v1.Pod) v1.PodList {

@@ -105,12 +105,18 @@ func reason(code int) metav1.StatusReason {
 // answer writes a value as JSON.
 func answer(w http.ResponseWriter, value any) {
 	data, err := json.Marshal(value)
+	answerJSON(w, data, err)
+}
+
+// answerJSON writes a value that has been encoded, or says that it could not be.
+func answerJSON(w http.ResponseWriter, data []byte, err error) {
 	if err != nil {
 		fail(w, http.StatusInternalServerError, "encoding the answer: %v", err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(data, '\n'))
+	_, _ = w.Write(data)
+	_, _ = io.WriteString(w, "\n")
 }
 
 // refusal converts the answer of net/http's own error handlers into a Status.

@@ -247,6 +247,7 @@ type Server struct {
 	checkpointing            chan struct{} // held while a checkpoint is made
 	hostLogs                 *hostlogs.Handler
 	shared                   singleflight.Group // the measurements under way, which requests share
+	podsAnswer               *common
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
@@ -267,6 +268,7 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		bodyTimeout:   bodyTimeout,
 		waitTimeout:   waitTimeout,
 		checkpointing: make(chan struct{}, 1),
+		podsAnswer:    newCommon(),
 		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
 	var err error

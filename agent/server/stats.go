@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"sync"
@@ -38,11 +39,11 @@ func (s *Server) scrape(gather func() prometheus.Gatherer) endpoint {
 // expensive to measure. Requests that come while it is measured share the result.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	only, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
-	summary, _, _ := s.shared.Do("summary "+strconv.FormatBool(only), func() (any, error) {
+	summary, err, _ := s.shared.Do("summary "+strconv.FormatBool(only), func() (any, error) {
 		// others want it, too, if this caller leaves
-		return s.deps.Stats.Summary(context.WithoutCancel(r.Context()), only), nil
+		return json.Marshal(s.deps.Stats.Summary(context.WithoutCancel(r.Context()), only))
 	})
-	answer(w, summary)
+	answerJSON(w, summary.([]byte), err)
 }
 
 // checked counts how often each health check passed and failed in scrapes of /metrics/slis.
