@@ -27,15 +27,19 @@ type flagSpec struct {
 	text string
 }
 
-// AddFlags adds every flag of the kubelet, with the kubelet's names, and berth's own flags to fs;
-// "_" in a name means "-". The caller adds --help and --version. [Load] reads the values. The help
-// texts of flags for fields of the config file show no defaults, because the file may set them.
-func AddFlags(fs *pflag.FlagSet) {
+// AddFlags adds every flag of the kubelet, with the kubelet's names, and berth's own flags to fs, or
+// only those with the given names; "_" in a name means "-". The caller adds --help and --version.
+// [Load] reads the values. The help texts of flags for fields of the config file show no defaults,
+// because the file may set them.
+func AddFlags(fs *pflag.FlagSet, only ...string) {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	defaults := flagDefaults()
 	for _, spec := range slices.Concat(fieldFlags(), plainFlags()) {
+		if len(only) > 0 && !slices.Contains(only, spec.name) {
+			continue
+		}
 		shorthand := ""
 		if spec.name == "v" {
 			shorthand = "v"
@@ -44,6 +48,9 @@ func AddFlags(fs *pflag.FlagSet) {
 		if spec.kind == kindBool {
 			f.NoOptDefVal = "true"
 		}
+	}
+	if len(only) > 0 {
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(ignoredFlags())) {
 		f := fs.VarPF(&flagValue{kind: kindString}, name, "", "Accepted without effect: "+ignoredFlags()[name]+".")

@@ -31,12 +31,10 @@ func (f *agentFlags) addTo(cmd *cobra.Command, only ...string) {
 	if len(only) == 0 {
 		only = []string{"config", "config-dir", "root-dir", "container-runtime-endpoint"}
 	}
-	all := pflag.NewFlagSet("config", pflag.ContinueOnError)
-	configs.AddFlags(all)
-	for _, name := range only {
-		cmd.Flags().AddFlag(all.Lookup(name))
-	}
-	f.set = cmd.Flags() // this set knows which flags were given; all does not
+	some := pflag.NewFlagSet("config", pflag.ContinueOnError)
+	configs.AddFlags(some, only...)
+	some.VisitAll(cmd.Flags().AddFlag)
+	f.set = cmd.Flags() // this set knows which flags were given; some does not
 }
 
 // load reads the config as the agent reads it. The socket in it is the one to ask at: that of
