@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -216,6 +217,7 @@ func (a *Agent) LogTail() string { return tail(a.Log) }
 func (a *Agent) CLI(args ...string) (stdout, stderr string, code int) {
 	full := append([]string{args[0], "--socket", a.Socket}, args[1:]...)
 	cmd := exec.CommandContext(context.Background(), a.binary, full...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as from a login of its own
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {

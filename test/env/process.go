@@ -34,8 +34,9 @@ func startProcess(cmd *exec.Cmd, log string, in func(func() error) error) (*proc
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	// With a process group of its own, the child does not get the terminal's Ctrl-C.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// In a session of its own, the child does not get the terminal's Ctrl-C, and the scheduler treats
+	// it as a service of systemd, whose share does not depend on what the others start.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {

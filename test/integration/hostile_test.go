@@ -44,6 +44,8 @@ const (
 	// mostOfStart is how many times the start of a command that asks nobody the median of "berth ps"
 	// may take. Both wait for the machine's cores alike, so this holds on a busy machine, too.
 	mostOfStart = 20
+	// slow is the time that an answer should not take. The test's log counts those that do.
+	slow = time.Second
 )
 
 // hostile is a node under load that wants to break it.
@@ -309,12 +311,15 @@ func (h *hostile) highest() (early, late int) {
 	return slices.Max(h.memory[:half]), slices.Max(h.memory[half:])
 }
 
-// times returns the median and the longest time of each kind of answer, as text.
+// times returns the median and the longest time of each kind of answer, and how many were slow, as
+// text.
 func (h *hostile) times() string {
 	var out []string
 	for _, who := range slices.Sorted(maps.Keys(h.took)) {
-		out = append(out, fmt.Sprintf("%s %v, at most %v of %d", who, median(h.took[who]).Round(time.Millisecond),
-			slices.Max(h.took[who]).Round(time.Millisecond), len(h.took[who])))
+		took := slices.Sorted(slices.Values(h.took[who]))
+		late, _ := slices.BinarySearch(took, slow)
+		out = append(out, fmt.Sprintf("%s %v, at most %v, %d of %d over %v", who,
+			median(took).Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), len(took)-late, len(took), slow))
 	}
 	return strings.Join(out, "; ")
 }
@@ -327,6 +332,9 @@ func median(times []time.Duration) time.Duration {
 // note notes how long an answer took, and the agent's memory after it.
 func (h *hostile) note(t *testing.T, who string, d time.Duration) {
 	t.Helper()
+	if who == "berth ps" && d > slow {
+		t.Logf("%s took %v at %s", who, d.Round(time.Millisecond), time.Now().UTC().Format(time.TimeOnly))
+	}
 	h.memory = append(h.memory, residentKiB(t, h.a.PID()))
 	h.took[who] = append(h.took[who], d)
 	if d > answerLimit {
