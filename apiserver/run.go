@@ -184,6 +184,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
 	}
+	rememberCertificates(config, o)
 	var documents *common.OpenAPIV3Config
 	if !o.OpenAPIV2 {
 		withoutOpenAPIV2(config)
