@@ -21,11 +21,14 @@ const (
 	readyEvery = 250 * time.Millisecond
 	// settled is how long after that controllers still work on what the start made.
 	settled = 15 * time.Second
-	// trimEvery is how often memory is given back after that.
-	trimEvery = 30 * time.Second
+	// lookEvery is how often it is decided after that whether memory is given back.
+	lookEvery = 30 * time.Second
 	// idle is how much may have been allocated since the last time, in bytes, for the heap to be
 	// collected and its free pages to be given back: a busy server needs them again at once.
 	idle = 16 << 20
+	// worth is how much must have been allocated since memory was last given back, in bytes, to do so
+	// again: a collection takes some 100 ms of a processor's time, and an idle server allocates little.
+	worth = 8 << 20
 )
 
 // uncached are the kinds whose watches come from the store itself, in the form of
@@ -77,16 +80,19 @@ func giveBack(ctx context.Context, loopback *rest.Config) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(atWork)
 	}
-	for before := uint64(0); ; {
+	for before, given := uint64(0), uint64(0); ; {
 		now := allocated()
-		if before == 0 || now-before < idle {
-			debug.FreeOSMemory()
+		if now-given >= worth {
+			if before == 0 || now-before < idle {
+				debug.FreeOSMemory()
+			}
+			if err := dropCode(); err != nil {
+				return err
+			}
+			given = now
 		}
 		before = now
-		if err := dropCode(); err != nil {
-			return err
-		}
-		if !sleep(ctx, trimEvery) {
+		if !sleep(ctx, lookEvery) {
 			return nil
 		}
 	}
