@@ -27,10 +27,10 @@ type flagSpec struct {
 	text string
 }
 
-// AddFlags adds every flag of the kubelet, with the kubelet's names, and berth's own flags to fs, or
-// only those with the given names; "_" in a name means "-". The caller adds --help and --version.
-// [Load] reads the values. The help texts of flags for fields of the config file show no defaults,
-// because the file may set them.
+// AddFlags adds every flag of the kubelet, with the kubelet's names, and berth's own flags to fs,
+// or only those with the given names; "_" in a name means "-". The caller adds --help and
+// --version. [Load] reads the values. The help texts of flags for fields of the config file show no
+// defaults, because the file may set them.
 func AddFlags(fs *pflag.FlagSet, only ...string) {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))

@@ -178,7 +178,7 @@ func (c *Collector) devices() map[string]string {
 
 // layersPeriod is the least time between two requests to the runtime about all layers. Each costs
 // every shim some milliseconds, and containerd itself measures layers only this often
-// (stats_collect_period).
+// (stats_collect_period of its images).
 const layersPeriod = 10 * time.Second
 
 // scrapeLayers returns the layers of a reading's containers, by their ids. It asks the runtime as
