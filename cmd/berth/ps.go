@@ -28,6 +28,8 @@ type psOptions struct {
 	sort                         string
 
 	choice *choice
+	// note writes what people must know to read the list.
+	note func()
 }
 
 func newPs() *cobra.Command {
@@ -53,8 +55,9 @@ func newPs() *cobra.Command {
 			if o.choice, err = o.pods.choose(ctx, c, args); err != nil {
 				return err
 			}
+			o.note = func() {}
 			if !o.output.structured() {
-				noteNode(ctx, c, cmd)
+				o.note = askNode(ctx, c, cmd)
 			}
 			return ended(ctx, o.run(ctx, c, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
@@ -76,12 +79,14 @@ func (o *psOptions) wants(p *api.PodSummary) bool { return o.choice.has(p.Namesp
 
 func (o *psOptions) run(ctx context.Context, c *client.Client, w, errOut io.Writer) error {
 	if o.watch && o.output != "" && o.output != "wide" {
+		o.note()
 		return o.stream(ctx, c, w)
 	}
 	if o.output.structured() {
 		return o.objects(ctx, c, w)
 	}
 	all, err := o.summaries(ctx, c)
+	o.note()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/client"
+	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/client/show"
 )
 
@@ -52,8 +53,19 @@ The exit code is for monitoring: 0 if all is well, 3 if something needs a person
 
 // noteNode writes what people must know to read what follows: the runtime is silent, so what
 // follows is old, or the node is drained. An agent that cannot say it says nothing.
-func noteNode(ctx context.Context, c *client.Client, cmd *cobra.Command) {
-	if st, err := c.Status(ctx); err == nil {
-		show.Notes(cmd.ErrOrStderr(), st, time.Now())
+func noteNode(ctx context.Context, c *client.Client, cmd *cobra.Command) { askNode(ctx, c, cmd)() }
+
+// askNode asks for what noteNode writes. The caller calls write after it has asked for what
+// follows, so that people wait for both at the same time.
+func askNode(ctx context.Context, c *client.Client, cmd *cobra.Command) (write func()) {
+	answer := make(chan *api.NodeStatus, 1)
+	go func() {
+		st, _ := c.Status(ctx)
+		answer <- st
+	}()
+	return func() {
+		if st := <-answer; st != nil {
+			show.Notes(cmd.ErrOrStderr(), st, time.Now())
+		}
 	}
 }
