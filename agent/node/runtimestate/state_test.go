@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,19 +62,19 @@ func TestFaults(t *testing.T) {
 // slowRuntime takes a time to report its state, which has one fault.
 type slowRuntime struct {
 	Runtime
-	takes time.Duration
-	asked int
+	takes atomic.Int64 // a time.Duration
+	asked atomic.Int64
 }
 
 func (r *slowRuntime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
-	r.asked++
+	asked := r.asked.Add(1)
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(r.takes):
+	case <-time.After(time.Duration(r.takes.Load())):
 	}
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
-		Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: fmt.Sprint(r.asked)}},
+		Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: fmt.Sprint(asked)}},
 	}}, nil
 }
 
@@ -81,7 +82,8 @@ func (r *slowRuntime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusRes
 // ago, and asks it once for all who ask meanwhile. Without such an answer, the caller waits.
 func TestFaultsOfABusyRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := &slowRuntime{takes: time.Second}
+		rt := &slowRuntime{}
+		rt.takes.Store(int64(time.Second))
 		s := New(Deps{Runtime: rt})
 		ask := func(want string, wantTook time.Duration) {
 			t.Helper()
@@ -94,13 +96,13 @@ func TestFaultsOfABusyRuntime(t *testing.T) {
 		ask("reason:1 ", time.Second)
 		ask("reason:1 ", faultsPatience)
 		ask("reason:1 ", faultsPatience)
-		if rt.asked != 2 {
-			t.Errorf("asked %d times", rt.asked)
+		if rt.asked.Load() != 2 {
+			t.Errorf("asked %d times", rt.asked.Load())
 		}
 		time.Sleep(time.Second)
-		rt.takes = 0
+		rt.takes.Store(0)
 		ask("reason:3 ", 0)
-		rt.takes = time.Hour
+		rt.takes.Store(int64(time.Hour))
 		time.Sleep(faultsValid)
 		ask("deadline exceeded", answerTimeout)
 		leave, cancel := context.WithCancel(t.Context())
