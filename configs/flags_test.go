@@ -93,3 +93,21 @@ func fieldExists(path string) bool {
 	}
 	return true
 }
+
+// TestAddFlagsByName adds only the flags that are named, and does so for every flag.
+func TestAddFlagsByName(t *testing.T) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	AddFlags(all)
+	all.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return // accepted without effect, and wanted by no verb
+		}
+		one := pflag.NewFlagSet("", pflag.ContinueOnError)
+		AddFlags(one, f.Name)
+		n := 0
+		one.VisitAll(func(*pflag.Flag) { n++ })
+		if got := one.Lookup(f.Name); n != 1 || got == nil || got.Usage != f.Usage || got.DefValue != f.DefValue {
+			t.Errorf("%s: %d flags, %+v", f.Name, n, got)
+		}
+	})
+}

@@ -115,7 +115,7 @@ func answerJSON(w http.ResponseWriter, data []byte, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data)
+	_, _ = w.Write(data) // other requests may write the same data, so that nothing is appended to it
 	_, _ = io.WriteString(w, "\n")
 }
 

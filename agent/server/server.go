@@ -247,7 +247,7 @@ type Server struct {
 	checkpointing            chan struct{} // held while a checkpoint is made
 	hostLogs                 *hostlogs.Handler
 	shared                   singleflight.Group // the measurements under way, which requests share
-	podsAnswer               *common
+	podsAnswer               *sharedAnswer
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
@@ -268,7 +268,7 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		bodyTimeout:   bodyTimeout,
 		waitTimeout:   waitTimeout,
 		checkpointing: make(chan struct{}, 1),
-		podsAnswer:    newCommon(),
+		podsAnswer:    newSharedAnswer(),
 		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
 	var err error

@@ -7,12 +7,12 @@ import (
 	"testing/synctest"
 )
 
-// TestCommon has many callers ask while an answer is made: one more is made for all of them, which
+// TestSharedAnswer has many callers ask while an answer is made: one more is made for all of them, which
 // says what was true when they asked.
-func TestCommon(t *testing.T) {
+func TestSharedAnswer(t *testing.T) {
 	const callers = 100
 	synctest.Test(t, func(t *testing.T) {
-		c := newCommon()
+		c := newSharedAnswer()
 		state, made := "old", 0
 		begun, goOn := make(chan struct{}), make(chan struct{})
 		var all sync.WaitGroup
@@ -48,9 +48,9 @@ func TestCommon(t *testing.T) {
 	})
 }
 
-// TestCommonOfNoJSON has what cannot be an answer.
-func TestCommonOfNoJSON(t *testing.T) {
-	c := newCommon()
+// TestSharedAnswerOfNoJSON has what cannot be an answer.
+func TestSharedAnswerOfNoJSON(t *testing.T) {
+	c := newSharedAnswer()
 	if data, err := c.get(func() any { return make(chan int) }); err == nil {
 		t.Errorf("got %s", data)
 	}

@@ -1,0 +1,29 @@
+package server
+
+import (
+	"encoding/json"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// sharedAnswer is an answer that does not depend on who asks. One request at a time makes it, for
+// all that came before it began: many callers cost as much as one, and nobody gets what is older
+// than the request. It is safe for concurrent use.
+type sharedAnswer struct {
+	// making has one place, which the request has that makes the answer.
+	making chan struct{}
+	asked  singleflight.Group
+}
+
+func newSharedAnswer() *sharedAnswer { return &sharedAnswer{making: make(chan struct{}, 1)} }
+
+// get returns the answer as JSON. value returns what it says.
+func (a *sharedAnswer) get(value func() any) ([]byte, error) {
+	data, err, _ := a.asked.Do("", func() (any, error) {
+		a.making <- struct{}{}
+		defer func() { <-a.making }()
+		a.asked.Forget("") // who asks from here on gets a newer one
+		return json.Marshal(value())
+	})
+	return data.([]byte), err
+}
