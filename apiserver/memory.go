@@ -27,7 +27,7 @@ const (
 	// collected and its free pages to be given back: a busy server needs them again at once.
 	idle = 16 << 20
 	// worth is how much must have been allocated since memory was last given back, in bytes, to do so
-	// again: a collection takes some 100 ms of a processor's time, and an idle server allocates little.
+	// again. An idle server allocates about 9 MB in 40 s.
 	worth = 8 << 20
 )
 
