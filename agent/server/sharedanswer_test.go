@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// TestSharedAnswer has many callers ask while an answer is made: one more is made for all of them, which
-// says what was true when they asked.
+// TestSharedAnswer has many callers ask while an answer is made: one more is made for all of them,
+// which says what was true when they asked.
 func TestSharedAnswer(t *testing.T) {
 	const callers = 100
 	synctest.Test(t, func(t *testing.T) {
