@@ -317,17 +317,26 @@ func (l Layout) removeResults() error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a folder, but only if nothing is mounted in it.
+// removeTree removes a folder, but only if nothing is mounted in it. A CNI plugin or a runc that
+// outlived its containerd for a moment may still write there, so it tries for at most
+// [killTimeout].
 func removeTree(dir string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	if err != nil {
-		return fmt.Errorf("list mounts below %s: %w", dir, err)
+	deadline := time.Now().Add(killTimeout)
+	for {
+		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+		if err != nil {
+			return fmt.Errorf("list mounts below %s: %w", dir, err)
+		}
+		if len(mounts) > 0 {
+			return fmt.Errorf("remove %s: %s is still mounted", dir, mounts[0].Mountpoint)
+		}
+		err = os.RemoveAll(dir)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.ENOTEMPTY) || time.Now().After(deadline) {
+			return fmt.Errorf("remove %s: %w", dir, err)
+		}
+		time.Sleep(pollInterval)
 	}
-	if len(mounts) > 0 {
-		return fmt.Errorf("remove %s: %s is still mounted", dir, mounts[0].Mountpoint)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	return nil
 }
