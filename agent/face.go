@@ -88,17 +88,27 @@ func (f Face) WatchEvents() (kept []v1.Event, following <-chan v1.Event, stop fu
 // Validated returns the validation result of each document of each manifest.
 func (f Face) Validated() []source.Result { return f.parts.desired.Validated() }
 
+// Notes returns whether the runtime answers, and the state of a drain.
+func (f Face) Notes(ctx context.Context) api.Notes {
+	out := api.Notes{Drain: f.Drained()}
+	if silence := f.parts.runtime.Silent(ctx); silence != nil {
+		out.SilentSince, out.Error = &silence.Since, silence.Reason()
+	}
+	return out
+}
+
 // Node returns the node's resources, and the state of the runtime, of the connection to the cluster
 // and of a drain. It asks the runtime for the runtime's conditions, unless the runtime is silent.
 func (f Face) Node(ctx context.Context) api.NodeStatus {
 	capacity, allocatable := f.node.Published()
-	out := api.NodeStatus{Drain: f.Drained(), Resources: &api.Resources{
+	notes := f.Notes(ctx)
+	out := api.NodeStatus{Drain: notes.Drain, Resources: &api.Resources{
 		Capacity: capacity, Allocatable: allocatable, Requested: f.parts.room.Requested(),
 		ReservedCPUs: f.node.ReservedCPUs(),
 	}}
 	out.Runtime.Name, out.Runtime.Version = f.parts.runtime.Is()
-	if silence := f.parts.runtime.Silent(ctx); silence != nil {
-		out.Runtime.SilentSince, out.Runtime.Error = &silence.Since, silence.Reason()
+	if notes.SilentSince != nil {
+		out.Runtime.SilentSince, out.Runtime.Error = notes.SilentSince, notes.Error
 	} else if faults, err := f.parts.runtime.Faults(ctx); err != nil {
 		out.Runtime.Error = err.Error()
 	} else {

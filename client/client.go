@@ -254,15 +254,6 @@ func (c *Client) Images(ctx context.Context) (*api.Images, error) {
 	return images, nil
 }
 
-// Status returns the state of the node as a whole.
-func (c *Client) Status(ctx context.Context) (*api.NodeStatus, error) {
-	st := &api.NodeStatus{}
-	if err := c.get(ctx, endpoint(api.PathStatus, nil), st); err != nil {
-		return nil, err
-	}
-	return st, nil
-}
-
 // PruneImages makes the agent remove the images that nothing uses, and returns them. With dryRun
 // the agent removes none. It takes as long as the removals do.
 func (c *Client) PruneImages(ctx context.Context, dryRun bool) (*api.PrunedImages, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type tracked struct {
 	slots  chan struct{}
 	closed chan struct{}
 	once   sync.Once
+	turns  turns
 
 	mu    sync.Mutex
 	conns map[*trackedConn]struct{}
@@ -31,6 +33,7 @@ type tracked struct {
 func track(l net.Listener, most int) *tracked {
 	return &tracked{
 		Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{}), conns: map[*trackedConn]struct{}{},
+		turns: turns{callers: map[string]*callerTurns{}},
 	}
 }
 
@@ -46,7 +49,7 @@ func (t *tracked) Accept() (net.Conn, error) {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
-	conn := &trackedConn{Conn: c, from: t, idle: time.Now()}
+	conn := &trackedConn{Conn: c, from: t, idle: time.Now(), gone: make(chan struct{})}
 	t.mu.Lock()
 	t.conns[conn] = struct{}{}
 	t.mu.Unlock()
@@ -116,8 +119,38 @@ type trackedConn struct {
 	// none.
 	requests int
 	idle     time.Time
-	// asked is true after the first request.
-	asked bool
+	// began is for the first reading, which waits for the caller's turn. gone is closed with the
+	// connection.
+	began sync.Once
+	gone  chan struct{}
+	// turn ends the caller's turn; nil before it and after it. asked is true from the first request
+	// on.
+	turn  atomic.Pointer[func()]
+	asked atomic.Bool
+}
+
+// Read reads what the caller sends. The first call waits for the caller's turn.
+func (c *trackedConn) Read(p []byte) (int, error) {
+	c.began.Do(func() {
+		done := c.from.turns.take(callerOf(c.Conn), c.gone)
+		c.turn.Store(&done)
+	})
+	return c.Conn.Read(p)
+}
+
+// Write sends to the caller. The first answer ends the caller's turn.
+func (c *trackedConn) Write(p []byte) (int, error) {
+	if c.asked.Load() {
+		c.endTurn()
+	}
+	return c.Conn.Write(p)
+}
+
+// endTurn lets the caller's next connection begin.
+func (c *trackedConn) endTurn() {
+	if done := c.turn.Swap(nil); done != nil {
+		(*done)()
+	}
 }
 
 // Close closes the connection and removes it from the listener's list.
@@ -128,7 +161,9 @@ func (c *trackedConn) Close() error {
 	c.from.mu.Unlock()
 	if open {
 		<-c.from.slots
+		close(c.gone)
 	}
+	c.endTurn()
 	return c.Conn.Close()
 }
 
@@ -139,10 +174,10 @@ type connKey struct{}
 func (c *trackedConn) begin() (first bool, end func()) {
 	c.from.mu.Lock()
 	defer c.from.mu.Unlock()
-	first = !c.asked
+	first = !c.asked.Swap(true)
 	c.requests++
-	c.asked = true
 	return first, func() {
+		c.endTurn()
 		c.from.mu.Lock()
 		defer c.from.mu.Unlock()
 		c.requests--

@@ -84,6 +84,10 @@ type fixture struct {
 
 func (f *fixture) Node(context.Context) api.NodeStatus { return f.node }
 
+func (f *fixture) Notes(context.Context) api.Notes {
+	return api.Notes{SilentSince: f.node.Runtime.SilentSince, Error: f.node.Runtime.Error, Drain: f.node.Drain}
+}
+
 func (f *fixture) Pods() []*v1.Pod {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -26,7 +26,7 @@ type instance struct {
 // instance asks the runtime for an instance. The instance's log must be below the directory of pod
 // logs.
 func (s *Server) instance(ctx context.Context, id string) (instance, error) {
-	st, err := s.deps.Runtime.ContainerStatus(ctx, id)
+	st, err := s.containers.status(ctx, id)
 	if err != nil {
 		return instance{}, err
 	}

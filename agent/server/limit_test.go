@@ -113,7 +113,7 @@ func TestBusy(t *testing.T) {
 	if code, text := r.ask(t, "GET", "/runningpods/", nil); code != http.StatusTooManyRequests {
 		t.Errorf("one too many: %d %q", code, text)
 	}
-	for _, path := range []string{"/healthz", "/pods", api.PathPods, api.PathStatus, api.PathEvents} {
+	for _, path := range []string{"/healthz", "/pods", api.PathPods, api.PathStatus, api.PathNotes, api.PathEvents} {
 		if code, _ := r.ask(t, "GET", path, nil); code != 200 {
 			t.Errorf("%s: %d", path, code)
 		}

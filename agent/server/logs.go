@@ -80,7 +80,7 @@ func (s *Server) wanted(ctx context.Context, pod *v1.Pod, container string, opts
 
 // runs reports whether a container runs or may still be started.
 func (s *Server) runs(ctx context.Context, id string) (bool, error) {
-	status, err := s.deps.Runtime.ContainerStatus(ctx, id)
+	status, err := s.containers.status(ctx, id)
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}

@@ -120,6 +120,7 @@ func (s *Server) addOwn(mux *mux) {
 	mux.Handle("POST "+api.PathPods+"/{namespace}/{pod}/"+api.EphemeralContainers, s.quick("berth", s.ephemeral))
 	mux.Handle("GET "+api.PathWhy+"{namespace}/{pod}", s.quick("berth", s.why).slowIf(wantsPast))
 	mux.Handle("GET "+api.PathStatus, s.quick("berth", s.status))
+	mux.Handle("GET "+api.PathNotes, s.quick("berth", s.notes))
 	mux.Handle("GET "+api.PathManifests, s.slow("berth", s.manifests))
 	mux.Handle("GET "+api.PathEvents, s.watch("berth", s.events).slowIf(wantsPast))
 	mux.Handle("GET "+api.PathImages, s.slow("berth", s.images))

@@ -111,6 +111,8 @@ type Backend interface {
 	Validated() []source.Result
 	// Node returns the state of the runtime, of the connection to the cluster and of a drain.
 	Node(ctx context.Context) api.NodeStatus
+	// Notes returns whether the runtime answers, and the state of a drain.
+	Notes(ctx context.Context) api.Notes
 	// Healthy returns an error if the agent's main loop was silent for longer than limit.
 	Healthy(limit time.Duration) error
 }
@@ -248,6 +250,7 @@ type Server struct {
 	hostLogs                 *hostlogs.Handler
 	shared                   singleflight.Group // the measurements under way, which requests share
 	podsAnswer               *sharedAnswer
+	containers               *runningContainers
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
@@ -269,6 +272,7 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		waitTimeout:   waitTimeout,
 		checkpointing: make(chan struct{}, 1),
 		podsAnswer:    newSharedAnswer(),
+		containers:    newRunningContainers(deps.Runtime),
 		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
 	var err error

@@ -27,6 +27,12 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	answer(w, s.nodeStatus(r.Context()))
 }
 
+// notes answers with what people must know before they read about pods.
+func (s *Server) notes(w http.ResponseWriter, r *http.Request) {
+	notes := s.backend.Notes(r.Context())
+	answer(w, &notes)
+}
+
 func (s *Server) nodeStatus(ctx context.Context) *api.NodeStatus {
 	out := s.backend.Node(ctx)
 	out.Node, out.Version, out.Started = s.cfg.Node, s.cfg.Version, s.began

@@ -11,6 +11,18 @@ import (
 // PathStatus is the path of a [NodeStatus].
 const PathStatus = "/berth/v1/status"
 
+// PathNotes is the path of [Notes].
+const PathNotes = "/berth/v1/notes"
+
+// Notes are what people must know about the node before they read about its pods.
+type Notes struct {
+	// SilentSince is since when the container runtime has not answered, and Error why; nil if it
+	// answers.
+	SilentSince *time.Time `json:"silentSince,omitempty"`
+	Error       string     `json:"error,omitempty"`
+	Drain       Drain      `json:"drain"`
+}
+
 // NodeStatus is what is known about the node as a whole.
 type NodeStatus struct {
 	Node string `json:"node"`

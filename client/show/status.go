@@ -112,13 +112,13 @@ func podCounts(counts map[string]int) string {
 
 // Notes writes what people must know about the node before they read about its pods: that the
 // runtime is silent, and that the node is drained.
-func Notes(w io.Writer, st *api.NodeStatus, now time.Time) {
-	if since := st.Runtime.SilentSince; since != nil {
+func Notes(w io.Writer, notes *api.Notes, now time.Time) {
+	if since := notes.SilentSince; since != nil {
 		fmt.Fprintf(w, "The container runtime has not answered for %s (%s): what follows is what was last known.\n",
-			Age(now, *since), Clean(st.Runtime.Error))
+			Age(now, *since), Clean(notes.Error))
 	}
-	if st.Drain.State != "" && st.Drain.State != api.Open {
+	if notes.Drain.State != "" && notes.Drain.State != api.Open {
 		fmt.Fprintf(w, "This node is drained since %s: its pods run again after \"berth drain --undo\".\n",
-			st.Drain.Since.Local().Format(time.DateTime))
+			notes.Drain.Since.Local().Format(time.DateTime))
 	}
 }

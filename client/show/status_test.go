@@ -64,12 +64,12 @@ func TestNotes(t *testing.T) {
 	now := time.Now()
 	since := now.Add(-time.Minute)
 	var out bytes.Buffer
-	Notes(&out, &api.NodeStatus{Drain: api.Drain{State: api.Open}}, now)
+	Notes(&out, &api.Notes{Drain: api.Drain{State: api.Open}}, now)
 	if out.Len() > 0 {
 		t.Errorf("a node that is well: %q", out.String())
 	}
-	Notes(&out, &api.NodeStatus{
-		Runtime: api.Runtime{SilentSince: &since, Error: "refused"}, Drain: api.Drain{State: api.Drained, Since: since},
+	Notes(&out, &api.Notes{
+		SilentSince: &since, Error: "refused", Drain: api.Drain{State: api.Drained, Since: since},
 	}, now)
 	for _, want := range []string{
 		"has not answered for 60s (refused): what follows is what was last known", "berth drain --undo",

@@ -558,6 +558,11 @@ func (f *fakeAgent) Summary(context.Context, bool) *statsapi.Summary {
 func (*fakeAgent) Resource() prometheus.Gatherer { return prometheus.NewRegistry() }
 func (*fakeAgent) Cadvisor() prometheus.Gatherer { return prometheus.NewRegistry() }
 
+func (f *fakeAgent) Notes(ctx context.Context) api.Notes {
+	st := f.Node(ctx)
+	return api.Notes{SilentSince: st.Runtime.SilentSince, Error: st.Runtime.Error, Drain: st.Drain}
+}
+
 func (f *fakeAgent) Node(context.Context) api.NodeStatus {
 	runtime := api.Runtime{Name: "containerd", Version: "v2.4.2"}
 	if f.silent() {

@@ -58,14 +58,14 @@ func noteNode(ctx context.Context, c *client.Client, cmd *cobra.Command) { askNo
 // askNode asks for what noteNode writes. The caller calls write after it has asked for what
 // follows, so that people wait for both at the same time.
 func askNode(ctx context.Context, c *client.Client, cmd *cobra.Command) (write func()) {
-	answer := make(chan *api.NodeStatus, 1)
+	answer := make(chan *api.Notes, 1)
 	go func() {
-		st, _ := c.Status(ctx)
-		answer <- st
+		notes, _ := c.Notes(ctx)
+		answer <- notes
 	}()
 	return func() {
-		if st := <-answer; st != nil {
-			show.Notes(cmd.ErrOrStderr(), st, time.Now())
+		if notes := <-answer; notes != nil {
+			show.Notes(cmd.ErrOrStderr(), notes, time.Now())
 		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/node"
@@ -54,23 +53,7 @@ type State struct {
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	status  atomic.Pointer[runtimeapi.StatusResponse]
 	watch   watch
-	// asked is the question of [State.Faults] under way, and faults its last answer.
-	asked  singleflight.Group
-	faults atomic.Pointer[faults]
 }
-
-// faults are the runtime's faults at that time.
-type faults struct {
-	at   time.Time
-	list []string
-}
-
-// [State.Faults] returns an earlier answer if the runtime takes longer than faultsPatience and that
-// answer is not older than faultsValid.
-const (
-	faultsPatience = 100 * time.Millisecond
-	faultsValid    = 10 * time.Second
-)
 
 // New returns the state of a runtime that was not asked yet.
 func New(deps Deps) *State { return &State{deps: deps, watch: watch{doubt: notify.New()}} }
@@ -118,38 +101,14 @@ func (s *State) Is() (name, release string) {
 }
 
 // Faults asks the runtime for its conditions, and returns those that are not true; see [FaultsOf].
-// If the runtime takes long, Faults returns what it said a moment ago: a busy runtime does not make
-// every status slow.
 func (s *State) Faults(ctx context.Context) ([]string, error) {
-	answer := s.asked.DoChan("", func() (any, error) {
-		// others want it, too, if this caller leaves
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
-		defer cancel()
-		st, err := s.deps.Runtime.Status(ctx, false)
-		if err != nil {
-			return nil, fmt.Errorf("asking the container runtime for its state: %w", err)
-		}
-		now := &faults{at: time.Now(), list: FaultsOf(st)}
-		s.faults.Store(now)
-		return now, nil
-	})
-	patience := time.NewTimer(faultsPatience)
-	defer patience.Stop()
-	for {
-		select {
-		case r := <-answer:
-			if r.Err != nil {
-				return nil, r.Err
-			}
-			return r.Val.(*faults).list, nil
-		case <-patience.C:
-			if last := s.faults.Load(); last != nil && time.Since(last.at) < faultsValid {
-				return last.list, nil
-			}
-		case <-ctx.Done():
-			return nil, fmt.Errorf("asking the container runtime for its state: %w", context.Cause(ctx))
-		}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	st, err := s.deps.Runtime.Status(ctx, false)
+	if err != nil {
+		return nil, fmt.Errorf("asking the container runtime for its state: %w", err)
 	}
+	return FaultsOf(st), nil
 }
 
 // Name returns the runtime's name, which is the scheme of container ids.

@@ -1,14 +1,8 @@
 package runtimestate
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -57,61 +51,6 @@ func TestFaults(t *testing.T) {
 	}); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
-}
-
-// slowRuntime takes a time to report its state, which has one fault.
-type slowRuntime struct {
-	Runtime
-	takes atomic.Int64 // a time.Duration
-	asked atomic.Int64
-}
-
-func (r *slowRuntime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
-	asked := r.asked.Add(1)
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(time.Duration(r.takes.Load())):
-	}
-	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
-		Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: fmt.Sprint(asked)}},
-	}}, nil
-}
-
-// TestFaultsOfABusyRuntime has a busy runtime hold nobody up who can have its answer of a moment
-// ago, and asks it once for all who ask meanwhile. Without such an answer, the caller waits.
-func TestFaultsOfABusyRuntime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := &slowRuntime{}
-		rt.takes.Store(int64(time.Second))
-		s := New(Deps{Runtime: rt})
-		ask := func(want string, wantTook time.Duration) {
-			t.Helper()
-			began := time.Now()
-			got, err := s.Faults(t.Context())
-			if took := time.Since(began); took != wantTook || !strings.Contains(fmt.Sprint(got, err), want) {
-				t.Errorf("%v, %v after %v; want %s after %v", got, err, took, want, wantTook)
-			}
-		}
-		ask("reason:1 ", time.Second)
-		ask("reason:1 ", faultsPatience)
-		ask("reason:1 ", faultsPatience)
-		if rt.asked.Load() != 2 {
-			t.Errorf("asked %d times", rt.asked.Load())
-		}
-		time.Sleep(time.Second)
-		rt.takes.Store(0)
-		ask("reason:3 ", 0)
-		rt.takes.Store(int64(time.Hour))
-		time.Sleep(faultsValid)
-		ask("deadline exceeded", answerTimeout)
-		leave, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := s.Faults(leave); !errors.Is(err, context.Canceled) {
-			t.Errorf("a caller that left: %v", err)
-		}
-		time.Sleep(answerTimeout)
-	})
 }
 
 func faultsOf(conditions []*runtimeapi.RuntimeCondition) []string {
