@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +14,13 @@ type total struct {
 	out             io.Writer
 	passed, skipped int
 	failed          []failure
+	took            []timing
+}
+
+// timing is a test without those that are parts of it, and how long it took, in seconds.
+type timing struct {
+	name    string
+	seconds float64
 }
 
 // failure is a failed check and the beginning of what it said.
@@ -36,6 +45,7 @@ func (s *total) join(other *total) {
 	s.passed += other.passed
 	s.skipped += other.skipped
 	s.failed = append(s.failed, other.failed...)
+	s.took = append(s.took, other.took...)
 }
 
 // junit is the part of gotestsum's report that is used here.
@@ -44,6 +54,7 @@ type junit struct {
 		Name  string `xml:"name,attr"`
 		Cases []struct {
 			Name    string    `xml:"name,attr"`
+			Time    float64   `xml:"time,attr"`
 			Failure *string   `xml:"failure"`
 			Skipped *struct{} `xml:"skipped"`
 		} `xml:"testcase"`
@@ -64,6 +75,9 @@ func (s *total) add(report []byte, compiler string) (failed int, err error) {
 	}
 	for _, suite := range r.Suites {
 		for _, c := range suite.Cases {
+			if !strings.Contains(c.Name, "/") {
+				s.took = append(s.took, timing{suite.Name + "." + c.Name, c.Time})
+			}
 			switch {
 			case c.Failure != nil && strings.Contains(*c.Failure, "[build failed]"):
 				failed++
@@ -102,8 +116,25 @@ func beginning(output string) string {
 	return strings.Join(kept, "\n    ")
 }
 
-// report writes what failed and how many checks there were. Its last line is for programs.
+// slowest writes the tests that took longest, so that the time of all of them is kept in bounds.
+func (s *total) slowest() {
+	const most, least = 12, 10
+	slices.SortStableFunc(s.took, func(a, b timing) int { return cmp.Compare(b.seconds, a.seconds) })
+	for i, t := range s.took[:min(len(s.took), most)] {
+		if t.seconds < least {
+			break
+		}
+		if i == 0 {
+			fmt.Fprintln(s.out, "slowest:")
+		}
+		fmt.Fprintf(s.out, "  %5.0f s  %s\n", t.seconds, t.name)
+	}
+}
+
+// report writes which tests were slow, what failed and how many checks there were. Its last line is
+// for programs.
 func (s *total) report() error {
+	s.slowest()
 	if len(s.failed) > 0 {
 		fmt.Fprintln(s.out, "failed:")
 		for _, f := range s.failed {

@@ -10,7 +10,7 @@ import (
 // reported is what gotestsum writes of a package with a failed subtest, one that dies, one that
 // does not build, and one with a skipped test.
 const reported = `<?xml version="1.0" encoding="UTF-8"?>
-<testsuites tests="7" failures="4" errors="1">
+<testsuites tests="10" failures="4" errors="1">
 	<testsuite name=""></testsuite>
 	<testsuite name="x/fails">
 		<testcase classname="x/fails" name="TestA/x">
@@ -34,7 +34,10 @@ const reported = `<?xml version="1.0" encoding="UTF-8"?>
 	</testsuite>
 	<testsuite name="x/ok">
 		<testcase classname="x/ok" name="TestS"><skipped message="no"></skipped></testcase>
-		<testcase classname="x/ok" name="TestA"></testcase>
+		<testcase classname="x/ok" name="TestA" time="12.6"></testcase>
+		<testcase classname="x/ok" name="TestB" time="130.1"></testcase>
+		<testcase classname="x/ok" name="TestB/x" time="110"></testcase>
+		<testcase classname="x/ok" name="TestC" time="9"></testcase>
 	</testsuite>
 </testsuites>`
 
@@ -53,7 +56,10 @@ func TestTotal(t *testing.T) {
 	if err := s.report(); !errors.Is(err, errFailed) {
 		t.Errorf("the report ends with %v", err)
 	}
-	want := `failed:
+	want := `slowest:
+    130 s  x/ok.TestB
+     13 s  x/ok.TestA
+failed:
   x/fails.TestA/x
     a_test.go:3: it fails
   x/fails.TestA
@@ -62,7 +68,7 @@ func TestTotal(t *testing.T) {
     left goroutines
   x/nobuild
     nobuild/a_test.go:3:27: undefined: undefined
-4 passed, 4 failed, 1 skipped
+7 passed, 4 failed, 1 skipped
 `
 	if out.String() != want {
 		t.Errorf("the report is\n%swant\n%s", out.String(), want)
