@@ -33,7 +33,7 @@ type tracked struct {
 func track(l net.Listener, most int) *tracked {
 	return &tracked{
 		Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{}), conns: map[*trackedConn]struct{}{},
-		turns: turns{callers: map[string]*callerTurns{}},
+		turns: turns{callers: map[caller]*callerTurns{}},
 	}
 }
 
@@ -49,7 +49,7 @@ func (t *tracked) Accept() (net.Conn, error) {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
-	conn := &trackedConn{Conn: c, from: t, idle: time.Now(), gone: make(chan struct{})}
+	conn := &trackedConn{Conn: c, from: t, idle: time.Now(), who: callerOf(c), gone: make(chan struct{})}
 	t.mu.Lock()
 	t.conns[conn] = struct{}{}
 	t.mu.Unlock()
@@ -87,8 +87,9 @@ func (t *tracked) displace() {
 			longest = c
 		}
 	}
+	late := longest != nil && time.Since(longest.idle) > idleBefore
 	t.mu.Unlock()
-	if longest != nil && time.Since(longest.idle) > idleBefore {
+	if late {
 		_ = longest.Close()
 	}
 }
@@ -119,8 +120,9 @@ type trackedConn struct {
 	// none.
 	requests int
 	idle     time.Time
-	// began is for the first reading, which waits for the caller's turn. gone is closed with the
-	// connection.
+	// who is the caller. began is for the first reading, after which it waits for the caller's turn.
+	// gone is closed with the connection.
+	who   caller
 	began sync.Once
 	gone  chan struct{}
 	// turn ends the caller's turn; nil before it and after it. asked is true from the first request
@@ -129,13 +131,28 @@ type trackedConn struct {
 	asked atomic.Bool
 }
 
-// Read reads what the caller sends. The first call waits for the caller's turn.
+// Read reads what the caller sends. After the first reading, it waits for the caller's turn: who
+// sends nothing takes none.
 func (c *trackedConn) Read(p []byte) (int, error) {
-	c.began.Do(func() {
-		done := c.from.turns.take(callerOf(c.Conn), c.gone)
-		c.turn.Store(&done)
-	})
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	if err == nil {
+		c.began.Do(c.begins)
+	}
+	return n, err
+}
+
+// begins waits for the caller's turn, if the caller is known.
+func (c *trackedConn) begins() {
+	if c.who == (caller{}) {
+		return
+	}
+	done := c.from.turns.take(c.who, c.gone)
+	c.turn.Store(&done)
+	select {
+	case <-c.gone: // Close did not see it
+		c.endTurn()
+	default:
+	}
 }
 
 // Write sends to the caller. The first answer ends the caller's turn.
@@ -177,7 +194,6 @@ func (c *trackedConn) begin() (first bool, end func()) {
 	first = !c.asked.Swap(true)
 	c.requests++
 	return first, func() {
-		c.endTurn()
 		c.from.mu.Lock()
 		defer c.from.mu.Unlock()
 		c.requests--
@@ -192,4 +208,11 @@ func answered(ctx context.Context) (first bool, end func()) {
 		return c.begin()
 	}
 	return false, func() {}
+}
+
+// endTurn ends the turn of a request's connection, because the request is answered.
+func endTurn(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*trackedConn); ok {
+		c.endTurn()
+	}
 }

@@ -15,10 +15,10 @@
 // Defence: on the socket, the kernel identifies callers. The guard stands before every handler of
 // the port with TLS. Handlers that run commands need POST or an upgrade, and exist only on the
 // socket and on this port. Requests are bounded in number, size and time, for each listener by
-// itself. The connections of one caller begin a few at a time, so that a caller with one is not
-// behind them. A caller that reads its answer slowly loses its place when another needs it. What
-// many callers ask for at the same time is measured, or asked of the runtime, once. The server
-// fetches streams only from loopback or unix addresses, and follows no redirect.
+// itself. The connections of one caller begin a few at a time, so that a command is not behind
+// them. A caller that reads its answer slowly loses its place when another needs it. Measurements
+// that many callers ask for at the same time are made once. The server fetches streams only from
+// loopback or unix addresses, and follows no redirect.
 //
 // Concurrency: a [Server] answers many requests at once and holds no state between them.
 // [Server.Run] joins all goroutines that it started.

@@ -11,7 +11,7 @@ import (
 )
 
 // runningValid is how long the runtime's answer holds that a container runs. It is less than the
-// time after which who follows a log asks again, so that a single follower always gets a new one.
+// time after which who follows a log asks again, so that a single follower gets a new one.
 const runningValid = 900 * time.Millisecond
 
 // runningContainers asks the runtime about containers whose logs are read. Many who follow the log
@@ -49,7 +49,7 @@ func (c *runningContainers) status(ctx context.Context, id string) (*runtimeapi.
 		if err != nil {
 			return nil, err
 		}
-		if st.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		if st.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			c.keep(id, runningContainer{asked, st})
 		}
 		return st, nil

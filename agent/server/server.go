@@ -317,6 +317,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 				return
 			}
 			defer requests.leave()
+			defer endTurn(r.Context())
 			handler.ServeHTTP(w, r)
 		}),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,

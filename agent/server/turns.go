@@ -2,27 +2,36 @@ package server
 
 import (
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// freshConns is how many connections of one caller are in their first request at the same time,
-// and freshTime is how long one counts as such: who sends nothing does not hold up the others. As
-// many as a listener has begin within the time for a header.
+// freshConns is how many connections of one caller are in their first request at the same time, and
+// freshTime is how long one counts as such. As many as a listener has begin within the time for a
+// header. turnWait is how long a connection to a port waits at most: there, many callers may have
+// one address, and none of them may hold up the others. It is less than [idleBefore], so that no
+// connection is displaced while it waits.
 const (
 	freshConns = 4
 	freshTime  = 50 * time.Millisecond
+	turnWait   = 250 * time.Millisecond
 )
 
 // turns let the new connections of a caller begin a few at a time, so that a caller who makes many
-// at once takes little time from one who makes few, as a command does. Callers wait only for
-// themselves. It is safe for concurrent use.
+// at once takes little time from one who makes few, as a command does. A caller is a process at the
+// socket, which waits only for itself, or an address at a port. It is safe for concurrent use.
 type turns struct {
 	mu      sync.Mutex
-	callers map[string]*callerTurns
+	callers map[caller]*callerTurns
+}
+
+// caller is the process that has made a connection to the socket, or the address from which one to
+// a port was made. The zero caller is not known.
+type caller struct {
+	process int32
+	address string
 }
 
 // callerTurns are the connections of one caller that are in their first request or wait for it.
@@ -31,9 +40,9 @@ type callerTurns struct {
 	conns  int
 }
 
-// take waits for a place of the caller, until gone is closed. The place is given back by done,
-// which may be called again, and after [freshTime].
-func (t *turns) take(who string, gone <-chan struct{}) (done func()) {
+// take waits for a place of the caller, until gone is closed, and at a port for at most [turnWait].
+// The place is given back by done, which may be called again, and after [freshTime].
+func (t *turns) take(who caller, gone <-chan struct{}) (done func()) {
 	t.mu.Lock()
 	c := t.callers[who]
 	if c == nil {
@@ -49,41 +58,44 @@ func (t *turns) take(who string, gone <-chan struct{}) (done func()) {
 			delete(t.callers, who)
 		}
 	}
+	var late <-chan time.Time
+	if who.process == 0 {
+		patience := time.NewTimer(turnWait)
+		defer patience.Stop()
+		late = patience.C
+	}
 	select {
 	case c.places <- struct{}{}:
 	case <-gone:
 		leave()
 		return func() {}
+	case <-late:
+		leave()
+		return func() {}
 	}
 	giveBack := sync.OnceFunc(func() { <-c.places; leave() })
-	late := time.AfterFunc(freshTime, giveBack)
-	return func() { late.Stop(); giveBack() }
+	over := time.AfterFunc(freshTime, giveBack)
+	return func() { over.Stop(); giveBack() }
 }
 
-// callerOf names who has made a connection: the process at the other end of a unix connection, or
-// the address of another one.
-func callerOf(c net.Conn) string {
+// callerOf returns who has made a connection. A process in a PID namespace that is not below this
+// one is not known.
+func callerOf(c net.Conn) caller {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		address := c.RemoteAddr().String()
-		if host, _, err := net.SplitHostPort(address); err == nil {
-			return host
-		}
-		return address
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		return caller{address: host}
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return ""
+		return caller{}
 	}
 	var cred *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil || credErr != nil {
-		return ""
+		return caller{}
 	}
-	if cred.Pid == 0 { // of another PID namespace
-		return "user " + strconv.Itoa(int(cred.Uid))
-	}
-	return "process " + strconv.Itoa(int(cred.Pid))
+	return caller{process: cred.Pid}
 }

@@ -1,10 +1,11 @@
 package server
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,13 +20,13 @@ func TestTurns(t *testing.T) {
 		t.Errorf("the last connection begins after %v, and has %v for its header", last, headerTimeout)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		turns := turns{callers: map[string]*callerTurns{}}
+		turns := turns{callers: map[caller]*callerTurns{}}
 		gone := make(chan struct{})
 		began := make(chan func(), 3*freshConns)
 		var left atomic.Int64
 		for range 3 * freshConns {
 			go func() {
-				done := turns.take("many", gone)
+				done := turns.take(caller{process: 1}, gone)
 				left.Add(1)
 				began <- done
 			}()
@@ -38,7 +39,7 @@ func TestTurns(t *testing.T) {
 			}
 		}
 		expect(freshConns)
-		turns.take("one", gone)()
+		turns.take(caller{process: 2}, gone)()
 		done := <-began
 		done()
 		done() // twice
@@ -57,7 +58,30 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// pipes is a listener whose connections are pipes of one caller.
+// TestTurnsAtAPort has many callers with one address: none of them waits for long.
+func TestTurnsAtAPort(t *testing.T) {
+	if turnWait >= idleBefore {
+		t.Errorf("a connection waits for %v, and is displaced after %v", turnWait, idleBefore)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		turns := turns{callers: map[caller]*callerTurns{}}
+		began := time.Now()
+		var all sync.WaitGroup
+		for range maxConns {
+			all.Go(func() { turns.take(caller{address: "192.0.2.1"}, nil) })
+		}
+		all.Wait()
+		if took := time.Since(began); took != turnWait {
+			t.Errorf("the last one waited for %v, not %v", took, turnWait)
+		}
+		time.Sleep(freshTime)
+		if len(turns.callers) > 0 {
+			t.Errorf("%d callers are remembered", len(turns.callers))
+		}
+	})
+}
+
+// pipes is a listener whose connections are pipes.
 type pipes struct {
 	conns chan net.Conn
 }
@@ -83,6 +107,7 @@ func TestConnectionsTakeTurns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.(*trackedConn).who = caller{process: 1}
 			served = append(served, c.(*trackedConn))
 			go func() { _, _ = theirs.Write([]byte("request")) }()
 			go func() {
@@ -105,8 +130,7 @@ func TestConnectionsTakeTurns(t *testing.T) {
 		if got := read.Load(); got != freshConns {
 			t.Errorf("%d connections are read from after a handshake", got)
 		}
-		_, end := served[1].begin()
-		end()
+		endTurn(context.WithValue(t.Context(), connKey{}, served[1]))
 		synctest.Wait()
 		if got := read.Load(); got != freshConns+1 {
 			t.Errorf("%d connections are read from after the end of a request", got)
@@ -123,7 +147,7 @@ func TestConnectionsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestCallers tells processes, and addresses, from each other.
+// TestCallers knows the processes at the socket, and the addresses at a port.
 func TestCallers(t *testing.T) {
 	for network, address := range map[string]string{"unix": filepath.Join(t.TempDir(), "s"), "tcp": "127.0.0.1:0"} {
 		var config net.ListenConfig
@@ -143,9 +167,9 @@ func TestCallers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		want := map[string]string{"unix": "process " + strconv.Itoa(os.Getpid()), "tcp": "127.0.0.1"}[network]
+		want := map[string]caller{"unix": {process: int32(os.Getpid())}, "tcp": {address: "127.0.0.1"}}[network]
 		if got := callerOf(c); got != want {
-			t.Errorf("%s: %q, not %q", network, got, want)
+			t.Errorf("%s: %v, not %v", network, got, want)
 		}
 	}
 }
