@@ -51,8 +51,9 @@ const (
 	room = 64
 	// jump is the length of a jump to a distance of 32 bits.
 	jump = 5
-	// stopTimeout bounds the wait until a process has stopped.
-	stopTimeout = 10 * time.Second
+	// stopTimeout bounds the wait until a process has stopped. A thread that waits for a busy disk
+	// does not stop before it has its data.
+	stopTimeout = 2 * time.Minute
 )
 
 // Move makes a process see a wall clock that is d ahead of the machine's from now on, in whole
