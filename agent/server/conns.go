@@ -49,7 +49,8 @@ func (t *tracked) Accept() (net.Conn, error) {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
-	conn := &trackedConn{Conn: c, from: t, idle: time.Now(), who: callerOf(c), gone: make(chan struct{})}
+	conn := &trackedConn{Conn: c, from: t, peer: peerOf(c), idle: time.Now(), gone: make(chan struct{})}
+	conn.who = callerOf(c, conn.peer)
 	t.mu.Lock()
 	t.conns[conn] = struct{}{}
 	t.mu.Unlock()
@@ -112,23 +113,25 @@ func (t *tracked) closeAll() {
 	}
 }
 
-// trackedConn is a connection of a tracked listener. The listener's lock guards its fields.
+// trackedConn is a connection of a tracked listener. peer is the process at the other end; nil at a
+// port. who is the same for turns.
 type trackedConn struct {
 	net.Conn
 	from *tracked
-	// requests is how many requests of the connection are answered. idle is since when there is
-	// none.
+	peer *peer
+	who  caller
+	// began is for the first reading, after which the connection waits for its caller's turn. turn
+	// ends the turn; nil before it and after it. gone is closed with the connection.
+	began sync.Once
+	turn  atomic.Pointer[func()]
+	gone  chan struct{}
+	// asked is true from the first request on.
+	asked atomic.Bool
+
+	// The listener's lock guards requests, which is how many requests of the connection are
+	// answered, and idle, since when there is none.
 	requests int
 	idle     time.Time
-	// who is the caller. began is for the first reading, after which it waits for the caller's turn.
-	// gone is closed with the connection.
-	who   caller
-	began sync.Once
-	gone  chan struct{}
-	// turn ends the caller's turn; nil before it and after it. asked is true from the first request
-	// on.
-	turn  atomic.Pointer[func()]
-	asked atomic.Bool
 }
 
 // Read reads what the caller sends. After the first reading, it waits for the caller's turn: who

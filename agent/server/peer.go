@@ -15,42 +15,42 @@ import (
 
 // peer is the process at the other end of a unix connection, as it was when it connected.
 type peer struct {
+	// pid is 0 for a process in a PID namespace that is not below this one.
+	pid      int32
 	uid, gid uint32
 	// groups are its supplementary groups, if the kernel reports them (since 4.13).
 	groups []uint32
 }
 
-// peerKey is the key of a connection's peer in a context.
-type peerKey struct{}
-
-// withPeer records the connection, and the process at the other end of a unix connection. It asks
-// the kernel once for each connection, and reads no list of users.
-func withPeer(ctx context.Context, c net.Conn) context.Context {
+// withConn records the connection of a request.
+func withConn(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
-	if t, ok := c.(*trackedConn); ok {
-		ctx = context.WithValue(ctx, connKey{}, t)
-		c = t.Conn
-	}
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// peerOf asks the kernel who is at the other end of a unix connection, and reads no list of users.
+// It returns nil for another connection, and if the kernel does not say it.
+func peerOf(c net.Conn) *peer {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return ctx
+		return nil
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return ctx
+		return nil
 	}
 	var p *peer
 	var peerErr error
-	if err := raw.Control(func(fd uintptr) { p, peerErr = peerOf(int(fd)) }); err != nil || peerErr != nil {
-		return ctx
+	if err := raw.Control(func(fd uintptr) { p, peerErr = peerAt(int(fd)) }); err != nil || peerErr != nil {
+		return nil
 	}
-	return context.WithValue(ctx, peerKey{}, p)
+	return p
 }
 
-// peerOf asks the kernel who is at the other end of a connected unix socket.
-func peerOf(fd int) (*peer, error) {
+// peerAt asks the kernel who is at the other end of a connected unix socket.
+func peerAt(fd int) (*peer, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func peerOf(fd int) (*peer, error) {
 	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return nil, err
 	}
-	return &peer{uid: cred.Uid, gid: cred.Gid, groups: groups}, nil
+	return &peer{pid: cred.Pid, uid: cred.Uid, gid: cred.Gid, groups: groups}, nil
 }
 
 // peerGroups returns the supplementary groups of the process at the other end (unix(7),
@@ -86,8 +86,8 @@ func peerGroups(fd int) ([]uint32, error) {
 // allow admits only root, the agent's own user and the socket's group, whatever mode the file has.
 func (s *socket) allow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, ok := r.Context().Value(peerKey{}).(*peer)
-		if !ok || !s.allowed(p) {
+		c, ok := r.Context().Value(connKey{}).(*trackedConn)
+		if !ok || c.peer == nil || !s.allowed(c.peer) {
 			fail(w, http.StatusForbidden, "only root and the socket's group may use %s", s.path)
 			return
 		}

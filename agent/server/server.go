@@ -323,7 +323,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return base },
-		ConnContext: withPeer, TLSConfig: secure,
+		ConnContext: withConn, TLSConfig: secure,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
 			MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread,

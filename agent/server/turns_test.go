@@ -168,7 +168,7 @@ func TestCallers(t *testing.T) {
 		}
 		defer c.Close()
 		want := map[string]caller{"unix": {process: int32(os.Getpid())}, "tcp": {address: "127.0.0.1"}}[network]
-		if got := callerOf(c); got != want {
+		if got := callerOf(c, peerOf(c)); got != want {
 			t.Errorf("%s: %v, not %v", network, got, want)
 		}
 	}
