@@ -10,6 +10,7 @@
 //	apiserver (this)        settings and composition
 //	  control               scheduler and controllers, as clients of the API server
 //	  pki                   keys, certificates and kubeconfigs
+//	  queues                metrics of work queues
 //	  services              what kube-proxy and CoreDNS need
 //	  storage               the registries' storage, by calls of the store's functions
 //	  store                 etcd in the process; snapshots

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berthd/berth/apiserver/control"
 	"github.com/berthd/berth/apiserver/pki"
+	_ "github.com/berthd/berth/apiserver/queues" // the metrics of work queues, before Kubernetes sets its own
 	"github.com/berthd/berth/apiserver/storage"
 	"github.com/berthd/berth/apiserver/store"
 )

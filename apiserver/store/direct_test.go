@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -39,6 +40,55 @@ func TestClientWithoutAConnection(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("there was no event")
 	}
+}
+
+// TestReadsSeeWhatWasAcknowledged reads by function calls what others have just written: no read may
+// be older than a write that was answered before it, also one that was written before a restart.
+func TestReadsSeeWhatWasAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	const writers, writes = 8, 50
+	for round := range 3 {
+		s, stop := start(t, dir)
+		own, other := s.Client(), client(t, dir)
+		var all sync.WaitGroup
+		for i := range writers {
+			writer := []*clientv3.Client{own.Client, other}[i%2]
+			all.Go(func() {
+				if err := writeAndRead(t.Context(), writer, own.Client, strconv.Itoa(i), writes, round > 0); err != nil {
+					t.Errorf("round %d, %v", round, err)
+				}
+			})
+		}
+		all.Wait()
+		_ = own.Close()
+		stop()
+	}
+}
+
+// writeAndRead writes 0, 1, … to a key, as many as that, and reads the key after each and, if there
+// are earlier writes, before the first.
+func writeAndRead(ctx context.Context, writer, reader *clientv3.Client, key string, writes int, earlier bool) error {
+	acknowledged := int64(0)
+	for n := range writes + 1 {
+		if n > 0 || earlier {
+			want := strconv.Itoa((n + writes - 1) % writes)
+			got, err := reader.Get(ctx, key)
+			if err != nil {
+				return fmt.Errorf("read: %w", err)
+			}
+			if len(got.Kvs) != 1 || string(got.Kvs[0].Value) != want || got.Header.Revision < acknowledged {
+				return fmt.Errorf("after revision %d with %s, the answer is %v", acknowledged, want, got)
+			}
+		}
+		if n < writes {
+			wrote, err := writer.Put(ctx, key, strconv.Itoa(n))
+			if err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+			acknowledged = wrote.Header.Revision
+		}
+	}
+	return nil
 }
 
 // TestClientOfAStoreThatEnded has requests under way while the store ends. Each must have an answer

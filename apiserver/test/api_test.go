@@ -4,6 +4,7 @@ package test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -22,7 +23,7 @@ func TestServer(t *testing.T) {
 	for name, part := range map[string]func(*testing.T, *server){
 		"first start": firstStart, "anonymous": anonymous, "tokens": usersWithTokens, "objects": objects,
 		"scheduling": scheduling, "node": nodeRights, "pod security": podSecurity, "no workloads": noWorkloads,
-		"garbage": garbage, "documents": documents,
+		"garbage": garbage, "documents": documents, "queues": queues,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, s) })
 	}
@@ -72,6 +73,20 @@ func anonymous(t *testing.T, s *server) {
 		if code, body, err := s.get(path); err != nil || code != want {
 			t.Errorf("%s: %d %q, %v; want %d", path, code, body, err, want)
 		}
+	}
+}
+
+// queues looks whether the queues of the controllers have metrics, and no timers.
+func queues(t *testing.T, s *server) {
+	s.await(t, "no queue has a timer", func() error {
+		stacks, err := s.as("admin", "", "get", "--raw", "/debug/pprof/goroutine?debug=1")
+		if n := strings.Count(stacks, "updateUnfinishedWorkLoop"); n > 0 {
+			return fmt.Errorf("the goroutines of timers have %d groups", n)
+		}
+		return err
+	})
+	if !strings.Contains(s.kubectl(t, "get", "--raw", "/metrics"), "workqueue_adds_total{name=\"namespace\"}") {
+		t.Error("the queue of namespaces has no metrics")
 	}
 }
 
