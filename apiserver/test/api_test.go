@@ -76,12 +76,12 @@ func anonymous(t *testing.T, s *server) {
 	}
 }
 
-// queues looks whether the queues of the controllers have metrics, and no timers.
+// queues checks that the queues of the controllers have metrics, and no timers.
 func queues(t *testing.T, s *server) {
 	s.await(t, "no queue has a timer", func() error {
 		stacks, err := s.as("admin", "", "get", "--raw", "/debug/pprof/goroutine?debug=1")
 		if n := strings.Count(stacks, "updateUnfinishedWorkLoop"); n > 0 {
-			return fmt.Errorf("the goroutines of timers have %d groups", n)
+			return fmt.Errorf("%d groups of goroutines are timers of queues", n)
 		}
 		return err
 	})

@@ -26,7 +26,7 @@ const (
 	// hostileVariable says how long the hostile load lasts, for example 1h. Then it has
 	// longVolumes volumes of a CSI driver, and not shortVolumes.
 	hostileVariable = "BERTH_TEST_HOSTILE"
-	hostileTime     = time.Minute
+	hostileTime     = 2 * time.Minute
 	shortVolumes    = 60
 	longVolumes     = 500
 	// volumesOfPod is how many of them one pod has.
