@@ -38,8 +38,8 @@ const (
 
 // testFlags are the flags of each "go test". With -trimpath, what is compiled is the same in every
 // checkout, and the same as in our programs (see GOBUILD in the Makefile). The analyzers of
-// "go vet" are the linter's. Without the debugger's tables, which no test reads, linking takes three
-// quarters of the time.
+// "go vet" are the linter's. Linking takes three quarters of the time without the debugger's
+// tables, which no test reads.
 var testFlags = []string{"-trimpath", "-vet=off", "-ldflags=-w"}
 
 // sharedCache is the environment of checks in the module apiServer. With it they use what building
