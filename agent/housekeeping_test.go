@@ -10,11 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/cri/fake"
+	"github.com/berthd/berth/internal/mounttable/mounttabletest"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -132,6 +135,47 @@ func TestPruneThatTakesLongHoldsUpNothing(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(dir, "root", "pods", "stuck")); err != nil {
 			t.Errorf("the leftover whose cgroup is still there has lost its directory: %v", err)
+		}
+		late := filepath.Join(dir, "root", "pods", "late")
+		if err := os.MkdirAll(late, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if _, err := os.Stat(late); !os.IsNotExist(err) {
+			t.Errorf("a leftover that came later is still there: %v", err)
+		}
+	})
+}
+
+// TestMountTableStaysReadable checks that the agent unmounts a subPath whose directory lies so deep
+// now that no runtime can start anything on the node.
+func TestMountTableStaysReadable(t *testing.T) {
+	if mounttabletest.Private(t) {
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		dir, volume := t.TempDir(), t.TempDir()
+		place := filepath.Join(dir, "root", "pods", "stuck", "volume-subpaths", "v", "main", "0")
+		moved := filepath.Join(volume, "moved")
+		for _, d := range []string{place, moved} {
+			if err := os.MkdirAll(d, 0o750); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := unix.Mount(moved, place, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Renameat(unix.AT_FDCWD, moved, mounttabletest.Deep(t, volume), "deep"); err != nil {
+			t.Fatal(err)
+		}
+		answer := make(chan struct{})
+		cgroups := noCgroups{updated: func() {}, removed: func(types.UID) { <-answer }}
+		_, end := liveWith(t, dir, fake.New(fake.Config{}), manifest(""), Deps{Cgroups: cgroups}, nil)
+		defer end()
+		defer close(answer)
+		time.Sleep(2 * time.Minute)
+		if _, err := mountinfo.GetMounts(nil); err != nil {
+			t.Errorf("a runtime reads the mount table: %v", err)
 		}
 	})
 }

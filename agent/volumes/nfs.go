@@ -15,6 +15,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/mounttable"
 )
 
 // nfsHelper mounts NFS exports. Distributions have it in nfs-common or nfs-utils.
@@ -129,7 +131,7 @@ func inMountTable(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	infos, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(path))))
+	infos, err := mounttable.Mounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(path))))
 	if err != nil {
 		return false, fmt.Errorf("read mount table: %w", err)
 	}

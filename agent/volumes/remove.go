@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/internal/beneath"
+	"github.com/berthd/berth/internal/mounttable"
 )
 
 // Remove unmounts everything beneath the pod's directory and deletes the directory. It needs no
@@ -155,7 +156,7 @@ func mountsBeneath(dir string) ([]string, error) {
 
 // sortedMounts is mountsBeneath with all that the kernel's mount table has.
 func sortedMounts(dir string) ([]*mountinfo.Info, error) {
-	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	infos, err := mounttable.Mounts(mountinfo.PrefixFilter(dir))
 	slices.SortFunc(infos, func(a, b *mountinfo.Info) int {
 		return strings.Count(b.Mountpoint, "/") - strings.Count(a.Mountpoint, "/")
 	})

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/internal/mounttable"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -77,7 +78,7 @@ func mountOf(path string) (mountAt, error) {
 		return mountAt{}, err
 	}
 	real := filepath.Join(parent, filepath.Base(path))
-	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(real))
+	infos, err := mounttable.Mounts(mountinfo.ParentsFilter(real))
 	if err != nil {
 		return mountAt{}, err
 	}
@@ -113,7 +114,7 @@ func peerGroup(mount *mountinfo.Info) string {
 // of the volume, and what is unmounted on one peer is unmounted on all. So each mount beneath dir
 // that has mounts on it, and a peer elsewhere, becomes a slave of that peer.
 func loosen(dir string) error {
-	all, err := mountinfo.GetMounts(nil)
+	all, err := mounttable.Mounts(nil)
 	if err != nil {
 		return fmt.Errorf("read mount table: %w", err)
 	}

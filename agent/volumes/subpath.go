@@ -94,6 +94,9 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 	if err := ctx.Err(); err != nil { // the file system may have taken long to answer
 		return "", err
 	}
+	if err := checkDepth(source); err != nil {
+		return "", hidden("prepare subPath", err)
+	}
 	hostPath, err = m.bindSubPath(uid, &s, source)
 	if err != nil {
 		return "", hidden("prepare subPath", err)

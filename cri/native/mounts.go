@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/internal/mounttable"
 )
 
 // mounts returns the option that mounts what a container's config says, and the files of its
@@ -165,7 +166,7 @@ func bindOptions(m *runtimeapi.Mount, source string) ([]string, error) {
 // propagates returns an error unless mounts below a path come from, or go to, other mount
 // namespaces in one of these ways (proc_pid_mountinfo(5), the optional fields).
 func propagates(path string, ways ...string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	mounts, err := mounttable.Mounts(mountinfo.ParentsFilter(path))
 	if err != nil {
 		return fmt.Errorf("look how mounts propagate: %w", err)
 	}

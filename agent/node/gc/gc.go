@@ -8,8 +8,8 @@
 // meanwhile.
 //
 // Concurrency: a [Collector] is safe for concurrent use. [Collector.Run] has three loops, so that a
-// removal that waits for a driver holds up nothing else: one makes the rounds, one removes what is
-// left of pods, and one unstages volumes.
+// removal that waits for a driver holds up nothing else: one makes the rounds, one looks for what
+// is left of pods, each of which goes in a goroutine of its own, and one unstages volumes.
 package gc
 
 import (
@@ -17,6 +17,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -93,13 +95,22 @@ type Collector struct {
 	log  *slog.Logger
 	// leftovers asks for a look for leftovers of pods, staged for one for staged volumes.
 	leftovers, staged notify.Signal
-	// shims and paths limit the log lines about what cannot be cleared; only rounds uses them.
-	shims, paths loglimit.Limiter
+	// removing has a place for each removal of a pod's leftovers, and removals counts them. more
+	// says that there was no place for some.
+	removing chan struct{}
+	removals sync.WaitGroup
+	more     atomic.Bool
+	// shims, paths and mounts limit the log lines about what cannot be cleared; only rounds uses
+	// them.
+	shims, paths, mounts loglimit.Limiter
 }
 
 // New returns a collector; it does nothing before [Collector.Run].
 func New(deps Deps) *Collector {
-	return &Collector{deps: deps, log: deps.Logger, leftovers: notify.New(), staged: notify.New()}
+	return &Collector{
+		deps: deps, log: deps.Logger, leftovers: notify.New(), staged: notify.New(),
+		removing: make(chan struct{}, atOnce),
+	}
 }
 
 // Run removes things that nobody wants, on each change of the pods and every minute, until ctx
@@ -109,6 +120,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	loops.Go(func() error { return c.rounds(ctx) })
 	loops.Go(func() error { return onEach(ctx, c.leftovers, c.prune) })
 	loops.Go(func() error { return onEach(ctx, c.staged, c.unstage) })
+	defer c.removals.Wait()
 	return loops.Wait()
 }
 
@@ -154,6 +166,7 @@ func (c *Collector) rounds(ctx context.Context) error {
 			}
 		}
 		last = time.Now()
+		c.clearMountTable(ctx)
 		if err := c.deps.Cgroups.UpdateQoS(ctx, c.deps.Live()); err != nil && ctx.Err() == nil {
 			c.log.Warn("QoS cgroups not brought up to date", "err", err)
 		}
@@ -190,6 +203,16 @@ func (c *Collector) clearForgotten(ctx context.Context) {
 	c.warn(ctx, &c.paths, "files that the runtime has lost track of not removed; it is tried again each minute", err)
 }
 
+// clearMountTable unmounts what keeps the runtime from starting anything.
+func (c *Collector) clearMountTable(ctx context.Context) {
+	uids, err := c.deps.Volumes.ClearMountTable(ctx)
+	for _, uid := range uids {
+		c.log.Warn("a container has moved the directory of its subPath so deep that runtimes could not read the node's "+
+			"mount table; the container keeps it, the node has unmounted it", "uid", uid)
+	}
+	c.warn(ctx, &c.mounts, "mount table not cleared of paths that are too long; it is tried again each minute", err)
+}
+
 // warn logs a failure that may last, unless limiter has logged it already.
 func (c *Collector) warn(ctx context.Context, limiter *loglimit.Limiter, text string, err error) {
 	switch {
@@ -206,6 +229,8 @@ func (c *Collector) warn(ctx context.Context, limiter *loglimit.Limiter, text st
 // the new directory of a new pod for a leftover. A pod's directory is made before the pod's cgroup,
 // and shows that the pod was this agent's. prune leaves a cgroup without such a directory alone,
 // because other agents, or a kubelet, may have pods below the same root.
+//
+// prune waits for no removal: one that hangs in the kernel keeps its place, and the others go on.
 func (c *Collector) prune(ctx context.Context) {
 	listed, err := c.deps.Observer.Relist(ctx)
 	if err != nil {
@@ -220,15 +245,19 @@ func (c *Collector) prune(ctx context.Context) {
 		return
 	}
 	known := c.deps.Workers.Known()
-	var removals errgroup.Group
-	removals.SetLimit(atOnce)
 	for _, uid := range dirs {
-		if _, inRuntime := listed[uid]; inRuntime || known[uid] || c.deps.Workers.Has(uid) {
+		_, inRuntime := listed[uid]
+		if inRuntime || known[uid] || c.deps.Workers.Has(uid) || c.deps.Marks.Has(uid) {
 			continue
 		}
-		removals.Go(func() error { c.prunePod(ctx, uid); return nil })
+		select {
+		case c.removing <- struct{}{}:
+			c.deps.Marks.set(uid, true)
+			c.removals.Go(func() { c.prunePod(ctx, uid) })
+		default:
+			c.more.Store(true)
+		}
 	}
-	_ = removals.Wait() // each has logged its own failure
 	c.staged.Notify()
 }
 
@@ -239,14 +268,18 @@ func (c *Collector) unstage(ctx context.Context) {
 	}
 }
 
-// prunePod removes the leftovers of a pod, unless the pod is wanted again: a static pod that comes
-// back has its old UID. If the pod comes while prunePod is under way, the pod's syncs do nothing
-// until prunePod has finished.
+// prunePod removes the leftovers of a marked pod, unless the pod is wanted again: a static pod that
+// comes back has its old UID. If the pod comes while prunePod is under way, the pod's syncs do
+// nothing until prunePod has finished.
 func (c *Collector) prunePod(ctx context.Context, uid types.UID) {
-	c.deps.Marks.set(uid, true)
 	defer func() {
 		c.deps.Marks.set(uid, false)
 		c.deps.Workers.Wake(uid)
+		<-c.removing
+		c.staged.Notify()
+		if c.more.Swap(false) {
+			c.leftovers.Notify()
+		}
 	}()
 	if c.deps.Workers.Has(uid) { // a pod that comes from here on sees that it is being pruned
 		return

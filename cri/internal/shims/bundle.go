@@ -6,11 +6,13 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/mounttable"
 )
 
 // RemoveBundle removes a bundle. It first unmounts what is mounted in the bundle.
 func RemoveBundle(path string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	mounts, err := mounttable.Mounts(mountinfo.PrefixFilter(path))
 	if err != nil {
 		return fmt.Errorf("look for mounts: %w", err)
 	}
@@ -19,7 +21,7 @@ func RemoveBundle(path string) error {
 			return fmt.Errorf("unmount %s: %w", mounts[i].Mountpoint, err)
 		}
 	}
-	left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	left, err := mounttable.Mounts(mountinfo.PrefixFilter(path))
 	if err != nil {
 		return fmt.Errorf("look for mounts: %w", err)
 	}

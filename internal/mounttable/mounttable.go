@@ -1,0 +1,84 @@
+// Package mounttable reads the mounts of this process's mount namespace.
+//
+// Purpose: one reader that no container can make fail. A line of the kernel's table has the path of
+// the mounted directory in its file system. A container that renames the directory of its subPath
+// makes that path longer than any path may be, and the reader of moby/sys/mountinfo, which parses
+// here, fails at a line of 64 KiB, whichever mounts it is asked for.
+//
+// Truth owned: none, the kernel has it. Concurrency: the functions are safe for concurrent use.
+package mounttable
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// TooLong stands for the Root of a mount whose path in its file system is longer than paths may be
+// (PATH_MAX).
+const TooLong = "/(too-long)"
+
+// maxPoint bounds a mount point in a line, which has some characters as octal escapes of four
+// bytes. Shorter lines are left as they are.
+const maxPoint = 4 * unix.PathMax
+
+// Mounts returns the mounts that a filter selects, in the kernel's order; nil selects all. A mount
+// whose mount point is too long for any path is left out, because nobody can name it.
+func Mounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+	// A thread can have a mount namespace of its own.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	table, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer table.Close()
+	return parse(table, filter)
+}
+
+// parse reads a table with lines of any length.
+func parse(table io.Reader, filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+	var short bytes.Buffer
+	for r := bufio.NewReader(table); ; {
+		line, err := r.ReadBytes('\n')
+		short.Write(shorten(line))
+		if errors.Is(err, io.EOF) {
+			return mountinfo.GetMountsFromReader(&short, filter)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// The parts of a line (proc_pid_mountinfo(5)), as far as a container has a say in them.
+const (
+	rootField  = 3
+	pointField = 4
+)
+
+// shorten returns a line that the parser takes, or nothing for a mount that nobody can name.
+func shorten(line []byte) []byte {
+	if len(line) <= maxPoint {
+		return line
+	}
+	fields := bytes.Split(line, []byte(" "))
+	for i, field := range fields {
+		switch {
+		case len(field) <= unix.PathMax:
+		case i == rootField:
+			fields[i] = []byte(TooLong)
+		case i == pointField && len(field) > maxPoint:
+			return nil
+		case i == len(fields)-1: // options of the file system, of which the last ones are left out
+			fields[i] = append(field[:unix.PathMax:unix.PathMax], '\n')
+		}
+	}
+	return bytes.Join(fields, []byte(" "))
+}
