@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"path"
 	"path/filepath"
 	"slices"
@@ -126,34 +127,61 @@ func (p payload) tops() []string {
 }
 
 // nestedMountPoints returns where containers mount other volumes inside the volume: sorted paths
-// relative to the volume, only the outermost.
+// relative to the volume, only the outermost. A pod can have thousands of mounts.
 func nestedMountPoints(spec *v1.PodSpec, volume string) []string {
-	var all []string
+	found := map[string]bool{}
 	for container := range pods.Containers(spec) {
+		volumes := map[string]bool{}
 		for i := range container.VolumeMounts {
-			outer := &container.VolumeMounts[i]
-			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
-				continue
+			mount := &container.VolumeMounts[i]
+			if mount.Name == volume && mount.SubPath == "" && mount.SubPathExpr == "" {
+				volumes[path.Clean("/"+mount.MountPath)] = true
 			}
-			base := strings.TrimSuffix(path.Clean("/"+outer.MountPath), "/") + "/"
-			for _, inner := range container.VolumeMounts {
-				if rel, ok := strings.CutPrefix(path.Clean("/"+inner.MountPath), base); ok && rel != "" {
-					all = append(all, rel)
+		}
+		if len(volumes) == 0 {
+			continue
+		}
+		for i := range container.VolumeMounts {
+			inner := path.Clean("/" + container.VolumeMounts[i].MountPath)
+			if len(inner) > maxPathLength {
+				continue // which the runtime refuses
+			}
+			for above := range parents(inner) {
+				if volumes[above] {
+					found[strings.TrimPrefix(strings.TrimPrefix(inner, above), "/")] = true
 				}
 			}
 		}
 	}
-	slices.Sort(all)
-	return outermost(slices.Compact(all))
+	return outermost(found)
 }
 
-// outermost leaves out paths that lie beneath another path of the list, which must be sorted.
-func outermost(sorted []string) []string {
+// parents returns the directories above a clean path, the nearest first, and the root directory.
+func parents(p string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := strings.LastIndexByte(p, '/'); i > 0; i = strings.LastIndexByte(p[:i], '/') {
+			if !yield(p[:i]) {
+				return
+			}
+		}
+		if path.IsAbs(p) && p != "/" {
+			yield("/")
+		}
+	}
+}
+
+// outermost returns the paths that lie beneath no other of them, sorted.
+func outermost(paths map[string]bool) []string {
 	var out []string
-	for _, p := range sorted {
-		if !slices.ContainsFunc(out, func(above string) bool { return strings.HasPrefix(p, above+"/") }) {
+	for p := range paths {
+		inside := false
+		for above := range parents(p) {
+			inside = inside || paths[above]
+		}
+		if !inside {
 			out = append(out, p)
 		}
 	}
+	slices.Sort(out)
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -524,6 +525,26 @@ func TestNestedMountPoints(t *testing.T) {
 		if got := nestedMountPoints(&v1.PodSpec{InitContainers: test.containers}, "v"); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// TestManyNestedMountPoints checks that what a pod can name costs in proportion to its size: each
+// mount of the volume has every other one in it.
+func TestManyNestedMountPoints(t *testing.T) {
+	const n = 8000
+	var c v1.Container
+	for i := range n {
+		c.VolumeMounts = append(c.VolumeMounts,
+			v1.VolumeMount{Name: "v", MountPath: "/a" + strings.Repeat("/", i%50) + strings.Repeat("/.", i/50)},
+			v1.VolumeMount{Name: "o", MountPath: "/a/" + strconv.Itoa(i)})
+	}
+	spec := &v1.PodSpec{Containers: []v1.Container{c}}
+	var got []string
+	if allocated := testing.AllocsPerRun(1, func() { got = nestedMountPoints(spec, "v") }); allocated > 10*n {
+		t.Errorf("%.0f allocations for %d mounts", allocated, 2*n)
+	}
+	if len(got) != n {
+		t.Errorf("%d mount points, want %d", len(got), n)
 	}
 }
 
