@@ -240,6 +240,24 @@ func TestCSITokensInSecrets(t *testing.T) {
 	r.gone(m, pod)
 }
 
+// A pod's own volume can have the name of the PersistentVolume of its claim. It takes neither the
+// place nor the record of that one, which would be unstaged under the pod.
+func TestCSIVolumesOfOneName(t *testing.T) {
+	r := newCSIRig(t, stages)
+	inline := csiInline()
+	inline.Name = "pv"
+	m, pod := r.manager(), podNamed("pod", claimVolume("v", "c"), inline)
+	_, err := r.ensure(m, pod)
+	if err == nil || !strings.Contains(err.Error(), `give the pod's own volume another name than "pv"`) {
+		t.Errorf("Ensure() = %v", err)
+	}
+	must(t, r.manager().CSI().PruneStaged(t.Context()))
+	r.called("NodeStageVolume", "NodePublishVolume")
+	r.gone(r.manager(), pod)
+	r.called("NodeUnpublishVolume", "NodeUnstageVolume")
+	r.nothingStaged()
+}
+
 // Two pods share a volume: it is staged before the first has it, and unstaged after the last has
 // had it, whichever agent that is.
 func TestCSIPersistent(t *testing.T) {

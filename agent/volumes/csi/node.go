@@ -125,6 +125,9 @@ func NewNode(cfg Config, deps Deps) *Node {
 // IsUp reports whether a volume is up, and when it was last published. It looks at the disk, and
 // does not ask the driver. A volume that a kubelet brought up is up.
 func (n *Node) IsUp(v *Volume) (up bool, published time.Time, err error) {
+	if err := n.noOther(v); err != nil {
+		return false, time.Time{}, err
+	}
 	if v.Block && !n.isMapped(v) {
 		return false, time.Time{}, nil
 	}

@@ -44,6 +44,9 @@ func (n *Node) Up(ctx context.Context, v *Volume) (own bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := n.noOther(v); err != nil {
+		return false, err
+	}
 	// From here on the driver may have made something. The record makes sure that the driver is
 	// asked to undo it.
 	if err := n.keep(v.Pod.UID, v.key(), n.recordOf(v)); err != nil {
@@ -93,6 +96,17 @@ func (n *Node) Done(v *Volume) error {
 		return err
 	}
 	return n.note(v, progress{Up: true, Mounted: mounted, Republish: v.republishes(), Attached: v.attached})
+}
+
+// noOther refuses a volume in whose place the pod has another one: an inline volume can have the
+// name of the PersistentVolume of a claim.
+func (n *Node) noOther(v *Volume) error {
+	r, err := readRecord(n.recordDir(v.Pod.UID, v.key()))
+	if err != nil || r == nil || r.Driver == v.Driver && r.Handle == v.Handle {
+		return nil //nolint:nilerr // a damaged record is written anew
+	}
+	return fmt.Errorf("kubernetes.io/csi: the pod has volume %s of driver %s in the place of volume %s of driver %s: "+
+		"give the pod's own volume another name than %q", r.Handle, r.Driver, v.Handle, v.Driver, v.Name)
 }
 
 // note writes how far a volume came.
