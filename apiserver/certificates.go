@@ -3,6 +3,7 @@ package apiserver
 import (
 	"crypto/sha256"
 	"crypto/x509"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -41,7 +42,8 @@ func rememberCertificates(config *app.Config, o *Options) {
 }
 
 // AuthenticateRequest is [authenticator.Request]'s. It remembers only successes, and only of
-// requests that say nothing of their user but the certificate.
+// requests that say nothing of their user but the certificate. A token can be in several headers,
+// so the user must say that the certificate was the credential.
 func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	if !c.alone(req) {
 		return c.inner.AuthenticateRequest(req)
@@ -52,7 +54,7 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 		return new(known.(authenticator.Response)), true, nil
 	}
 	response, ok, err := c.inner.AuthenticateRequest(req)
-	if err == nil && ok && response.User.GetName() != user.Anonymous {
+	if err == nil && ok && slices.Equal(response.User.GetExtra()[user.CredentialIDKey], []string{credential(chain[0])}) {
 		left := time.Until(chain[0].NotAfter)
 		for _, certificate := range chain[1:] {
 			left = min(left, time.Until(certificate.NotAfter))
@@ -66,6 +68,11 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 func (c *certificates) alone(req *http.Request) bool {
 	return req.TLS != nil && len(req.TLS.PeerCertificates) > 0 && req.Header.Get("Authorization") == "" &&
 		!slices.ContainsFunc(c.headers, func(name string) bool { return len(req.Header.Values(name)) > 0 })
+}
+
+// credential is what upstream says of the user of a client certificate.
+func credential(certificate *x509.Certificate) string {
+	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(certificate.Raw))
 }
 
 // digest identifies the certificates that a client has shown.

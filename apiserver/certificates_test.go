@@ -17,15 +17,21 @@ import (
 
 // TestCertificates has a certificate verified once in ten seconds, and never longer than it is
 // valid. Nothing is remembered of requests that name their user in another way, of refusals and of
-// anonymous users, who may do more on one path than on another.
+// users whom another credential stands for, as anonymous ones and those of a token.
 func TestCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer, failure, asked := user.DefaultInfo{Name: "admin"}, error(nil), 0
 		c := &certificates{
 			headers: []string{"X-Remote-User"}, known: cache.NewLRUExpireCache(mostCertificates),
-			inner: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			inner: authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 				asked++
-				return &authenticator.Response{User: &answer}, failure == nil, failure
+				user := answer
+				if byToken := req.Header.Get("Sec-WebSocket-Protocol") != ""; req.TLS != nil && user.Name == "admin" && !byToken {
+					user.Extra = map[string][]string{
+						"authentication.kubernetes.io/credential-id": {credential(req.TLS.PeerCertificates[0])},
+					}
+				}
+				return &authenticator.Response{User: &user}, failure == nil, failure
 			}),
 		}
 		leaf := &x509.Certificate{Raw: []byte("a"), NotAfter: time.Now().Add(15 * time.Second)}
@@ -46,6 +52,7 @@ func TestCertificates(t *testing.T) {
 			}
 		}
 		one := []*x509.Certificate{leaf}
+		ask(true, one, "Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.eA")
 		ask(true, one)
 		ask(false, one)
 		ask(true, one, "Authorization", "Bearer x")
