@@ -52,6 +52,11 @@ type Cluster struct {
 	config   *rest.Config
 	// nodeRules are what a kubelet may ask of the API server.
 	nodeRules []rbacv1.PolicyRule
+	// starts are the starts of kube-apiserver.
+	starts []start
+	// notTheAgents recognise the requests with a node's name that its agent has not sent: those of
+	// a kubelet that takes turns with it, and of a thief.
+	notTheAgents []func(asked) bool
 }
 
 // Start starts a cluster for a test and removes it when the test ends. It returns when pods can be
@@ -135,10 +140,13 @@ func (c *Cluster) StartProxy(t testing.TB) {
 }
 
 func (c *Cluster) startAPIServer(ctx context.Context) error {
+	began := time.Now()
 	if err := c.APIServer.Start(); err != nil {
 		return err
 	}
-	return c.await(ctx, c.APIServer, "/readyz")
+	err := c.await(ctx, c.APIServer, "/readyz")
+	c.starts = append(c.starts, start{began: began, ready: time.Now()})
+	return err
 }
 
 // await waits until the API answers a path, which depends on that part.

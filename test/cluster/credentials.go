@@ -82,8 +82,14 @@ func (c *Cluster) NodeKubeconfig(t testing.TB, node string) string {
 	return c.Kubeconfig(t, "node-"+node, nodeSubject(node))
 }
 
+// nodeUser is the beginning of every node's user name, and nodeGroup is the group of all nodes.
+const (
+	nodeUser  = "system:node:"
+	nodeGroup = "system:nodes"
+)
+
 func nodeSubject(node string) Subject {
-	return Subject{User: "system:node:" + node, Groups: []string{"system:nodes"}}
+	return Subject{User: nodeUser + node, Groups: []string{nodeGroup}}
 }
 
 func (c *Cluster) kubeconfig(name string, subject Subject) (string, error) {

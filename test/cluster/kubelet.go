@@ -29,7 +29,8 @@ func KubeletOptions(e *env.Env) string {
 }
 
 // NewKubelet prepares a kubelet that replaces an agent that does not run. It has the agent's
-// KubeletConfiguration, root directory, static pods and flags. The agent's options must include
+// KubeletConfiguration, root directory, static pods and flags, and a certificate of its own, by
+// which the audit log tells their requests apart. The agent's options must include
 // [KubeletOptions]. At the test's end the kubelet is stopped, and its links to logs are removed.
 func (c *Cluster) NewKubelet(t testing.TB, a *env.Agent) *env.Program {
 	t.Helper()
@@ -50,9 +51,11 @@ func (c *Cluster) NewKubelet(t testing.TB, a *env.Agent) *env.Program {
 	if err := c.MakeCgroupRoot(); err != nil {
 		t.Fatal(err)
 	}
+	kubeconfig := c.Kubeconfig(t, "kubelet", nodeSubject(env.NodeName))
+	c.notTheAgents = append(c.notTheAgents, with(t, filepath.Join(c.Folder, "client-kubelet.crt")))
 	k := c.program("kubelet",
 		"--config", config, "--root-dir", a.RootDir, "--cert-dir", filepath.Join(a.RootDir, "pki"),
-		"--kubeconfig", c.NodeKubeconfig(t, env.NodeName), "--hostname-override", env.NodeName, "--node-ip", env.HostIP,
+		"--kubeconfig", kubeconfig, "--hostname-override", env.NodeName, "--node-ip", env.HostIP,
 	)
 	t.Cleanup(func() {
 		if err := k.Stop(); err != nil {

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -71,9 +72,14 @@ func TestStolenCredential(t *testing.T) {
 		}
 	}
 
-	// The thief has the file with which the agent connects, and so the node's own certificate.
+	// The thief has the file with which the agent connects, and so the node's own certificate. The
+	// requests of the two come from different addresses.
+	c.notTheAgents = append(c.notTheAgents, from(env.HostIP))
 	thief := func(args ...string) []string {
-		return append([]string{"--kubeconfig", filepath.Join(c.Folder, "node-"+env.NodeName+".conf")}, args...)
+		return append([]string{
+			"--kubeconfig", filepath.Join(c.Folder, "node-"+env.NodeName+".conf"), "--server",
+			"https://" + net.JoinHostPort(env.HostIP, "6443"),
+		}, args...)
 	}
 	if out := c.Kubectl(t, thief("auth", "whoami")...); !strings.Contains(out, "system:node:"+env.NodeName) {
 		t.Fatalf("the credential is not the node's: %s", out)
