@@ -34,6 +34,7 @@ type faultyNode struct {
 // TestFaultyAPIServer checks that pods run on, whatever the API server answers and however late.
 // The node does not send too many requests, and reports everything when it can.
 func TestFaultyAPIServer(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{})
 	f := &faultyNode{c: c, p: c.FaultProxy(t, env.NodeName)}
 	f.a = c.StartNode(t, env.AgentOptions{Flags: []string{"--kubeconfig", f.p.Kubeconfig}})

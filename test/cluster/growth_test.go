@@ -79,6 +79,7 @@ func hasGrown(t *testing.T, c *Cluster, size string) {
 // agent is killed meanwhile, and before the next pod uses it. It grows once each time. The events
 // and what the node writes to the claim are a kubelet's, and none of it is refused.
 func TestVolumeGrowth(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{})
 	node := c.StartNode(t, env.AgentOptions{})
 	c.WaitNodeReady(t)

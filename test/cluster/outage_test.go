@@ -107,6 +107,7 @@ func allReady(pods map[string]*v1.Pod, n int) error {
 // change and go. After its return the API server has all of that in [promised], and no pod is made
 // again.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	const static, bound = 10, 20
 	length := outageLength
 	if text := os.Getenv(outageVariable); text != "" {
