@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/node/runtimestate"
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/agent/pod/steps"
 	"github.com/berthd/berth/agent/pod/worker"
@@ -81,15 +82,17 @@ func (a *askedRestarts) drop(uid types.UID) {
 	}
 }
 
-// silenceLook is how long a restart waits for the pod's sync before it asks whether the runtime
-// answers, which every sync needs.
+// silenceLook is how long a restart waits for the pod's sync before it asks again whether the
+// runtime answers.
 const silenceLook = time.Second
 
 // Restart restarts containers of a running pod, all app containers and sidecars if names is empty,
 // and returns the names of those that restart. Each runs its preStop hook and gets its grace, which
 // grace replaces if it is not nil, in seconds. A container that waits for its back-off starts at
-// once. Restart returns when the request is on record, so that restarts of the agent keep it. The
-// error is [ErrNotRestarted], [runtimestate.Silence], or one of the disk.
+// once. Restart returns when the request is on record, so that restarts of the agent keep it.
+// Nothing is recorded while the runtime does not answer, also if the pod's sync could do without:
+// the native runtime lists containers without containerd. The error is [ErrNotRestarted],
+// [runtimestate.Silence], or one of the disk.
 func (e *Engine) Restart(ctx context.Context, uid types.UID, names []string, grace *int64) ([]string, error) {
 	entry, ok := e.deps.Workers.Get(uid)
 	switch {
@@ -97,6 +100,9 @@ func (e *Engine) Restart(ctx context.Context, uid types.UID, names []string, gra
 		return nil, fmt.Errorf("%w: the pod does not run here", ErrNotRestarted)
 	case entry.Phase != worker.Running:
 		return nil, fmt.Errorf("%w: %s", ErrNotRestarted, notRunning(entry))
+	}
+	if silence := e.deps.Runtime.State.Silent(ctx); silence != nil {
+		return nil, restartNotRecorded(silence)
 	}
 	r := &askedRestart{
 		names: names, AskedRestart: plan.AskedRestart{Grace: grace}, done: make(chan restartAnswer, 1),
@@ -112,13 +118,17 @@ func (e *Engine) Restart(ctx context.Context, uid types.UID, names []string, gra
 		case <-look.C:
 			silence := e.deps.Runtime.State.Silent(ctx)
 			if silence != nil && e.restarts.withdraw(uid, r) {
-				return nil, fmt.Errorf("%w; the restart is not recorded: ask again when the runtime answers", silence)
+				return nil, restartNotRecorded(silence)
 			}
 		case <-ctx.Done():
 			e.restarts.withdraw(uid, r)
 			return nil, fmt.Errorf("waiting for the pod's worker: %w", context.Cause(ctx))
 		}
 	}
+}
+
+func restartNotRecorded(silence *runtimestate.Silence) error {
+	return fmt.Errorf("%w; the restart is not recorded: ask again when the runtime answers", silence)
 }
 
 // notRunning says why no container of a pod that ends, or has ended, restarts, and what starts it.

@@ -79,32 +79,56 @@ func TestAskedRestarts(t *testing.T) {
 	}
 }
 
-// A restart while the runtime is silent says so and is not recorded, long before its context ends.
+// A restart while the runtime is silent says so and is not recorded, long before its context ends:
+// neither if the pod's syncs wait for the runtime, nor if they need it for no list, as with the
+// native runtime.
 func TestRestartWithASilentRuntime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := slog.New(slog.DiscardHandler)
-		pool := worker.New(t.Context(), worker.Config{}, log)
-		defer pool.Close()
-		e := &Engine{restarts: &askedRestarts{}, deps: Deps{
-			Workers: pool,
-			Runtime: Runtime{State: runtimestate.New(runtimestate.Deps{Runtime: hangingRuntime{}, Logger: log})},
-		}}
-		pool.Start(hangingSyncs{})
-		pool.Set(&v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{UID: "u", Namespace: "ns", Name: "p"},
-			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "a"}}},
+	for name, syncs := range map[string]func(*Engine) worker.Handler{
+		"syncs wait":   func(*Engine) worker.Handler { return hangingSyncs{} },
+		"syncs answer": func(e *Engine) worker.Handler { return answeringSyncs{restarts: e.restarts} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { restartOfASilentRuntime(t, syncs) })
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := e.Restart(ctx, "u", nil, nil)
-		silence := (*runtimestate.Silence)(nil)
-		if !errors.As(err, &silence) || !strings.Contains(err.Error(), "the restart is not recorded") || ctx.Err() != nil {
-			t.Errorf("%v", err)
-		}
-		if left := e.restarts.take("u"); len(left) > 0 {
-			t.Errorf("%d requests are left", len(left))
-		}
+	}
+}
+
+func restartOfASilentRuntime(t *testing.T, syncs func(*Engine) worker.Handler) {
+	log := slog.New(slog.DiscardHandler)
+	pool := worker.New(t.Context(), worker.Config{}, log)
+	defer pool.Close()
+	e := &Engine{restarts: &askedRestarts{}, deps: Deps{
+		Workers: pool,
+		Runtime: Runtime{State: runtimestate.New(runtimestate.Deps{Runtime: hangingRuntime{}, Logger: log})},
+	}}
+	pool.Start(syncs(e))
+	pool.Set(&v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "u", Namespace: "ns", Name: "p"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "a"}}},
 	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	names, err := e.Restart(ctx, "u", nil, nil)
+	silence := (*runtimestate.Silence)(nil)
+	if !errors.As(err, &silence) || !strings.Contains(err.Error(), "the restart is not recorded") || ctx.Err() != nil {
+		t.Errorf("restarts %v: %v", names, err)
+	}
+	if left := e.restarts.take("u"); len(left) > 0 {
+		t.Errorf("%d requests are left", len(left))
+	}
+}
+
+// answeringSyncs are syncs that answer every request.
+type answeringSyncs struct {
+	hangingSyncs
+	restarts *askedRestarts
+}
+
+func (a answeringSyncs) Sync(_ context.Context, w worker.Work) worker.Result {
+	for _, r := range a.restarts.take(w.UID) {
+		r.done <- restartAnswer{names: []string{"a"}}
+	}
+	return worker.Result{}
 }
 
 // hangingSyncs are syncs that wait for the runtime.
