@@ -42,10 +42,14 @@ func TestLifecycleOnDebian(t *testing.T) {
 	e := env.Containerd(t, env.Options{Version: env.ContainerdDebian})
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
+	signal := signalUnknown
+	if e.Native { // which sends the signals itself
+		signal = signalStops
+	}
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
 			"sidecars": sidecarsInOrder, "job": jobEndsSidecars, "restart all": restartsAll,
-			"probe grace": probeHasItsGrace, "signal": signalUnknown,
+			"probe grace": probeHasItsGrace, "signal": signal,
 		})
 	})
 	t.Run("debug", func(t *testing.T) { debugOutlasts(t, e, a) })

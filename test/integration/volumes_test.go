@@ -47,10 +47,15 @@ func TestVolumesOnDebian(t *testing.T) {
 	a := e.StartAgent(t, env.AgentOptions{})
 	a.WaitUp(t)
 	t.Run("pods", func(t *testing.T) {
-		onOneAgent(t, e, a, podTests{
+		tests := podTests{
 			"emptyDir": emptyDirs, "files": fileVolumes, "subPath": subPaths, "propagation": propagation,
-			"lacking": oldRuntimeLacks,
-		})
+		}
+		if e.Native { // which does all of it without containerd
+			tests["images"], tests["read-only"] = imageVolumes, readOnlyMounts
+		} else {
+			tests["lacking"] = oldRuntimeLacks
+		}
+		onOneAgent(t, e, a, tests)
 	})
 	nothingLeft(t, e.Leaks)
 }
