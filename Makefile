@@ -3,10 +3,11 @@
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# What "make run", "make test-integration" and "make fuzz" take from the command line.
+# What "make run", "make test-integration", "make test-vm" and "make fuzz" take from the command line.
 ONCE     ?=
 API      ?=
 RUNTIME  ?=
+BOOT     ?=
 FUZZTIME ?= 10s
 # The folder in which "make apiserver" puts its program. packaging/build names another one.
 BIN      := bin
@@ -71,9 +72,9 @@ test-service: ## install, kill, hang, upgrade, reboot and purge the packages on 
 	@scripts/deps host containerd packager lab
 	@test/service/run
 
-test-vm: ## pods' slices and limits under cgroup v2 with the systemd driver, in a virtual machine (QEMU, emulated: slow); needs root
+test-vm: ## pods' slices and limits under cgroup v2 with the systemd driver, and NFS volumes, in virtual machines (QEMU, emulated: slow; BOOT=cgroups or nfs: one); needs root
 	@scripts/deps host packager lab vm
-	@test/service/run-vm
+	@test/service/run-vm $(BOOT)
 
 test-cluster: ## berth-apiserver, and berth as a node of a real control plane, with kubectl and kube-proxy; needs root (the first time builds Kubernetes: five minutes)
 	@scripts/deps host containerd cluster gotestsum

@@ -173,6 +173,7 @@ func New(ctx context.Context, cfg Config, deps Deps) *Engine {
 		ephemerals: &ephemerals{}, restarts: &askedRestarts{},
 		stopper: &steps.Stopper{
 			Runtime: deps.Runtime, Hooks: deps.Hooks, Events: deps.Events, HostIPs: deps.Node.HostIPs,
+			GiveUp: deps.Volumes.GiveUp,
 		},
 	}
 	e.states = newStates(func(uid types.UID) *tasks.Group {

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
@@ -153,5 +157,79 @@ func TestGroupOfVolume(t *testing.T) {
 		if got := mounts["v"].Group; got != want {
 			t.Errorf("group %q is %d, want %d", annotation, got, want)
 		}
+	}
+}
+
+// hangingMounter detaches what it unmounts, and then waits for the server, as the kernel does with
+// the last mount of an NFS export.
+type hangingMounter struct {
+	KernelMounter
+	answer chan error
+}
+
+func (h *hangingMounter) Unmount(target string) error {
+	if err := h.Detach(target); err != nil {
+		return err
+	}
+	return <-h.answer
+}
+
+// An unmount whose server is silent ends when the mount is out of the tree, whatever the kernel
+// still waits for. When the wait ends, what is mounted in the same place by then stays.
+func TestUnmountOfASilentServer(t *testing.T) {
+	needRoot(t)
+	target := mountDir(t)
+	mustMount(t, "none", target, "tmpfs")
+	synctest.Test(t, func(t *testing.T) {
+		mounter := &hangingMounter{answer: make(chan error)}
+		m := testManager(t.TempDir(), newStore(), mounter)
+		begun := time.Now()
+		must(t, m.unmountRemote(target))
+		if took := time.Since(begun); took != unmountTimeout {
+			t.Errorf("the unmount took %v, want %v", took, unmountTimeout)
+		}
+		if mounted, err := inMountTable(target); mounted || err != nil {
+			t.Errorf("still mounted: %v, %v", mounted, err)
+		}
+		mustMount(t, "none", target, "tmpfs")
+		mounter.answer <- unix.EIO
+		synctest.Wait()
+		if mounted, err := inMountTable(target); !mounted || err != nil {
+			t.Errorf("what was mounted since is mounted: %v, %v", mounted, err)
+		}
+	})
+}
+
+// An abort leaves the mount where it is.
+func TestAbort(t *testing.T) {
+	needRoot(t)
+	target := mountDir(t)
+	mustMount(t, "none", target, "tmpfs")
+	synctest.Test(t, func(t *testing.T) { must(t, abort(t.Context(), target)) })
+	if mounted, err := inMountTable(target); !mounted || err != nil {
+		t.Errorf("still mounted: %v, %v", mounted, err)
+	}
+	m := testManager(t.TempDir(), newStore(), KernelMounter{})
+	pod := testPod()
+	must(t, m.EnsureDirs(t.Context(), pod))
+	must(t, m.GiveUp(t.Context(), pod.UID))
+}
+
+// What a pod has written is given up only where no other pod and nobody else uses the same export.
+func TestSoleNFS(t *testing.T) {
+	all := []*mountinfo.Info{
+		{Mountpoint: "/", Major: 8, FSType: "ext4"},
+		{Mountpoint: "/pods/a", Minor: 9, FSType: "nfs4"},
+		{Mountpoint: "/pods/a/alone", Minor: 1, FSType: "nfs4"},
+		{Mountpoint: "/pods/a/part", Minor: 1, FSType: "nfs4"},
+		{Mountpoint: "/pods/a/old", Minor: 2, FSType: "nfs"},
+		{Mountpoint: "/pods/a/shared", Minor: 3, FSType: "nfs4"},
+		{Mountpoint: "/pods/a/tmp", Minor: 4, FSType: "tmpfs"},
+		{Mountpoint: "/pods/ab/shared", Minor: 3, FSType: "nfs4"},
+		{Mountpoint: "/pods/ab/alone", Minor: 5, FSType: "nfs4"},
+	}
+	want := []string{"/pods/a/alone", "/pods/a/old"}
+	if got := soleNFS(all, "/pods/a"); !slices.Equal(got, want) {
+		t.Errorf("sole are %q, want %q", got, want)
 	}
 }

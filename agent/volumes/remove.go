@@ -124,10 +124,14 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 
 // unmount unmounts what is mounted on target, or detaches it.
 func (m *Manager) unmount(target string) error {
-	err := m.deps.Mounter.Unmount(target)
-	if err == nil {
-		return nil
+	if err := m.deps.Mounter.Unmount(target); err != nil {
+		return m.detach(target, err)
 	}
+	return nil
+}
+
+// detach takes a mount that could not be unmounted, for err, out of the tree.
+func (m *Manager) detach(target string, err error) error {
 	detach := KernelMounter{}.Detach
 	if own, ok := m.deps.Mounter.(detacher); ok {
 		detach = own.Detach

@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/agent/pod/hooks"
@@ -57,6 +58,9 @@ type Stopper struct {
 	Events  EventSink
 	// HostIPs returns the node's addresses.
 	HostIPs func() []string
+	// GiveUp frees what of a pod waits for silent servers, and so does not end, see
+	// [volumes.Manager.GiveUp].
+	GiveUp func(context.Context, types.UID) error
 }
 
 // stopAll begins or goes on with every stop that plan asked for. It returns when a sync has to go
@@ -152,6 +156,9 @@ func (s *Stopper) end(
 			limit = stopRetry
 			log.Warn("container not stopped; it is tried again", "container", name, "err", err)
 			s.Events.Pod(pod, "", v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
+			if err := s.GiveUp(ctx, pod.UID); err != nil {
+				log.Warn("what a container waits for is not given up", "container", name, "err", err)
+			}
 		}
 		if wait = min(wait, limit); !retry.Sleep(ctx, wait) {
 			return err

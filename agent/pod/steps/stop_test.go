@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
@@ -65,6 +66,7 @@ func newStage(t *testing.T, containers ...string) *stage {
 	s.stops = s.hook
 	s.stopper = &Stopper{
 		Runtime: s, Events: s, HostIPs: func() []string { return nil },
+		GiveUp: func(_ context.Context, uid types.UID) error { s.note("give up %s", uid); return nil },
 		Hooks: hooks.New(hooks.Config{},
 			hooks.Deps{Exec: func(ctx context.Context, id string, _ []string, _ time.Duration) (int, []byte, error) {
 				s.note("hook %s", id)
@@ -307,7 +309,10 @@ func TestStopThatFails(t *testing.T) {
 		},
 		"timed out": {
 			context.DeadlineExceeded, false,
-			[]string{"0 stop a 3s", "0 stop a 2.9s", "0 stop a 2.7s", "0 stop a 2.3s", "1 stop a 2s", "3 stop a 2s"},
+			[]string{
+				"0 stop a 3s", "0 stop a 2.9s", "0 stop a 2.7s", "0 stop a 2.3s", "1 stop a 2s", "3 stop a 2s",
+				"0 give up u", "0 give up u", "0 give up u", "0 give up u", "1 give up u", "3 give up u",
+			},
 		},
 		"ended": {errors.New("no"), true, []string{"0 stop a 3s"}},
 	} {
