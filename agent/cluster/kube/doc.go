@@ -5,7 +5,7 @@
 // object on a Conn, and [Client.Follow] lists and watches such objects until its context ends. The
 // generated clients of client-go are not used, because each of them knows the types of every API
 // group: with them the agent would be 16 MB larger on disk and 17 MB larger in memory (client-go
-// 0.36.3, berth version).
+// 0.36.3, berth version). [Turns] lets few of the requests that one pod causes be out at once.
 //
 // Truth owned: only the connection itself. Who owns what in a cluster:
 //

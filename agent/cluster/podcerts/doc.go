@@ -4,7 +4,8 @@
 // of the cluster for a certificate by a PodCertificateRequest, which the pod owns. The answer
 // wakes the pod, which writes both. A certificate is replaced, with its key, once its signer says
 // so. One that cannot be replaced is used until it expires; the pod's events say so. A signer's
-// refusal is final: nobody is asked again for that volume of that pod.
+// refusal is final: nobody is asked again for that volume of that pod. A pod may name any number
+// of certificates: few of its requests are out at once ([kube.Turns]).
 //
 // Truth owned: the keys and certificates of the pods on this node, only in memory. After a restart
 // of the agent each pod gets new ones. [Manager.Drop] removes a pod's.

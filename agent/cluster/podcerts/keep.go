@@ -187,31 +187,7 @@ func (m *Manager) failed(e *entry, err error) {
 
 // obtain makes a key, requests a certificate for it, and waits for the signer's answer.
 func (m *Manager) obtain(ctx context.Context, e *entry) (*certificate, error) {
-	account, err := m.deps.Account(ctx, e.pod.Namespace, e.pod.Spec.ServiceAccountName)
-	if err != nil {
-		return nil, fmt.Errorf("reading service account %s/%s: %w", e.pod.Namespace, e.pod.Spec.ServiceAccountName, err)
-	}
-	node := m.deps.NodeUID()
-	if node == "" {
-		return nil, errors.New("the API server has no Node object of this node yet")
-	}
-	key, proof, err := m.newKey(ctx, e.projection.KeyType)
-	if err != nil {
-		return nil, err
-	}
-	made, err := m.deps.Requests.Create(ctx, &certificatesv1beta1.PodCertificateRequest{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: e.pod.Namespace, GenerateName: "req-",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: e.pod.Name, UID: e.pod.UID}},
-		},
-		Spec: certificatesv1beta1.PodCertificateRequestSpec{
-			SignerName: e.projection.SignerName, PodName: e.pod.Name, PodUID: e.pod.UID,
-			ServiceAccountName: e.pod.Spec.ServiceAccountName, ServiceAccountUID: account.UID,
-			NodeName: types.NodeName(m.deps.NodeName), NodeUID: node,
-			MaxExpirationSeconds: e.projection.MaxExpirationSeconds, StubPKCS10Request: proof,
-			UnverifiedUserAnnotations: e.projection.UserAnnotations,
-		},
-	})
+	key, made, err := m.request(ctx, e)
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +209,44 @@ func (m *Manager) obtain(ctx context.Context, e *entry) (*certificate, error) {
 	return &certificate{
 		key: key, chain: chain, refresh: status.BeginRefreshAt.Add(rand.N(jitter)), ends: status.NotAfter.Time,
 	}, nil
+}
+
+// request makes a key and a request for its certificate, once it is the pod's turn. The turn does
+// not last until the signer's answer.
+func (m *Manager) request(
+	ctx context.Context, e *entry,
+) (key []byte, made *certificatesv1beta1.PodCertificateRequest, err error) {
+	turn := m.turns.Queue(e.pod.UID)
+	defer turn.End()
+	if err := turn.Wait(ctx); err != nil {
+		return nil, nil, err
+	}
+	account, err := m.deps.Account(ctx, e.pod.Namespace, e.pod.Spec.ServiceAccountName)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading service account %s/%s: %w", e.pod.Namespace, e.pod.Spec.ServiceAccountName, err)
+	}
+	node := m.deps.NodeUID()
+	if node == "" {
+		return nil, nil, errors.New("the API server has no Node object of this node yet")
+	}
+	key, proof, err := m.newKey(ctx, e.projection.KeyType)
+	if err != nil {
+		return nil, nil, err
+	}
+	made, err = m.deps.Requests.Create(ctx, &certificatesv1beta1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: e.pod.Namespace, GenerateName: "req-",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: e.pod.Name, UID: e.pod.UID}},
+		},
+		Spec: certificatesv1beta1.PodCertificateRequestSpec{
+			SignerName: e.projection.SignerName, PodName: e.pod.Name, PodUID: e.pod.UID,
+			ServiceAccountName: e.pod.Spec.ServiceAccountName, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(m.deps.NodeName), NodeUID: node,
+			MaxExpirationSeconds: e.projection.MaxExpirationSeconds, StubPKCS10Request: proof,
+			UnverifiedUserAnnotations: e.projection.UserAnnotations,
+		},
+	})
+	return key, made, err
 }
 
 // newKey is [newKey] for one goroutine after the other.

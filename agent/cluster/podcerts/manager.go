@@ -42,6 +42,7 @@ type Deps struct {
 // Manager keeps the pods' certificates. Make it with [New].
 type Manager struct {
 	deps   Deps
+	turns  *kube.Turns
 	rounds sync.WaitGroup
 	// making is held by the goroutine that makes a key. Keys take much of the processor, and one pod
 	// may ask for any number of them.
@@ -95,7 +96,7 @@ func (c certificate) GoString() string { return c.String() }
 // New returns a manager. It makes no request before [Manager.Run].
 func New(deps Deps) *Manager {
 	return &Manager{
-		deps: deps, making: make(chan struct{}, 1), pods: map[types.UID]map[place]*entry{},
+		deps: deps, turns: kube.NewTurns(), making: make(chan struct{}, 1), pods: map[types.UID]map[place]*entry{},
 		requests: map[types.NamespacedName]*certificatesv1beta1.PodCertificateRequest{},
 	}
 }

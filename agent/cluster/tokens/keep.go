@@ -97,7 +97,7 @@ func await(ctx context.Context, t *token) bool {
 	return true
 }
 
-// ask requests a token that is bound to the pod from the API server.
+// ask requests a token that is bound to the pod from the API server, once it is the pod's turn.
 func (m *Manager) ask(ctx context.Context, e *entry) (*token, error) {
 	ask := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{
@@ -112,6 +112,11 @@ func (m *Manager) ask(ctx context.Context, e *entry) (*token, error) {
 	}
 	if e.seconds != 0 {
 		ask.Spec.ExpirationSeconds = &e.seconds
+	}
+	turn := m.turns.Queue(e.pod.UID)
+	defer turn.End()
+	if err := turn.Wait(ctx); err != nil {
+		return nil, err
 	}
 	got, err := m.issue(ctx, e.pod.Namespace, e.pod.Spec.ServiceAccountName, ask)
 	if err != nil {

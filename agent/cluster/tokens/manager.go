@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/berthd/berth/agent/cluster/kube"
 )
 
 // patience is how long to wait for a pod's first token before the pod reports a problem.
@@ -43,6 +45,7 @@ type Deps struct {
 type Manager struct {
 	deps   Deps
 	issue  issuer
+	turns  *kube.Turns
 	rounds sync.WaitGroup
 
 	mu sync.Mutex
@@ -99,7 +102,7 @@ func newManager(deps Deps, issue issuer) *Manager {
 		deps.Ready = func(context.Context, error) bool { return true }
 	}
 	return &Manager{
-		deps: deps, issue: issue,
+		deps: deps, issue: issue, turns: kube.NewTurns(),
 		pods: map[types.UID]map[request]*entry{}, once: map[types.UID]map[string]*token{},
 	}
 }

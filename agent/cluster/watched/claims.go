@@ -19,7 +19,12 @@ import (
 // resolve fetches a claim and its volume until the claim is bound, and then stops.
 func (w *Watcher) resolve(ctx context.Context, e *entry) {
 	for failures := 1; ; failures++ {
+		end, err := w.turn(ctx, e)
+		if err != nil {
+			return
+		}
 		claim, volume, err := w.fetch(ctx, e.key)
+		end()
 		if ctx.Err() != nil {
 			return
 		}

@@ -17,6 +17,10 @@
 // are listed again if the revision has expired, or if the server was away. While the server is
 // away, the last known objects stay.
 //
+// A pod may name any number of objects. Few of the requests for them are out at once
+// ([kube.Turns]), also when all are listed or watched again. An object that several pods use is
+// requested with the first free turn of any of them.
+//
 // Truth owned: what the API server said last of each object in use, and which pods use it.
 //
 // Concurrency: a [Watcher] is safe for concurrent use, and answers from memory. Its objects are

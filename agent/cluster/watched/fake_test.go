@@ -66,9 +66,27 @@ func (s *server) call(verb string, key objects.Key) error {
 }
 
 func matches(key objects.Key, o objects.Object) bool {
+	if key.Name != "" && key.Name != o.GetName() {
+		return false
+	}
 	k := objects.KeyOf(o)
-	return k.Kind == key.Kind && (key.Namespace == "" || k.Namespace == key.Namespace) &&
-		(key.Name == "" || k.Name == key.Name)
+	return k.Kind == key.Kind && (key.Namespace == "" || k.Namespace == key.Namespace)
+}
+
+// matching returns the objects of a key. The caller holds the mutex.
+func (s *server) matching(key objects.Key) (out []objects.Object) {
+	if key.Name != "" {
+		if o := s.objects[key]; o != nil {
+			out = append(out, o)
+		}
+		return out
+	}
+	for _, o := range s.objects {
+		if matches(key, o) {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 func (s *server) list(_ context.Context, key objects.Key) ([]objects.Object, string, error) {
@@ -78,10 +96,8 @@ func (s *server) list(_ context.Context, key objects.Key) ([]objects.Object, str
 		return nil, "", err
 	}
 	var out []objects.Object
-	for _, o := range s.objects {
-		if matches(key, o) {
-			out = append(out, o.DeepCopyObject().(objects.Object))
-		}
+	for _, o := range s.matching(key) {
+		out = append(out, o.DeepCopyObject().(objects.Object))
 	}
 	return out, fmt.Sprint(s.version), nil
 }
@@ -93,11 +109,11 @@ func (s *server) watch(_ context.Context, key objects.Key, version string) (watc
 		return nil, err
 	}
 	st := &stream{server: s, key: key, ch: make(chan watch.Event, 100)}
-	for _, o := range s.objects { // those that changed since then
+	for _, o := range s.matching(key) { // those that changed since then
 		var from, is int
 		_, _ = fmt.Sscan(version, &from)
 		_, _ = fmt.Sscan(o.GetResourceVersion(), &is)
-		if matches(key, o) && is > from {
+		if is > from {
 			st.ch <- watch.Event{Type: watch.Modified, Object: o.DeepCopyObject()}
 		}
 	}

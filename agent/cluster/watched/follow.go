@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/berthd/berth/agent/cluster/kube"
 	"github.com/berthd/berth/agent/source/objects"
@@ -15,13 +14,9 @@ import (
 // follow keeps an entry's objects current until ctx ends, or until they cannot change any more.
 func (w *Watcher) follow(ctx context.Context, e *entry) {
 	failures := 0
-	kube.Follow(ctx, kube.Source[objects.Object]{
-		Name: describe(e.key),
-		List: func(ctx context.Context) ([]objects.Object, string, error) { return w.api.list(ctx, e.key) },
-		Watch: func(ctx context.Context, version string) (watch.Interface, error) {
-			return w.api.watch(ctx, e.key, version)
-		},
-	}, kube.Handler[objects.Object]{
+	source, end := w.source(e)
+	defer end()
+	kube.Follow(ctx, source, kube.Handler[objects.Object]{
 		Replace: func(list []objects.Object) { w.replace(e, list) },
 		Set:     func(o objects.Object) { w.put(e, o) },
 		Remove:  func(o objects.Object) { w.remove(e, objects.KeyOf(o)) },

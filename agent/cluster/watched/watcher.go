@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/berthd/berth/agent/cluster/kube"
 	"github.com/berthd/berth/agent/source/objects"
 )
 
@@ -39,6 +40,7 @@ type Deps struct {
 type Watcher struct {
 	api    api
 	deps   Deps
+	turns  *kube.Turns
 	rounds sync.WaitGroup
 	// order makes the order of certificates that of this watcher.
 	order [8]byte
@@ -63,8 +65,10 @@ type entry struct {
 	key   objects.Key
 	users map[types.UID]struct{}
 	since time.Time
-	// stop ends the entry's goroutine; nil while there is none.
+	// stop ends the entry's goroutine; nil while there is none. turn is that of the last request; nil
+	// before the first.
 	stop context.CancelFunc
+	turn *kube.Turn
 	// known says that the server has answered once, and items is its last answer. err is the last
 	// failure before the first answer.
 	known bool
@@ -92,7 +96,8 @@ func newWatcher(server api, deps Deps) *Watcher {
 		deps.Grows = func(string) bool { return false }
 	}
 	return &Watcher{
-		api: server, deps: deps, order: newOrder(), entries: map[objects.Key]*entry{}, pods: map[types.UID]uses{},
+		api: server, deps: deps, turns: kube.NewTurns(), order: newOrder(),
+		entries: map[objects.Key]*entry{}, pods: map[types.UID]uses{},
 	}
 }
 
@@ -144,7 +149,7 @@ func (w *Watcher) set(uid types.UID, keys []objects.Key) {
 		e := before.of[key]
 		if e == nil {
 			e = w.shared(key)
-			e.users[uid] = struct{}{}
+			e.join(uid)
 		}
 		now.of[key] = e
 	}
