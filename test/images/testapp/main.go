@@ -14,6 +14,9 @@
 //	                              writes numbered lines of that length, RATE bytes a second, then
 //	                              waits; without LINES it never stops
 //	testapp write   FILE TEXT     appends a line
+//	testapp alone   LOCK FILE TEXT COMMAND…
+//	                              appends "start TEXT" to the file and becomes the command, with the
+//	                              lock; appends "overlap TEXT…" before if another process has it
 //	testapp cat     FILE…         prints files
 //	testapp wait    FILE          waits until the file exists
 //	testapp swap    A B …         exchanges files of these names, without a pause
@@ -47,12 +50,13 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("a command is missing: serve, grpc, sleep, trap, exit, alloc, log, flood, write, cat, " +
-			"wait, swap, env or get")
+		return errors.New("a command is missing: serve, grpc, sleep, trap, exit, alloc, log, flood, write, alone, " +
+			"cat, wait, swap, env or get")
 	}
 	commands := map[string]func(args []string) error{
 		"serve": serve, "grpc": serveGRPC, "sleep": sleep, "trap": trap, "exit": exit, "alloc": alloc,
-		"log": logLines, "flood": flood, "write": write, "cat": cat, "wait": wait, "swap": swap, "env": env, "get": get,
+		"log": logLines, "flood": flood, "write": write, "alone": alone, "cat": cat, "wait": wait,
+		"swap": swap, "env": env, "get": get,
 	}
 	command, ok := commands[args[0]]
 	if !ok {
