@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -67,6 +70,43 @@ func TestPanicFailsOnePod(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := phases(); got != "bad-node Running, good-node Running" {
 			t.Errorf("without the defect: %s", got)
+		}
+	})
+}
+
+// failDeep panics below another function.
+func failDeep(of []int) int { return of[len(of)] }
+
+// The log of a panic has the pod, what the panic said and the stack that panicked: without it,
+// nobody can find the defect that a user reports.
+func TestPanicIsLoggedWithItsStack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		cgroups := noCgroups{made: func(*v1.Pod) { failDeep(nil) }}
+		_, end := liveWith(t, t.TempDir(), fake.New(fake.Config{}), onePod,
+			Deps{Cgroups: cgroups, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, nil)
+		time.Sleep(time.Minute)
+		end()
+		logged := 0
+		for text := range strings.Lines(log.String()) {
+			var line struct{ Level, Msg, Pod, UID, Panic, Stack string }
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			if !strings.HasPrefix(line.Msg, "panic in a pod's sync") {
+				continue
+			}
+			logged++
+			if line.Level != "ERROR" || line.Pod != "default/web-node" || line.UID == "" ||
+				!strings.Contains(line.Panic, "index out of range [0] with length 0") {
+				t.Errorf("logged %s", text)
+			}
+			if !strings.Contains(line.Stack, "agent.failDeep(") || !strings.Contains(line.Stack, "panic_test.go:") {
+				t.Errorf("the stack does not lead to what panicked: %q", line.Stack)
+			}
+		}
+		if logged == 0 {
+			t.Errorf("no panic in the log: %s", log.String())
 		}
 	})
 }

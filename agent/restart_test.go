@@ -98,7 +98,10 @@ func liveWith(
 	t testing.TB, dir string, rt *fake.Runtime, from source.Source, with Deps, options func(*configs.Config),
 ) (a *Agent, end func()) {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	log := with.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
 		0o600); err != nil {

@@ -474,6 +474,18 @@ func TestFileLinks(t *testing.T) {
 	}
 }
 
+// A manifest that is hard-linked into place was written elsewhere: it is complete, and the only
+// notice of it is that of its new name.
+func TestFileLinkedHard(t *testing.T) {
+	dir := privateDir(t)
+	outside := filepath.Join(filepath.Dir(dir), "outside.yaml")
+	put(t, outside, podManifest("a", "i:1"))
+	r := start(t, dir)
+	r.pods()
+	must(t, os.Link(outside, filepath.Join(dir, "a.yaml")))
+	r.pods("a=i:1")
+}
+
 // Mounted ConfigMaps and the like swap a whole directory by one rename of a link.
 func TestFileSwappedByLink(t *testing.T) {
 	dir := privateDir(t)
