@@ -27,27 +27,31 @@ var (
 	reserved = map[cost]int64{quick: maxQuick / 4, slow: maxSlow / 4}
 )
 
-// kind is a kind of lasting work in a pod.
+// kind is a kind of lasting work.
 type kind string
 
-// The kinds of lasting work: the reading of logs, and commands and streams of any protocol.
+// The kinds of lasting work. In pods: the reading of logs, and commands and streams of any
+// protocol. In none: the node's own logs, and profiles of the agent.
 const (
 	readingLogs kind = "read the logs"
 	inContainer kind = "have commands or streams"
+	readingNode kind = "read the node's logs"
+	profiling   kind = "take profiles"
 )
 
-// maxOfPod are how many requests may do such work in one pod, and maxOfKind in all pods together:
-// no pod's callers take the places of the others', and neither kind those of the other, or of
-// watches. maxOfNamespace are how many may do each in the pods of one namespace: its users leave
-// places to those of others even if they do as much as they can of both.
+// maxOfPod are how many requests may do such work in one pod, and maxOfKind altogether: no pod's
+// callers take the places of the others', and no kind those of the others, or of watches.
+// maxOfNamespace are how many may do each in the pods of one namespace: its users leave places to
+// those of others even if they do as much as they can of both.
 var (
 	maxOfPod  = map[kind]int{readingLogs: 32, inContainer: 64}
-	maxOfKind = map[kind]int{readingLogs: 192, inContainer: 192}
+	maxOfKind = map[kind]int{readingLogs: 192, inContainer: 192, readingNode: 16, profiling: 16}
 )
 
 const maxOfNamespace = 112
 
-// share is a kind of lasting work in the pod namespace/name; the zero share is none.
+// share is a kind of lasting work, in the pod namespace/name if it is one of pods; the zero share
+// is none.
 type share struct {
 	kind kind
 	pod  string
@@ -75,7 +79,8 @@ type budget struct {
 	mu sync.Mutex
 	// seats are the requests that do not last, by their cost, and whose places they have.
 	seats map[cost]map[*seat]*semaphore.Weighted
-	// shares are the requests with lasting work in a pod, and kinds and namespaces those in all pods.
+	// kinds are the requests with lasting work; shares and namespaces are those of them in a pod, and
+	// in the pods of a namespace.
 	shares     map[share]int
 	kinds      map[kind]int
 	namespaces map[group]int
@@ -176,13 +181,20 @@ func (b *budget) displace(c cost, slots *semaphore.Weighted) *seat {
 	return slowest
 }
 
-// count counts a request with lasting work in a pod.
+// count counts a request with lasting work of a kind.
 func (b *budget) count(of share) error {
 	if of.kind == "" {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if of.pod == "" {
+		if n := b.kinds[of.kind]; n >= maxOfKind[of.kind] {
+			return failure(http.StatusTooManyRequests, "%d requests %s already: try again later", n, of.kind)
+		}
+		b.kinds[of.kind]++
+		return nil
+	}
 	if n := b.shares[of]; n >= maxOfPod[of.kind] {
 		return failure(http.StatusTooManyRequests, "%d requests %s of pod %s already: try again later", n, of.kind, of.pod)
 	}
@@ -208,6 +220,9 @@ func (b *budget) uncount(of share) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.kinds[of.kind]--
+	if of.pod == "" {
+		return
+	}
 	in := of.group()
 	if b.namespaces[in]--; b.namespaces[in] == 0 {
 		delete(b.namespaces, in)

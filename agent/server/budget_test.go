@@ -20,6 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/berthd/berth/agent/server/hostlogs"
 	"github.com/berthd/berth/client/api"
 )
 
@@ -61,7 +62,11 @@ func TestBudgetOfManyPods(t *testing.T) {
 	for kind, most := range maxOfKind {
 		b := newBudget(waitTimeout)
 		for i := range most + 1 {
-			_, err := b.enter(t.Context(), lasting, share{kind, strconv.Itoa(i/2) + "/" + strconv.Itoa(i)}, nil)
+			of := share{kind: kind}
+			if maxOfPod[kind] > 0 {
+				of.pod = strconv.Itoa(i/2) + "/" + strconv.Itoa(i)
+			}
+			_, err := b.enter(t.Context(), lasting, of, nil)
 			if (err != nil) != (i == most) {
 				t.Fatalf("request %d of those that %s: %v", i, kind, err)
 			}
@@ -106,9 +111,9 @@ func TestBudgetOfANamespace(t *testing.T) {
 }
 
 // TestLastingWorkIsCounted asks for logs that are not followed, and for commands and streams, in a
-// pod with as much such work as it may have.
+// pod with as much such work as it may have, and for what has no pod beside as much of it.
 func TestLastingWorkIsCounted(t *testing.T) {
-	s := &Server{}
+	s := &Server{hostLogs: hostlogs.New(hostlogs.Config{})}
 	for path, kind := range map[string]kind{
 		"GET /containerLogs/ns/a/c": readingLogs,
 		"POST /exec/ns/a/c":         inContainer,
@@ -116,19 +121,36 @@ func TestLastingWorkIsCounted(t *testing.T) {
 		"POST /attach/ns/a/c":       inContainer,
 		"GET /portForward/ns/a":     inContainer,
 		"POST /run/ns/a/c":          inContainer,
+		"GET /logs/syslog":          readingNode,
+		"GET /debug/pprof/heap":     profiling,
+		"GET /debug/pprof/profile":  profiling,
+		"GET /debug/pprof/trace":    profiling,
 	} {
 		mux := newMux(waitTimeout)
-		for range maxOfPod[kind] {
-			if _, err := mux.budget.enter(t.Context(), lasting, share{kind, "ns/a"}, nil); err != nil {
+		of, most := share{kind: kind}, maxOfKind[kind]
+		if maxOfPod[kind] > 0 {
+			of.pod, most = "ns/a", maxOfPod[kind]
+		}
+		var leaves []func()
+		for range most {
+			leave, err := mux.budget.enter(t.Context(), lasting, of, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
+			leaves = append(leaves, leave)
 		}
-		s.addDebugging(mux, Handlers{})
+		s.addDebugging(mux, Handlers{SystemLogs: true, Profiling: true})
 		method, target, _ := strings.Cut(path, " ")
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, nil))
 		if answer.Code != http.StatusTooManyRequests {
-			t.Errorf("%s beside as many requests as a pod may have: %d %s", path, answer.Code, answer.Body)
+			t.Errorf("%s beside as many requests as there may be: %d %s", path, answer.Code, answer.Body)
+		}
+		for _, leave := range leaves {
+			leave()
+		}
+		if b := mux.budget; b.kinds[kind] != 0 || len(b.shares)+len(b.namespaces) != 0 {
+			t.Errorf("%s: counted after all have left: %v %v %v", path, b.kinds, b.shares, b.namespaces)
 		}
 	}
 }

@@ -190,27 +190,43 @@ func (c *trackedConn) Close() error {
 // connKey is the key of a request's connection in a context.
 type connKey struct{}
 
-// begin begins a request of the connection, after the whole request has arrived.
-func (c *trackedConn) begin() (first bool, end func()) {
+// begin marks the connection as one in use by a request, and end ends that.
+func (c *trackedConn) begin() {
 	c.from.mu.Lock()
 	defer c.from.mu.Unlock()
-	first = !c.asked.Swap(true)
 	c.requests++
-	return first, func() {
-		c.from.mu.Lock()
-		defer c.from.mu.Unlock()
-		c.requests--
-		c.idle = time.Now()
-	}
 }
 
-// answered marks the connection of a request as one in use, until end is called. first reports
-// whether the request is the first one of its connection.
-func answered(ctx context.Context) (first bool, end func()) {
+func (c *trackedConn) end() {
+	c.from.mu.Lock()
+	defer c.from.mu.Unlock()
+	c.requests--
+	c.idle = time.Now()
+}
+
+// used marks the connection of a request as one in use, until end is called.
+func used(ctx context.Context) (end func()) {
 	if c, ok := ctx.Value(connKey{}).(*trackedConn); ok {
-		return c.begin()
+		c.begin()
+		return c.end
 	}
-	return false, func() {}
+	return func() {}
+}
+
+// unused marks the connection of a request as one that its request does not use, until again is
+// called.
+func unused(ctx context.Context) (again func()) {
+	if c, ok := ctx.Value(connKey{}).(*trackedConn); ok {
+		c.end()
+		return c.begin
+	}
+	return func() {}
+}
+
+// isFirst reports whether a request is the first one of its connection that has arrived.
+func isFirst(ctx context.Context) bool {
+	c, ok := ctx.Value(connKey{}).(*trackedConn)
+	return ok && !c.asked.Swap(true)
 }
 
 // endTurn ends the turn of a request's connection, because the request is answered.

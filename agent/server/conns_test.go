@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/client/api"
 )
@@ -94,5 +97,56 @@ func TestConnectionsWithoutRequests(t *testing.T) {
 	}
 	if !strings.Contains(lines.Text(), api.Deleted) {
 		t.Errorf("the connection that follows has ended: %v", lines.Err())
+	}
+}
+
+// TestConnectionInUse has the guard decide about a request on a connection that was idle for long:
+// another caller does not take its place meanwhile. While a body is awaited, one does.
+func TestConnectionInUse(t *testing.T) {
+	deciding := make(chan *trackedConn)
+	decided := make(chan struct{})
+	s := newAPI(t, guardFunc(func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+		c := r.Context().Value(connKey{}).(*trackedConn)
+		deciding <- c
+		<-decided
+		return true
+	}), everything)
+	s.bodyTimeout = time.Hour
+	conn, err := net.Dial("tcp", serveAPI(t, s, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	displaced := func(c *trackedConn) bool {
+		c.from.mu.Lock()
+		c.idle = time.Now().Add(-time.Hour)
+		c.from.mu.Unlock()
+		c.from.displace()
+		c.from.mu.Lock()
+		defer c.from.mu.Unlock()
+		_, has := c.from.conns[c]
+		return !has
+	}
+	in := bufio.NewReader(conn)
+	for range 2 {
+		fmt.Fprint(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
+		if displaced(<-deciding) {
+			t.Error("the connection of a request that is decided about was closed")
+		}
+		decided <- struct{}{}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%v %v", resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}
+	fmt.Fprint(conn, "POST /run/default/web-node/main?cmd=ls HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+	c := <-deciding
+	decided <- struct{}{}
+	for !displaced(c) {
+		runtime.Gosched()
+	}
+	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection whose body is awaited: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -35,7 +36,7 @@ func newCounts(registry *prometheus.Registry) (counts, error) {
 
 // begin counts a request, and returns the function that counts its end.
 func (c *counts) begin(method, path string, lasts bool) (end func()) {
-	labels := []string{method, path, "readwrite", strconv.FormatBool(lasts)}
+	labels := []string{methodLabel(method), path, "readwrite", strconv.FormatBool(lasts)}
 	began := time.Now()
 	inFlight := c.inFlight.WithLabelValues(labels...)
 	inFlight.Inc()
@@ -44,4 +45,14 @@ func (c *counts) begin(method, path string, lasts bool) (end func()) {
 		c.total.WithLabelValues(labels...).Inc()
 		c.seconds.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
 	}
+}
+
+// methodLabel returns a method's label: callers may invent as many methods as they like.
+func methodLabel(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return method
+	}
+	return "other"
 }

@@ -16,9 +16,10 @@
 // the port with TLS. Handlers that run commands need POST or an upgrade, and exist only on the
 // socket and on this port. Requests are bounded in number, size and time, for each listener by
 // itself. The connections of one caller begin a few at a time, so that a command is not behind
-// them. A caller that reads its answer slowly loses its place when another needs it. Measurements
-// that many callers ask for at the same time are made once. The server fetches streams only from
-// loopback or unix addresses, and follows no redirect.
+// them. A caller that reads its answer slowly loses its place when another needs it. A refusal must
+// be sent soon, and the node's logs and profiles piece by piece; only what is followed may wait for
+// its reader. Measurements that many callers ask for at the same time are made once. The server
+// fetches streams only from loopback or unix addresses, and follows no redirect.
 //
 // Concurrency: a [Server] answers many requests at once and holds no state between them.
 // [Server.Run] joins all goroutines that it started.

@@ -133,7 +133,7 @@ func TestFollowedLogGoesOnAfterARestart(t *testing.T) {
 			if err := rig.stop(); err != nil {
 				t.Fatal(err)
 			}
-			rig.server.deps.Runtime, rig.server.containers = r, newRunningContainers(r)
+			rig.server.deps.Runtime, rig.server.containers = r, newRunningContainers(r, rig.server.log)
 			rig.run(t)
 			r.begin(t, rig.logs, line(1, "old")+line(2, "one"))
 			resp, err := rig.http.Get("http://berth/containerLogs/default/web-node/main?follow=true&tailLines=1" +

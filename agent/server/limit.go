@@ -47,7 +47,7 @@ type endpoint struct {
 	// path is the name of the endpoint in metrics.
 	path string
 	cost func(*http.Request) cost
-	// kind is what the lasting requests do in the pod of their path; empty for requests of no pod.
+	// kind is what the lasting requests do; empty for requests that only count as lasting.
 	kind kind
 	// hijacks says that the handler takes over the connection of a request with an Upgrade header:
 	// what follows such a request is no body.
@@ -101,16 +101,17 @@ func (e endpoint) slowIf(is func(*http.Request) bool) endpoint {
 	return e
 }
 
-// inPod returns an endpoint whose lasting requests count as such work in the pod of their path.
-func (e endpoint) inPod(k kind) endpoint {
+// does returns an endpoint whose requests count as lasting work of a kind, if it is one of pods in
+// the pod of their path.
+func (e endpoint) does(k kind) endpoint {
 	e.kind = k
 	return e
 }
 
 // share is what a request has of the lasting work.
 func (e endpoint) share(r *http.Request) share {
-	if e.kind == "" {
-		return share{}
+	if maxOfPod[e.kind] == 0 {
+		return share{kind: e.kind}
 	}
 	return share{kind: e.kind, pod: r.PathValue("namespace") + "/" + r.PathValue("pod")}
 }
@@ -119,15 +120,16 @@ func (e endpoint) share(r *http.Request) share {
 // caller may send the body slowly; it refuses requests above the budget, and counts the others.
 func (e endpoint) bounded(b *budget) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the body and a place may take long
 		if !e.hijacks || r.Header.Get("Upgrade") == "" {
-			if err := readBody(w, r, cmp.Or(e.body, maxBody), e.server.bodyTimeout); err != nil {
+			if err := e.readBody(w, r); err != nil {
 				w.Header().Set("Connection", "close")
+				sendWithin(w, e.server.refusalTimeout)
 				failWith(w, err)
 				return
 			}
 		}
-		first, end := answered(r.Context())
-		defer end()
+		first := isFirst(r.Context())
 		cost := e.cost(r)
 		var answering *seat
 		if cost != lasting {
@@ -137,26 +139,31 @@ func (e endpoint) bounded(b *budget) http.Handler {
 		leave, err := b.enter(r.Context(), cost, e.share(r), answering)
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
+			sendWithin(w, e.server.refusalTimeout)
 			failWith(w, err)
 			return
 		}
 		defer leave()
 		defer e.server.counts.begin(r.Method, e.path, cost == lasting)()
-		// An earlier request on the connection may have set a deadline.
-		var deadline time.Time
 		if cost != lasting {
-			deadline = time.Now().Add(plainTimeout)
+			sendWithin(w, plainTimeout)
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(deadline)
 		e.serve(w, r)
 	})
 }
 
-// readBody reads a request's body of at most limit bytes into memory, within that time.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) error {
+// readBody reads the body of a request. Meanwhile the connection does not count as one in use: who
+// sends a body slowly keeps nobody out.
+func (e endpoint) readBody(w http.ResponseWriter, r *http.Request) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
+	defer unused(r.Context())()
+	return readBody(w, r, cmp.Or(e.body, maxBody), e.server.bodyTimeout)
+}
+
+// readBody reads a request's body of at most limit bytes into memory, within that time.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) error {
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(within))
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))

@@ -2,16 +2,21 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/server/hostlogs"
 	"github.com/berthd/berth/client/api"
 )
 
@@ -122,5 +127,48 @@ func TestBusy(t *testing.T) {
 	wg.Wait()
 	if code, _ := r.ask(t, "GET", "/runningpods/", nil); code != 200 {
 		t.Errorf("afterwards: %d", code)
+	}
+}
+
+// TestSlowReadersOfNodeLogs has more readers of the node's logs than anything that lasts may have,
+// which read nothing: some are refused, and container logs are still read.
+func TestSlowReadersOfNodeLogs(t *testing.T) {
+	r := start(t, &fixture{})
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "large"), nil, 0o600),
+		os.Truncate(filepath.Join(dir, "large"), 1<<30), // sparse
+		os.MkdirAll(filepath.Join(r.logs, "default_web-node_u1", "main"), 0o700),
+		os.WriteFile(filepath.Join(r.logs, "default_web-node_u1", "main", "0.log"), []byte(line(1, "text")), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	r.statuses = map[string]*runtimeapi.ContainerStatus{
+		"id-main": {LogPath: filepath.Join(r.logs, "default_web-node_u1", "main", "0.log")},
+	}
+	r.server.hostLogs = hostlogs.New(hostlogs.Config{Dir: dir})
+	r.run(t)
+	answered := map[int]int{}
+	for range maxLasting {
+		conn, err := net.Dial("unix", r.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /logs/large HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered[resp.StatusCode]++
+	}
+	if answered[200] < maxOfKind[readingNode] || answered[http.StatusTooManyRequests] == 0 {
+		t.Errorf("answered, by code: %v", answered)
+	}
+	if code, text := r.ask(t, "GET", "/containerLogs/default/web-node/main", nil); code != 200 || text != "text\n" {
+		t.Errorf("a container's log: %d %q", code, text)
 	}
 }

@@ -39,10 +39,16 @@ func (m *mux) paths() []string { return slices.Sorted(maps.Keys(m.roots)) }
 // routes answers requests that no pattern matches with a Status, too.
 type routes struct {
 	mux *http.ServeMux
+	// within is how long an answer may take that comes from no endpoint.
+	within time.Duration
 }
 
-// ServeHTTP finds the handler and calls it.
+func (s *Server) routes(m *mux) routes { return routes{m.ServeMux, s.refusalTimeout} }
+
+// ServeHTTP finds the handler and calls it. An earlier request on the connection may have left a
+// deadline, and an endpoint sets its own.
 func (t routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sendWithin(w, t.within)
 	if _, pattern := t.mux.Handler(r); pattern != "" {
 		t.mux.ServeHTTP(w, r)
 		return

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 
+	"github.com/berthd/berth/agent/server/hostlogs/pieces"
 	"github.com/berthd/berth/client/api"
 )
 
@@ -22,7 +23,7 @@ func (s *Server) socketRoutes() http.Handler {
 		Statusz:    true,
 	})
 	s.addOwn(mux)
-	return routes{mux.ServeMux}
+	return s.routes(mux)
 }
 
 // apiRoutes returns the kubelet's API, for callers that the guard allows. berth's own API is not in
@@ -37,7 +38,7 @@ func (s *Server) apiRoutes() http.Handler {
 		s.addDisabled(mux, "Debug endpoints are disabled.", "run", "exec", "attach", "portForward", "containerLogs",
 			"runningpods", "debug/pprof", "logs")
 	}
-	g := guarded{mux.ServeMux, s.deps.Guard}
+	g := guarded{s.routes(mux), s.deps.Guard}
 	return s.deps.Tracing.Handler(g.route, g)
 }
 
@@ -50,7 +51,7 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 		s.addDisabled(mux, "profiling endpoint is disabled.", "debug/pprof")
 	}
 	if h.SystemLogs {
-		mux.Handle("GET /logs/", s.lasting("logs", s.hostLogs.ServeHTTP))
+		mux.Handle("GET /logs/", s.lasting("logs", s.hostLogs.ServeHTTP).does(readingNode))
 	} else {
 		s.addDisabled(mux, "logs endpoint is disabled.", "logs")
 	}
@@ -71,7 +72,7 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 	mux.Handle("GET /runningpods/", s.slow("runningpods", s.runningPods))
 	mux.Handle("GET /configz", s.quick("configz", s.configz))
 	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}",
-		s.lasting("containerLogs", s.containerLogs).inPod(readingLogs))
+		s.lasting("containerLogs", s.containerLogs).does(readingLogs))
 
 	for _, stream := range []struct {
 		name   string
@@ -91,12 +92,12 @@ func (s *Server) addDebugging(mux *mux, h Handlers) {
 		},
 	} {
 		for _, path := range stream.paths {
-			mux.Handle("GET "+path, s.stream(stream.name, stream.handle).inPod(inContainer))
-			mux.Handle("POST "+path, s.stream(stream.name, stream.handle).inPod(inContainer))
+			mux.Handle("GET "+path, s.stream(stream.name, stream.handle).does(inContainer))
+			mux.Handle("POST "+path, s.stream(stream.name, stream.handle).does(inContainer))
 		}
 	}
 	for _, path := range []string{"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}"} {
-		mux.Handle("POST "+path, s.lasting("run", s.run).inPod(inContainer))
+		mux.Handle("POST "+path, s.lasting("run", s.run).does(inContainer))
 	}
 }
 
@@ -141,11 +142,20 @@ func (s *Server) addOwn(mux *mux) {
 
 // addProfiles adds Go's profiles (enableProfilingHandler).
 func (s *Server) addProfiles(mux *mux) {
-	mux.Handle("GET /debug/pprof/", s.lasting("debug", pprof.Index))
+	mux.Handle("GET /debug/pprof/", s.profile(pprof.Index))
 	mux.Handle("GET /debug/pprof/cmdline", s.quick("debug", pprof.Cmdline))
-	mux.Handle("GET /debug/pprof/profile", s.lasting("debug", pprof.Profile))
+	mux.Handle("GET /debug/pprof/profile", s.profile(pprof.Profile))
 	mux.Handle("GET /debug/pprof/symbol", s.quick("debug", pprof.Symbol))
-	mux.Handle("GET /debug/pprof/trace", s.lasting("debug", pprof.Trace))
+	mux.Handle("GET /debug/pprof/trace", s.profile(pprof.Trace))
+}
+
+// profile returns an endpoint of profiles, which may be large.
+func (s *Server) profile(take http.HandlerFunc) endpoint {
+	return s.lasting("debug", func(w http.ResponseWriter, r *http.Request) {
+		out := pieces.New(w, plainTimeout)
+		defer out.End()
+		take(out, r)
+	}).does(profiling)
 }
 
 // readOnlyRoutes returns the routes of the kubelet's read-only port.
@@ -153,14 +163,14 @@ func (s *Server) readOnlyRoutes() http.Handler {
 	mux := newMux(s.waitTimeout)
 	s.addHealthz(mux)
 	s.addReadOnly(mux)
-	return routes{mux.ServeMux}
+	return s.routes(mux)
 }
 
 // healthzRoutes returns the routes of the healthz port.
 func (s *Server) healthzRoutes() http.Handler {
 	mux := newMux(s.waitTimeout)
 	s.addHealthz(mux)
-	return routes{mux.ServeMux}
+	return s.routes(mux)
 }
 
 // addHealthz adds the health checks. The limits of other requests do not apply to them, so that a

@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/agent/server/auth/flight"
 )
 
 // runningValid is how long the runtime's answer holds that a container runs. It is less than the
@@ -19,7 +21,7 @@ const runningValid = 900 * time.Millisecond
 type runningContainers struct {
 	runtime Runtime
 	// asking are the questions under way, by the container's id.
-	asking singleflight.Group
+	asking flight.Group[*runtimeapi.ContainerStatus]
 
 	mu sync.Mutex
 	// known are the answers that a container runs, by its id.
@@ -32,8 +34,12 @@ type runningContainer struct {
 	status *runtimeapi.ContainerStatus
 }
 
-func newRunningContainers(r Runtime) *runningContainers {
-	return &runningContainers{runtime: r, known: map[string]runningContainer{}}
+func newRunningContainers(r Runtime, log *slog.Logger) *runningContainers {
+	return &runningContainers{
+		runtime: r,
+		asking:  flight.Group[*runtimeapi.ContainerStatus]{Log: log},
+		known:   map[string]runningContainer{},
+	}
 }
 
 // status returns the status of a container. That it runs may be [runningValid] old, and no other
@@ -42,10 +48,9 @@ func (c *runningContainers) status(ctx context.Context, id string) (*runtimeapi.
 	if st := c.recent(id); st != nil {
 		return st, nil
 	}
-	answer := c.asking.DoChan(id, func() (any, error) {
+	return c.asking.Do(ctx, id, func(ctx context.Context) (*runtimeapi.ContainerStatus, error) {
 		asked := time.Now()
-		// others want it, too, if this caller leaves
-		st, err := c.runtime.ContainerStatus(context.WithoutCancel(ctx), id)
+		st, err := c.runtime.ContainerStatus(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -54,15 +59,6 @@ func (c *runningContainers) status(ctx context.Context, id string) (*runtimeapi.
 		}
 		return st, nil
 	})
-	select {
-	case r := <-answer:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return r.Val.(*runtimeapi.ContainerStatus), nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // recent returns the answer that a container runs, if that is not too old.

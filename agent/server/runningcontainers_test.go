@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,12 +20,17 @@ type busyRuntime struct {
 	asked atomic.Int64
 	state atomic.Int32
 	fails atomic.Bool
+	// panics is true if the runtime's client is broken.
+	panics atomic.Bool
 }
 
 func (r *busyRuntime) ContainerStatus(context.Context, string) (*runtimeapi.ContainerStatus, error) {
 	r.asked.Add(1)
 	state := runtimeapi.ContainerState(r.state.Load())
 	time.Sleep(time.Second)
+	if r.panics.Load() {
+		panic("boom")
+	}
 	if r.fails.Load() {
 		return nil, errdefs.ErrNotFound
 	}
@@ -37,7 +43,7 @@ func TestRunningContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := &busyRuntime{}
 		rt.state.Store(int32(runtimeapi.ContainerState_CONTAINER_RUNNING))
-		c := newRunningContainers(rt)
+		c := newRunningContainers(rt, slog.New(slog.DiscardHandler))
 		ask := func(callers int, want runtimeapi.ContainerState, wantAsked int64) {
 			t.Helper()
 			before := rt.asked.Load()
@@ -75,7 +81,7 @@ func TestRunningContainers(t *testing.T) {
 func TestRecentlyRunningContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := &busyRuntime{}
-		c := newRunningContainers(rt)
+		c := newRunningContainers(rt, slog.New(slog.DiscardHandler))
 		now := runningContainer{time.Now(), &runtimeapi.ContainerStatus{}}
 		c.keep("a", now)
 		time.Sleep(runningValid - time.Millisecond)
@@ -93,5 +99,21 @@ func TestRecentlyRunningContainer(t *testing.T) {
 			t.Errorf("%d answers are kept", len(c.known))
 		}
 		time.Sleep(time.Minute) // the question goes on for others
+	})
+}
+
+// TestRuntimeThatPanics asks a runtime whose client panics: the agent goes on, and asks it again.
+func TestRuntimeThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &busyRuntime{}
+		rt.panics.Store(true)
+		c := newRunningContainers(rt, slog.New(slog.DiscardHandler))
+		if _, err := c.status(t.Context(), "a"); err == nil {
+			t.Error("a panic is no error")
+		}
+		rt.panics.Store(false)
+		if _, err := c.status(t.Context(), "a"); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/agent/node"
 	"github.com/berthd/berth/agent/node/admit"
 	"github.com/berthd/berth/agent/pod/timeline"
+	"github.com/berthd/berth/agent/server/auth"
 	"github.com/berthd/berth/agent/server/hostlogs"
 	"github.com/berthd/berth/agent/source"
 	"github.com/berthd/berth/agent/telemetry/history"
@@ -238,19 +239,20 @@ type Deps struct {
 
 // Server is the agent's HTTP API. Make it with [New].
 type Server struct {
-	cfg                      Config
-	backend                  Backend
-	deps                     Deps
-	log                      *slog.Logger
-	counts                   counts
-	checked                  checked
-	began                    time.Time
-	bodyTimeout, waitTimeout time.Duration // the constants of their names except in tests
-	checkpointing            chan struct{} // held while a checkpoint is made
-	hostLogs                 *hostlogs.Handler
-	shared                   singleflight.Group // the measurements under way, which requests share
-	podsAnswer               *sharedAnswer
-	containers               *runningContainers
+	cfg     Config
+	backend Backend
+	deps    Deps
+	log     *slog.Logger
+	counts  counts
+	checked checked
+	began   time.Time
+	// These are the constants of their names except in tests.
+	bodyTimeout, waitTimeout, refusalTimeout time.Duration
+	checkpointing                            chan struct{} // held while a checkpoint is made
+	hostLogs                                 *hostlogs.Handler
+	shared                                   singleflight.Group // the measurements under way, which requests share
+	podsAnswer                               *sharedAnswer
+	containers                               *runningContainers
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
@@ -262,18 +264,19 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		return nil, errors.New("the API's port needs TLS and a guard")
 	}
 	s := &Server{
-		cfg:           cfg,
-		backend:       backend,
-		deps:          deps,
-		log:           deps.Logger,
-		listening:     make(chan struct{}),
-		began:         time.Now(),
-		bodyTimeout:   bodyTimeout,
-		waitTimeout:   waitTimeout,
-		checkpointing: make(chan struct{}, 1),
-		podsAnswer:    newSharedAnswer(),
-		containers:    newRunningContainers(deps.Runtime),
-		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
+		cfg:            cfg,
+		backend:        backend,
+		deps:           deps,
+		log:            deps.Logger,
+		listening:      make(chan struct{}),
+		began:          time.Now(),
+		bodyTimeout:    bodyTimeout,
+		waitTimeout:    waitTimeout,
+		refusalTimeout: refusalTimeout,
+		checkpointing:  make(chan struct{}, 1),
+		podsAnswer:     newSharedAnswer(),
+		containers:     newRunningContainers(deps.Runtime, deps.Logger),
+		hostLogs:       hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
 	var err error
 	if s.counts, err = newCounts(deps.Metrics.Registry); err != nil {
@@ -286,7 +289,8 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
 // Timeouts of connections. There is no timeout for writing, because a followed log may be silent as
-// long as its reader stays.
+// long as its reader stays; but a connection of HTTP/2 that takes no byte for [plainTimeout] ends,
+// because it does not take the end of a stream, either.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -310,6 +314,9 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 	defer cancel()
 	tracked := track(l, maxConns)
 	var requests inFlight
+	if secure != nil {
+		secure = auth.RefuseLarge(secure)
+	}
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !requests.enter() {
@@ -318,6 +325,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 			}
 			defer requests.leave()
 			defer endTurn(r.Context())
+			defer drop(r)
+			defer used(r.Context())()
 			handler.ServeHTTP(w, r)
 		}),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -326,7 +335,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 		ConnContext: withConn, TLSConfig: secure,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
-			MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread,
+			MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread, WriteByteTimeout: plainTimeout,
 		},
 	}
 	stop := context.AfterFunc(ctx, func() {

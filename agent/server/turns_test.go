@@ -75,6 +75,7 @@ func TestTurnsAtAPort(t *testing.T) {
 			t.Errorf("the last one waited for %v, not %v", took, turnWait)
 		}
 		time.Sleep(freshTime)
+		synctest.Wait()
 		if len(turns.callers) > 0 {
 			t.Errorf("%d callers are remembered", len(turns.callers))
 		}

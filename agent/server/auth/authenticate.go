@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/base64"
@@ -26,26 +25,14 @@ type tokenReviewer interface {
 
 // authenticator finds out which user sent a request.
 type authenticator struct {
-	// authorities returns the authorities that sign client certificates; nil if none are known.
-	authorities func() *x509.CertPool
 	// tokens is nil if tokens are not accepted.
 	tokens    tokenReviewer
 	ttl       time.Duration
 	anonymous bool
 
-	cache cache[tokenResult]
-	// failed are the certificates that could not be verified; see failedFor.
-	failed cache[error]
+	certificates certificates
+	cache        cache[tokenResult]
 }
-
-const (
-	// maxShown bounds the certificates that a caller may show: its own, and those between its own
-	// and an authority's. To look for a path through many of them takes half a second of CPU.
-	maxShown = 5
-	// failedFor is how long certificates are not verified again after they could not be: whoever shows
-	// them does so with each request.
-	failedFor = 10 * time.Second
-)
 
 // tokenResult is the result of a token's review.
 type tokenResult struct {
@@ -59,8 +46,8 @@ type tokenResult struct {
 // anonymous.
 func (a *authenticator) user(r *http.Request) (User, error) {
 	var errs []error
-	if shown := certificates(r); len(shown) > 0 && a.authorities != nil {
-		u, err := a.byCertificate(r.Context(), shown)
+	if shown := shownBy(r); len(shown) > 0 && a.certificates.authorities != nil {
+		u, err := a.certificates.user(r.Context(), shown)
 		if err == nil {
 			return u, nil
 		}
@@ -92,55 +79,11 @@ func (a *authenticator) user(r *http.Request) (User, error) {
 	return User{}, errUnknown
 }
 
-func certificates(r *http.Request) []*x509.Certificate {
+func shownBy(r *http.Request) []*x509.Certificate {
 	if r.TLS == nil {
 		return nil
 	}
 	return r.TLS.PeerCertificates
-}
-
-// byCertificate checks a client certificate with the current authorities, not with those at the
-// time of the connection.
-func (a *authenticator) byCertificate(ctx context.Context, shown []*x509.Certificate) (User, error) {
-	roots := a.authorities()
-	switch {
-	case roots == nil:
-		return User{}, errors.New("verifying the client certificate: no authorities are known")
-	case len(shown) > maxShown:
-		return User{}, fmt.Errorf("verifying the client certificate: %d certificates were shown, more than %d",
-			len(shown), maxShown)
-	}
-	question := []string{fmt.Sprintf("%p", roots)}
-	for _, c := range shown {
-		question = append(question, string(c.Raw))
-	}
-	failure, err := a.failed.get(ctx, keyOf(question...), func(context.Context) (error, time.Duration, error) {
-		if err := verify(shown, roots); err != nil {
-			return err, failedFor, nil
-		}
-		return nil, 0, nil
-	})
-	if err = cmp.Or(failure, err); err != nil {
-		return User{}, fmt.Errorf("verifying the client certificate of %q: %w", shown[0].Subject.CommonName, err)
-	}
-	if shown[0].Subject.CommonName == "" {
-		return User{}, errors.New("verifying the client certificate: it names no user")
-	}
-	return userOfCertificate(shown[0]), nil
-}
-
-// verify checks the first certificate with the others and the authorities.
-func verify(shown []*x509.Certificate, roots *x509.CertPool) error {
-	intermediates := x509.NewCertPool()
-	for _, c := range shown[1:] {
-		intermediates.AddCert(c)
-	}
-	_, err := shown[0].Verify(x509.VerifyOptions{
-		Roots:         roots,
-		Intermediates: intermediates,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	return err
 }
 
 func (a *authenticator) byToken(ctx context.Context, token string) (User, error) {

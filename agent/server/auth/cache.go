@@ -1,17 +1,22 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
+	"github.com/berthd/berth/agent/server/auth/flight"
 )
 
-// maxCached is the largest number of answers in one cache.
+// maxCached is the largest number of answers in a cache that has no bound of its own.
 const maxCached = 4096
+
+// sweepPeriod is how often a cache looks for expired answers, when it gets a new one.
+const sweepPeriod = time.Second
 
 // key identifies a question. It does not reveal secrets in the question.
 type key [sha256.Size]byte
@@ -28,10 +33,13 @@ func keyOf(parts ...string) key {
 // cache remembers answers for a time. Callers with the same question at the same time wait for one
 // answer. Errors are not remembered.
 type cache[V any] struct {
-	flight singleflight.Group
+	// most is the largest number of answers; 0 means [maxCached].
+	most   int
+	flight flight.Group[V]
 
 	mu      sync.Mutex
 	entries map[key]entry[V]
+	swept   time.Time // when expired answers were removed last
 }
 
 type entry[V any] struct {
@@ -45,24 +53,16 @@ func (c *cache[V]) get(ctx context.Context, k key, ask func(ctx context.Context)
 	if v, ok := c.known(k); ok {
 		return v, nil
 	}
-	answer := c.flight.DoChan(string(k[:]), func() (any, error) {
+	return c.flight.Do(ctx, string(k[:]), func(ctx context.Context) (V, error) {
 		if v, ok := c.known(k); ok {
 			return v, nil
 		}
-		v, ttl, err := ask(context.WithoutCancel(ctx))
+		v, ttl, err := ask(ctx)
 		if err == nil && ttl > 0 {
 			c.remember(k, v, ttl)
 		}
 		return v, err
 	})
-	select {
-	case r := <-answer:
-		v, _ := r.Val.(V)
-		return v, r.Err
-	case <-ctx.Done():
-		var none V
-		return none, context.Cause(ctx)
-	}
 }
 
 func (c *cache[V]) known(k key) (V, bool) {
@@ -76,7 +76,7 @@ func (c *cache[V]) known(k key) (V, bool) {
 	return e.value, ok
 }
 
-// remember keeps an answer. If the cache is full, expired answers are removed first, then any.
+// remember keeps an answer. It removes expired answers, and if the cache is full, any others.
 func (c *cache[V]) remember(k key, v V, ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,15 +84,12 @@ func (c *cache[V]) remember(k key, v V, ttl time.Duration) {
 		c.entries = map[key]entry[V]{}
 	}
 	now := time.Now()
-	if len(c.entries) >= maxCached {
-		for old, e := range c.entries {
-			if now.After(e.until) {
-				delete(c.entries, old)
-			}
-		}
+	if now.Sub(c.swept) >= sweepPeriod {
+		maps.DeleteFunc(c.entries, func(_ key, e entry[V]) bool { return now.After(e.until) })
+		c.swept = now
 	}
 	for old := range c.entries {
-		if len(c.entries) < maxCached {
+		if len(c.entries) < cmp.Or(c.most, maxCached) {
 			break
 		}
 		delete(c.entries, old)

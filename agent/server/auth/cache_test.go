@@ -124,6 +124,44 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
+// TestCacheRemovesWhatIsOver has answers that nobody asks for again: they do not stay until the
+// cache is full.
+func TestCacheRemovesWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cache[int]{most: 8}
+		for i := range 4 {
+			c.remember(keyOf(fmt.Sprint(i)), i, time.Minute)
+		}
+		time.Sleep(time.Minute + sweepPeriod)
+		c.remember(keyOf("new"), 0, time.Minute)
+		if len(c.entries) != 1 {
+			t.Errorf("%d answers are kept, of which one is not over", len(c.entries))
+		}
+		for i := range 20 {
+			c.remember(keyOf(fmt.Sprint(i)), i, time.Minute)
+		}
+		if len(c.entries) != 8 {
+			t.Errorf("%d answers are kept", len(c.entries))
+		}
+	})
+}
+
+// TestCacheAfterAPanic has an ask that panics: whoever asked gets an error, and the next one is
+// answered.
+func TestCacheAfterAPanic(t *testing.T) {
+	var c cache[int]
+	if _, err := c.get(t.Context(), keyOf("a"), func(context.Context) (int, time.Duration, error) {
+		panic("boom")
+	}); err == nil {
+		t.Error("the panic is no error")
+	}
+	if got, err := c.get(t.Context(), keyOf("a"), func(context.Context) (int, time.Duration, error) {
+		return 1, time.Minute, nil
+	}); got != 1 || err != nil {
+		t.Errorf("the next one: %d %v", got, err)
+	}
+}
+
 func TestKeysDiffer(t *testing.T) {
 	seen := map[key][]string{}
 	for _, parts := range [][]string{{}, {""}, {"", ""}, {"ab"}, {"a", "b"}, {"a", "b", ""}, {"1:a"}, {"a1:b"}} {

@@ -22,6 +22,10 @@
 // Truth owned: none. Certificates' authorities are the caller's; reviews are the API server's,
 // remembered for as long as the config says.
 //
+// Defence: anybody can make the agent check credentials. Certificates are few and small, a part of
+// the CPUs verifies them, and of failures only a short text is remembered. Reviews at work are
+// bounded, altogether and those of one user's rights.
+//
 // Concurrency: everything may be used by many requests at once. Reviews of the same thing are made
-// once, and those at work are bounded.
+// once.
 package auth

@@ -56,10 +56,13 @@ type Guard struct {
 // New returns a guard.
 func New(cfg Config, deps Deps) *Guard {
 	g := &Guard{
-		who: authenticator{authorities: deps.Authorities, ttl: cfg.TokenTTL, anonymous: cfg.Anonymous},
+		who: authenticator{
+			certificates: newCertificates(deps.Authorities), ttl: cfg.TokenTTL, anonymous: cfg.Anonymous,
+		},
 		may: authorizer{node: cfg.Node, all: cfg.AllowAll, allowed: cfg.AllowedTTL, other: cfg.RefusedTTL},
 		log: deps.Logger,
 	}
+	g.who.cache.flight.Log, g.may.cache.flight.Log = deps.Logger, deps.Logger
 	if deps.Reviews != nil {
 		g.may.reviews = deps.Reviews
 		if cfg.Tokens {

@@ -439,37 +439,3 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 		}
 	})
 }
-
-// Certificates that nobody has signed cost their verification once, not with each request, and many
-// of them cost none.
-func TestStrangersCertificatesCostLittle(t *testing.T) {
-	stranger := newAuthority(t)
-	leaf := stranger.client(t, "u", x509.ExtKeyUsageClientAuth, time.Now().Add(time.Hour))
-	pool := newAuthority(t).pool()
-	who := authenticator{authorities: func() *x509.CertPool { return pool }}
-	shown := func(certs ...*x509.Certificate) error {
-		_, err := who.user(request("GET", "/pods", certs))
-		return err
-	}
-	if err := shown(leaf); err == nil || len(who.failed.entries) != 1 {
-		t.Fatalf("%v, %d failures are remembered", err, len(who.failed.entries))
-	}
-	remembered := errors.New("remembered")
-	for k, e := range who.failed.entries {
-		who.failed.entries[k] = entry[error]{remembered, e.until}
-	}
-	if err := shown(leaf); !errors.Is(err, remembered) {
-		t.Errorf("verified again: %v", err)
-	}
-	pool = stranger.pool() // the authorities have changed
-	if err := shown(leaf); err != nil {
-		t.Errorf("with its authority: %v", err)
-	}
-	many := []*x509.Certificate{leaf}
-	for range maxShown {
-		many = append(many, stranger.cert)
-	}
-	if err := shown(many...); err == nil || !strings.Contains(err.Error(), "6 certificates were shown") {
-		t.Errorf("many: %v", err)
-	}
-}

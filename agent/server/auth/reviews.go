@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -29,6 +30,10 @@ const (
 	// cannot keep the agent and the API server busy. Anybody can make reviews of tokens necessary:
 	// they must not be in the way of the reviews of what known users may do.
 	maxReviews = 64
+	// maxOfUser bounds the reviews of what one user may do at the same time, because a user may have
+	// many questions: each token of a service account is another one. The others wait for userWait.
+	maxOfUser = 8
+	userWait  = time.Second
 	// tokenRate and tokenBurst bound the reviews of tokens in a second, and those at once. The
 	// results are remembered, so that the callers of a node need a few in a minute.
 	tokenRate  = 20
@@ -54,6 +59,16 @@ type Reviews struct {
 	tokens, renewals, accesses chan struct{}
 	rate                       flowcontrol.PassiveRateLimiter
 	good                       cache[struct{}]
+
+	mu sync.Mutex
+	// users are the users whose rights are reviewed, or wait for that.
+	users map[string]*userReviews
+}
+
+// userReviews are the reviews of what one user may do.
+type userReviews struct {
+	places chan struct{} // has an element for each review under way
+	asked  int           // also those that wait; Reviews.mu guards it
 }
 
 // NewReviews returns the reviews of an API server, which need not be reachable yet.
@@ -62,6 +77,7 @@ func NewReviews(groups Groups) (*Reviews, error) {
 		tokens:   make(chan struct{}, maxReviews),
 		renewals: make(chan struct{}, maxReviews),
 		accesses: make(chan struct{}, maxReviews),
+		users:    map[string]*userReviews{},
 		rate:     flowcontrol.NewTokenBucketPassiveRateLimiter(tokenRate, tokenBurst),
 	}
 	var err error
@@ -100,9 +116,45 @@ func (r *Reviews) access(
 	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
 ) (authorizationv1.SubjectAccessReviewStatus, error) {
 	var out authorizationv1.SubjectAccessReview
-	err := r.post(ctx, r.accesses, r.authorization, "subjectaccessreviews",
+	leave, err := r.enter(ctx, spec.User)
+	if err != nil {
+		return out.Status, err
+	}
+	defer leave()
+	err = r.post(ctx, r.accesses, r.authorization, "subjectaccessreviews",
 		&authorizationv1.SubjectAccessReview{Spec: spec}, &out)
 	return out.Status, err
+}
+
+// enter waits for a place among the reviews of a user's rights.
+func (r *Reviews) enter(ctx context.Context, user string) (leave func(), err error) {
+	r.mu.Lock()
+	u := r.users[user]
+	if u == nil {
+		u = &userReviews{places: make(chan struct{}, maxOfUser)}
+		r.users[user] = u
+	}
+	u.asked++
+	r.mu.Unlock()
+	left := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if u.asked--; u.asked == 0 {
+			delete(r.users, user)
+		}
+	}
+	patience := time.NewTimer(userWait)
+	defer patience.Stop()
+	select {
+	case u.places <- struct{}{}:
+		return func() { <-u.places; left() }, nil
+	case <-patience.C:
+		err = fmt.Errorf("%w of user %q", errBusy, user)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	left()
+	return nil, err
 }
 
 // post sends a review, if there is a slot for it. It tries again if the API server could not answer

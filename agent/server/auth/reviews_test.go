@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,6 +144,62 @@ func TestReviewsAreBounded(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		wg.Wait()
+	})
+}
+
+// TestReviewsOfOneUserAreBounded has one user ask for more rights than there are reviews at a time,
+// while the API server does not answer: others are still asked about, and the user when one of its
+// reviews has ended.
+func TestReviewsOfOneUserAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		r := newReviews(t, func(r *http.Request, body []byte) (int, any, error) {
+			if strings.Contains(string(body), `"user":"other"`) {
+				return 201, authorizationv1.SubjectAccessReview{
+					Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true},
+				}, nil
+			}
+			asked.Add(1)
+			<-r.Context().Done()
+			return 0, nil, r.Context().Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		var busy atomic.Int64
+		for range 2 * maxReviews {
+			all.Go(func() {
+				_, err := r.access(ctx, authorizationv1.SubjectAccessReviewSpec{User: "greedy"})
+				if errors.Is(err, errBusy) {
+					busy.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := asked.Load(); n != maxOfUser {
+			t.Errorf("the API server was asked %d times about one user, not %d", n, maxOfUser)
+		}
+		if s, err := r.access(ctx, authorizationv1.SubjectAccessReviewSpec{User: "other"}); err != nil || !s.Allowed {
+			t.Errorf("another user: %+v %v", s, err)
+		}
+		time.Sleep(userWait)
+		synctest.Wait()
+		if n := busy.Load(); n != 2*maxReviews-maxOfUser {
+			t.Errorf("%d of %d were refused after a while", n, 2*maxReviews)
+		}
+		late := make(chan error, 1)
+		go func() {
+			_, err := r.access(t.Context(), authorizationv1.SubjectAccessReviewSpec{User: "greedy"})
+			late <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-late; err == nil || errors.Is(err, errBusy) { // the API server does not answer it
+			t.Errorf("after the others: %v", err)
+		}
+		all.Wait()
+		if len(r.users) != 0 {
+			t.Errorf("%d users are remembered", len(r.users))
+		}
 	})
 }
 

@@ -15,13 +15,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/agent/server/hostlogs/pieces"
 )
 
 // Dir is the directory of a host's logs.
 const Dir = "/var/log"
 
-// queryTimeout bounds a query, as kubelet 1.36 does.
-const queryTimeout = 30 * time.Second
+// queryTimeout bounds a query, as kubelet 1.36 does. pieceTimeout bounds the sending of each piece
+// of an answer: a file may be large, and its reader slow.
+const (
+	queryTimeout = 30 * time.Second
+	pieceTimeout = 30 * time.Second
+)
 
 // Config says what is served.
 type Config struct {
@@ -39,6 +45,8 @@ type Config struct {
 type Handler struct {
 	cfg   Config
 	files http.Handler
+	// queryTimeout and pieceTimeout are the constants of their names except in tests.
+	queryTimeout, pieceTimeout time.Duration
 }
 
 // New returns a handler of the paths below /logs/.
@@ -49,11 +57,15 @@ func New(cfg Config) *Handler {
 	if cfg.Journal == nil {
 		cfg.Journal = journalctl
 	}
-	return &Handler{cfg: cfg, files: http.FileServer(http.FS(beneath(cfg.Dir)))}
+	return &Handler{
+		cfg: cfg, files: http.FileServer(http.FS(beneath(cfg.Dir))), queryTimeout: queryTimeout, pieceTimeout: pieceTimeout,
+	}
 }
 
 // ServeHTTP answers with a file, a directory's list, or the entries that a query asks for.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(to http.ResponseWriter, r *http.Request) {
+	w := pieces.New(to, h.pieceTimeout)
+	defer w.End()
 	if !h.cfg.Query {
 		http.StripPrefix("/logs/", h.files).ServeHTTP(w, r)
 		return
@@ -67,8 +79,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case q.File != "":
 		h.file(w, r, q.File)
 	default:
-		ctx, cancel := context.WithTimeout(r.Context(), queryTimeout)
+		end := time.Now().Add(h.queryTimeout)
+		ctx, cancel := context.WithDeadline(r.Context(), end)
 		defer cancel()
+		w.Until(end) // the journal's reader may read nothing
 		w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 		h.services(ctx, w, q)
 	}

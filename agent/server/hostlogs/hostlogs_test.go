@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -177,5 +179,51 @@ func TestQueries(t *testing.T) {
 	if code, text := off.get("/logs/?query=containerd"); code != 200 || !strings.Contains(text, "a.log") ||
 		len(off.args) > 0 {
 		t.Errorf("switched off: %d %q %v", code, text, off.args)
+	}
+}
+
+// TestSlowReaders has readers that read nothing of a large file, or of a journal without an end:
+// their requests end.
+func TestSlowReaders(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path         string
+		query, piece time.Duration
+	}{
+		"a file":    {"/logs/large", time.Hour, time.Millisecond},
+		"a journal": {"/logs/?query=containerd", time.Millisecond, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, true)
+			r.queryTimeout, r.pieceTimeout = tc.query, tc.piece
+			if err := os.WriteFile(filepath.Join(r.dir, "large"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(filepath.Join(r.dir, "large"), 1<<30); err != nil {
+				t.Fatal(err)
+			}
+			r.cfg.Journal = func(_ context.Context, out io.Writer, args ...string) (err error) {
+				if slices.Contains(args, "--field=_SYSTEMD_UNIT") {
+					_, err := io.WriteString(out, "containerd.service\n")
+					return err
+				}
+				for piece := make([]byte, 1<<20); err == nil; {
+					_, err = out.Write(piece) // journalctl is killed, but its output waits for the reader
+				}
+				return err
+			}
+			ended := make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				defer close(ended)
+				r.ServeHTTP(w, req)
+			}))
+			defer server.Close()
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", tc.path)
+			<-ended
+		})
 	}
 }
