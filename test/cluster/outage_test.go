@@ -62,7 +62,7 @@ func (w *Witness) promptly(t *testing.T, what string, within time.Duration,
 ) time.Duration {
 	t.Helper()
 	began := time.Now()
-	for answers := time.Duration(0); ; {
+	for answers := 0; ; {
 		pods, err := w.list(t.Context())
 		if err == nil {
 			answers++
@@ -71,7 +71,7 @@ func (w *Witness) promptly(t *testing.T, what string, within time.Duration,
 		if err == nil {
 			return time.Since(began)
 		}
-		if answers*glance >= within || time.Since(began) > eventually {
+		if time.Duration(answers)*glance >= within || time.Since(began) > eventually {
 			t.Fatalf("%s: not within %s, as a client counts it (in fact %s): %v", what, within, time.Since(began), err)
 		}
 		time.Sleep(glance)

@@ -225,7 +225,7 @@ func (c *chaos) adoption(t *testing.T) {
 		c.a.Kill9()
 		begin := time.Now()
 		c.a.CLI("ps", "--help")
-		limit := adoptionLimit * max(1, time.Since(begin)/programStart)
+		limit := adoptionLimit * time.Duration(max(1, int(time.Since(begin)/programStart)))
 		begin = time.Now()
 		if err := c.a.Start(); err != nil {
 			t.Fatal(err)
