@@ -4,16 +4,10 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"log"
-	"math"
-	"net"
-	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -23,8 +17,8 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// metricsAPI makes the API server ask for metrics.k8s.io here: at the node's address, by endpoints,
-// without kube-proxy. Its account may read a node's metrics, as metrics-server's may.
+// metricsAPI makes the API server ask for metrics.k8s.io at the node's address, by endpoints,
+// without kube-proxy. The rights are exactly those of metrics-server's own manifest.
 const metricsAPI = `apiVersion: v1
 kind: ServiceAccount
 metadata: {name: metrics-server, namespace: kube-system}
@@ -32,12 +26,26 @@ metadata: {name: metrics-server, namespace: kube-system}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: system:metrics-server}
-rules: [{apiGroups: [""], resources: [nodes/metrics], verbs: [get]}]
+rules:
+  - {apiGroups: [""], resources: [nodes/metrics], verbs: [get]}
+  - {apiGroups: [""], resources: [pods, nodes], verbs: [get, list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: system:metrics-server}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:metrics-server}
+subjects: [{kind: ServiceAccount, name: metrics-server, namespace: kube-system}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: "metrics-server:system:auth-delegator"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:auth-delegator}
+subjects: [{kind: ServiceAccount, name: metrics-server, namespace: kube-system}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: metrics-server-auth-reader, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: extension-apiserver-authentication-reader}
 subjects: [{kind: ServiceAccount, name: metrics-server, namespace: kube-system}]
 ---
 apiVersion: v1
@@ -64,22 +72,8 @@ spec:
   caBundle: %[2]s
 `
 
-// metricsServer answers metrics.k8s.io/v1beta1 from the node's /metrics/resource, which it reads
-// with a token. This is what metrics-server does, without its memory of the last minutes. CPU usage
-// is the mean since the server started.
-type metricsServer struct {
-	t      *testing.T
-	scrape caller
-	first  map[string]sample
-}
-
-// sample is one value of /metrics/resource.
-type sample struct {
-	value float64
-	at    time.Time
-}
-
-// serveMetricsAPI serves until the test ends. The cluster's API server needs the flag
+// serveMetricsAPI runs metrics-server until the test ends. It scrapes the node, and asks the
+// cluster's API server who its callers are and what they may do. That API server needs the flag
 // --enable-aggregator-routing.
 func serveMetricsAPI(t *testing.T, c *Cluster) {
 	t.Helper()
@@ -88,150 +82,30 @@ func serveMetricsAPI(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 	c.Apply(t, fmt.Sprintf(metricsAPI, env.HostIP, base64.StdEncoding.EncodeToString(authority)))
-	c.may(t, "system:serviceaccount:kube-system:metrics-server", "metrics")
-	s := &metricsServer{
-		t: t,
-		scrape: caller{
-			c: c, token: strings.TrimSpace(c.Kubectl(t, "create", "token", "metrics-server", "-n", "kube-system")),
-		},
-	}
-	if s.first, err = s.read(); err != nil {
+	// metrics-server ends if it may not read this when it starts.
+	c.Eventually(t, Contains("yes"), "auth", "can-i", "get", "configmaps/extension-apiserver-authentication",
+		"-n", "kube-system", "--as", "system:serviceaccount:kube-system:metrics-server")
+	kubeconfig := filepath.Join(c.Folder, "metrics-server.conf")
+	token := strings.TrimSpace(c.Kubectl(t, "create", "token", "metrics-server", "-n", "kube-system"))
+	if err := WriteKubeconfig(kubeconfig, c.Config().Host, c.PKI.CA.File, map[string]any{"token": token}); err != nil {
 		t.Fatal(err)
 	}
-	pair, err := c.PKI.CA.Issue(t.TempDir(), "metrics-server", Subject{
+	pair, err := c.PKI.CA.Issue(c.Folder, "metrics-server", Subject{
 		User: "metrics-server", Hosts: []string{"metrics-server.kube-system.svc"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
+	server := c.program("metrics-server",
+		"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
+		"--secure-port", "4443", "--tls-cert-file", pair.Cert, "--tls-private-key-file", pair.Key,
+		"--kubelet-insecure-tls", "--kubelet-preferred-address-types", "InternalIP", "--kubelet-use-node-status-port",
+		"--metric-resolution", "10s", "--kubelet-request-timeout", "9s",
+	)
+	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	proxies := x509.NewCertPool()
-	if pem, err := os.ReadFile(c.PKI.FrontProxy.File); err != nil || !proxies.AppendCertsFromPEM(pem) {
-		t.Fatalf("read the front proxy's authority: %v", err)
-	}
-	var l net.Listener
-	if err := c.In(func() (err error) { l, err = net.Listen("tcp", env.HostIP+":4443"); return err }); err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{
-		Handler: s,
-		TLSConfig: &tls.Config{
-			Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies,
-		},
-		ErrorLog: log.New(t.Output(), "", 0),
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.ServeTLS(l, "", "")
-	}()
-	t.Cleanup(func() {
-		server.Close()
-		<-done
-	})
 	c.Kubectl(t, "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=180s")
-}
-
-var sampleLine = regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (\S+)(?: (\d+))?$`)
-
-// read scrapes the node. The keys are the names and labels as they are in the answer.
-func (s *metricsServer) read() (map[string]sample, error) {
-	code, text := s.scrape.do(s.t, http.MethodGet, "/metrics/resource")
-	if code != http.StatusOK {
-		return nil, fmt.Errorf("scrape the node: %d %s", code, text)
-	}
-	out := map[string]sample{}
-	for line := range strings.Lines(text) {
-		m := sampleLine.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil {
-			continue
-		}
-		value, err := strconv.ParseFloat(m[3], 64)
-		if err != nil {
-			return nil, fmt.Errorf("read %q: %w", line, err)
-		}
-		at := time.Now()
-		if ms, err := strconv.ParseInt(m[4], 10, 64); err == nil {
-			at = time.UnixMilli(ms)
-		}
-		out[m[1]+"{"+m[2]+"}"] = sample{value, at}
-	}
-	return out, nil
-}
-
-// usage returns cpu and memory of what has these labels, nil if they are not known.
-func (s *metricsServer) usage(now map[string]sample, kind, labels string) map[string]string {
-	cpu, memory := kind+"_cpu_usage_seconds_total{"+labels+"}", kind+"_memory_working_set_bytes{"+labels+"}"
-	used, since := now[cpu], s.first[cpu]
-	if _, known := now[memory]; !known || !used.at.After(since.at) || since.at.IsZero() {
-		return nil
-	}
-	nanocores := math.Round((used.value - since.value) / used.at.Sub(since.at).Seconds() * 1e9)
-	return map[string]string{"cpu": fmt.Sprintf("%.0fn", nanocores), "memory": fmt.Sprintf("%.0f", now[memory].value)}
-}
-
-// ServeHTTP answers discovery and lists.
-func (s *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	const group = "metrics.k8s.io/v1beta1"
-	now, err := s.read()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	answer := map[string]any{"apiVersion": group}
-	switch path := strings.TrimPrefix(r.URL.Path, "/apis/"+group); {
-	case path == "" || path == "/":
-		answer = map[string]any{
-			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []any{
-				map[string]any{
-					"name": "nodes", "kind": "NodeMetrics", "namespaced": false, "verbs": []string{"get", "list"},
-				},
-				map[string]any{
-					"name": "pods", "kind": "PodMetrics", "namespaced": true, "verbs": []string{"get", "list"},
-				},
-			},
-		}
-	case path == "/nodes":
-		answer["kind"], answer["items"] = "NodeMetricsList", []any{map[string]any{
-			"metadata": map[string]any{"name": env.NodeName}, "timestamp": time.Now().UTC().Format(time.RFC3339),
-			"window": "10s", "usage": s.usage(now, "node", ""),
-		}}
-	case strings.HasSuffix(path, "/pods"):
-		answer["kind"], answer["items"] = "PodMetricsList", s.pods(now)
-	default:
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer)
-}
-
-var containerLabels = regexp.MustCompile(
-	`^container_cpu_usage_seconds_total\{(container="([^"]*)",namespace="([^"]*)",pod="([^"]*)")\}$`,
-)
-
-// pods returns the pods whose containers are known now and were known when the server started.
-func (s *metricsServer) pods(now map[string]sample) []any {
-	containers := map[[2]string][]any{}
-	for key := range now {
-		if m := containerLabels.FindStringSubmatch(key); m != nil {
-			if usage := s.usage(now, "container", m[1]); usage != nil {
-				pod := [2]string{m[3], m[4]}
-				containers[pod] = append(containers[pod], map[string]any{"name": m[2], "usage": usage})
-			}
-		}
-	}
-	out := []any{}
-	for pod, list := range containers {
-		out = append(out, map[string]any{
-			"metadata":  map[string]any{"namespace": pod[0], "name": pod[1]},
-			"timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "containers": list,
-		})
-	}
-	return out
 }
 
 // burner is a pod that uses as much cpu as it may.
@@ -248,8 +122,7 @@ spec:
     - {name: idle, image: berth.local/busybox:v1, command: [sleep, "3600"]}
 `
 
-// TestTop checks kubectl top, and with it what the node answers to clients that read its metrics as
-// metrics-server does.
+// TestTop checks kubectl top, and with it what the node answers to metrics-server.
 func TestTop(t *testing.T) {
 	c := Start(t, Options{APIServer: []string{"--enable-aggregator-routing"}})
 	c.StartNode(t, env.AgentOptions{})

@@ -19,6 +19,7 @@ func findPrograms(checkout string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, name := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubelet",
+		"metrics-server",
 	} {
 		path := filepath.Join(checkout, ".cache", "bin", name)
 		if _, err := os.Stat(path); err != nil && name == "etcd" {
