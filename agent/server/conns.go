@@ -129,7 +129,7 @@ type trackedConn struct {
 	asked atomic.Bool
 
 	// The listener's lock guards requests, which is how many requests of the connection are
-	// answered, and idle, since when there is none.
+	// answered, and idle, when an endpoint has answered the last one.
 	requests int
 	idle     time.Time
 }
@@ -201,7 +201,6 @@ func (c *trackedConn) end() {
 	c.from.mu.Lock()
 	defer c.from.mu.Unlock()
 	c.requests--
-	c.idle = time.Now()
 }
 
 // used marks the connection of a request as one in use, until end is called.
@@ -221,6 +220,16 @@ func unused(ctx context.Context) (again func()) {
 		return c.begin
 	}
 	return func() {}
+}
+
+// served notes that an endpoint has answered on the connection of a request. Refusals do not count:
+// who only gets those could keep a place for ever with one request a second.
+func served(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*trackedConn); ok {
+		c.from.mu.Lock()
+		defer c.from.mu.Unlock()
+		c.idle = time.Now()
+	}
 }
 
 // isFirst reports whether a request is the first one of its connection that has arrived.

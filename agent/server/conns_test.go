@@ -59,6 +59,50 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestRefusalsKeepNoConnection has a caller that only gets refusals: however many it gets, its
+// connection is the first that has to make room.
+func TestRefusalsKeepNoConnection(t *testing.T) {
+	let := false
+	seen := make(chan *trackedConn, 1)
+	s := newAPI(t, guardFunc(func(w http.ResponseWriter, r *http.Request, _ string) bool {
+		seen <- r.Context().Value(connKey{}).(*trackedConn)
+		return let || refuses(w)
+	}), everything)
+	conn, err := net.Dial("tcp", serveAPI(t, s, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	ask := func(want int) *trackedConn {
+		t.Helper()
+		fmt.Fprint(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.StatusCode != want {
+			t.Fatalf("%v %v", resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return <-seen
+	}
+	// The connection is not in use some time after the caller has the answer.
+	idle := func(c *trackedConn) (since time.Time) {
+		for used := true; used; runtime.Gosched() {
+			c.from.mu.Lock()
+			used, since = c.requests > 0, c.idle
+			c.from.mu.Unlock()
+		}
+		return since
+	}
+	before := idle(ask(http.StatusUnauthorized))
+	if c := ask(http.StatusUnauthorized); !idle(c).Equal(before) {
+		t.Error("a refusal counts as use of the connection")
+	}
+	let = true
+	if c := ask(http.StatusOK); !idle(c).After(before) {
+		t.Error("an answer does not count as use of the connection")
+	}
+}
+
 // TestConnectionsWithoutRequests has as many connections as a listener can have, which send
 // nothing, or a header that does not end; one follows a log. A caller with a request takes the
 // place of the oldest of them, and the one that follows stays.

@@ -72,5 +72,9 @@ func drop(r *http.Request) {
 		return // a handler may have taken the connection over, and left the request to others
 	}
 	clear(r.Header)
-	r.URL, r.RequestURI = &url.URL{}, ""
+	clear(r.Trailer)
+	r.URL, r.RequestURI, r.Host, r.Form, r.PostForm = &url.URL{}, "", "", nil, nil
+	if r.Method != http.MethodHead { // which has no body
+		r.Method = ""
+	}
 }

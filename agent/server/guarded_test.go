@@ -93,14 +93,20 @@ func (c *stingy) write(kind, flags byte, stream uint32, payload []byte) {
 	}
 }
 
-// get asks for a path on a stream of its own.
-func (c *stingy) get(path string) {
+// get asks for a path on a stream of its own, with more headers: names and values by turns.
+func (c *stingy) get(path string, headers ...string) {
 	c.t.Helper()
 	block := []byte{0x82, 0x87} // :method GET, :scheme https; then literals (RFC 7541)
 	block = append(append(block, 0x04, byte(len(path))), path...)
 	block = append(append(block, 0x01, 4), "node"...)
 	block = append(append(block, 0x00, 5), "x-big"...)
 	block = append(append(block, 100), bytes.Repeat([]byte("x"), 100)...)
+	for i, text := range headers {
+		if i%2 == 0 {
+			block = append(block, 0x00)
+		}
+		block = append(append(block, byte(len(text))), text...)
+	}
 	c.write(headersFrame, endStream|endHeaders, c.next, block)
 	c.next += 2
 }
@@ -151,6 +157,18 @@ func TestRefusalsThatCannotBeSent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMalformedRequestsEnd has requests that net/http refuses by itself, without a handler, and whose
+// refusals cannot be sent.
+func TestMalformedRequestsEnd(t *testing.T) {
+	s := newAPI(t, &doorkeeper{}, everything)
+	s.writeTimeout = 50 * time.Millisecond
+	c := newStingy(t, serveAPI(t, s, serverTLS(t)))
+	for range maxStreams {
+		c.get("/pods", "te", "x")
+	}
+	c.resets(maxStreams)
 }
 
 // TestGuardTakesItsTime has a guard whose questions may take longer than a refusal may take to be

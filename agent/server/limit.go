@@ -144,6 +144,7 @@ func (e endpoint) bounded(b *budget) http.Handler {
 			return
 		}
 		defer leave()
+		defer served(r.Context())
 		defer e.server.counts.begin(r.Method, e.path, cost == lasting)()
 		if cost != lasting {
 			sendWithin(w, plainTimeout)

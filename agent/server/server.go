@@ -247,12 +247,12 @@ type Server struct {
 	checked checked
 	began   time.Time
 	// These are the constants of their names except in tests.
-	bodyTimeout, waitTimeout, refusalTimeout time.Duration
-	checkpointing                            chan struct{} // held while a checkpoint is made
-	hostLogs                                 *hostlogs.Handler
-	shared                                   singleflight.Group // the measurements under way, which requests share
-	podsAnswer                               *sharedAnswer
-	containers                               *runningContainers
+	bodyTimeout, waitTimeout, refusalTimeout, writeTimeout time.Duration
+	checkpointing                                          chan struct{} // held while a checkpoint is made
+	hostLogs                                               *hostlogs.Handler
+	shared                                                 singleflight.Group // the measurements under way, which requests share
+	podsAnswer                                             *sharedAnswer
+	containers                                             *runningContainers
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once
@@ -272,11 +272,11 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 		began:          time.Now(),
 		bodyTimeout:    bodyTimeout,
 		waitTimeout:    waitTimeout,
-		refusalTimeout: refusalTimeout,
-		checkpointing:  make(chan struct{}, 1),
-		podsAnswer:     newSharedAnswer(),
-		containers:     newRunningContainers(deps.Runtime, deps.Logger),
-		hostLogs:       hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
+		refusalTimeout: refusalTimeout, writeTimeout: plainTimeout,
+		checkpointing: make(chan struct{}, 1),
+		podsAnswer:    newSharedAnswer(),
+		containers:    newRunningContainers(deps.Runtime, deps.Logger),
+		hostLogs:      hostlogs.New(hostlogs.Config{Query: cfg.SystemLogQuery}),
 	}
 	var err error
 	if s.counts, err = newCounts(deps.Metrics.Registry); err != nil {
@@ -288,9 +288,10 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 // Listening returns a channel that is closed when the socket answers callers.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
-// Timeouts of connections. There is no timeout for writing, because a followed log may be silent as
-// long as its reader stays; but a connection of HTTP/2 that takes no byte for [plainTimeout] ends,
-// because it does not take the end of a stream, either.
+// Timeouts of connections. That for writing ([plainTimeout]) is for what net/http answers by itself,
+// such as a malformed request: handlers set their own, and those that last have none, because a
+// followed log may be silent as long as its reader stays. A connection of HTTP/2 that takes no byte
+// for as long ends, because it does not take the end of a stream, either.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -330,9 +331,10 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 			handler.ServeHTTP(w, r)
 		}),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return base },
-		ConnContext: withConn, TLSConfig: secure,
+		WriteTimeout: s.writeTimeout,
+		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:  func(net.Listener) context.Context { return base },
+		ConnContext:  withConn, TLSConfig: secure,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
 			MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread, WriteByteTimeout: plainTimeout,

@@ -11,14 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/internal/mounttable"
-	"github.com/berthd/berth/internal/retry"
 )
 
 // nfsHelper mounts NFS exports. Distributions have it in nfs-common or nfs-utils.
@@ -148,60 +147,51 @@ func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
 const unmountTimeout = 10 * time.Second
 
 // unmountRemote unmounts an NFS mount. If its server does not answer in time, what was not sent to
-// the server yet is given up, so that the pod can be removed. The kernel may wait for the server
-// even when the mount is out of the tree. Nothing waits for the kernel then: that call ends when
-// the server answers or the kernel gives up.
+// the server yet is given up, so that the pod can be removed, unless something else has the same
+// export mounted. The kernel may wait for the server even when the mount is out of the tree. Nothing
+// waits for the kernel then: that call ends when the server answers or the kernel gives up.
 func (m *Manager) unmountRemote(target string) error {
+	var late atomic.Bool
 	done := make(chan error, 1)
-	go func() { done <- m.deps.Mounter.Unmount(target) }()
+	go func() {
+		err := m.deps.Mounter.Unmount(target)
+		if err != nil && !late.Load() {
+			err = m.detach(target, err)
+		}
+		done <- err
+	}()
 	timer := time.NewTimer(unmountTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-done:
-		if err != nil {
-			err = m.detach(target, err)
-		}
 		return err
 	case <-timer.C:
+		late.Store(true)
 	}
 	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet is given up",
 		"path", target)
-	forced := unix.Unmount(target, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	flags := unix.MNT_DETACH | unix.UMOUNT_NOFOLLOW
+	if mountedOnce(target) {
+		flags |= unix.MNT_FORCE
+	}
+	err := unix.Unmount(target, flags)
 	if mounted, err := inMountTable(target); err != nil || !mounted {
 		return err
 	}
-	if forced == nil {
+	if err == nil {
 		return nil // something else is mounted below what was on top
 	}
-	return &os.PathError{Op: "force unmount", Path: target, Err: forced}
+	return &os.PathError{Op: "force unmount", Path: target, Err: err}
 }
 
-// GiveUp frees processes of a pod that SIGKILL does not end because they wait for the silent server
-// of an NFS mount: what they have written and not sent is given up. The mount stays, so that GiveUp
-// can be called again. An export that is mounted elsewhere on the node, too, is left alone: the
-// kernel would give up what others have written there. GiveUp takes some seconds.
-func (m *Manager) GiveUp(ctx context.Context, uid types.UID) error {
-	if err := checkName("pod UID", string(uid)); err != nil {
-		return err
-	}
-	podsPath, err := filepath.EvalSymlinks(m.podsDir)
-	if err != nil {
-		return err
-	}
+// mountedOnce reports whether the file system that is mounted on target is mounted nowhere else.
+func mountedOnce(target string) bool {
 	all, err := mounttable.Mounts(nil)
-	if err != nil {
-		return fmt.Errorf("read mount table: %w", err)
-	}
-	var errs []error
-	for _, target := range soleNFS(all, filepath.Join(podsPath, string(uid))) {
-		m.deps.Logger.Warn("a container waits for the server of an NFS mount: what was not written yet is given up",
-			"path", target)
-		errs = append(errs, abort(ctx, target))
-	}
-	return errors.Join(errs...)
+	return err == nil && slices.Contains(soleNFS(all, filepath.Dir(target)), target)
 }
 
-// soleNFS returns a mount of each NFS file system that is mounted beneath dir and nowhere else.
+// soleNFS returns a mount of each NFS file system that is mounted beneath dir and nowhere else. It
+// returns none that lies in another one, whose server would decide where the path leads to.
 func soleNFS(all []*mountinfo.Info, dir string) []string {
 	type device struct{ major, minor int }
 	skip := map[device]bool{}
@@ -212,7 +202,7 @@ func soleNFS(all []*mountinfo.Info, dir string) []string {
 		}
 	}
 	var targets []string
-	for _, mount := range all {
+	for _, mount := range outsideNFS(all, dir) {
 		of := device{mount.Major, mount.Minor}
 		if inside(mount) && isNFS(mount.FSType) && !skip[of] {
 			targets = append(targets, mount.Mountpoint)
@@ -222,29 +212,25 @@ func soleNFS(all []*mountinfo.Info, dir string) []string {
 	return targets
 }
 
-// aborts is how often the requests to a server are ended: a process that ends sends one after the
-// other, at least one for each file. abortEvery is the time between.
-const (
-	aborts     = 10
-	abortEvery = 500 * time.Millisecond
-)
-
-// abort ends what the kernel asks the server of a mount. The handle does not ask the server; it
-// keeps the mount busy, so that the kernel does not unmount it.
-func abort(ctx context.Context, target string) error {
-	fd, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: target, Err: err}
-	}
-	defer closeFD(fd)
-	for range aborts {
-		err := unix.Unmount(target, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
-		if err != nil && !errors.Is(err, unix.EBUSY) {
-			return &os.PathError{Op: "abort requests", Path: target, Err: err}
-		}
-		if !retry.Sleep(ctx, abortEvery) {
-			return context.Cause(ctx)
+// outsideNFS returns the mounts that lie in no NFS mount beneath dir. The others are never named by
+// their paths: whoever runs the server decides, at each look, where a path in its volume leads to.
+// They go with the mount that they are on.
+func outsideNFS(mounts []*mountinfo.Info, dir string) []*mountinfo.Info {
+	remote := map[string]bool{}
+	for _, mount := range mounts {
+		if isNFS(mount.FSType) && strings.HasPrefix(mount.Mountpoint, dir+"/") {
+			remote[mount.Mountpoint] = true
 		}
 	}
-	return nil
+	var out []*mountinfo.Info
+	for _, mount := range mounts {
+		inside := false
+		for above := range parents(mount.Mountpoint) {
+			inside = inside || remote[above]
+		}
+		if !inside {
+			out = append(out, mount)
+		}
+	}
+	return out
 }

@@ -3,10 +3,12 @@ package volumes
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,12 +202,61 @@ func TestUnmountOfASilentServer(t *testing.T) {
 	})
 }
 
-// An abort leaves the mount where it is.
-func TestAbort(t *testing.T) {
+// Only what waits for a silent server is given up, and only as long as that is silent and its export
+// is mounted nowhere else. The mount stays where it is.
+func TestGiveUp(t *testing.T) {
 	needRoot(t)
 	target := mountDir(t)
 	mustMount(t, "none", target, "tmpfs")
-	synctest.Test(t, func(t *testing.T) { must(t, abort(t.Context(), target)) })
+	for name, test := range map[string]struct {
+		answersAt time.Duration // 0 for never
+		elsewhere time.Duration // when the export is mounted elsewhere, too; 0 for never
+		want      int
+	}{
+		"silent":              {0, 0, aborts},
+		"answers at once":     {time.Millisecond, 0, 0},
+		"answers late":        {silentFor - time.Millisecond, 0, 0},
+		"answers meanwhile":   {silentFor + 2*abortEvery - time.Millisecond, 0, 2},
+		"elsewhere meanwhile": {0, silentFor + 2*abortEvery - time.Millisecond, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun, forced := time.Now(), 0
+			var abort atomic.Pointer[chan struct{}]
+			abort.Store(new(make(chan struct{})))
+			g := giving{
+				targets: func() ([]string, error) {
+					if test.elsewhere > 0 && time.Since(begun) >= test.elsewhere {
+						return nil, nil
+					}
+					return []string{target}, nil
+				},
+				ask: func(int) error {
+					var answer <-chan time.Time
+					aborted := *abort.Load()
+					if test.answersAt > 0 {
+						answer = time.After(max(0, test.answersAt-time.Since(begun)))
+					}
+					select {
+					case <-answer:
+						return nil
+					case <-aborted:
+						return unix.EIO
+					}
+				},
+				force: func(target string) error {
+					forced++
+					close(*abort.Swap(new(make(chan struct{}))))
+					return unix.Unmount(target, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
+				},
+				log: slog.New(slog.DiscardHandler),
+			}
+			must(t, g.up(t.Context()))
+			if forced != test.want {
+				t.Errorf("%s: forced %d times, want %d", name, forced, test.want)
+			}
+			close(*abort.Load())
+		})
+	}
 	if mounted, err := inMountTable(target); !mounted || err != nil {
 		t.Errorf("still mounted: %v, %v", mounted, err)
 	}
@@ -222,6 +273,7 @@ func TestSoleNFS(t *testing.T) {
 		{Mountpoint: "/pods/a", Minor: 9, FSType: "nfs4"},
 		{Mountpoint: "/pods/a/alone", Minor: 1, FSType: "nfs4"},
 		{Mountpoint: "/pods/a/part", Minor: 1, FSType: "nfs4"},
+		{Mountpoint: "/pods/a/part/nested", Minor: 6, FSType: "nfs4"},
 		{Mountpoint: "/pods/a/old", Minor: 2, FSType: "nfs"},
 		{Mountpoint: "/pods/a/shared", Minor: 3, FSType: "nfs4"},
 		{Mountpoint: "/pods/a/tmp", Minor: 4, FSType: "tmpfs"},

@@ -104,7 +104,7 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 			return err
 		}
 		errs = nil
-		for _, mount := range mounts {
+		for _, mount := range outsideNFS(mounts, dir) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

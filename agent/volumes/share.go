@@ -128,7 +128,7 @@ func loosen(dir string) error {
 			elsewhere[group] = true
 		}
 	}
-	for _, mount := range inside {
+	for _, mount := range outsideNFS(inside, dir) {
 		if !carries[mount.ID] || !elsewhere[peerGroup(mount)] {
 			continue
 		}

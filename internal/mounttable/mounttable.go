@@ -21,12 +21,12 @@ import (
 )
 
 // TooLong stands for the Root of a mount whose path in its file system is longer than paths may be
-// (PATH_MAX).
-const TooLong = "/(too-long)"
+// (PATH_MAX). No path begins so.
+const TooLong = "(too-long)"
 
-// maxPoint bounds a mount point in a line, which has some characters as octal escapes of four
-// bytes. Shorter lines are left as they are.
-const maxPoint = 4 * unix.PathMax
+// maxPath bounds a path in a line, which has some characters as octal escapes of four bytes.
+// Shorter lines are left as they are.
+const maxPath = 4 * unix.PathMax
 
 // Mounts returns the mounts that a filter selects, in the kernel's order; nil selects all. A mount
 // whose mount point is too long for any path is left out, because nobody can name it.
@@ -46,13 +46,32 @@ func Mounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
 func parse(table io.Reader, filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
 	var short bytes.Buffer
 	for r := bufio.NewReader(table); ; {
-		line, err := r.ReadBytes('\n')
+		line, err := readLine(r)
 		short.Write(shorten(line))
 		if errors.Is(err, io.EOF) {
 			return mountinfo.GetMountsFromReader(&short, filter)
 		}
 		if err != nil {
 			return nil, err
+		}
+	}
+}
+
+// readLine reads a line, and of each of its fields only so much that [shorten] sees that it is too
+// long: a container can make one of any length.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for field := 0; ; {
+		part, err := r.ReadSlice('\n')
+		for _, b := range part {
+			if b == ' ' {
+				field = 0
+			} else if field++; field > maxPath+1 && b != '\n' {
+				continue
+			}
+			line = append(line, b)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
 		}
 	}
 }
@@ -65,18 +84,17 @@ const (
 
 // shorten returns a line that the parser takes, or nothing for a mount that nobody can name.
 func shorten(line []byte) []byte {
-	if len(line) <= maxPoint {
+	if len(line) <= maxPath {
 		return line
 	}
 	fields := bytes.Split(line, []byte(" "))
 	for i, field := range fields {
 		switch {
-		case len(field) <= unix.PathMax:
-		case i == rootField:
+		case i == rootField && len(field) > maxPath:
 			fields[i] = []byte(TooLong)
-		case i == pointField && len(field) > maxPoint:
+		case i == pointField && len(field) > maxPath:
 			return nil
-		case i == len(fields)-1: // options of the file system, of which the last ones are left out
+		case i == len(fields)-1 && len(field) > unix.PathMax: // the file system's options, cut short
 			fields[i] = append(field[:unix.PathMax:unix.PathMax], '\n')
 		}
 	}

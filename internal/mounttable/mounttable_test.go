@@ -1,6 +1,8 @@
 package mounttable
 
 import (
+	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -45,10 +47,38 @@ func TestLinesOfAnyLength(t *testing.T) {
 	}
 	want := "/ / overlay shared:1|/a b " + TooLong + " tmpfs shared:2|/lower / overlay master:3|/last /in tmpfs "
 	if s := strings.Join(got, "|"); s != want {
-		t.Errorf("mounts\n%s\nwant\n%s", s, want)
+		t.Errorf("mounts\n%.900s\nwant\n%s", s, want)
 	}
 	one, err := parse(strings.NewReader(table), mountinfo.SingleEntryFilter("/last"))
 	if err != nil || len(one) != 1 || one[0].ID != 25 {
 		t.Errorf("of one mount point: %v, %v", one, err)
 	}
+}
+
+// TestLongLinesAreNotHeld reads a line that is longer than any buffer, and holds a part of it.
+func TestLongLinesAreNotHeld(t *testing.T) {
+	table := io.MultiReader(strings.NewReader("22 21 0:21 /"), io.LimitReader(endless{}, 64<<20),
+		strings.NewReader(" /a rw - tmpfs tmpfs rw\n25 21 0:24 /in /last rw - tmpfs tmpfs rw\n"))
+	var mounts []*mountinfo.Info
+	var err error
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	mounts, err = parse(table, nil)
+	runtime.ReadMemStats(&after)
+	if err != nil || len(mounts) != 2 || mounts[0].Root != TooLong || mounts[0].Mountpoint != "/a" {
+		t.Errorf("%v, %v", mounts, err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+		t.Errorf("it took %d bytes", took)
+	}
+}
+
+// endless reads as a directory's name that does not end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'd'
+	}
+	return len(p), nil
 }

@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -95,11 +94,9 @@ type Collector struct {
 	log  *slog.Logger
 	// leftovers asks for a look for leftovers of pods, staged for one for staged volumes.
 	leftovers, staged notify.Signal
-	// removing has a place for each removal of a pod's leftovers, and removals counts them. more
-	// says that there was no place for some.
+	// removing has a place for each removal of a pod's leftovers, and removals counts them.
 	removing chan struct{}
 	removals sync.WaitGroup
-	more     atomic.Bool
 	// shims, paths and mounts limit the log lines about what cannot be cleared; only rounds uses
 	// them.
 	shims, paths, mounts loglimit.Limiter
@@ -230,7 +227,8 @@ func (c *Collector) warn(ctx context.Context, limiter *loglimit.Limiter, text st
 // and shows that the pod was this agent's. prune leaves a cgroup without such a directory alone,
 // because other agents, or a kubelet, may have pods below the same root.
 //
-// prune waits for no removal: one that hangs in the kernel keeps its place, and the others go on.
+// prune waits for places, and not for removals: one that hangs in the kernel keeps its place, and
+// the others go on.
 func (c *Collector) prune(ctx context.Context) {
 	listed, err := c.deps.Observer.Relist(ctx)
 	if err != nil {
@@ -254,8 +252,8 @@ func (c *Collector) prune(ctx context.Context) {
 		case c.removing <- struct{}{}:
 			c.deps.Marks.set(uid, true)
 			c.removals.Go(func() { c.prunePod(ctx, uid) })
-		default:
-			c.more.Store(true)
+		case <-ctx.Done():
+			return
 		}
 	}
 	c.staged.Notify()
@@ -277,9 +275,6 @@ func (c *Collector) prunePod(ctx context.Context, uid types.UID) {
 		c.deps.Workers.Wake(uid)
 		<-c.removing
 		c.staged.Notify()
-		if c.more.Swap(false) {
-			c.leftovers.Notify()
-		}
 	}()
 	if c.deps.Workers.Has(uid) { // a pod that comes from here on sees that it is being pruned
 		return

@@ -156,8 +156,10 @@ func (s *Stopper) end(
 			limit = stopRetry
 			log.Warn("container not stopped; it is tried again", "container", name, "err", err)
 			s.Events.Pod(pod, "", v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
-			if err := s.GiveUp(ctx, pod.UID); err != nil {
-				log.Warn("what a container waits for is not given up", "container", name, "err", err)
+			if errdefs.IsDeadlineExceeded(err) { // not even SIGKILL has ended it
+				if err := s.GiveUp(ctx, pod.UID); err != nil {
+					log.Warn("what a container waits for is not given up", "container", name, "err", err)
+				}
 			}
 		}
 		if wait = min(wait, limit); !retry.Sleep(ctx, wait) {
