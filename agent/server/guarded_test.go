@@ -159,7 +159,7 @@ func TestRefusalsThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestMalformedRequestsEnd has requests that net/http refuses by itself, without a handler, and whose
+// TestMalformedRequestsEnd has requests that net/http refuses by itself, without a handler. The
 // refusals cannot be sent.
 func TestMalformedRequestsEnd(t *testing.T) {
 	s := newAPI(t, &doorkeeper{}, everything)

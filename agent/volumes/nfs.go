@@ -148,8 +148,8 @@ const unmountTimeout = 10 * time.Second
 
 // unmountRemote unmounts an NFS mount. If its server does not answer in time, what was not sent to
 // the server yet is given up, so that the pod can be removed, unless something else has the same
-// export mounted. The kernel may wait for the server even when the mount is out of the tree. Nothing
-// waits for the kernel then: that call ends when the server answers or the kernel gives up.
+// export mounted. The kernel may wait for the server even when the mount is out of the tree.
+// Nothing waits for the kernel then: that call ends when the server answers or the kernel gives up.
 func (m *Manager) unmountRemote(target string) error {
 	var late atomic.Bool
 	done := make(chan error, 1)

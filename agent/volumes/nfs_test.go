@@ -202,8 +202,8 @@ func TestUnmountOfASilentServer(t *testing.T) {
 	})
 }
 
-// Only what waits for a silent server is given up, and only as long as that is silent and its export
-// is mounted nowhere else. The mount stays where it is.
+// Only what waits for a silent server is given up, and only as long as that is silent and its
+// export is mounted nowhere else. The mount stays where it is.
 func TestGiveUp(t *testing.T) {
 	needRoot(t)
 	target := mountDir(t)
