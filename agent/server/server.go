@@ -248,11 +248,12 @@ type Server struct {
 	began   time.Time
 	// These are the constants of their names except in tests.
 	bodyTimeout, waitTimeout, refusalTimeout, writeTimeout time.Duration
-	checkpointing                                          chan struct{} // held while a checkpoint is made
-	hostLogs                                               *hostlogs.Handler
-	shared                                                 singleflight.Group // the measurements under way, which requests share
-	podsAnswer                                             *sharedAnswer
-	containers                                             *runningContainers
+
+	checkpointing chan struct{} // held while a checkpoint is made
+	hostLogs      *hostlogs.Handler
+	shared        singleflight.Group // the measurements under way, which requests share
+	podsAnswer    *sharedAnswer
+	containers    *runningContainers
 	// listening is closed when the socket exists.
 	listening chan struct{}
 	listens   sync.Once

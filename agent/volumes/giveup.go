@@ -102,7 +102,7 @@ func (g *giving) up(ctx context.Context) error {
 	silent := map[string]bool{}
 	for target, q := range questions {
 		select {
-		case <-q.answer:
+		case <-q.answer: //nolint:errcheck // an error is an answer, too: nobody waits for it
 		default:
 			silent[target] = true
 			g.log.Warn("a container waits for the server of an NFS mount: what was not written yet is given up",
