@@ -183,6 +183,27 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+func TestImages(t *testing.T) {
+	s := New("n", "v")
+	s.ImageCollected("space")
+	s.ImageCollected("space")
+	s.ImageCollected("age")
+	s.ImageEnsured("IfNotPresent", "true", "false")
+	got := gather(t, s)
+	for _, want := range []string{
+		"kubelet_image_garbage_collected_total{reason=space} 2",
+		"kubelet_image_garbage_collected_total{reason=age} 1",
+		"kubelet_image_manager_ensure_image_requests_total{" +
+			"present_locally=true,pull_policy=IfNotPresent,pull_required=false} 1",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is not among what is gathered: %q", want, slices.DeleteFunc(got, func(series string) bool {
+				return !strings.Contains(series, "_image_")
+			}))
+		}
+	}
+}
+
 func TestForgetPod(t *testing.T) {
 	s := New("n", "v")
 	for _, pod := range []string{"p", "q"} {
