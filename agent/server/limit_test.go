@@ -82,7 +82,10 @@ func TestSlowBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+		fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+		if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, " 100 ") {
+			t.Fatalf("the body is not awaited: %q, %v", line, err)
+		}
 	}
 	for range 3 {
 		if code, text := r.ask(t, "GET", "/pods", nil); code != 200 {
