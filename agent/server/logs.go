@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pieces"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -40,10 +41,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", plainText)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := &logWriter{w: w, flush: opts.Follow}
-	if !opts.Follow {
-		out.within = plainTimeout
-	}
+	out := newLogWriter(w, opts.Follow, plainTimeout)
+	defer out.end()
 	out.begin()
 	err = s.readLogs(r.Context(), out, pod, r.PathValue("container"), in, opts)
 	switch {
@@ -260,9 +259,17 @@ func (p *queryParser) number(name string, least int64, into **int64) {
 type logWriter struct {
 	w       http.ResponseWriter
 	flush   bool
-	within  time.Duration // 0 for no limit
+	end     func() // ends the answer
 	written bool
 	bytes   int64 // bytes written so far
+}
+
+func newLogWriter(w http.ResponseWriter, follow bool, within time.Duration) *logWriter {
+	if follow {
+		return &logWriter{w: w, flush: true, end: func() {}}
+	}
+	limited := pieces.New(w, within)
+	return &logWriter{w: limited, end: limited.End}
 }
 
 // begin sends the header of a followed log, so that the reader knows that it is connected.
@@ -276,9 +283,6 @@ func (l *logWriter) begin() {
 // Write writes a piece of the log.
 func (l *logWriter) Write(p []byte) (int, error) {
 	l.written = true
-	if l.within > 0 {
-		_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(l.within))
-	}
 	n, err := l.w.Write(p)
 	l.bytes += int64(n)
 	if l.flush && err == nil {

@@ -180,7 +180,7 @@ func TestLogThatIsGone(t *testing.T) {
 func TestLogThatNobodyReads(t *testing.T) {
 	ended := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		out := &logWriter{w: w, within: 100 * time.Millisecond}
+		out := newLogWriter(w, false, 100*time.Millisecond)
 		for {
 			if _, err := out.Write(make([]byte, 64<<10)); err != nil {
 				ended <- err
@@ -202,13 +202,18 @@ func TestLogThatNobodyReads(t *testing.T) {
 	}
 }
 
-// progress is a ResponseWriter that keeps the last write deadline.
+// progress is a ResponseWriter that keeps the last write deadline of a piece.
 type progress struct {
 	http.ResponseWriter
 	deadline time.Time
 }
 
-func (p *progress) SetWriteDeadline(at time.Time) error { p.deadline = at; return nil }
+func (p *progress) SetWriteDeadline(at time.Time) error {
+	if !at.IsZero() { // between two pieces
+		p.deadline = at
+	}
+	return nil
+}
 
 // A caller that reads a long log slowly has the whole time for each piece; one that follows a log
 // has any time.
@@ -216,7 +221,7 @@ func TestDeadlineOfLogsMoves(t *testing.T) {
 	for _, within := range []time.Duration{0, plainTimeout} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &progress{ResponseWriter: httptest.NewRecorder()}
-			out := &logWriter{w: w, within: within}
+			out := newLogWriter(w, within == 0, within)
 			for range 3 {
 				time.Sleep(plainTimeout / 2)
 				if _, err := out.Write([]byte("a line")); err != nil {

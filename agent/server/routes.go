@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"net/http/pprof"
 
-	"github.com/berthd/berth/agent/server/hostlogs/pieces"
 	"github.com/berthd/berth/client/api"
+	"github.com/berthd/berth/internal/pieces"
 )
 
 // socketRoutes returns all routes, for root and the socket's group.

@@ -9,7 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/server/auth/flight"
+	"github.com/berthd/berth/internal/flight"
 )
 
 // runningValid is how long the runtime's answer holds that a container runs. It is less than the

@@ -174,14 +174,20 @@ func parents(p string) iter.Seq[string] {
 func outermost(paths map[string]bool) []string {
 	var out []string
 	for p := range paths {
-		inside := false
-		for above := range parents(p) {
-			inside = inside || paths[above]
-		}
-		if !inside {
+		if !liesIn(p, paths) {
 			out = append(out, p)
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// liesIn reports whether a clean path lies beneath one of others.
+func liesIn(p string, others map[string]bool) bool {
+	for above := range parents(p) {
+		if others[above] {
+			return true
+		}
+	}
+	return false
 }

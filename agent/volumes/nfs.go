@@ -224,11 +224,7 @@ func outsideNFS(mounts []*mountinfo.Info, dir string) []*mountinfo.Info {
 	}
 	var out []*mountinfo.Info
 	for _, mount := range mounts {
-		inside := false
-		for above := range parents(mount.Mountpoint) {
-			inside = inside || remote[above]
-		}
-		if !inside {
+		if !liesIn(mount.Mountpoint, remote) {
 			out = append(out, mount)
 		}
 	}

@@ -71,6 +71,7 @@ const objectTooEarly = "no relationship found between node"
 // byNode reports whether a node has sent a request.
 func (r asked) byNode() bool { return slices.Contains(r.User.Groups, nodeGroup) }
 
+// String returns the request and its answer, for messages.
 func (r asked) String() string {
 	return fmt.Sprintf("%s %s: %d %s", r.Verb, r.RequestURI, r.ResponseStatus.Code, r.ResponseStatus.Message)
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/cri"
 )
@@ -64,14 +62,7 @@ func TestSandboxEventsOfTheRuntime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var events eventLog
-			s := Sandbox{
-				Runtime: test.runtime, Events: &events, Run: func(string, time.Duration, error) {},
-				Resources: func(*v1.Pod) (*runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources) {
-					return nil, nil
-				},
-				Handler: func(*v1.Pod) (string, error) { return "", nil },
-				Node:    func(*v1.Pod) generate.Node { return generate.Node{} },
-			}
+			s := sandboxOf(test.runtime, &events)
 			p := &Sync{
 				Given: Given{Pod: &v1.Pod{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"},

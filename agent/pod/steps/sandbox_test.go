@@ -160,6 +160,18 @@ func TestSandboxWarns(t *testing.T) {
 	}
 }
 
+// sandboxOf returns the step of a pod that asks nothing of its sandbox.
+func sandboxOf(runtime cri.Runtime, events *eventLog) Sandbox {
+	return Sandbox{
+		Runtime: runtime, Events: events, Run: func(string, time.Duration, error) {},
+		Resources: func(*v1.Pod) (*runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources) {
+			return nil, nil
+		},
+		Handler: func(*v1.Pod) (string, error) { return "", nil },
+		Node:    func(*v1.Pod) generate.Node { return generate.Node{} },
+	}
+}
+
 // TestSandboxHostPortTaken: a pod runs on a host port on which a program of the node listens, and
 // has an event of it.
 func TestSandboxHostPortTaken(t *testing.T) {
@@ -170,14 +182,7 @@ func TestSandboxHostPortTaken(t *testing.T) {
 	defer taken.Close()
 	port := int32(netip.MustParseAddrPort(taken.Addr().String()).Port())
 	var events eventLog
-	s := Sandbox{
-		Runtime: sandboxed{}, Events: &events, Run: func(string, time.Duration, error) {},
-		Resources: func(*v1.Pod) (*runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources) {
-			return nil, nil
-		},
-		Handler: func(*v1.Pod) (string, error) { return "", nil },
-		Node:    func(*v1.Pod) generate.Node { return generate.Node{} },
-	}
+	s := sandboxOf(sandboxed{}, &events)
 	p := &Sync{
 		Given: Given{Pod: &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"},

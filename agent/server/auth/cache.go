@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/agent/server/auth/flight"
+	"github.com/berthd/berth/internal/flight"
 )
 
 // maxCached is the largest number of answers in a cache that has no bound of its own.

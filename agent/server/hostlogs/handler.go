@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/agent/server/hostlogs/pieces"
+	"github.com/berthd/berth/internal/pieces"
 )
 
 // Dir is the directory of a host's logs.
