@@ -39,7 +39,7 @@ func (m *Manager) GiveUp(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	dir := filepath.Join(podsPath, string(uid))
-	g := giving{
+	a := aborter{
 		targets: func() ([]string, error) {
 			all, err := mounttable.Mounts(nil)
 			if err != nil {
@@ -51,7 +51,7 @@ func (m *Manager) GiveUp(ctx context.Context, uid types.UID) error {
 		force: func(target string) error { return unix.Unmount(target, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW) },
 		log:   m.deps.Logger,
 	}
-	return g.up(ctx)
+	return a.run(ctx)
 }
 
 // askServer asks the server of a mount about the mount's root.
@@ -60,8 +60,8 @@ func askServer(root int) error {
 	return unix.Statx(root, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MTIME, &stat)
 }
 
-// giving is one [Manager.GiveUp]. Tests replace the kernel.
-type giving struct {
+// aborter makes one [Manager.GiveUp]. Tests replace the kernel.
+type aborter struct {
 	// targets returns the mounts whose servers may be given up. ask asks the server of one, by a
 	// handle, and force ends all that the kernel asks a server.
 	targets func() ([]string, error)
@@ -70,22 +70,22 @@ type giving struct {
 	log     *slog.Logger
 }
 
-// asked is a question to the server of a mount.
-type asked struct {
+// probe is a question to the server of a mount.
+type probe struct {
 	// root is a handle of the mount. It keeps the mount busy, so that the kernel does not unmount it.
 	root   int
 	answer chan error
 }
 
-// up gives up what waits for silent servers.
-func (g *giving) up(ctx context.Context) error {
-	questions := map[string]*asked{}
+// run gives up what waits for silent servers.
+func (a *aborter) run(ctx context.Context) error {
+	probes := map[string]*probe{}
 	defer func() {
-		for _, q := range questions {
+		for _, q := range probes {
 			closeFD(q.root)
 		}
 	}()
-	targets, err := g.targets()
+	targets, err := a.targets()
 	if err != nil {
 		return err
 	}
@@ -94,23 +94,23 @@ func (g *giving) up(ctx context.Context) error {
 		if err != nil {
 			return &os.PathError{Op: "open", Path: target, Err: err}
 		}
-		questions[target] = &asked{root: root, answer: g.question(root)}
+		probes[target] = &probe{root: root, answer: a.question(root)}
 	}
-	if len(questions) == 0 || !retry.Sleep(ctx, silentFor) {
+	if len(probes) == 0 || !retry.Sleep(ctx, silentFor) {
 		return context.Cause(ctx)
 	}
 	silent := map[string]bool{}
-	for target, q := range questions {
+	for target, q := range probes {
 		select {
 		case <-q.answer: //nolint:errcheck // an error is an answer, too: nobody waits for it
 		default:
 			silent[target] = true
-			g.log.Warn("a container waits for the server of an NFS mount: what was not written yet is given up",
+			a.log.Warn("a container waits for the server of an NFS mount: what was not written yet is given up",
 				"path", target)
 		}
 	}
 	for try := 0; try < aborts && len(silent) > 0; try++ {
-		if err := g.abort(silent, questions); err != nil {
+		if err := a.abort(silent, probes); err != nil {
 			return err
 		}
 		if !retry.Sleep(ctx, abortEvery) {
@@ -122,8 +122,8 @@ func (g *giving) up(ctx context.Context) error {
 
 // abort ends what the kernel asks the silent servers. A server that has answered since, or whose
 // export is mounted elsewhere now, is silent no more.
-func (g *giving) abort(silent map[string]bool, questions map[string]*asked) error {
-	targets, err := g.targets()
+func (a *aborter) abort(silent map[string]bool, probes map[string]*probe) error {
+	targets, err := a.targets()
 	if err != nil {
 		return err
 	}
@@ -132,21 +132,21 @@ func (g *giving) abort(silent map[string]bool, questions map[string]*asked) erro
 		may[target] = true
 	}
 	for target := range silent {
-		q := questions[target]
+		q := probes[target]
 		select {
 		case err := <-q.answer:
 			if err == nil {
 				delete(silent, target)
 				continue
 			}
-			q.answer = g.question(q.root) // the last abort has ended the one before
+			q.answer = a.question(q.root) // the last abort has ended the one before
 		default:
 		}
 		if !may[target] {
 			delete(silent, target)
 			continue
 		}
-		if err := g.force(target); err != nil && !errors.Is(err, unix.EBUSY) {
+		if err := a.force(target); err != nil && !errors.Is(err, unix.EBUSY) {
 			return &os.PathError{Op: "abort requests", Path: target, Err: err}
 		}
 	}
@@ -155,7 +155,7 @@ func (g *giving) abort(silent map[string]bool, questions map[string]*asked) erro
 
 // question asks the server of a mount. The question lasts as long as the server is silent, or until
 // an abort ends it, and has a handle of its own.
-func (g *giving) question(root int) chan error {
+func (a *aborter) question(root int) chan error {
 	answer := make(chan error, 1)
 	own, err := unix.FcntlInt(uintptr(root), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -164,7 +164,7 @@ func (g *giving) question(root int) chan error {
 	}
 	go func() {
 		defer closeFD(own)
-		answer <- g.ask(own)
+		answer <- a.ask(own)
 	}()
 	return answer
 }

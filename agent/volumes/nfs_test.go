@@ -223,7 +223,7 @@ func TestGiveUp(t *testing.T) {
 			begun, forced := time.Now(), 0
 			var abort atomic.Pointer[chan struct{}]
 			abort.Store(new(make(chan struct{})))
-			g := giving{
+			a := aborter{
 				targets: func() ([]string, error) {
 					if test.elsewhere > 0 && time.Since(begun) >= test.elsewhere {
 						return nil, nil
@@ -250,7 +250,7 @@ func TestGiveUp(t *testing.T) {
 				},
 				log: slog.New(slog.DiscardHandler),
 			}
-			must(t, g.up(t.Context()))
+			must(t, a.run(t.Context()))
 			if forced != test.want {
 				t.Errorf("%s: forced %d times, want %d", name, forced, test.want)
 			}
