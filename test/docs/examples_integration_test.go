@@ -158,8 +158,9 @@ func (r *reader) start(t *testing.T) {
 	})
 }
 
-// script is what bash runs for an example. What has an agent or a runtime of its own, and doctor,
-// finds the environment, too. Filters that are not installed are left out.
+// script is what bash runs for an example. What has an agent or a runtime of its own, doctor and
+// purge find the environment, too, whatever this machine has. Filters that are not installed are
+// left out.
 func (r *reader) script(c command, lasts bool) string {
 	call := "command"
 	if lasts {
@@ -168,7 +169,7 @@ func (r *reader) script(c command, lasts bool) string {
 	return fmt.Sprintf(`berth() {
   case "$1" in
     run|agent) verb=$1; shift; set -- "$verb" --config %[1]q --root-dir %[2]q "$@" ;;
-    doctor) shift; set -- doctor --config %[1]q --root-dir %[5]q "$@" ;;
+    doctor|purge) verb=$1; shift; set -- "$verb" --config %[1]q --root-dir %[5]q "$@" ;;
     cri) set -- "$@" --containerd %[6]q --listen unix://%[7]q --root-dir %[7]q-root --state-dir %[7]q-state ;;
   esac
   %[3]s berth "$@"
