@@ -7,10 +7,12 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -22,6 +24,9 @@ import (
 // comment on ExecSyncResponse). It leaves room in a message of 16 MiB, the kubelet's limit.
 const maxExecOutput = 16_000_000
 
+// killTime is how long a call whose time is over waits until containerd has killed its command.
+const killTime = time.Second
+
 // command is a command in a container.
 type command struct {
 	args           []string
@@ -29,9 +34,13 @@ type command struct {
 	stdin          io.Reader // nil for none
 	stdout, stderr io.Writer
 	resize         <-chan remotecommand.TerminalSize // nil for none
+	timeout        time.Duration                     // from its start to its kill; 0 for none
 }
 
-// ExecSync implements [cri.StreamRuntime]. A command that does not end in time is killed.
+// ExecSync implements [cri.StreamRuntime]. A command that does not end in time is killed. The time
+// counts from the command's start, so that a containerd that does not answer fails no command:
+// before the start, and if it does not even answer about the kill, the error is
+// errdefs.IsUnavailable.
 func (r *Runtime) ExecSync(
 	ctx context.Context, id string, args []string, timeout time.Duration,
 ) (*runtimeapi.ExecSyncResponse, error) {
@@ -39,19 +48,13 @@ func (r *Runtime) ExecSync(
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := r.bounded(ctx)
-	defer cancel()
-	if timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
 	room := &room{left: maxExecOutput}
 	stdout, stderr := &limitedBuffer{room: room}, &limitedBuffer{room: room}
-	code, err := r.exec(ctx, c, command{args: args, stdout: stdout, stderr: stderr})
+	code, err := r.exec(ctx, c, command{args: args, stdout: stdout, stderr: stderr, timeout: timeout})
 	if err != nil {
 		return nil, fmt.Errorf("run a command in container %s: %w", id, err)
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: stdout.kept, Stderr: stderr.kept, ExitCode: code}, nil
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout.bytes(), Stderr: stderr.bytes(), ExitCode: code}, nil
 }
 
 // room is what several buffers may still keep together, in bytes.
@@ -76,7 +79,15 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// exec runs a command and returns its exit code. If ctx ends before, it kills the command.
+// bytes returns what was kept. The command's output may still be read beside.
+func (l *limitedBuffer) bytes() []byte {
+	l.room.mu.Lock()
+	defer l.room.mu.Unlock()
+	return l.kept
+}
+
+// exec runs a command and returns its exit code. If ctx or the command's time ends before, it kills
+// the command.
 func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, error) {
 	if len(cmd.args) == 0 {
 		return 0, classify.Invalidf("there is no command")
@@ -85,27 +96,57 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, e
 	if err != nil {
 		return 0, err
 	}
+	ctx = namespaces.WithNamespace(ctx, r.cfg.Namespace)
+	starting, cancel := r.bounded(ctx)
+	defer cancel()
+	stdin := &endingReader{Reader: cmd.stdin, ended: make(chan struct{})}
+	started, err := r.newExec(starting, c, task, cmd, stdin)
+	if err != nil {
+		return 0, silent(ctx, starting, err)
+	}
+	ended, err := started.Wait(context.WithoutCancel(ctx))
+	if err == nil {
+		err = started.Start(starting)
+	}
+	if err != nil {
+		r.endExec(starting, started)
+		return 0, silent(ctx, starting, foreign(err))
+	}
+	running := ctx
+	if cmd.timeout > 0 {
+		running, cancel = context.WithTimeout(ctx, cmd.timeout)
+		defer cancel()
+	}
+	code, err := awaitExec(running, started, ended, stdin.ended, cmd.resize)
+	if answered := r.endExec(running, started); !answered && err != nil && ctx.Err() == nil {
+		return 0, classify.As(errdefs.ErrUnavailable,
+			fmt.Sprintf("the command has not ended within %s, as far as is known, and containerd does not answer", cmd.timeout))
+	}
+	return code, err
+}
+
+// newExec makes the process of a command, which does not run yet.
+func (r *Runtime) newExec(
+	ctx context.Context, c *container, task client.Task, cmd command, stdin *endingReader,
+) (client.Process, error) {
 	spec, err := task.Spec(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	process := spec.Process
 	process.Args, process.Terminal = cmd.args, cmd.tty
 	id := "exec-" + newID()[:16]
-	stdin := &endingReader{Reader: cmd.stdin, ended: make(chan struct{})}
 	started, err := task.Exec(ctx, id, process, r.execIO(c, id, cmd, stdin))
-	if err != nil {
-		return 0, foreign(err)
+	return started, foreign(err)
+}
+
+// silent returns the error of a call of containerd. If the deadline that has passed is the call's
+// own, which is not one of the caller's, the error is errdefs.IsUnavailable.
+func silent(caller, call context.Context, err error) error {
+	if caller.Err() == nil && call.Err() != nil {
+		return classify.As(errdefs.ErrUnavailable, "containerd does not answer: "+err.Error())
 	}
-	defer r.endExec(ctx, started)
-	ended, err := started.Wait(context.WithoutCancel(ctx))
-	if err != nil {
-		return 0, err
-	}
-	if err := started.Start(ctx); err != nil {
-		return 0, foreign(err)
-	}
-	return awaitExec(ctx, started, ended, stdin.ended, cmd.resize)
+	return err
 }
 
 // execIO makes the pipes of a command.
@@ -165,15 +206,40 @@ func awaitExec(
 	}
 }
 
-// endExec kills a command that still runs, and removes it.
-func (r *Runtime) endExec(ctx context.Context, started client.Process) {
-	undo, cancel := undoing(ctx)
-	defer cancel()
-	_, err := started.Delete(undo, client.WithProcessKill)
-	if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, context.Canceled) {
-		r.cfg.Logger.Warn("a command in a container has ended, and containerd could not remove it", "command",
-			started.ID(), "error", err)
+// endExec removes a command. If ctx has ended it kills the command before, and returns whether
+// containerd has answered about that. Once ctx has ended, it waits only for [killTime] for the kill
+// and for the removal, which goes on.
+func (r *Runtime) endExec(ctx context.Context, started client.Process) (answered bool) {
+	answered = true
+	if ctx.Err() != nil {
+		killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+		answered = !errdefs.IsDeadlineExceeded(started.Kill(killing, syscall.SIGKILL))
+		cancel()
 	}
+	done := make(chan struct{})
+	if err := r.groups.Go(func() {
+		defer close(done)
+		undo, cancel := undoing(ctx)
+		defer cancel()
+		defer context.AfterFunc(r.closing, cancel)()
+		_, err := started.Delete(undo, client.WithProcessKill)
+		if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, context.Canceled) {
+			r.cfg.Logger.Warn("a command in a container has ended, and containerd could not remove it", "command",
+				started.ID(), "error", err)
+		}
+	}); err != nil {
+		return answered // the runtime is being closed, and its connection with it
+	}
+	select {
+	case <-done:
+		return answered
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-time.After(killTime):
+	}
+	return answered
 }
 
 // endingReader says when there is no more input.

@@ -116,7 +116,7 @@ func (s *streamRuntime) Exec(
 	}
 	ctx, ended := s.stream.left.outlive(ctx, s.closing, id)
 	defer ended()
-	code, err := s.exec(namespaces.WithNamespace(ctx, s.cfg.Namespace), c, cmd)
+	code, err := s.exec(ctx, c, cmd)
 	if err != nil {
 		return err
 	}
