@@ -248,6 +248,21 @@ type deadlines struct {
 
 func (d *deadlines) SetWriteDeadline(time.Time) error { d.set++; return nil }
 
+// TestRunIsSentInTime runs a command for a caller that may read nothing: the output is not kept for
+// ever.
+func TestRunIsSentInTime(t *testing.T) {
+	r := start(t, &fixture{pods: []*v1.Pod{webPod()}})
+	conn := &deadlines{ResponseWriter: httptest.NewRecorder()}
+	req := httptest.NewRequestWithContext(t.Context(), "POST", "/run/default/web-node/main?cmd=true", nil)
+	for name, value := range map[string]string{"namespace": "default", "pod": "web-node", "container": "main"} {
+		req.SetPathValue(name, value)
+	}
+	r.server.run(conn, req)
+	if conn.set != 1 {
+		t.Errorf("%d deadlines were set", conn.set)
+	}
+}
+
 // TestCutAfterTheEnd cuts an answer whose request has ended: the connection is another request's.
 func TestCutAfterTheEnd(t *testing.T) {
 	conn := &deadlines{ResponseWriter: httptest.NewRecorder()}

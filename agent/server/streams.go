@@ -298,6 +298,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp, err := s.deps.Runtime.ExecSync(r.Context(), id, cmd, 0)
+	sendWithin(w, plainTimeout)
 	if err != nil {
 		failWith(w, err)
 		return

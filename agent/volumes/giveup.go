@@ -89,15 +89,17 @@ func (a *aborter) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, target := range targets {
 		root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return &os.PathError{Op: "open", Path: target, Err: err}
+			errs = append(errs, &os.PathError{Op: "open", Path: target, Err: err})
+			continue
 		}
 		probes[target] = &probe{root: root, answer: a.question(root)}
 	}
 	if len(probes) == 0 || !retry.Sleep(ctx, silentFor) {
-		return context.Cause(ctx)
+		return errors.Join(append(errs, context.Cause(ctx))...)
 	}
 	silent := map[string]bool{}
 	for target, q := range probes {
@@ -109,20 +111,21 @@ func (a *aborter) run(ctx context.Context) error {
 				"path", target)
 		}
 	}
-	for try := 0; try < aborts && len(silent) > 0; try++ {
-		if err := a.abort(silent, probes); err != nil {
-			return err
+	for try := 1; try <= aborts && len(silent) > 0; try++ {
+		last := try == aborts || ctx.Err() != nil
+		errs = append(errs, a.abort(silent, probes, last))
+		if last {
+			break
 		}
-		if !retry.Sleep(ctx, abortEvery) {
-			return context.Cause(ctx)
-		}
+		time.Sleep(abortEvery)
 	}
-	return nil
+	return errors.Join(append(errs, context.Cause(ctx))...)
 }
 
 // abort ends what the kernel asks the silent servers. A server that has answered since, or whose
-// export is mounted elsewhere now, is silent no more.
-func (a *aborter) abort(silent map[string]bool, probes map[string]*probe) error {
+// export is mounted elsewhere now, is silent no more. A question may be asked too late for its
+// abort, and so none is asked before the last one.
+func (a *aborter) abort(silent map[string]bool, probes map[string]*probe, last bool) error {
 	targets, err := a.targets()
 	if err != nil {
 		return err
@@ -131,6 +134,7 @@ func (a *aborter) abort(silent map[string]bool, probes map[string]*probe) error 
 	for _, target := range targets {
 		may[target] = true
 	}
+	var errs []error
 	for target := range silent {
 		q := probes[target]
 		select {
@@ -139,7 +143,9 @@ func (a *aborter) abort(silent map[string]bool, probes map[string]*probe) error 
 				delete(silent, target)
 				continue
 			}
-			q.answer = a.question(q.root) // the last abort has ended the one before
+			if q.answer = nil; !last {
+				q.answer = a.question(q.root) // the last abort has ended the one before
+			}
 		default:
 		}
 		if !may[target] {
@@ -147,10 +153,10 @@ func (a *aborter) abort(silent map[string]bool, probes map[string]*probe) error 
 			continue
 		}
 		if err := a.force(target); err != nil && !errors.Is(err, unix.EBUSY) {
-			return &os.PathError{Op: "abort requests", Path: target, Err: err}
+			errs = append(errs, &os.PathError{Op: "abort requests", Path: target, Err: err})
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // question asks the server of a mount. The question lasts as long as the server is silent, or until

@@ -155,8 +155,11 @@ func (m *Manager) unmountRemote(target string) error {
 	done := make(chan error, 1)
 	go func() {
 		err := m.deps.Mounter.Unmount(target)
-		if err != nil && !late.Load() {
-			err = m.detach(target, err)
+		if err != nil {
+			awaitServer(target)
+			if !late.Load() {
+				err = m.detach(target, err)
+			}
 		}
 		done <- err
 	}()
@@ -182,6 +185,21 @@ func (m *Manager) unmountRemote(target string) error {
 		return nil // something else is mounted below what was on top
 	}
 	return &os.PathError{Op: "force unmount", Path: target, Err: err}
+}
+
+// awaitServer returns when the server of a busy mount has answered, or when the mount was unmounted
+// by force. A handle that waits for a silent server keeps the mount busy, and once it is detached
+// nothing but the server can end that. Where no force may be used it returns at once.
+func awaitServer(target string) {
+	if !mountedOnce(target) {
+		return
+	}
+	root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return // it may be unmounted by now
+	}
+	defer closeFD(root)
+	_ = askServer(root) // an error is an answer, too
 }
 
 // mountedOnce reports whether the file system that is mounted on target is mounted nowhere else.

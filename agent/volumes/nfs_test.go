@@ -220,7 +220,7 @@ func TestGiveUp(t *testing.T) {
 		"elsewhere meanwhile": {0, silentFor + 2*abortEvery - time.Millisecond, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			begun, forced := time.Now(), 0
+			begun, forced, asking := time.Now(), 0, atomic.Int32{}
 			var abort atomic.Pointer[chan struct{}]
 			abort.Store(new(make(chan struct{})))
 			a := aborter{
@@ -231,6 +231,8 @@ func TestGiveUp(t *testing.T) {
 					return []string{target}, nil
 				},
 				ask: func(int) error {
+					asking.Add(1)
+					defer asking.Add(-1)
 					var answer <-chan time.Time
 					aborted := *abort.Load()
 					if test.answersAt > 0 {
@@ -253,6 +255,10 @@ func TestGiveUp(t *testing.T) {
 			must(t, a.run(t.Context()))
 			if forced != test.want {
 				t.Errorf("%s: forced %d times, want %d", name, forced, test.want)
+			}
+			synctest.Wait()
+			if n := asking.Load(); n > 0 && test.elsewhere == 0 {
+				t.Errorf("%s: %d questions are left behind", name, n)
 			}
 			close(*abort.Load())
 		})

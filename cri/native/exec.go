@@ -18,6 +18,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/internal/retry"
 )
 
 // maxExecOutput bounds the outputs of ExecSync together, in bytes; the rest is dropped (CRI, the
@@ -102,15 +103,15 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, e
 	stdin := &endingReader{Reader: cmd.stdin, ended: make(chan struct{})}
 	started, err := r.newExec(starting, c, task, cmd, stdin)
 	if err != nil {
-		return 0, silent(ctx, starting, err)
+		return 0, notStarted(starting, err)
 	}
 	ended, err := started.Wait(context.WithoutCancel(ctx))
 	if err == nil {
 		err = started.Start(starting)
 	}
 	if err != nil {
-		r.endExec(starting, started)
-		return 0, silent(ctx, starting, foreign(err))
+		r.endExec(starting, started) // which kills it, if the deadline has passed
+		return 0, notStarted(starting, foreign(err))
 	}
 	running := ctx
 	if cmd.timeout > 0 {
@@ -118,9 +119,10 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, e
 		defer cancel()
 	}
 	code, err := awaitExec(running, started, ended, stdin.ended, cmd.resize)
-	if answered := r.endExec(running, started); !answered && err != nil && ctx.Err() == nil {
+	early := cmd.timeout > 0 && ctx.Err() != nil // the start took so long that the command had less time
+	if answered := r.endExec(running, started); errdefs.IsDeadlineExceeded(err) && (early || !answered) {
 		return 0, classify.As(errdefs.ErrUnavailable,
-			fmt.Sprintf("the command has not ended within %s, as far as is known, and containerd does not answer", cmd.timeout))
+			"whether the command would have ended in time is not known, because containerd answered late or not at all")
 	}
 	return code, err
 }
@@ -140,11 +142,11 @@ func (r *Runtime) newExec(
 	return started, foreign(err)
 }
 
-// silent returns the error of a call of containerd. If the deadline that has passed is the call's
-// own, which is not one of the caller's, the error is errdefs.IsUnavailable.
-func silent(caller, call context.Context, err error) error {
-	if caller.Err() == nil && call.Err() != nil {
-		return classify.As(errdefs.ErrUnavailable, "containerd does not answer: "+err.Error())
+// notStarted returns why a command was not started. A deadline that passed meanwhile, also the
+// caller's, says nothing about the command: the error is errdefs.IsUnavailable.
+func notStarted(call context.Context, err error) error {
+	if errdefs.IsDeadlineExceeded(call.Err()) {
+		return classify.As(errdefs.ErrUnavailable, "the command was not started in time: "+err.Error())
 	}
 	return err
 }
@@ -207,8 +209,8 @@ func awaitExec(
 }
 
 // endExec removes a command. If ctx has ended it kills the command before, and returns whether
-// containerd has answered about that. Once ctx has ended, it waits only for [killTime] for the kill
-// and for the removal, which goes on.
+// containerd has answered about that, for which it waits [killTime]. If containerd has not, the
+// kill and the removal go on without the caller.
 func (r *Runtime) endExec(ctx context.Context, started client.Process) (answered bool) {
 	answered = true
 	if ctx.Err() != nil {
@@ -216,30 +218,49 @@ func (r *Runtime) endExec(ctx context.Context, started client.Process) (answered
 		answered = !errdefs.IsDeadlineExceeded(started.Kill(killing, syscall.SIGKILL))
 		cancel()
 	}
-	done := make(chan struct{})
-	if err := r.groups.Go(func() {
-		defer close(done)
-		undo, cancel := undoing(ctx)
-		defer cancel()
-		defer context.AfterFunc(r.closing, cancel)()
+	removed := make(chan struct{})
+	err := r.groups.Go(func() {
+		defer close(removed)
+		r.removeExec(ctx, started, !answered)
+	})
+	if err != nil || !answered {
+		return answered // on an error the runtime is being closed, and its connection with it
+	}
+	select {
+	case <-removed:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-removed:
+	case <-time.After(killTime):
+	}
+	return true
+}
+
+// removeAgain is the time between two tries to remove a command that was killed.
+const removeAgain = 100 * time.Millisecond
+
+// removeExec removes a command. unheard says that the command may run: containerd has not answered
+// about its start or its kill.
+func (r *Runtime) removeExec(ctx context.Context, started client.Process, unheard bool) {
+	undo, cancel := undoing(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.closing, cancel)()
+	for {
+		if unheard {
+			_ = started.Kill(undo, syscall.SIGKILL) // which a command that does not run does not need
+		}
 		_, err := started.Delete(undo, client.WithProcessKill)
+		if unheard && errdefs.IsFailedPrecondition(err) && retry.Sleep(undo, removeAgain) {
+			continue // it still runs
+		}
 		if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, context.Canceled) {
 			r.cfg.Logger.Warn("a command in a container has ended, and containerd could not remove it", "command",
 				started.ID(), "error", err)
 		}
-	}); err != nil {
-		return answered // the runtime is being closed, and its connection with it
+		return
 	}
-	select {
-	case <-done:
-		return answered
-	case <-ctx.Done():
-	}
-	select {
-	case <-done:
-	case <-time.After(killTime):
-	}
-	return answered
 }
 
 // endingReader says when there is no more input.

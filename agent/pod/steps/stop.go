@@ -150,13 +150,14 @@ func (s *Stopper) end(
 		}
 		limit := awayRetry
 		if !errdefs.IsUnavailable(err) {
-			if s.ended(ctx, id) {
+			ended, known := s.ended(ctx, id)
+			if ended {
 				return nil
 			}
 			limit = stopRetry
 			log.Warn("container not stopped; it is tried again", "container", name, "err", err)
 			s.Events.Pod(pod, "", v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
-			if errdefs.IsDeadlineExceeded(err) { // not even SIGKILL has ended it
+			if errdefs.IsDeadlineExceeded(err) && known { // even SIGKILL has not ended it
 				if err := s.GiveUp(ctx, pod.UID); err != nil {
 					log.Warn("what a container waits for is not given up", "container", name, "err", err)
 				}
@@ -168,10 +169,12 @@ func (s *Stopper) end(
 	}
 }
 
-// ended reports whether the runtime says that a container has ended or is gone.
-func (s *Stopper) ended(ctx context.Context, id string) bool {
+// ended reports whether the runtime says that a container has ended or is gone, and whether it
+// says anything.
+func (s *Stopper) ended(ctx context.Context, id string) (ended, known bool) {
 	status, err := s.Runtime.ContainerStatus(ctx, id)
-	return errdefs.IsNotFound(err) || err == nil && status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+	gone := errdefs.IsNotFound(err)
+	return gone || err == nil && status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, gone || err == nil
 }
 
 // specOf returns the spec of a container that is to be stopped: the pod's, or, if the pod's spec is

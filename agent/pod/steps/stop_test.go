@@ -49,6 +49,7 @@ type stage struct {
 	hook   func(ctx context.Context) error
 	stops  func(ctx context.Context) error
 	ended  bool // what the runtime says of every container
+	silent bool // it says nothing
 	events []string
 }
 
@@ -88,6 +89,9 @@ func (s *stage) StopContainer(ctx context.Context, id string, grace time.Duratio
 }
 
 func (s *stage) ContainerStatus(context.Context, string) (*runtimeapi.ContainerStatus, error) {
+	if s.silent {
+		return nil, context.DeadlineExceeded
+	}
 	if s.ended {
 		return &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_EXITED}, nil
 	}
@@ -296,31 +300,37 @@ func TestShorten(t *testing.T) {
 
 func TestStopThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
-		err   error
-		ended bool
-		want  []string
+		err           error
+		ended, silent bool
+		want          []string
 	}{
 		"away": {
-			errdefs.ErrUnavailable, false,
+			errdefs.ErrUnavailable, false, true,
 			[]string{
 				"0 stop a 3s", "0 stop a 2.9s", "0 stop a 2.7s", "0 stop a 2.3s", "1 stop a 2s", "2 stop a 2s",
 				"3 stop a 2s",
 			},
 		},
 		"timed out": {
-			context.DeadlineExceeded, false,
+			context.DeadlineExceeded, false, false,
 			[]string{
 				"0 stop a 3s", "0 stop a 2.9s", "0 stop a 2.7s", "0 stop a 2.3s", "1 stop a 2s", "3 stop a 2s",
 				"0 give up u", "0 give up u", "0 give up u", "0 give up u", "1 give up u", "3 give up u",
 			},
 		},
-		"ended": {errors.New("no"), true, []string{"0 stop a 3s"}},
+		"silent": { // nobody knows of a SIGKILL
+			context.DeadlineExceeded, false, true,
+			[]string{
+				"0 stop a 3s", "0 stop a 2.9s", "0 stop a 2.7s", "0 stop a 2.3s", "1 stop a 2s", "3 stop a 2s",
+			},
+		},
+		"ended": {errors.New("no"), true, false, []string{"0 stop a 3s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				s := newStage(t, "a")
-				s.ended = tc.ended
+				s.ended, s.silent = tc.ended, tc.silent
 				s.stops = func(context.Context) error { return tc.err }
 				done := make(chan error, 1)
 				go func() {
