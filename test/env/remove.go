@@ -58,6 +58,7 @@ func (l Layout) remove() error {
 	step(killAll("agent", l.agentProcesses))
 	step(killAll("containerd", l.containerds))
 	step(killAll("shim", l.shims))
+	step(killAll("keeper of pipes", l.keepers))
 	step(l.removeContainers())
 	step(l.removeCgroups())
 	step(l.unmount())
@@ -91,6 +92,16 @@ func (l Layout) agentProcesses() []running {
 		i := slices.Index(args, "--config")
 		return i > 0 && i+1 < len(args) && filepath.Base(args[i+1]) == agentConfigFile &&
 			strings.HasPrefix(args[i+1], l.Dir+"/")
+	})
+}
+
+// keepers returns the processes that keep the pipes of the native runtime's containers open. They
+// outlive everything else: each waits for a byte from a pipe in this environment's folder.
+func (l Layout) keepers() []running {
+	waiting := processes(func(args []string) bool { return slices.Equal(args, []string{"head", "-c", "1"}) })
+	return slices.DeleteFunc(waiting, func(p running) bool {
+		from, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", p.pid))
+		return err != nil || !strings.HasPrefix(from, l.Dir+"/")
 	})
 }
 

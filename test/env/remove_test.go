@@ -3,9 +3,12 @@ package env
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestRemoveWhileWritten removes a folder to which others still write, as a CNI plugin does that
@@ -38,4 +41,31 @@ func TestRemoveWhileWritten(t *testing.T) {
 	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)
 	}
+}
+
+// TestRemoveEndsKeepers ends what a killed native runtime left: a process that waits for a byte
+// from a pipe of the folder.
+func TestRemoveEndsKeepers(t *testing.T) {
+	l := Layout{Dir: t.TempDir()}
+	keep := filepath.Join(l.Dir, "keep")
+	if err := unix.Mkfifo(keep, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(keep, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	keeper := exec.CommandContext(t.Context(), "head", "-c", "1")
+	keeper.Stdin = pipe
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if left := (Layout{Dir: t.TempDir()}).keepers(); len(left) > 0 {
+		t.Errorf("another environment has %v", left)
+	}
+	if err := killAll("keeper", l.keepers); err != nil {
+		t.Fatal(err)
+	}
+	_ = keeper.Wait() // it ends: it was killed
 }
