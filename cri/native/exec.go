@@ -103,15 +103,15 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, e
 	stdin := &endingReader{Reader: cmd.stdin, ended: make(chan struct{})}
 	started, err := r.newExec(starting, c, task, cmd, stdin)
 	if err != nil {
-		return 0, notStarted(starting, err)
+		return 0, r.notStarted(starting, err)
 	}
 	ended, err := started.Wait(context.WithoutCancel(ctx))
 	if err == nil {
 		err = started.Start(starting)
 	}
 	if err != nil {
-		r.endExec(starting, started) // which kills it, if the deadline has passed
-		return 0, notStarted(starting, foreign(err))
+		r.endExec(starting, started, false)
+		return 0, r.notStarted(starting, foreign(err))
 	}
 	running := ctx
 	if cmd.timeout > 0 {
@@ -119,10 +119,9 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, e
 		defer cancel()
 	}
 	code, err := awaitExec(running, started, ended, stdin.ended, cmd.resize)
-	early := cmd.timeout > 0 && ctx.Err() != nil // the start took so long that the command had less time
-	if answered := r.endExec(running, started); errdefs.IsDeadlineExceeded(err) && (early || !answered) {
+	if answered := r.endExec(running, started, err == nil); !answered && errdefs.IsDeadlineExceeded(err) {
 		return 0, classify.As(errdefs.ErrUnavailable,
-			"whether the command would have ended in time is not known, because containerd answered late or not at all")
+			"the command has not ended in time, as far as is known, and containerd does not answer")
 	}
 	return code, err
 }
@@ -142,11 +141,17 @@ func (r *Runtime) newExec(
 	return started, foreign(err)
 }
 
-// notStarted returns why a command was not started. A deadline that passed meanwhile, also the
-// caller's, says nothing about the command: the error is errdefs.IsUnavailable.
-func notStarted(call context.Context, err error) error {
-	if errdefs.IsDeadlineExceeded(call.Err()) {
-		return classify.As(errdefs.ErrUnavailable, "the command was not started in time: "+err.Error())
+// notStarted returns why a command was not started. If the call's deadline has passed and
+// containerd answers nothing else, either, that says nothing about the command: the error is
+// errdefs.IsUnavailable.
+func (r *Runtime) notStarted(call context.Context, err error) error {
+	if !errdefs.IsDeadlineExceeded(call.Err()) {
+		return err
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(call), killTime)
+	defer cancel()
+	if _, silent := r.client.Version(asking); silent != nil {
+		return classify.As(errdefs.ErrUnavailable, "the command was not started in time: "+silent.Error())
 	}
 	return err
 }
@@ -208,20 +213,22 @@ func awaitExec(
 	}
 }
 
-// endExec removes a command. If ctx has ended it kills the command before, and returns whether
-// containerd has answered about that, for which it waits [killTime]. If containerd has not, the
-// kill and the removal go on without the caller.
-func (r *Runtime) endExec(ctx context.Context, started client.Process) (answered bool) {
+// endExec removes a command. Unless it is known to be over, it is killed before, and endExec
+// returns whether containerd has answered about that, for which it waits [killTime]. What is not
+// done by then goes on without the caller.
+func (r *Runtime) endExec(ctx context.Context, started client.Process, over bool) (answered bool) {
 	answered = true
-	if ctx.Err() != nil {
+	if !over {
 		killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
-		answered = !errdefs.IsDeadlineExceeded(started.Kill(killing, syscall.SIGKILL))
+		err := started.Kill(killing, syscall.SIGKILL)
 		cancel()
+		// A command that does not run needs no kill.
+		answered = err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
 	}
 	removed := make(chan struct{})
 	err := r.groups.Go(func() {
 		defer close(removed)
-		r.removeExec(ctx, started, !answered)
+		r.removeExec(started, over)
 	})
 	if err != nil || !answered {
 		return answered // on an error the runtime is being closed, and its connection with it
@@ -238,22 +245,23 @@ func (r *Runtime) endExec(ctx context.Context, started client.Process) (answered
 	return true
 }
 
-// removeAgain is the time between two tries to remove a command that was killed.
-const removeAgain = 100 * time.Millisecond
+// The first and the longest time between two tries to remove a command that was killed.
+const (
+	removeAgain  = 100 * time.Millisecond
+	removeSeldom = 10 * time.Second
+)
 
-// removeExec removes a command. unheard says that the command may run: containerd has not answered
-// about its start or its kill.
-func (r *Runtime) removeExec(ctx context.Context, started client.Process, unheard bool) {
-	undo, cancel := undoing(ctx)
-	defer cancel()
-	defer context.AfterFunc(r.closing, cancel)()
-	for {
-		if unheard {
-			_ = started.Kill(undo, syscall.SIGKILL) // which a command that does not run does not need
+// removeExec removes a command. Unless that is known to be over, it kills the command and tries
+// until it is gone, or until [Runtime.Close].
+func (r *Runtime) removeExec(started client.Process, over bool) {
+	for wait := removeAgain; ; wait = min(2*wait, removeSeldom) {
+		if !over {
+			_ = started.Kill(r.closing, syscall.SIGKILL) // Delete says what is wrong
 		}
-		_, err := started.Delete(undo, client.WithProcessKill)
-		if unheard && errdefs.IsFailedPrecondition(err) && retry.Sleep(undo, removeAgain) {
-			continue // it still runs
+		_, err := started.Delete(r.closing, client.WithProcessKill)
+		running := errdefs.IsFailedPrecondition(err) || errdefs.IsUnavailable(err)
+		if !over && running && retry.Sleep(r.closing, wait) {
+			continue
 		}
 		if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, context.Canceled) {
 			r.cfg.Logger.Warn("a command in a container has ended, and containerd could not remove it", "command",

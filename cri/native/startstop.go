@@ -194,7 +194,7 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Durat
 // only to wait for a start: a stop with less grace overtakes one with more.
 func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Duration) error {
 	if err := c.turn.take(ctx); err != nil {
-		return err
+		return beforeKill(err)
 	}
 	c.turn.give()
 	c.mu.Lock()
@@ -209,7 +209,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 			return fmt.Errorf("stop container %s: %w", c.id, err)
 		}
 		if err := kill(ctx, task, number); err != nil {
-			return fmt.Errorf("stop container %s: %w", c.id, err)
+			return fmt.Errorf("stop container %s: %w", c.id, beforeKill(err))
 		}
 		gone, err := within(ctx, ended, grace)
 		if gone || err != nil {
@@ -222,12 +222,21 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	default:
 	}
 	if err := kill(ctx, task, unix.SIGKILL); err != nil {
-		return fmt.Errorf("stop container %s: %w", c.id, err)
+		return fmt.Errorf("stop container %s: %w", c.id, beforeKill(err))
 	}
 	if err := await(ctx, ended); err != nil {
 		return fmt.Errorf("stop container %s: wait for its end: %w", c.id, err)
 	}
 	return nil
+}
+
+// beforeKill returns the error of a stop that has killed nothing: a deadline that has passed does
+// not say that the container outlived a SIGKILL, but that containerd does not answer.
+func beforeKill(err error) error {
+	if errdefs.IsDeadlineExceeded(err) {
+		return classify.As(errdefs.ErrUnavailable, "containerd does not answer: "+err.Error())
+	}
+	return err
 }
 
 // within waits for a channel to be closed, and reports whether it was closed in time.
