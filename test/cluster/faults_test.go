@@ -46,11 +46,7 @@ func TestFaultyAPIServer(t *testing.T) {
 		resident("probed", residents["probed"], false)+resident("volumes", residents["volumes"], true)+
 			strings.TrimPrefix(takeoverObjects, "\n"))
 	f.w.shows(t, "residents", func(pods map[string]*v1.Pod) error {
-		if p := pods["restarted"]; p == nil || len(p.Status.ContainerStatuses) == 0 ||
-			p.Status.ContainerStatuses[0].RestartCount != 1 {
-			return errors.New("the one that restarts has not")
-		}
-		return allReady(pods, 5)
+		return errors.Join(atRest(pods), allReady(pods, 5))
 	})
 	f.before = identities(t, f.w)
 
@@ -195,8 +191,11 @@ func (f *faultyNode) undisturbed(t *testing.T) {
 	f.w.shows(t, "the residents", func(pods map[string]*v1.Pod) error {
 		for name, old := range f.before {
 			p := pods[name]
-			if p == nil || !env.Ready(p) || Identity(p) != old {
-				return fmt.Errorf("%s was %s and is %v", name, old, p)
+			if p == nil {
+				return fmt.Errorf("%s is gone", name)
+			}
+			if !env.Ready(p) || Identity(p) != old {
+				return fmt.Errorf("%s was %s and is %s (%s)", name, old, Identity(p), env.Describe([]v1.Pod{*p}))
 			}
 		}
 		return nil

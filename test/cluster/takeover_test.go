@@ -178,6 +178,19 @@ stringData: {pass: word}
 ---
 `
 
+// atRest returns an error until the pods of [takeoverObjects] that do not wait have done what they
+// are there for. Until then, they can be Ready and yet change.
+func atRest(pods map[string]*v1.Pod) error {
+	if p := pods["ended"]; p == nil || p.Status.Phase != v1.PodSucceeded {
+		return errors.New("the one that ends has not")
+	}
+	if p := pods["restarted"]; p == nil || len(p.Status.ContainerStatuses) == 0 ||
+		p.Status.ContainerStatuses[0].RestartCount != 1 {
+		return errors.New("the one that restarts has not")
+	}
+	return nil
+}
+
 // resident is a pod with more fields in its container and its spec.
 func resident(name, more string, token bool) string {
 	return fmt.Sprintf(`apiVersion: v1
@@ -258,10 +271,9 @@ func TestTakeover(t *testing.T) {
 	}
 	c.Apply(t, all)
 	o.w = c.Witness(t)
-	o.awaitReady(t, staticPods+apiPods)
-	c.Eventually(t, Contains("1"), "get", "pod", "restarted", "-o",
-		"jsonpath={.status.containerStatuses[0].restartCount}")
-	o.awaitReady(t, staticPods+apiPods)
+	o.w.shows(t, "everybody", func(pods map[string]*v1.Pod) error {
+		return errors.Join(atRest(pods), allReady(pods, staticPods+apiPods))
+	})
 	o.c.Kubectl(t, "patch", "pod", "a-resized-0", "--subresource", "resize", "--patch",
 		`{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "20m"}, "limits": {"cpu": "20m"}}}]}}`)
 	o.isResized(t)
