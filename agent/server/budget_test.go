@@ -263,6 +263,22 @@ func TestRunIsSentInTime(t *testing.T) {
 	}
 }
 
+// TestErrorsOfLastingWorkAreSentInTime answers callers of HTTP/2 who take nothing. Errors are not
+// kept for ever; a followed log is.
+func TestErrorsOfLastingWorkAreSentInTime(t *testing.T) {
+	r := start(t, &fixture{})
+	for code, want := range map[int]int{http.StatusOK: 1, http.StatusNotFound: 2} {
+		conn := &deadlines{ResponseWriter: httptest.NewRecorder()}
+		req := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		req.ProtoMajor = 2
+		e := r.server.lasting("test", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+		e.bounded(newBudget(time.Minute)).ServeHTTP(conn, req)
+		if conn.set != want { // one of them is none
+			t.Errorf("%d: %d deadlines were set, want %d", code, conn.set, want)
+		}
+	}
+}
+
 // TestCutAfterTheEnd cuts an answer whose request has ended: the connection is another request's.
 func TestCutAfterTheEnd(t *testing.T) {
 	conn := &deadlines{ResponseWriter: httptest.NewRecorder()}

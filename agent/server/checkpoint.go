@@ -30,6 +30,7 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 		failWith(w, err)
 		return
 	}
+	sendWithin(w, plainTimeout)
 	answer(w, map[string][]string{"items": {location}})
 }
 

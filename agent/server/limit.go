@@ -146,11 +146,29 @@ func (e endpoint) bounded(b *budget) http.Handler {
 		defer leave()
 		defer served(r.Context())
 		defer e.server.counts.begin(r.Method, e.path, cost == lasting)()
-		if cost != lasting {
+		switch {
+		case cost != lasting:
 			sendWithin(w, plainTimeout)
+		case r.ProtoMajor > 1: // in which nothing is hijacked
+			w = &failing{w}
 		}
 		e.serve(w, r)
 	})
+}
+
+// failing is the ResponseWriter of work that lasts, over HTTP/2, where an answer waits as long as
+// the caller takes none. An error is sent within [plainTimeout].
+type failing struct{ http.ResponseWriter }
+
+// Unwrap is for http.ResponseController.
+func (f *failing) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+// WriteHeader begins the answer.
+func (f *failing) WriteHeader(code int) {
+	if code >= http.StatusBadRequest {
+		sendWithin(f.ResponseWriter, plainTimeout)
+	}
+	f.ResponseWriter.WriteHeader(code)
 }
 
 // readBody reads the body of a request. Meanwhile the connection does not count as one in use: who

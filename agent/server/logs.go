@@ -292,7 +292,5 @@ func (l *logWriter) Write(p []byte) (int, error) {
 }
 
 func (l *logWriter) send() {
-	if f, ok := l.w.(http.Flusher); ok {
-		f.Flush()
-	}
+	_ = http.NewResponseController(l.w).Flush() // who has gone is found when a piece is written
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,24 @@ func TestLogs(t *testing.T) {
 func TestFollowedLog(t *testing.T) {
 	f := &fixture{}
 	r := withLogs(t, f)
-	resp, err := r.http.Get("http://berth/containerLogs/default/web-node/main?follow=true&tailLines=1")
+	followed(t, f, r.http, "http://berth")
+}
+
+// TestFollowedLogOverHTTP2 follows a log on the API's port, where answers are written by another
+// part of net/http.
+func TestFollowedLogOverHTTP2(t *testing.T) {
+	f := &fixture{}
+	s := withLogs(t, f).server
+	s.deps.Guard, s.cfg.Debugging = &doorkeeper{}, true
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	followed(t, f, &http.Client{Transport: transport}, "https://"+serveAPI(t, s, serverTLS(t)))
+}
+
+// followed checks that a followed log is told line by line, until its container ends.
+func followed(t *testing.T, f *fixture, client *http.Client, server string) {
+	t.Helper()
+	resp, err := client.Get(server + "/containerLogs/default/web-node/main?follow=true&tailLines=1")
 	if err != nil {
 		t.Fatal(err)
 	}
