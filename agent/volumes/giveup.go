@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/internal/mounttable"
-	"github.com/berthd/berth/internal/retry"
 )
 
 // silentFor is how long a server has to answer before what was written to it may be given up.
@@ -38,20 +38,25 @@ func (m *Manager) GiveUp(ctx context.Context, uid types.UID) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(podsPath, string(uid))
-	a := aborter{
+	return m.aborter(filepath.Join(podsPath, string(uid)), "").run(ctx)
+}
+
+// aborter returns what gives up silent servers of the NFS mounts beneath a directory, or of one of
+// these mounts.
+func (m *Manager) aborter(dir, only string) *aborter {
+	return &aborter{
 		targets: func() ([]string, error) {
 			all, err := mounttable.Mounts(nil)
 			if err != nil {
 				return nil, fmt.Errorf("read mount table: %w", err)
 			}
-			return soleNFS(all, dir), nil
+			others := func(target string) bool { return only != "" && target != only }
+			return slices.DeleteFunc(soleNFS(all, dir), others), nil
 		},
 		ask:   askServer,
 		force: func(target string) error { return unix.Unmount(target, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW) },
 		log:   m.deps.Logger,
 	}
-	return a.run(ctx)
 }
 
 // askServer asks the server of a mount about the mount's root.
@@ -60,7 +65,7 @@ func askServer(root int) error {
 	return unix.Statx(root, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MTIME, &stat)
 }
 
-// aborter makes one [Manager.GiveUp]. Tests replace the kernel.
+// aborter gives up silent servers once. Tests replace the kernel.
 type aborter struct {
 	// targets returns the mounts whose servers may be given up. ask asks the server of one, by a
 	// handle, and force ends all that the kernel asks a server.
@@ -91,6 +96,7 @@ func (a *aborter) run(ctx context.Context) error {
 	}
 	var errs []error
 	for _, target := range targets {
+		// O_PATH opens the root of a mount without asking its server.
 		root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			errs = append(errs, &os.PathError{Op: "open", Path: target, Err: err})
@@ -98,18 +104,26 @@ func (a *aborter) run(ctx context.Context) error {
 		}
 		probes[target] = &probe{root: root, answer: a.question(root)}
 	}
-	if len(probes) == 0 || !retry.Sleep(ctx, silentFor) {
-		return errors.Join(append(errs, context.Cause(ctx))...)
-	}
 	silent := map[string]bool{}
+	patience, cancel := context.WithTimeout(ctx, silentFor)
+	defer cancel()
 	for target, q := range probes {
 		select {
 		case <-q.answer: //nolint:errcheck // an error is an answer, too: nobody waits for it
-		default:
-			silent[target] = true
-			a.log.Warn("a container waits for the server of an NFS mount: what was not written yet is given up",
-				"path", target)
+			continue
+		case <-patience.Done():
 		}
+		select {
+		case <-q.answer: //nolint:errcheck // as above
+			continue
+		default:
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		silent[target] = true
+		a.log.Warn("the server of an NFS mount does not answer: what was not written to it yet is given up",
+			"path", target)
 	}
 	for try := 1; try <= aborts && len(silent) > 0; try++ {
 		last := try == aborts || ctx.Err() != nil
@@ -169,8 +183,9 @@ func (a *aborter) question(root int) chan error {
 		return answer
 	}
 	go func() {
-		defer closeFD(own)
-		answer <- a.ask(own)
+		err := a.ask(own)
+		closeFD(own) // before the answer: who has it may unmount
+		answer <- err
 	}()
 	return answer
 }

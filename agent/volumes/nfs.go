@@ -146,20 +146,24 @@ func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
 // unmountTimeout is how long the server of an NFS mount may delay an unmount.
 const unmountTimeout = 10 * time.Second
 
-// unmountRemote unmounts an NFS mount. If its server does not answer in time, what was not sent to
-// the server yet is given up, so that the pod can be removed, unless something else has the same
-// export mounted. The kernel may wait for the server even when the mount is out of the tree.
-// Nothing waits for the kernel then: that call ends when the server answers or the kernel gives up.
-func (m *Manager) unmountRemote(target string) error {
+// unmountRemote unmounts an NFS mount. If its server does not answer, what was not sent to it yet
+// is given up before, unless something else has the same export mounted: once the mount is out of
+// the tree, only the server ends what the kernel, or a handle, waits for. The kernel may wait for
+// the server even so. Nothing waits for the kernel then: that call ends when the server answers or
+// the kernel gives up.
+func (m *Manager) unmountRemote(ctx context.Context, target string) error {
+	if err := m.aborter(filepath.Dir(target), target).run(ctx); ctx.Err() != nil {
+		return err
+	} else if err != nil {
+		m.deps.Logger.Warn("the server of an NFS mount could not be asked, the mount is unmounted anyway",
+			"path", target, "err", err)
+	}
 	var late atomic.Bool
 	done := make(chan error, 1)
 	go func() {
 		err := m.deps.Mounter.Unmount(target)
-		if err != nil {
-			awaitServer(target)
-			if !late.Load() {
-				err = m.detach(target, err)
-			}
+		if err != nil && !late.Load() {
+			err = m.detach(target, err)
 		}
 		done <- err
 	}()
@@ -171,8 +175,7 @@ func (m *Manager) unmountRemote(target string) error {
 	case <-timer.C:
 		late.Store(true)
 	}
-	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet is given up",
-		"path", target)
+	m.deps.Logger.Warn("the server of an NFS mount does not answer: the mount is taken out of the tree", "path", target)
 	flags := unix.MNT_DETACH | unix.UMOUNT_NOFOLLOW
 	if mountedOnce(target) {
 		flags |= unix.MNT_FORCE
@@ -185,21 +188,6 @@ func (m *Manager) unmountRemote(target string) error {
 		return nil // something else is mounted below what was on top
 	}
 	return &os.PathError{Op: "force unmount", Path: target, Err: err}
-}
-
-// awaitServer returns when the server of a busy mount has answered, or when the mount was unmounted
-// by force. A handle that waits for a silent server keeps the mount busy, and once it is detached
-// nothing but the server can end that. Where no force may be used it returns at once.
-func awaitServer(target string) {
-	if !mountedOnce(target) {
-		return
-	}
-	root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return // it may be unmounted by now
-	}
-	defer closeFD(root)
-	_ = askServer(root) // an error is an answer, too
 }
 
 // mountedOnce reports whether the file system that is mounted on target is mounted nowhere else.

@@ -186,7 +186,7 @@ func TestUnmountOfASilentServer(t *testing.T) {
 		mounter := &hangingMounter{answer: make(chan error)}
 		m := testManager(t.TempDir(), newStore(), mounter)
 		begun := time.Now()
-		must(t, m.unmountRemote(target))
+		must(t, m.unmountRemote(t.Context(), target))
 		if took := time.Since(begun); took != unmountTimeout {
 			t.Errorf("the unmount took %v, want %v", took, unmountTimeout)
 		}
@@ -255,6 +255,9 @@ func TestGiveUp(t *testing.T) {
 			must(t, a.run(t.Context()))
 			if forced != test.want {
 				t.Errorf("%s: forced %d times, want %d", name, forced, test.want)
+			}
+			if took := time.Since(begun); test.want == 0 && took != test.answersAt {
+				t.Errorf("%s: took %v, want %v", name, took, test.answersAt)
 			}
 			synctest.Wait()
 			if n := asking.Load(); n > 0 && test.elsewhere == 0 {

@@ -128,7 +128,7 @@ func loosen(dir string) error {
 			elsewhere[group] = true
 		}
 	}
-	for _, mount := range outsideNFS(inside, dir) {
+	for _, mount := range outsideNFS(inside, filepath.Dir(dir)) { // dir may be an NFS mount itself
 		if !carries[mount.ID] || !elsewhere[peerGroup(mount)] {
 			continue
 		}
