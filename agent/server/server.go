@@ -290,9 +290,10 @@ func New(cfg Config, backend Backend, deps Deps) (*Server, error) {
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
 // Timeouts of connections. That for writing, [plainTimeout], is for what net/http answers by
-// itself, such as a malformed request: handlers set their own, and those that last have none until
-// they fail, because a followed log may be silent as long as its reader stays. A connection of
-// HTTP/2 that takes no byte for as long ends, because it does not take the end of a stream, either.
+// itself, such as a malformed request: handlers set their own, and those that last have none (over
+// HTTP/2, until they fail), because a followed log may be silent as long as its reader stays. A
+// connection of HTTP/2 that takes no byte for as long ends, because it does not take the end of a
+// stream, either.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute

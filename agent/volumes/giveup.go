@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,25 +37,20 @@ func (m *Manager) GiveUp(ctx context.Context, uid types.UID) error {
 	if err != nil {
 		return err
 	}
-	return m.aborter(filepath.Join(podsPath, string(uid)), "").run(ctx)
-}
-
-// aborter returns what gives up silent servers of the NFS mounts beneath a directory, or of one of
-// these mounts.
-func (m *Manager) aborter(dir, only string) *aborter {
-	return &aborter{
+	dir := filepath.Join(podsPath, string(uid))
+	a := aborter{
 		targets: func() ([]string, error) {
 			all, err := mounttable.Mounts(nil)
 			if err != nil {
 				return nil, fmt.Errorf("read mount table: %w", err)
 			}
-			others := func(target string) bool { return only != "" && target != only }
-			return slices.DeleteFunc(soleNFS(all, dir), others), nil
+			return soleNFS(all, dir), nil
 		},
 		ask:   askServer,
 		force: func(target string) error { return unix.Unmount(target, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW) },
 		log:   m.deps.Logger,
 	}
+	return a.run(ctx)
 }
 
 // askServer asks the server of a mount about the mount's root.
@@ -65,7 +59,7 @@ func askServer(root int) error {
 	return unix.Statx(root, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MTIME, &stat)
 }
 
-// aborter gives up silent servers once. Tests replace the kernel.
+// aborter makes one [Manager.GiveUp]. Tests replace the kernel.
 type aborter struct {
 	// targets returns the mounts whose servers may be given up. ask asks the server of one, by a
 	// handle, and force ends all that the kernel asks a server.
@@ -122,7 +116,7 @@ func (a *aborter) run(ctx context.Context) error {
 			return errors.Join(append(errs, context.Cause(ctx))...)
 		}
 		silent[target] = true
-		a.log.Warn("the server of an NFS mount does not answer: what was not written to it yet is given up",
+		a.log.Warn("a container waits for the server of an NFS mount: what was not written yet is given up",
 			"path", target)
 	}
 	for try := 1; try <= aborts && len(silent) > 0; try++ {

@@ -146,24 +146,20 @@ func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
 // unmountTimeout is how long the server of an NFS mount may delay an unmount.
 const unmountTimeout = 10 * time.Second
 
-// unmountRemote unmounts an NFS mount. If its server does not answer, what was not sent to it yet
-// is given up before, unless something else has the same export mounted: once the mount is out of
-// the tree, only the server ends what the kernel, or a handle, waits for. The kernel may wait for
-// the server even so. Nothing waits for the kernel then: that call ends when the server answers or
-// the kernel gives up.
-func (m *Manager) unmountRemote(ctx context.Context, target string) error {
-	if err := m.aborter(filepath.Dir(target), target).run(ctx); ctx.Err() != nil {
-		return err
-	} else if err != nil {
-		m.deps.Logger.Warn("the server of an NFS mount could not be asked, the mount is unmounted anyway",
-			"path", target, "err", err)
-	}
+// unmountRemote unmounts an NFS mount. If its server does not answer in time while the mount is
+// busy, what was not sent to the server yet is given up, so that the pod can be removed, unless
+// something else has the same export mounted. Once the mount is out of the tree nothing is given
+// up: the kernel may wait for the server, and nothing waits for the kernel.
+func (m *Manager) unmountRemote(target string) error {
 	var late atomic.Bool
 	done := make(chan error, 1)
 	go func() {
 		err := m.deps.Mounter.Unmount(target)
-		if err != nil && !late.Load() {
-			err = m.detach(target, err)
+		if err != nil {
+			awaitServer(target)
+			if !late.Load() {
+				err = m.detach(target, err)
+			}
 		}
 		done <- err
 	}()
@@ -175,11 +171,12 @@ func (m *Manager) unmountRemote(ctx context.Context, target string) error {
 	case <-timer.C:
 		late.Store(true)
 	}
-	m.deps.Logger.Warn("the server of an NFS mount does not answer: the mount is taken out of the tree", "path", target)
-	flags := unix.MNT_DETACH | unix.UMOUNT_NOFOLLOW
+	flags, unsent := unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW, "waits for it in the kernel"
 	if mountedOnce(target) {
 		flags |= unix.MNT_FORCE
+		unsent = "is given up"
 	}
+	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet "+unsent, "path", target)
 	err := unix.Unmount(target, flags)
 	if mounted, err := inMountTable(target); err != nil || !mounted {
 		return err
@@ -190,6 +187,21 @@ func (m *Manager) unmountRemote(ctx context.Context, target string) error {
 	return &os.PathError{Op: "force unmount", Path: target, Err: err}
 }
 
+// awaitServer returns when the server of a busy mount has answered, or when the mount was unmounted
+// by force. A handle that waits for a silent server keeps the mount busy, and once it is detached
+// nothing but the server can end that. Where no force may be used it returns at once.
+func awaitServer(target string) {
+	if !mountedOnce(target) {
+		return
+	}
+	root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return // it may be unmounted by now
+	}
+	defer closeFD(root)
+	_ = askServer(root) // an error is an answer, too
+}
+
 // mountedOnce reports whether the file system that is mounted on target is mounted nowhere else.
 func mountedOnce(target string) bool {
 	all, err := mounttable.Mounts(nil)
@@ -197,12 +209,14 @@ func mountedOnce(target string) bool {
 }
 
 // soleNFS returns a mount of each NFS file system that is mounted beneath dir and nowhere else. It
-// returns none that lies in another one, whose server would decide where the path leads to.
+// returns none that lies in another one, whose server would decide where the path leads to, and
+// none on or under another one with the same path, which leads to the upper one.
 func soleNFS(all []*mountinfo.Info, dir string) []string {
 	type device struct{ major, minor int }
-	skip := map[device]bool{}
+	skip, on := map[device]bool{}, map[string]int{}
 	inside := func(mount *mountinfo.Info) bool { return strings.HasPrefix(mount.Mountpoint, dir+"/") }
 	for _, mount := range all {
+		on[mount.Mountpoint]++
 		if !inside(mount) {
 			skip[device{mount.Major, mount.Minor}] = true
 		}
@@ -210,7 +224,7 @@ func soleNFS(all []*mountinfo.Info, dir string) []string {
 	var targets []string
 	for _, mount := range outsideNFS(all, dir) {
 		of := device{mount.Major, mount.Minor}
-		if inside(mount) && isNFS(mount.FSType) && !skip[of] {
+		if inside(mount) && isNFS(mount.FSType) && !skip[of] && on[mount.Mountpoint] == 1 {
 			targets = append(targets, mount.Mountpoint)
 			skip[of] = true
 		}

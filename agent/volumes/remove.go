@@ -108,11 +108,11 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+			unmount := m.unmount
 			if isNFS(mount.FSType) {
-				errs = append(errs, m.unmountRemote(ctx, mount.Mountpoint))
-			} else {
-				errs = append(errs, m.unmount(mount.Mountpoint))
+				unmount = m.unmountRemote
 			}
+			errs = append(errs, unmount(mount.Mountpoint))
 		}
 	}
 	mounts, err := mountsBeneath(dir)
