@@ -232,7 +232,8 @@ func (r *Runtime) create(ctx context.Context, sb *sandbox, c *container) error {
 	if err != nil {
 		return err
 	}
-	handler, err := r.handler(sb.record.Handler)
+	of, _ := sb.snapshot()
+	handler, err := r.handler(of.Handler)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,8 @@ func (r *Runtime) createPause(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
-	runtime, err := r.handler(sb.record.Handler)
+	record, _ := sb.snapshot() // the network notes its addresses meanwhile
+	runtime, err := r.handler(record.Handler)
 	if err != nil {
 		return err
 	}

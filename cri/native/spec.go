@@ -92,8 +92,9 @@ func (r *Runtime) pauseSpec(sb *sandbox, img *images.Usable) []oci.SpecOpts {
 	}
 	opts = append(opts, oci.WithoutMounts("/dev/shm"), oci.WithMounts([]specs.Mount{r.shm(sb)}))
 	opts = append(opts, userns(sb.namespaces()).namespace(r.pin(sb.id, specs.UserNamespace))...)
+	record, _ := sb.snapshot()
 	return append(opts, withConfinement(security.GetSeccomp(), security.GetApparmor()),
-		withLabels(sb.record.SELinux, security.GetPrivileged()), withVersion)
+		withLabels(record.SELinux, security.GetPrivileged()), withVersion)
 }
 
 // shm returns the mount of the pod's shared memory.
