@@ -150,12 +150,12 @@ func (r *Runtime) watchContainer(c *container, task client.Task) error {
 		killed := oomKills(c.snapshot().OOMFile) > 0
 		r.finishIO(c)
 		r.noteContainer(c, func(rec *containerRecord) { rec.finish(e, killed) })
+		r.emit(cri.ContainerStopped, c.id, c.uid) // who restarts it need not wait for the task's removal
 		if err := deleteTask(ctx, task); err != nil {
 			r.cfg.Logger.Warn("a container has ended, and containerd could not remove its process yet",
 				"container", c.id, "error", err)
 		}
 		close(ended)
-		r.emit(cri.ContainerStopped, c.id, c.uid)
 	})
 }
 

@@ -120,7 +120,11 @@ type berth struct {
 }
 
 func newBerth(ctx context.Context, b *bed) (subject, error) {
-	a, err := b.env.NewAgent(ctx, env.AgentOptions{})
+	var opts env.AgentOptions
+	if b.out.Name == pausedColumn {
+		opts.Berth = "sandbox: {pause: always}"
+	}
+	a, err := b.env.NewAgent(ctx, opts)
 	if err != nil {
 		return nil, err
 	}

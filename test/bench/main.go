@@ -3,10 +3,12 @@
 //
 // Purpose: each column has a private containerd. On it another subject brings the same pod up and
 // down: one busybox container on the bridge network. The subjects are the benchmark itself with
-// bare CRI calls, berth, and a kubelet in standalone mode. In all columns the times are those of
-// containerd's events, by containerd's own clock. How quickly pods come and go is measured by
-// turns, so that other work of the machine affects all columns. What a node with pods costs, and
-// how deaths and adoptions go, is measured for each column alone.
+// bare CRI calls, berth, berth with the native runtime and without its pause processes ("native")
+// or with them ("paused"), and a kubelet in standalone mode. In all columns the times are those of
+// containerd's events, by containerd's own clock. A pod without a pause process has no sandbox in
+// containerd: the end and the removal of its container count. How quickly pods come and go is
+// measured by turns, so that other work of the machine affects all columns. What a node with pods
+// costs, and how deaths and adoptions go, is measured for each column alone.
 //
 // Truth owned: the rows and their aims, in rows.go.
 //
@@ -56,7 +58,7 @@ func main() {
 	asJSON := flag.Bool("json", false, "print JSON instead of the table")
 	rounds := flag.Int("rounds", full.rounds, "how often many pods are made at once; the median counts")
 	stock := flag.Bool("stock", false, "leave containerd's own polling of every container on (see bed.quieten)")
-	only := flag.String("only", "", "measure only this column: bare, berth or kubelet")
+	only := flag.String("only", "", "measure only this column: bare, berth, native, paused or kubelet")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	size := full
@@ -79,22 +81,27 @@ func run(ctx context.Context, size sizes, only string, asJSON bool) error {
 	}
 	rep := &report{Size: size, Began: time.Now(), Load: load()}
 	var columns []*column
-	var makers []maker
 	for _, c := range []struct {
 		name string
 		make maker
-	}{{"bare", newBare}, {"berth", newBerth}, {"kubelet", newKubelet}} {
-		if only != "" && only != c.name || c.name == "kubelet" && os.Getenv(kubeletVariable) == "" {
+	}{
+		{bareColumn, newBare},
+		{berthColumn, newBerth},
+		{nativeColumn, newBerth},
+		{pausedColumn, newBerth},
+		{kubeletColumn, newKubelet},
+	} {
+		if only != "" && only != c.name || c.name == kubeletColumn && os.Getenv(kubeletVariable) == "" {
 			continue
 		}
-		columns, makers = append(columns, newColumn(c.name)), append(makers, c.make)
+		columns = append(columns, newColumn(c.name, c.make))
 	}
-	if err := together(ctx, size, columns, makers); err != nil {
+	if err := together(ctx, size, columns); err != nil {
 		return err
 	}
 	var checkout string
-	for i, c := range columns {
-		b, err := newBed(ctx, c, size, makers[i])
+	for _, c := range columns {
+		b, err := newBed(ctx, c, size)
 		if err != nil {
 			return err
 		}
@@ -130,13 +137,15 @@ type bed struct {
 	size    sizes
 	out     *column
 	// up and stopped are the times of single pods, and left are the pods that may not be gone yet.
-	// bursts are the times of many pods.
-	up, stopped, bursts []time.Duration
-	left                []leaving
+	// bursts are the times of many pods, removals those until they were gone again, and costs what
+	// the bursts cost.
+	up, stopped, bursts, removals []time.Duration
+	left                          []leaving
+	costs                         []cost
 }
 
-func newBed(ctx context.Context, out *column, size sizes, mk maker) (b *bed, err error) {
-	e, err := env.New(ctx, env.Options{})
+func newBed(ctx context.Context, out *column, size sizes) (b *bed, err error) {
+	e, err := env.New(ctx, env.Options{Native: out.native()})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +155,7 @@ func newBed(ctx context.Context, out *column, size sizes, mk maker) (b *bed, err
 			err = errors.Join(err, b.close())
 		}
 	}()
-	if !size.stock {
+	if !size.stock && !out.native() { // it is a setting of the CRI plugin
 		if err := b.quieten(ctx); err != nil {
 			return nil, err
 		}
@@ -154,7 +163,7 @@ func newBed(ctx context.Context, out *column, size sizes, mk maker) (b *bed, err
 	if b.watch, err = newWatcher(e.Endpoint); err != nil {
 		return nil, err
 	}
-	b.subject, err = mk(ctx, b)
+	b.subject, err = out.make(ctx, b)
 	return b, err
 }
 

@@ -40,15 +40,15 @@ type leaving struct {
 }
 
 // together measures by turns how the columns bring pods up and down.
-func together(ctx context.Context, size sizes, columns []*column, makers []maker) (err error) {
+func together(ctx context.Context, size sizes, columns []*column) (err error) {
 	var beds []*bed
 	defer func() {
 		for _, b := range beds {
 			err = errors.Join(err, b.close())
 		}
 	}()
-	for i, c := range columns {
-		b, err := newBed(ctx, c, size, makers[i])
+	for _, c := range columns {
+		b, err := newBed(ctx, c, size)
 		if err != nil {
 			return err
 		}
@@ -77,9 +77,7 @@ func together(ctx context.Context, size sizes, columns []*column, makers []maker
 	}
 	return errors.Join(
 		turns(size.rounds, func(b *bed, i int) error {
-			last, err := b.burst(ctx, fmt.Sprintf("many-%d", i), true)
-			b.bursts = append(b.bursts, last)
-			return err
+			return b.measured(ctx, fmt.Sprintf("many-%d", i))
 		}),
 		turns(1, func(b *bed, _ int) error { b.sumBursts(); return nil }),
 	)
@@ -142,7 +140,7 @@ func (b *bed) one(ctx context.Context, i int) error {
 		return err
 	}
 	b.up = append(b.up, ran[0].at.Sub(began))
-	sandbox, err := b.watch.wait(ctx, podTimeout, mark, 1, sandboxStarted)
+	sandbox, err := b.watch.wait(ctx, podTimeout, mark, 1, b.sandbox(sandboxStarted))
 	if err != nil {
 		return err
 	}
@@ -154,7 +152,7 @@ func (b *bed) one(ctx context.Context, i int) error {
 	if err := b.subject.down(ctx, []string{name}); err != nil {
 		return err
 	}
-	stopped, err := b.watch.wait(ctx, podTimeout, mark, 1, of(id, sandboxStopped))
+	stopped, err := b.watch.wait(ctx, podTimeout, mark, 1, of(id, b.sandbox(sandboxStopped)))
 	if err != nil {
 		return err
 	}
@@ -167,7 +165,7 @@ func (b *bed) one(ctx context.Context, i int) error {
 func (b *bed) sumOnes(ctx context.Context) error {
 	var gone []time.Duration
 	for _, l := range b.left {
-		removed, err := b.watch.wait(ctx, goneTimeout, 0, 1, of(l.sandbox, sandboxDeleted))
+		removed, err := b.watch.wait(ctx, goneTimeout, 0, 1, of(l.sandbox, b.sandbox(sandboxDeleted)))
 		if err != nil {
 			return err
 		}
@@ -207,30 +205,50 @@ func (b *bed) tune(ctx context.Context) error {
 
 // sumBursts takes the median of the bursts.
 func (b *bed) sumBursts() {
-	middle := percentile(b.bursts, 50)
+	middle, gone := percentile(b.bursts, 50), percentile(b.removals, 50)
 	b.out.times(burstLast, middle)
 	b.out.Values[burstRate] = float64(b.size.burst) / middle.Seconds()
-	b.say("%d pods: %s, the last after %s (of %s)", b.size.burst, rate(b.size.burst, middle), middle, b.bursts)
+	b.out.Values[removeRate] = float64(b.size.burst) / gone.Seconds()
+	b.say("%d pods: %s, the last after %s (of %s); gone: %s", b.size.burst, rate(b.size.burst, middle), middle, b.bursts,
+		rate(b.size.burst, gone))
+	for key, part := range map[string]func(cost) time.Duration{
+		costAgent:      func(c cost) time.Duration { return c.agent },
+		costContainerd: func(c cost) time.Duration { return c.containerd },
+		costRest:       func(c cost) time.Duration { return c.machine - c.agent - c.containerd },
+	} {
+		var each []time.Duration
+		for _, c := range b.costs {
+			each = append(each, part(c)/time.Duration(b.size.burst))
+		}
+		if key != costAgent || b.subject.pid() != 0 {
+			b.out.times(key, percentile(each, 50))
+		}
+	}
+}
+
+// measured makes many pods at once, and removes them. It notes how long both take, and what the
+// making costs.
+func (b *bed) measured(ctx context.Context, prefix string) error {
+	before := b.cost()
+	names, mark, last, err := b.make(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	b.bursts, b.costs = append(b.bursts, last), append(b.costs, b.cost().since(before))
+	if err := rest(ctx, beat); err != nil {
+		return err
+	}
+	gone, err := b.remove(ctx, names, mark)
+	b.removals = append(b.removals, gone)
+	return err
 }
 
 // burst starts many pods, and returns the time until the last one ran. With remove it removes the
 // pods again.
 func (b *bed) burst(ctx context.Context, prefix string, remove bool) (time.Duration, error) {
-	names := make([]string, b.size.burst)
-	for i := range names {
-		names[i] = fmt.Sprintf("%s-%d", prefix, i)
-	}
-	mark, began := b.watch.mark(), time.Now()
-	if err := b.subject.up(ctx, names); err != nil {
-		return 0, err
-	}
-	ran, err := b.watch.wait(ctx, podTimeout, mark, len(names), appStarted)
+	names, mark, last, err := b.make(ctx, prefix)
 	if err != nil {
 		return 0, err
-	}
-	var last time.Duration
-	for _, e := range ran {
-		last = max(last, e.at.Sub(began))
 	}
 	if !remove {
 		return last, rest(ctx, b.size.settle)
@@ -238,13 +256,53 @@ func (b *bed) burst(ctx context.Context, prefix string, remove bool) (time.Durat
 	if err := rest(ctx, beat); err != nil {
 		return 0, err
 	}
+	_, err = b.remove(ctx, names, mark)
+	return last, err
+}
+
+// make starts many pods. It returns the time until the last one ran, and the place of their events.
+func (b *bed) make(ctx context.Context, prefix string) (names []string, mark int, last time.Duration, err error) {
+	for i := range b.size.burst {
+		names = append(names, fmt.Sprintf("%s-%d", prefix, i))
+	}
+	mark = b.watch.mark()
+	began := time.Now()
+	if err := b.subject.up(ctx, names); err != nil {
+		return nil, 0, 0, err
+	}
+	ran, err := b.watch.wait(ctx, podTimeout, mark, len(names), appStarted)
+	for _, e := range ran {
+		last = max(last, e.at.Sub(began))
+	}
+	return names, mark, last, err
+}
+
+// remove removes pods, and returns the time until the last one was gone.
+func (b *bed) remove(ctx context.Context, names []string, mark int) (time.Duration, error) {
+	began := time.Now()
 	if err := b.subject.down(ctx, names); err != nil {
 		return 0, err
 	}
-	if _, err := b.watch.wait(ctx, goneTimeout, mark, len(names), sandboxDeleted); err != nil {
+	gone, err := b.watch.wait(ctx, goneTimeout, mark, len(names), b.sandbox(sandboxDeleted))
+	if err != nil {
 		return 0, err
 	}
+	var last time.Duration
+	for _, e := range gone {
+		last = max(last, e.at.Sub(began))
+	}
 	return last, rest(ctx, beat)
+}
+
+// sandbox matches what happened to a pod's sandbox. Without a pause process that is its container.
+func (b *bed) sandbox(match func(event) bool) func(event) bool {
+	if b.out.Name != nativeColumn {
+		return match
+	}
+	return func(e event) bool {
+		e.sandbox = true
+		return match(e)
+	}
 }
 
 // deaths kills containers that have never died, one after the other.

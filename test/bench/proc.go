@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,60 @@ func cpu(pids ...int) time.Duration {
 		}
 	}
 	return sum
+}
+
+// cost is how long the machine's cores worked, and how long for the agent and for containerd. The
+// rest is that of shims, runc and network plugins, of the kernel for them, and of whatever else
+// runs.
+type cost struct{ machine, agent, containerd time.Duration }
+
+func (b *bed) cost() cost {
+	c := cost{containerd: ticks(b.env.ContainerdPID()), machine: busy()}
+	if pid := b.subject.pid(); pid != 0 {
+		c.agent = ticks(pid)
+	}
+	return c
+}
+
+func (c cost) since(before cost) cost {
+	return cost{c.machine - before.machine, c.agent - before.agent, c.containerd - before.containerd}
+}
+
+// tick is the unit of the times in /proc (proc(5): USER_HZ).
+const tick = 10 * time.Millisecond
+
+// ticks returns how long a process has run with all threads that it ever had: fields 14 and 15 of
+// /proc/PID/stat.
+func ticks(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from field 3 on
+	var user, system int64
+	if len(fields) < 13 {
+		return 0
+	}
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		return 0
+	}
+	return time.Duration(user+system) * tick
+}
+
+// busy returns how long all cores have worked: the first line of /proc/stat without the time that
+// nothing ran (proc_stat(5): user, nice, system, idle, iowait, irq, softirq, in hundredths of
+// seconds).
+func busy() time.Duration {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	var user, nice, system, idle, iowait, irq, softirq int64
+	if _, err := fmt.Sscanf(string(text), "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &iowait, &irq,
+		&softirq); err != nil {
+		return 0
+	}
+	return time.Duration(user+nice+system+irq+softirq) * tick
 }
 
 // memory returns a process's resident memory and its anonymous part, in MB of 2^20 bytes.

@@ -36,14 +36,13 @@ func (r *report) markdown() string {
 	for _, c := range r.Columns {
 		fmt.Fprintf(&b, " %s |", c.Name)
 	}
-	fmt.Fprint(&b, " aim for berth | |\n|---|", strings.Repeat("---|", len(r.Columns)+2), "\n")
+	fmt.Fprint(&b, " aims |\n|---|", strings.Repeat("---|", len(r.Columns)+1), "\n")
 	for _, row := range rows(r.Size) {
 		fmt.Fprintf(&b, "| %s |", row.title)
 		for _, c := range r.Columns {
 			fmt.Fprintf(&b, " %s |", cell(c, row))
 		}
-		text, result := r.judge(row)
-		fmt.Fprintf(&b, " %s | %s |\n", text, result)
+		fmt.Fprintf(&b, " %s |\n", r.judge(row))
 	}
 	fmt.Fprintf(&b, "\n%s. %s.\nThe load average was %s before and %s after. The run took %s.\n",
 		r.Began.UTC().Format(time.DateOnly), machine(), r.Load, load(), r.Took.Round(time.Second))
@@ -51,10 +50,10 @@ func (r *report) markdown() string {
 		fmt.Fprintln(&b, "containerd polled its shims every second, as it does by itself.")
 	} else {
 		fmt.Fprintln(&b,
-			"containerd had stats_collect_period = \"24h\" in all columns. Its own polling, every second, "+
-				"costs more than any\nagent here (-stock leaves it on).")
+			"containerd's CRI plugin, which the native columns do not have, had stats_collect_period = \"24h\". Its own\n"+
+				"polling, every second, costs more than any agent here (-stock leaves it on).")
 	}
-	if c := r.column("bare"); c != nil {
+	if c := r.column(bareColumn); c != nil {
 		fmt.Fprintf(&b, "Bare calls were fastest at %d in parallel.\n", c.Parallel)
 	}
 	for _, c := range r.Columns {
@@ -73,19 +72,22 @@ func cell(c *column, row row) string {
 	return fmt.Sprintf(row.format, v)
 }
 
-// judge returns a row's aim, and whether berth reached it.
-func (r *report) judge(row row) (text, result string) {
-	if row.aim == nil {
-		return "", ""
+// judge returns a row's aims, and which columns reached them.
+func (r *report) judge(row row) string {
+	bare := r.column(bareColumn)
+	var out []string
+	for _, aim := range row.aims {
+		text := aim.column + " " + aim.text
+		if c := r.column(aim.column); c != nil && bare != nil {
+			result := "short"
+			if aim.met(c.Values[row.key], bare.Values[row.key]) {
+				result = "met"
+			}
+			text += ": " + result
+		}
+		out = append(out, text)
 	}
-	berth, bare := r.column("berth"), r.column("bare")
-	if berth == nil || bare == nil {
-		return row.aim.text, ""
-	}
-	if row.aim.met(berth.Values[row.key], bare.Values[row.key]) {
-		return row.aim.text, "met"
-	}
-	return row.aim.text, "short"
+	return strings.Join(out, ", ")
 }
 
 // whyMark begins the part of the results that people write. A new run keeps this part.
