@@ -195,7 +195,8 @@ func (b *base) newVolumes(podObjects *origin.Objects, api cluster.Objects) *volu
 		NodeAllocatable: node.Allocatable(),
 		Templates:       b.deps.Cluster != nil,
 	}, volumes.Deps{
-		CSI: storage, Growth: api.Growth(), Tokens: tokens, TrustBundles: bundles, Certificates: certificates,
+		Apart: volumes.Apart(),
+		CSI:   storage, Growth: api.Growth(), Tokens: tokens, TrustBundles: bundles, Certificates: certificates,
 		Objects: podObjects, Claims: podObjects,
 		Events: b.deps.Events.Pod, Operation: b.deps.Metrics.Storage, Logger: b.deps.Logger,
 		FieldValue: func(pod *v1.Pod, ref *v1.ObjectFieldSelector, dyn volumes.Dynamic) (string, error) {

@@ -97,6 +97,9 @@ type Dynamic struct {
 type Deps struct {
 	// Mounter mounts and unmounts. nil means system calls, which are much quicker than mount(8).
 	Mounter Mounter
+	// Apart does a step of an unmount that a server may delay outside of this process, see [Apart].
+	// nil does it in this process, which the kernel may then keep from ending.
+	Apart   func(step, target string) error
 	Objects Objects
 	// Claims may be nil: then there are no claims.
 	Claims Claims

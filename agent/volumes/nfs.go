@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/mounttable"
 )
@@ -143,63 +142,61 @@ func inMountTable(path string) (bool, error) {
 // unmount.
 func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
 
-// unmountTimeout is how long the server of an NFS mount may delay an unmount.
+// unmountTimeout is how long the server of an NFS mount may delay each step of an unmount.
 const unmountTimeout = 10 * time.Second
 
 // unmountRemote unmounts an NFS mount. If its server does not answer in time while the mount is
 // busy, what was not sent to the server yet is given up, so that the pod can be removed, unless
 // something else has the same export mounted. Once the mount is out of the tree nothing is given
-// up: the kernel may wait for the server, and nothing waits for the kernel.
+// up: the kernel may wait for the server, and the agent does not.
 func (m *Manager) unmountRemote(target string) error {
 	var late atomic.Bool
-	done := make(chan error, 1)
-	go func() {
-		err := m.deps.Mounter.Unmount(target)
-		if err != nil {
-			awaitServer(target)
-			if !late.Load() {
-				err = m.detach(target, err)
-			}
+	err := inTime(func() error {
+		err := m.apart(apartUnmount, target)
+		if err == nil {
+			return nil
 		}
-		done <- err
-	}()
+		// A handle that waits for a silent server keeps the mount busy, and once it is detached nothing
+		// but the server can end that. Where no force may be used, nothing is won by waiting.
+		if mountedOnce(target) {
+			_ = m.apart(apartAsk, target) // an error is an answer, too
+		}
+		if late.Load() {
+			return err
+		}
+		return m.detach(target, err, func(target string) error { return m.apart(apartDetach, target) })
+	})
+	if !errors.Is(err, errLate) {
+		return err
+	}
+	late.Store(true)
+	step, unsent := apartDetach, "waits for it in the kernel"
+	if mountedOnce(target) {
+		step, unsent = apartAbort, "is given up"
+	}
+	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet "+unsent, "path", target)
+	err = inTime(func() error { return m.apart(step, target) })
+	if mounted, lost := inMountTable(target); lost != nil || !mounted {
+		return lost
+	}
+	return err // nil if something else is mounted below what was on top
+}
+
+// errLate is the error of what does not end in time.
+var errLate = errors.New("the server of an NFS mount does not answer")
+
+// inTime returns f's error, or errLate after [unmountTimeout]. f may last longer.
+func inTime(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
 	timer := time.NewTimer(unmountTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		late.Store(true)
+		return errLate
 	}
-	flags, unsent := unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW, "waits for it in the kernel"
-	if mountedOnce(target) {
-		flags |= unix.MNT_FORCE
-		unsent = "is given up"
-	}
-	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet "+unsent, "path", target)
-	err := unix.Unmount(target, flags)
-	if mounted, err := inMountTable(target); err != nil || !mounted {
-		return err
-	}
-	if err == nil {
-		return nil // something else is mounted below what was on top
-	}
-	return &os.PathError{Op: "force unmount", Path: target, Err: err}
-}
-
-// awaitServer returns when the server of a busy mount has answered, or when the mount was unmounted
-// by force. A handle that waits for a silent server keeps the mount busy, and once it is detached
-// nothing but the server can end that. Where no force may be used it returns at once.
-func awaitServer(target string) {
-	if !mountedOnce(target) {
-		return
-	}
-	root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return // it may be unmounted by now
-	}
-	defer closeFD(root)
-	_ = askServer(root) // an error is an answer, too
 }
 
 // mountedOnce reports whether the file system that is mounted on target is mounted nowhere else.

@@ -162,18 +162,18 @@ func TestGroupOfVolume(t *testing.T) {
 	}
 }
 
-// hangingMounter detaches what it unmounts, and then waits for the server, as the kernel does with
-// the last mount of an NFS export.
-type hangingMounter struct {
-	KernelMounter
-	answer chan error
-}
-
-func (h *hangingMounter) Unmount(target string) error {
-	if err := h.Detach(target); err != nil {
-		return err
+// hanging detaches what it unmounts, and then waits for the server, as the kernel does with the
+// last mount of an NFS export.
+func hanging(answer chan error) func(step, target string) error {
+	return func(step, target string) error {
+		if step != string(apartUnmount) {
+			return apartStep(step).do(target)
+		}
+		if err := apartDetach.do(target); err != nil {
+			return err
+		}
+		return <-answer
 	}
-	return <-h.answer
 }
 
 // An unmount whose server is silent ends when the mount is out of the tree, whatever the kernel
@@ -183,8 +183,9 @@ func TestUnmountOfASilentServer(t *testing.T) {
 	target := mountDir(t)
 	mustMount(t, "none", target, "tmpfs")
 	synctest.Test(t, func(t *testing.T) {
-		mounter := &hangingMounter{answer: make(chan error)}
-		m := testManager(t.TempDir(), newStore(), mounter)
+		answer := make(chan error)
+		m := testManager(t.TempDir(), newStore(), nil)
+		m.deps.Apart = hanging(answer)
 		begun := time.Now()
 		must(t, m.unmountRemote(target))
 		if took := time.Since(begun); took != unmountTimeout {
@@ -194,7 +195,7 @@ func TestUnmountOfASilentServer(t *testing.T) {
 			t.Errorf("still mounted: %v, %v", mounted, err)
 		}
 		mustMount(t, "none", target, "tmpfs")
-		mounter.answer <- unix.EIO
+		answer <- unix.EIO
 		synctest.Wait()
 		if mounted, err := inMountTable(target); !mounted || err != nil {
 			t.Errorf("what was mounted since is mounted: %v, %v", mounted, err)

@@ -124,18 +124,19 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 
 // unmount unmounts what is mounted on target, or detaches it.
 func (m *Manager) unmount(target string) error {
-	if err := m.deps.Mounter.Unmount(target); err != nil {
-		return m.detach(target, err)
+	err := m.deps.Mounter.Unmount(target)
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-// detach takes a mount that could not be unmounted, for err, out of the tree.
-func (m *Manager) detach(target string, err error) error {
 	detach := KernelMounter{}.Detach
 	if own, ok := m.deps.Mounter.(detacher); ok {
 		detach = own.Detach
 	}
+	return m.detach(target, err, detach)
+}
+
+// detach takes a mount that could not be unmounted, for err, out of the tree.
+func (m *Manager) detach(target string, err error, detach func(target string) error) error {
 	parent, lost := filepath.EvalSymlinks(filepath.Dir(target))
 	if lost == nil {
 		lost = loosen(filepath.Join(parent, filepath.Base(target))) // what is mounted on it goes, too

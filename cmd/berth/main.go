@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berthd/berth/agent/volumes"
 	"github.com/berthd/berth/client/show"
 )
 
@@ -24,6 +25,9 @@ import (
 var version = "devel"
 
 func main() {
+	if code, own := volumes.RunApart(os.Args); own {
+		os.Exit(code)
+	}
 	os.Exit(run(os.Args[1:]))
 }
 
