@@ -377,6 +377,22 @@ func TestOOMKills(t *testing.T) {
 	}
 }
 
+// Others than root cannot reach the shared memory of pods.
+func TestKeepPrivate(t *testing.T) {
+	there := t.TempDir()
+	if err := os.Chmod(there, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{there, filepath.Join(there, "a", "b")} {
+		if err := keepPrivate(dir); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
+}
+
 func TestPauseMode(t *testing.T) {
 	network, err := cni.New(cni.Config{ConfDir: t.TempDir(), StateDir: t.TempDir()})
 	if err != nil {

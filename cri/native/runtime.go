@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -134,6 +135,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if ref, err := reference.ParseDockerRef(cfg.PauseImage); err == nil {
 		cfg.Images.Keep = ref.String() // no pod may need it now, and the next one does
 	}
+	if err := keepPrivate(cfg.StateDir); err != nil {
+		return nil, err
+	}
 	kept, err := newStore(cfg.RootDir)
 	if err != nil {
 		return nil, err
@@ -162,6 +166,18 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		cfg.Logger.Warn("what is left of forgotten pods could not be removed yet: the next start tries again", "error", err)
 	}
 	return r, nil
+}
+
+// keepPrivate makes a directory to which only root has access: in it is the shared memory of pods,
+// to which all users of their containers may write.
+func keepPrivate(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("native runtime: make the directory of its state: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("native runtime: keep others from its state: %w", err)
+	}
+	return nil
 }
 
 // Close ends the event streams, the pulls, and the streams of Exec, Attach and PortForward, and

@@ -21,8 +21,12 @@ import (
 	"github.com/berthd/berth/cri/native/output"
 )
 
-// headerTimeout bounds the time in which a client must send its request.
-const headerTimeout = 30 * time.Second
+// headerTimeout bounds the time in which a client must send its request, and maxHeader the bytes
+// that net/http keeps of it. Any process of the machine can connect.
+const (
+	headerTimeout = 10 * time.Second
+	maxHeader     = 16 << 10
+)
 
 // start serves streams at an address. Each URL has a token that works once, for a minute.
 func (s *streamServer) start(r *Runtime, address string) error {
@@ -35,7 +39,7 @@ func (s *streamServer) start(r *Runtime, address string) error {
 	if s.streaming, err = streaming.NewServer(config, &streamRuntime{r}); err != nil {
 		return errors.Join(fmt.Errorf("serve streams: %w", err), l.Close())
 	}
-	s.serve(r.closing, l, s.streaming)
+	s.serve(r.closing, l, guardStreams(s.streaming))
 	return nil
 }
 
@@ -44,8 +48,9 @@ func (s *streamServer) serve(life context.Context, l net.Listener, handler http.
 	bounded := &streamListener{Listener: l}
 	s.http = &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: headerTimeout,
-		BaseContext: func(net.Listener) context.Context { return life },
-		ConnContext: lasting, ConnState: bounded.changed,
+		MaxHeaderBytes: maxHeader,
+		BaseContext:    func(net.Listener) context.Context { return life },
+		ConnContext:    lasting, ConnState: bounded.changed,
 	}
 	s.serving.Go(func() { _ = s.http.Serve(bounded) }) // ends with stop
 }
@@ -68,7 +73,10 @@ func (r *Runtime) Exec(_ context.Context, req *runtimeapi.ExecRequest) (string, 
 		return "", err
 	}
 	resp, err := r.stream.streaming.GetExec(req)
-	return resp.GetUrl(), err
+	if err != nil {
+		return "", err
+	}
+	return withStreams(resp.GetUrl(), req.GetStdin(), req.GetStdout(), req.GetStderr(), req.GetTty()), nil
 }
 
 // Attach implements [cri.StreamRuntime].
@@ -81,7 +89,10 @@ func (r *Runtime) Attach(_ context.Context, req *runtimeapi.AttachRequest) (stri
 		return "", err
 	}
 	resp, err := r.stream.streaming.GetAttach(req)
-	return resp.GetUrl(), err
+	if err != nil {
+		return "", err
+	}
+	return withStreams(resp.GetUrl(), req.GetStdin(), req.GetStdout(), req.GetStderr(), req.GetTty()), nil
 }
 
 // PortForward implements [cri.StreamRuntime].

@@ -12,7 +12,7 @@ import (
 
 // maxWaiting is how many connections may be without a stream at the same time. Any process of the
 // machine can connect, but only a token begins a stream.
-const maxWaiting = 256
+const maxWaiting = 64
 
 // streamListener bounds the connections without a stream. The context of a connection's request
 // ends when its client leaves: net/http does not see that after an upgrade.
