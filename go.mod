@@ -9,6 +9,7 @@ require (
 	github.com/containerd/containerd/v2 v2.3.7 // images, and containers without the CRI
 	github.com/containerd/errdefs v1.0.0 // one classification of runtime errors
 	github.com/containerd/errdefs/pkg v0.3.0 // gRPC codes to errdefs
+	github.com/containerd/nri v0.12.5 // plugins that change containers
 	github.com/containerd/typeurl/v2 v2.3.0 // decoding containerd's events
 	github.com/containernetworking/cni v1.3.1 // running CNI plugins
 	github.com/coreos/go-systemd/v22 v22.7.0 // sd_notify and the watchdog
@@ -24,6 +25,7 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // digests of images
 	github.com/opencontainers/image-spec v1.1.1 // manifests and configs of images
 	github.com/opencontainers/runtime-spec v1.3.0 // how an OCI runtime runs a container
+	github.com/opencontainers/runtime-tools v0.9.1-0.20251114084447-edf4cb3d2116 // what NRI plugins change in a container's spec
 	github.com/opencontainers/selinux v1.15.1 // SELinux labels of containers
 	github.com/prometheus/client_golang v1.25.0 // metrics
 	github.com/prometheus/client_model v0.6.3 // metrics that requests share
@@ -67,7 +69,10 @@ require (
 	tags.cncf.io/container-device-interface v1.1.1 // devices by the names that vendors give them
 )
 
-require github.com/prometheus/common v0.72.0
+require (
+	github.com/containerd/ttrpc v1.2.9
+	github.com/prometheus/common v0.72.0
+)
 
 require (
 	cyphar.com/go-pathrs v0.2.5 // indirect
@@ -82,7 +87,6 @@ require (
 	github.com/containerd/log v0.2.0 // indirect
 	github.com/containerd/platforms v1.0.0-rc.5 // indirect
 	github.com/containerd/plugin v1.1.0 // indirect
-	github.com/containerd/ttrpc v1.2.9 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
@@ -109,8 +113,10 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
+	github.com/knqyf263/go-plugin v0.9.0 // indirect
 	github.com/moby/locker v1.0.1 // indirect
 	github.com/moby/spdystream v0.5.1 // indirect
+	github.com/moby/sys/capability v0.4.0 // indirect
 	github.com/moby/sys/sequential v0.6.0 // indirect
 	github.com/moby/sys/user v0.4.1 // indirect
 	github.com/moby/sys/userns v0.2.1 // indirect
@@ -124,6 +130,7 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/sirupsen/logrus v1.10.2 // indirect
+	github.com/tetratelabs/wazero v1.11.0 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect

@@ -63,6 +63,8 @@ type BerthConfiguration struct {
 	RunLastKnownPods bool `json:"runLastKnownPods,omitempty"`
 	// CNI says where network configs and plugins are.
 	CNI CNIConfiguration `json:"cni,omitempty"`
+	// NRI lets plugins of the Node Resource Interface change containers.
+	NRI NRIConfiguration `json:"nri,omitempty"`
 	// PodSecurity is the Pod Security Standard that pods must meet at their admission. Default
 	// privileged, which allows all.
 	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
@@ -180,6 +182,24 @@ type CNIConfiguration struct {
 	BinDirs []string `json:"binDirs,omitempty"`
 }
 
+// NRIConfiguration says which plugins of the Node Resource Interface
+// (https://github.com/containerd/nri) see pods and change how their containers run. They are as
+// powerful as root. Only the native runtime uses them: containerd's CRI plugin has a configuration
+// of its own.
+type NRIConfiguration struct {
+	// Enabled starts the plugins of pluginDir, and lets others connect. Default false.
+	Enabled bool `json:"enabled,omitempty"`
+	// Socket is where plugins connect. Only root may open it. Default /run/berth/nri.sock: the
+	// place that plugins try first, /var/run/nri/nri.sock, is containerd's own.
+	Socket string `json:"socket,omitempty"`
+	// PluginDir has the plugins that are started with the agent, each named INDEX-NAME. Default
+	// /etc/berth/nri/plugins: containerd starts those in /opt/nri/plugins.
+	PluginDir string `json:"pluginDir,omitempty"`
+	// ConfigDir has the plugins' own configurations, each named as its plugin with .conf. Default
+	// /etc/nri/conf.d.
+	ConfigDir string `json:"configDir,omitempty"`
+}
+
 // LogsConfiguration limits how much of the disk container logs take, in addition to the limits of a
 // single log (containerLogMaxSize and containerLogMaxFiles). With a negative containerLogMaxSize,
 // which turns rotation off, there are no limits.
@@ -228,6 +248,9 @@ func (b *BerthConfiguration) setDefaults() {
 	if len(b.CNI.BinDirs) == 0 {
 		b.CNI.BinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 	}
+	orValue(&b.NRI.Socket, "/run/berth/nri.sock")
+	orValue(&b.NRI.PluginDir, "/etc/berth/nri/plugins")
+	orValue(&b.NRI.ConfigDir, "/etc/nri/conf.d")
 	orValue(&b.PodSecurity, PodSecurityPrivileged)
 	if b.RuntimeAnnotations == nil {
 		b.RuntimeAnnotations = []string{

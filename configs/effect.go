@@ -66,6 +66,10 @@ func nativeFields() map[string]string {
 		"containerd.runtimes":          "the CRI runtime has its own handlers",
 		"sandbox.image":                "the CRI runtime decides how it makes sandboxes",
 		"sandbox.pause":                "the CRI runtime decides how it makes sandboxes",
+		"nri.enabled":                  "the CRI runtime has its own configuration of NRI plugins",
+		"nri.socket":                   "the CRI runtime has its own configuration of NRI plugins",
+		"nri.pluginDir":                "the CRI runtime has its own configuration of NRI plugins",
+		"nri.configDir":                "the CRI runtime has its own configuration of NRI plugins",
 		"cni.confDir":                  "the CRI runtime attaches networks by its own configuration",
 		"cni.binDirs":                  "the CRI runtime attaches networks by its own configuration",
 	}

@@ -11,9 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/cni"
 	"github.com/berthd/berth/cri/native"
 	"github.com/berthd/berth/cri/native/images"
+	"github.com/berthd/berth/cri/native/nri"
 	criserve "github.com/berthd/berth/cri/serve"
 )
 
@@ -38,6 +40,8 @@ type criOptions struct {
 	pullFrom, ociBin   string
 	network            cni.Config
 	runtime            native.Config
+	nri                bool
+	plugins            nri.Config
 }
 
 func newCRIServe() *cobra.Command {
@@ -51,7 +55,7 @@ It needs a containerd 2 whose CRI plugin may be off, and the plugins of a CNI ne
 of containerd of its own, so it can run beside Docker and beside containerd's CRI plugin. When it ends, containers run
 on, and the next start finds them.
 
-It does not do everything yet: devices by CDI, volumes of images and checkpoints of containers are refused.`,
+It does not do everything yet: checkpoints of containers are refused.`,
 		Example: `  berth cri serve
   berth cri serve --listen unix:///run/cri.sock --namespace lab --root-dir /var/lib/lab --state-dir /run/lab`,
 		Args: noArgs,
@@ -80,6 +84,10 @@ It does not do everything yet: devices by CDI, volumes of images and checkpoints
 	f.StringVar(&o.pullFrom, "registry-dir", images.DefaultRegistryDir, "a folder with a hosts.toml for each registry")
 	f.StringVar(&o.ociBin, "oci-runtime", "", "the program that runs containers (default: runc)")
 	f.BoolVar(&o.runtime.SystemdCgroups, "systemd-cgroup", false, "let systemd make the cgroups")
+	f.BoolVar(&o.nri, "nri", false, "let NRI plugins change containers")
+	f.StringVar(&o.plugins.Socket, "nri-socket", "/run/berth/nri.sock", "where NRI plugins connect")
+	f.StringVar(&o.plugins.PluginDir, "nri-plugin-dir", "/etc/berth/nri/plugins", "the NRI plugins that are started")
+	f.StringVar(&o.plugins.ConfigDir, "nri-config-dir", "/etc/nri/conf.d", "the configurations of NRI plugins")
 	f.StringVar(&o.runtime.StreamAddress, "stream-address", "127.0.0.1:0", "where exec, attach, port-forward are served")
 	return cmd
 }
@@ -93,6 +101,9 @@ func (o *criOptions) serve(ctx context.Context, path string, out, errOut io.Writ
 	}
 	o.runtime.Network, o.runtime.Containerd = network, strings.TrimPrefix(o.containerd, unixScheme)
 	o.runtime.Images = images.Config{RegistryDir: o.pullFrom}
+	if o.nri {
+		o.runtime.NRI, o.runtime.NoSwapLimits = &o.plugins, !cgroups.SwapAccounting()
+	}
 	o.runtime.Handlers = map[string]native.Handler{"": {Binary: o.ociBin}}
 	o.runtime.Version, o.runtime.Logger = version, slog.New(slog.NewTextHandler(errOut, nil))
 	runtime, err := native.New(ctx, o.runtime)

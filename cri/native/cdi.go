@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
@@ -30,22 +31,27 @@ func (r *Runtime) withCDI(config *runtimeapi.ContainerConfig) oci.SpecOpts {
 				names = append(names, d.GetName())
 			}
 		}
-		if len(names) == 0 {
-			return nil
-		}
-		dirs := r.cfg.CDISpecDirs
-		if len(dirs) == 0 {
-			dirs = cdi.DefaultSpecDirs
-		}
-		cache, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
-		if err != nil {
-			return fmt.Errorf("read the CDI specs: %w", err)
-		}
-		if _, err := cache.InjectDevices(s, names...); err != nil {
-			return classify.Invalidf("CDI devices: %v", errors.Join(err, unreadable(cache)))
-		}
+		return r.injectCDI(s, names)
+	}
+}
+
+// injectCDI adds what the node's CDI specs say of devices.
+func (r *Runtime) injectCDI(s *specs.Spec, names []string) error {
+	if len(names) == 0 {
 		return nil
 	}
+	dirs := r.cfg.CDISpecDirs
+	if len(dirs) == 0 {
+		dirs = cdi.DefaultSpecDirs
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return fmt.Errorf("read the CDI specs: %w", err)
+	}
+	if _, err := cache.InjectDevices(s, names...); err != nil {
+		return classify.Invalidf("CDI devices: %v", errors.Join(err, unreadable(cache)))
+	}
+	return nil
 }
 
 // unreadable returns an error that names the specs that could not be read; nil if there are none.

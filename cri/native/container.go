@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/nri/pkg/api"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -251,6 +252,7 @@ func (r *Runtime) create(ctx context.Context, sb *sandbox, c *container) error {
 	if err != nil {
 		return err
 	}
+	r.plugins.PostCreateContainer(ctx, c.id, func(made *api.Container) { describe(made, written) })
 	who := written.Process.User
 	return r.changeContainer(c, func(rec *containerRecord) {
 		rec.User = user{UID: who.UID, GID: who.GID, Groups: who.AdditionalGids}
@@ -310,6 +312,7 @@ func (r *Runtime) forgetContainer(ctx context.Context, c *container) error {
 		return err
 	}
 	r.store.removeContainer(c)
+	r.plugins.RemoveContainer(ctx, c.id)
 	return nil
 }
 

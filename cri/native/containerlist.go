@@ -3,6 +3,7 @@ package native
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -81,33 +84,68 @@ func (r *Runtime) UpdateContainerResources(
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	if err := c.turn.take(ctx); err != nil {
+	now, err := r.updateLimits(ctx, c, asked.GetLinux(), func() (*specs.LinuxResources, error) {
+		limits := resources(asked.GetLinux())
+		if r.plugins == nil {
+			return limits, nil
+		}
+		wanted, err := r.plugins.UpdateContainer(ctx, id, api.FromOCILinuxResources(limits, nil))
+		if err != nil {
+			return nil, err
+		}
+		return r.limitsFrom(wanted), nil
+	})
+	if err != nil {
 		return err
+	}
+	r.plugins.PostUpdateContainer(ctx, id, api.FromOCILinuxResources(now, nil))
+	return nil
+}
+
+// updateLimits changes limits of a container, by those that decide returns while nobody else
+// changes the container. asked is what of them a caller of the CRI has asked for. It returns all
+// that the container has then.
+func (r *Runtime) updateLimits(
+	ctx context.Context, c *container, asked *runtimeapi.LinuxContainerResources,
+	decide func() (*specs.LinuxResources, error),
+) (now *specs.LinuxResources, err error) {
+	if err := c.turn.take(ctx); err != nil {
+		return nil, err
 	}
 	defer c.turn.give()
 	record := c.snapshot()
 	if record.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		return classify.As(errdefs.ErrFailedPrecondition, fmt.Sprintf("container %s has ended", id))
+		return nil, classify.As(errdefs.ErrFailedPrecondition, fmt.Sprintf("container %s has ended", c.id))
 	}
-	made, err := r.client.LoadContainer(ctx, id)
+	made, err := r.client.LoadContainer(ctx, c.id)
 	if err != nil {
-		return fmt.Errorf("update container %s: %w", id, foreign(err))
+		return nil, fmt.Errorf("update container %s: %w", c.id, foreign(err))
 	}
-	merged := merge(record.Config.of.GetLinux().GetResources(), asked.GetLinux())
+	limits, err := decide()
+	if err != nil {
+		return nil, fmt.Errorf("update container %s: %w", c.id, err)
+	}
 	if task, err := c.running(); err == nil {
-		if err := task.Update(ctx, client.WithResources(resources(asked.GetLinux()))); err != nil {
-			return fmt.Errorf("update container %s: %w", id, foreign(err))
+		if err := task.Update(ctx, client.WithResources(limits)); err != nil {
+			return nil, fmt.Errorf("update container %s: %w", c.id, foreign(err))
 		}
 	}
-	if err := made.Update(ctx, withSpecOption(withResources(merged))); err != nil {
-		return fmt.Errorf("update the spec of container %s: %w", id, foreign(err))
+	update := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		if s.Linux.Resources == nil {
+			s.Linux.Resources = &specs.LinuxResources{}
+		}
+		now = s.Linux.Resources
+		return overlay(now, limits)
 	}
-	return r.changeContainer(c, func(rec *containerRecord) {
+	if err := made.Update(ctx, withSpecOption(update)); err != nil {
+		return nil, fmt.Errorf("update the spec of container %s: %w", c.id, foreign(err))
+	}
+	return now, r.changeContainer(c, func(rec *containerRecord) {
 		config := proto.CloneOf(rec.Config.of)
-		if config.Linux == nil {
+		if config.GetLinux() == nil {
 			config.Linux = &runtimeapi.LinuxContainerConfig{}
 		}
-		config.Linux.Resources = merged
+		config.Linux.Resources = merge(merge(config.Linux.GetResources(), asked), reported(limits))
 		rec.Config.of = config
 	})
 }
@@ -126,6 +164,19 @@ func merge(old, update *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxCon
 	}
 	proto.Merge(out, update)
 	return out
+}
+
+// overlay sets those of a container's limits that are set in more. What else the spec has stays:
+// limits that an NRI plugin has given the container, and its devices.
+func overlay(limits, more *specs.LinuxResources) error {
+	data, err := json.Marshal(more)
+	if err != nil {
+		return err
+	}
+	if len(more.HugepageLimits) > 0 {
+		limits.HugepageLimits = nil
+	}
+	return json.Unmarshal(data, limits)
 }
 
 // withSpecOption changes the runtime spec of a container in containerd.

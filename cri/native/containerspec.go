@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/cri/internal/classify"
 	"github.com/berthd/berth/cri/native/images"
@@ -72,7 +73,7 @@ func (r *Runtime) containerSpec(
 	opts = append(opts, withCgroupNamespace(security.GetPrivileged())...)
 	return append(opts, withResources(config.GetLinux().GetResources()),
 		withOOMScore(int(config.GetLinux().GetResources().GetOomScoreAdj())), r.withCDI(config),
-		withLabels(has, security.GetPrivileged()), withVersion), nil
+		withLabels(has, security.GetPrivileged()), r.withPlugins(c), withVersion), nil
 }
 
 // user returns the user of a container: what its config says, or else its image.
@@ -322,6 +323,24 @@ func resources(asked *runtimeapi.LinuxContainerResources) *specs.LinuxResources 
 		}
 		out.HugepageLimits = append(out.HugepageLimits,
 			specs.LinuxHugepageLimit{Pagesize: l.GetPageSize(), Limit: l.GetLimit()})
+	}
+	return out
+}
+
+// reported returns limits of a runtime spec in the form of the CRI, which does not have all.
+func reported(limits *specs.LinuxResources) *runtimeapi.LinuxContainerResources {
+	out := &runtimeapi.LinuxContainerResources{Unified: limits.Unified}
+	if cpu := limits.CPU; cpu != nil {
+		out.CpuPeriod, out.CpuQuota = int64(ptr.Deref(cpu.Period, 0)), ptr.Deref(cpu.Quota, 0)
+		out.CpuShares = int64(ptr.Deref(cpu.Shares, 0))
+		out.CpusetCpus, out.CpusetMems = cpu.Cpus, cpu.Mems
+	}
+	if memory := limits.Memory; memory != nil {
+		out.MemoryLimitInBytes = ptr.Deref(memory.Limit, 0)
+		out.MemorySwapLimitInBytes = ptr.Deref(memory.Swap, 0)
+	}
+	for _, l := range limits.HugepageLimits {
+		out.HugepageLimits = append(out.HugepageLimits, &runtimeapi.HugepageLimit{PageSize: l.Pagesize, Limit: l.Limit})
 	}
 	return out
 }

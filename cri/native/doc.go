@@ -2,7 +2,8 @@
 //
 // Purpose: [Runtime] is a cri.Runtime that needs of containerd only its stores, its snapshotters
 // and its shims, and attaches pods to networks by package cni. It can run beside Docker or beside
-// containerd's CRI plugin, because everything is in a containerd namespace of its own.
+// containerd's CRI plugin, because everything is in a containerd namespace of its own. Plugins of
+// package nri may change containers.
 //
 //	record on the disk ─▶ files ─▶ namespaces ─┬▶ CNI ──────────────────────────┬▶ ready
 //	                                           └▶ pause container and task ─▶ ──┘

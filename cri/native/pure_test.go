@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cni"
@@ -219,6 +221,34 @@ func TestLimits(t *testing.T) {
 	}
 	if got := merge(nil, nil); got == nil {
 		t.Error("no limits are nil")
+	}
+	if again := merge(nil, reported(got)); !proto.Equal(again, merged) {
+		t.Errorf("reported are %v, want %v", again, merged)
+	}
+}
+
+// An update keeps what it does not name, such as what an NRI plugin has set.
+func TestOverlay(t *testing.T) {
+	limits := &specs.LinuxResources{
+		Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}}, Pids: &specs.LinuxPids{Limit: new(int64(77))},
+		CPU: &specs.LinuxCPU{Shares: new(uint64(100)), Cpus: "1"}, Unified: map[string]string{"a": "1", "b": "1"},
+		HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 1}, {Pagesize: "1GB", Limit: 1}},
+	}
+	more := &specs.LinuxResources{
+		CPU: &specs.LinuxCPU{Quota: new(int64(-1))}, Memory: &specs.LinuxMemory{Limit: new(int64(1 << 20))},
+		Unified: map[string]string{"b": "2"}, HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB"}},
+	}
+	if err := overlay(limits, more); err != nil {
+		t.Fatal(err)
+	}
+	want := &specs.LinuxResources{
+		Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}}, Pids: &specs.LinuxPids{Limit: new(int64(77))},
+		CPU:     &specs.LinuxCPU{Shares: new(uint64(100)), Cpus: "1", Quota: new(int64(-1))},
+		Memory:  &specs.LinuxMemory{Limit: new(int64(1 << 20))},
+		Unified: map[string]string{"a": "1", "b": "2"}, HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB"}},
+	}
+	if !reflect.DeepEqual(limits, want) {
+		t.Errorf("the limits are %+v, want %+v", limits, want)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/internal/streams"
 	"github.com/berthd/berth/cri/native/images"
+	"github.com/berthd/berth/cri/native/nri"
 	"github.com/berthd/berth/internal/flock"
 )
 
@@ -70,6 +71,11 @@ type Config struct {
 	Version string
 	// Logger gets what no caller learns. Nil discards.
 	Logger *slog.Logger
+	// NoSwapLimits says that the machine's cgroups do not count swap: the limits that NRI plugins
+	// want for it are left out.
+	NoSwapLimits bool
+	// NRI is where NRI plugins come from. Nil for none.
+	NRI *nri.Config
 }
 
 // Handler is an OCI runtime, run by containerd's runc shim.
@@ -91,6 +97,8 @@ type Runtime struct {
 	groups *streams.Group
 	events broadcaster
 	stream streamServer
+	// plugins are the NRI plugins, nil if the config has none.
+	plugins *nri.Plugins
 	// handlers are the OCI runtimes with what they can do.
 	handlers []*runtimeapi.RuntimeHandler
 	// closing ends on Close, and with it what watches processes and copies their output.
@@ -110,30 +118,8 @@ var (
 // New also removes what containerd and the network have of pods without a record, as a power loss
 // may leave them.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
-	if cfg.Network == nil || slices.Contains(
-		[]string{cfg.Containerd, cfg.PauseImage, cfg.RootDir, cfg.StateDir, cfg.Namespace}, "") {
-		return nil, errors.New("native runtime: containerd, a namespace, a network, a pause image and two directories " +
-			"are needed")
-	}
-	switch cfg.Pause {
-	case "":
-		cfg.Pause = PauseAuto
-	case PauseAuto, PauseAlways, PauseNever:
-	default:
-		return nil, fmt.Errorf("native runtime: the pause mode is %q, and must be %s, %s or %s", cfg.Pause, PauseAuto,
-			PauseAlways, PauseNever)
-	}
-	if cfg.RequestTimeout <= 0 {
-		cfg.RequestTimeout = cri.DefaultRequestTimeout
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.StreamAddress == "" {
-		cfg.StreamAddress = "127.0.0.1:0"
-	}
-	if ref, err := reference.ParseDockerRef(cfg.PauseImage); err == nil {
-		cfg.Images.Keep = ref.String() // no pod may need it now, and the next one does
+	if err := cfg.complete(); err != nil {
+		return nil, err
 	}
 	if err := keepPrivate(cfg.StateDir); err != nil {
 		return nil, err
@@ -152,13 +138,17 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r.handlers = r.askHandlers(ctx)
 	r.closing, r.close = context.WithCancel(namespaces.WithNamespace(context.Background(), cfg.Namespace))
-	if err := r.stream.start(r, cfg.StreamAddress); err != nil {
+	if err := errors.Join(r.preparePlugins(), r.stream.start(r, cfg.StreamAddress)); err != nil {
 		r.Close()
 		return nil, err
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
 	if err := r.restore(ctx); err != nil {
+		r.Close()
+		return nil, err
+	}
+	if err := r.startPlugins(ctx); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -180,6 +170,36 @@ func keepPrivate(dir string) error {
 	return nil
 }
 
+// complete checks a config and sets its defaults.
+func (cfg *Config) complete() error {
+	if cfg.Network == nil || slices.Contains(
+		[]string{cfg.Containerd, cfg.PauseImage, cfg.RootDir, cfg.StateDir, cfg.Namespace}, "") {
+		return errors.New("native runtime: containerd, a namespace, a network, a pause image and two directories " +
+			"are needed")
+	}
+	switch cfg.Pause {
+	case "":
+		cfg.Pause = PauseAuto
+	case PauseAuto, PauseAlways, PauseNever:
+	default:
+		return fmt.Errorf("native runtime: the pause mode is %q, and must be %s, %s or %s", cfg.Pause, PauseAuto,
+			PauseAlways, PauseNever)
+	}
+	if cfg.RequestTimeout <= 0 {
+		cfg.RequestTimeout = cri.DefaultRequestTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.StreamAddress == "" {
+		cfg.StreamAddress = "127.0.0.1:0"
+	}
+	if ref, err := reference.ParseDockerRef(cfg.PauseImage); err == nil {
+		cfg.Images.Keep = ref.String() // no pod may need it now, and the next one does
+	}
+	return nil
+}
+
 // Close ends the event streams, the pulls, and the streams of Exec, Attach and PortForward, and
 // waits for everything that it has started. Containers run on. Closing twice is allowed.
 func (r *Runtime) Close() {
@@ -187,6 +207,7 @@ func (r *Runtime) Close() {
 	r.stream.stop()
 	r.store.closeInputs()
 	r.groups.Close()
+	r.plugins.Close()
 	r.store.closeIO()
 	r.Service.Close()
 	_ = r.client.Close()

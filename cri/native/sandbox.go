@@ -201,7 +201,11 @@ func (r *Runtime) RunPodSandbox(
 	if err := r.store.addSandbox(sb); err != nil {
 		return "", err
 	}
-	if err := r.bringUp(ctx, sb); err != nil {
+	err := r.bringUp(ctx, sb)
+	if err == nil && r.plugins != nil {
+		err = r.plugins.RunPodSandbox(ctx, pluginPod(sb))
+	}
+	if err != nil {
 		err = fmt.Errorf("run sandbox of pod %s/%s: %w", config.GetMetadata().GetNamespace(),
 			config.GetMetadata().GetName(), err)
 		undo, cancel := undoing(ctx)
@@ -293,6 +297,9 @@ func (r *Runtime) stopSandbox(ctx context.Context, sb *sandbox) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", sb.id, err)
 	}
+	if record, _ := sb.snapshot(); !record.Stopped {
+		r.plugins.StopPodSandbox(ctx, sb.id)
+	}
 	if err := r.takeDown(ctx, sb, stopDownTo); err != nil {
 		return err
 	}
@@ -339,6 +346,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, sb *sandbox) error {
 	if err := r.takeDown(ctx, sb, 0); err != nil {
 		return err
 	}
+	r.plugins.RemovePodSandbox(ctx, sb.id)
 	r.emit(cri.ContainerDeleted, sb.id, sb.uid())
 	return nil
 }

@@ -92,6 +92,9 @@ func (r *Runtime) start(ctx context.Context, c *container) error {
 	}
 	streams.Made()
 	oom := oomFile(task.Pid())
+	if err := r.plugins.StartContainer(ctx, c.id, task.Pid()); err != nil {
+		return err
+	}
 	began := time.Now().UnixNano()
 	if err := task.Start(ctx); err != nil {
 		return err
@@ -100,6 +103,7 @@ func (r *Runtime) start(ctx context.Context, c *container) error {
 	if err != nil {
 		return err
 	}
+	r.plugins.PostStartContainer(ctx, c.id, began)
 	r.emit(cri.ContainerStarted, c.id, c.uid)
 	return r.watchContainer(c, task)
 }
@@ -119,6 +123,7 @@ func (r *Runtime) failStart(ctx context.Context, c *container, why error) error 
 			rec.StartedAt = rec.FinishedAt
 		}
 	})
+	r.plugins.StopContainer(ctx, c.id, startErrorCode, c.snapshot().FinishedAt)
 	r.emit(cri.ContainerStopped, c.id, c.uid)
 	return nil
 }
@@ -155,6 +160,7 @@ func (r *Runtime) watchContainer(c *container, task client.Task) error {
 			r.cfg.Logger.Warn("a container has ended, and containerd could not remove its process yet",
 				"container", c.id, "error", err)
 		}
+		r.plugins.StopContainer(ctx, c.id, e.code, e.at.UnixNano()) // before anybody can remove it
 		close(ended)
 	})
 }

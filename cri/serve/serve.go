@@ -9,17 +9,12 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -31,7 +26,7 @@ import (
 // open the socket. Start makes the socket's directory, and takes the place of a socket on which
 // nobody answers. stop returns when no call is running any more.
 func Start(ctx context.Context, path string, rt cri.Runtime) (stop func(), err error) {
-	if err := free(ctx, path); err != nil {
+	if err := localrpc.Free(ctx, path); err != nil {
 		return nil, fmt.Errorf("serve the CRI on %s: %w", path, err)
 	}
 	l, err := localrpc.Listen(path)
@@ -49,37 +44,6 @@ func Start(ctx context.Context, path string, rt cri.Runtime) (stop func(), err e
 		server.Stop()
 		serving.Wait()
 	}, nil
-}
-
-// free makes the directory of a socket, and removes a socket on which nobody answers. It removes
-// nothing else: a path may be a mistake.
-func free(ctx context.Context, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("make the directory of the socket: %w", err)
-	}
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("look at what is there: %w", err)
-	case info.Mode()&os.ModeSocket == 0:
-		return errors.New("there is a file that is no socket: remove it, or take another path")
-	}
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
-	switch {
-	case err == nil:
-		_ = conn.Close()
-		return errors.New("another process serves there: end it, or take another socket")
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case !errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("ask who serves there: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the socket that an earlier process left: %w", err)
-	}
-	return nil
 }
 
 // service translates messages into calls.

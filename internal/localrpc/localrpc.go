@@ -3,7 +3,7 @@
 // Purpose: a service on such a socket is there as long as the agent runs. While its socket cannot
 // be made, that is tried again.
 //
-// [Listen] makes such a socket for other services.
+// [Listen] makes such a socket for other services, and [Free] looks who is in its place.
 //
 // Truth owned: none. Concurrency: a [Server] serves any number of requests at a time, but begins no
 // more of them in a second than a kubelet.
@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -111,6 +112,37 @@ func Listen(path string) (net.Listener, error) {
 		return nil, errors.Join(err, listener.Close(), os.Remove(hidden))
 	}
 	return listener, nil
+}
+
+// Free makes the directory of a socket, and removes a socket on which nobody answers. It removes
+// nothing else: a path may be a mistake.
+func Free(ctx context.Context, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the directory of the socket: %w", err)
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at what is there: %w", err)
+	case info.Mode()&os.ModeSocket == 0:
+		return errors.New("there is a file that is no socket: remove it, or take another path")
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return errors.New("another process serves there: end it, or take another socket")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("ask who serves there: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the socket that an earlier process left: %w", err)
+	}
+	return nil
 }
 
 // errLimit refuses a request beyond the limit, in the kubelet's words.

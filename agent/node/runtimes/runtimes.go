@@ -13,12 +13,14 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 
+	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/cni"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri/containerd"
 	"github.com/berthd/berth/cri/joint"
 	"github.com/berthd/berth/cri/native"
 	"github.com/berthd/berth/cri/native/images"
+	"github.com/berthd/berth/cri/native/nri"
 	"github.com/berthd/berth/cri/remote"
 	"github.com/berthd/berth/cri/serve"
 )
@@ -152,7 +154,17 @@ func nativeConfig(cfg *configs.Config, at place) (native.Config, error) {
 		RootDir:        filepath.Join(home, "root"),
 		StateDir:       filepath.Join(home, "state"),
 		RequestTimeout: cfg.Kubelet.RuntimeRequestTimeout.Duration,
+		NoSwapLimits:   !cgroups.SwapAccounting(),
+		NRI:            plugins(&cfg.Berth.NRI),
 	}, nil
+}
+
+// plugins returns where NRI plugins come from; nil for none.
+func plugins(n *configs.NRIConfiguration) *nri.Config {
+	if !n.Enabled {
+		return nil
+	}
+	return &nri.Config{Socket: n.Socket, PluginDir: n.PluginDir, ConfigDir: n.ConfigDir}
 }
 
 // handlers returns the OCI runtimes by the names of handlers. The empty name is the default.
