@@ -22,9 +22,6 @@ type Holder struct {
 	RootDir string
 }
 
-// stranger reports whether the holder is a process that is no agent.
-func (h Holder) stranger() bool { return h.PID != 0 && h.RootDir == "" }
-
 // String returns what is known of the holder, in brackets and after a space; empty if nothing is.
 func (h Holder) String() string {
 	switch {
@@ -54,7 +51,8 @@ func OfRoot(rootDir string) (by Holder, held bool, err error) {
 }
 
 // holderOf finds the process that holds the lock of an open file, in /proc: the process has the
-// same file open, and the kernel lists the lock with that descriptor (proc_pid_fdinfo(5)). Files of
+// same file open, and the kernel lists the lock with that descriptor (proc_pid_fdinfo(5)). A thread
+// may have files that its process does not have; threads come last, because they are many. Files of
 // another user's process are not followed, because that user's file system may never answer: there,
 // the number of the file has to do.
 func holderOf(f *os.File) (by Holder) {
@@ -66,24 +64,34 @@ func holderOf(f *os.File) (by Holder) {
 	if !ok {
 		return Holder{}
 	}
-	dirs, _ := filepath.Glob("/proc/[0-9]*/fd")
-	for _, dir := range dirs {
-		process := filepath.Dir(dir)
-		pid, err := strconv.Atoi(filepath.Base(process))
-		if err != nil || !locks(process, stat.Ino, func(fd string) bool {
-			if !own(process) {
-				return true
+	for _, pattern := range []string{"/proc/[0-9]*", "/proc/[0-9]*/task/[0-9]*"} {
+		processes, _ := filepath.Glob(pattern)
+		for _, process := range processes {
+			if !locks(process, stat.Ino, func(fd string) bool {
+				if !own(process) {
+					return true
+				}
+				other, err := os.Stat(fd)
+				return err == nil && os.SameFile(info, other)
+			}) {
+				continue
 			}
-			other, err := os.Stat(fd)
-			return err == nil && os.SameFile(info, other)
-		}) {
-			continue
+			if by = (Holder{PID: pidOf(process), RootDir: rootOf(process)}); own(process) {
+				return by // it is sure
+			}
 		}
-		if by = (Holder{PID: pid, RootDir: rootOf(process)}); own(process) {
-			break // it is sure
+		if by.PID != 0 {
+			break
 		}
 	}
 	return by
+}
+
+// pidOf returns the process of a directory in /proc, which may be that of a thread.
+func pidOf(process string) int {
+	name, _, _ := strings.Cut(strings.TrimPrefix(process, "/proc/"), "/")
+	pid, _ := strconv.Atoi(name) // 0 if it is no number
+	return pid
 }
 
 // own reports whether a process is one of this process's user, and was never another user's

@@ -2,9 +2,10 @@
 //
 // Purpose: two agents on one root directory, manifest directory, directory of logs or cgroup would
 // run every pod twice, or remove each other's pods. The root directory's lock is a file of the
-// agent; the other locks are flock(2) on the directory itself, and so nothing lies in a directory
-// that a kubelet reads, too. The lock of a port is that another agent listens there. A kubelet
-// takes no such locks, and these locks do not stop it.
+// agent. The locks of the other directories are files in a directory of root's, by the directories'
+// numbers: nothing lies in a directory that a kubelet reads, too, and nobody but root can take a
+// lock, as everybody can who may read a directory. The lock of a port is that another agent listens
+// there. A kubelet takes no such locks, and these locks do not stop it.
 //
 // Truth owned: the locks, which the kernel gives back when the process ends. Concurrency: a [Lock]
 // is safe for concurrent use.
@@ -25,11 +26,20 @@ import (
 	"github.com/berthd/berth/internal/flock"
 )
 
+// sharedLocks has the locks of directories that agents with other root directories may use, too.
+const sharedLocks = "/run/berth-locks"
+
 // Lock has the locks that an agent holds as long as it runs. Make it with [Take].
 type Lock struct {
+	// shared is where the locks of directories are.
+	shared string
+
 	mu sync.Mutex
-	// held has the locked files and directories by path.
+	// held has the locked files by path.
 	held map[string]*os.File
+	// dirs are handles of the directories that are locked by their numbers. While a handle is open, no
+	// other directory gets the number.
+	dirs []int
 }
 
 // Take takes the lock of the root directory, the lock of --lock-file if it is given, and those of
@@ -37,7 +47,11 @@ type Lock struct {
 // The error names the lock that another agent holds, and that agent. A manifest directory that does
 // not exist yet is not locked. That another agent serves one of the ports is an error, too.
 func Take(ctx context.Context, cfg *configs.Config) (*Lock, error) {
-	l := &Lock{held: map[string]*os.File{}}
+	return takeIn(ctx, cfg, sharedLocks)
+}
+
+func takeIn(ctx context.Context, cfg *configs.Config, shared string) (*Lock, error) {
+	l := &Lock{shared: shared, held: map[string]*os.File{}}
 	if err := l.takeAll(ctx, cfg); err != nil {
 		l.Release()
 		return nil, err
@@ -88,22 +102,31 @@ func (l *Lock) file(path, what, setting string) error {
 	return l.take(f, what, setting)
 }
 
-// dir locks a directory or a file that must not change. Nothing is locked if the path is empty or
-// does not exist, if the file system has no such locks (NFS has none of directories), or if a
-// process that is no agent has the lock: everybody who may read a directory can lock it, and must
-// not keep the agent from its start.
+// dir locks a directory, or a file that must not change. Nothing is locked if the path is empty or
+// does not exist.
 func (l *Lock) dir(path, what, setting string) error {
-	if path == "" || l.holds(path) {
+	if path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil //nolint:nilerr // who reads the directory reports this, and goes on when it changes
+		return nil // who reads the directory reports this, and goes on when it changes
 	}
-	err = l.take(f, what, setting)
-	if held := (*heldError)(nil); errors.As(err, &held) && !held.by.stranger() {
-		return held
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		file := filepath.Join(l.shared, fmt.Sprintf("%d-%d", st.Dev, st.Ino))
+		if l.holds(file) {
+			return unix.Close(fd)
+		}
+		err = l.file(file, what, setting)
 	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dirs = append(l.dirs, fd)
 	return nil
 }
 
@@ -147,6 +170,10 @@ func (l *Lock) Release() {
 	for _, f := range l.held {
 		_ = flock.Release(f) // the end of the process gives it back, too
 	}
+	for _, fd := range l.dirs {
+		_ = unix.Close(fd)
+	}
+	l.dirs = nil
 }
 
 // errContended ends the agent when somebody else wants its lock file.

@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/flock"
@@ -26,12 +29,18 @@ const childVariable = "LOCK_TEST_DIR"
 // list until its standard input ends. userVariable makes it another user's before it waits.
 const strangerVariable, userVariable = "LOCK_TEST_STRANGER", "LOCK_TEST_USER"
 
+// hideVariable says where the stranger hides the open files: in a socket of its own ("socket"), or
+// with one of its threads ("thread").
+const hideVariable = "LOCK_TEST_HIDE"
+
 func TestMain(m *testing.M) {
 	if list := os.Getenv(strangerVariable); list != "" {
+		take := func() error { return takeAsStranger(filepath.SplitList(list)) }
 		var err error
-		for _, path := range filepath.SplitList(list) {
-			f, openErr := os.Open(path)
-			err = errors.Join(err, openErr, flock.Take(f))
+		if os.Getenv(hideVariable) == "thread" {
+			err = inThread(take)
+		} else {
+			err = take()
 		}
 		if id, notSet := strconv.Atoi(os.Getenv(userVariable)); notSet == nil {
 			err = errors.Join(err, syscall.Setresuid(id, id, id))
@@ -41,7 +50,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if dir := os.Getenv(childVariable); dir != "" {
-		l, err := Take(context.Background(), configOf(dir, "other"))
+		l, err := takeBelow(context.Background(), dir, configOf(dir, "other"))
 		if err == nil {
 			err = errors.Join(l.Cgroup(filepath.Join(dir, "cgroup")), servePort(filepath.Join(dir, "port")))
 		}
@@ -50,6 +59,49 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// takeAsStranger locks files and directories, and hides the open files if that is asked for.
+func takeAsStranger(paths []string) error {
+	var err error
+	for _, path := range paths {
+		f, openErr := os.Open(path)
+		err = errors.Join(err, openErr, flock.Take(f))
+		if os.Getenv(hideVariable) == "socket" {
+			err = errors.Join(err, hide(f))
+		}
+	}
+	return err
+}
+
+// hide sends an open file to a socket of this process, which nobody reads, and closes it: it stays
+// open, but is not in /proc.
+func hide(f *os.File) error {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Sendmsg(ends[0], []byte{0}, unix.UnixRights(int(f.Fd())), nil, 0), f.Close())
+}
+
+// inThread calls take in a thread whose open files are not those of the process.
+func inThread(take func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			result <- inThread(take)
+		} else {
+			result <- errors.Join(unix.Unshare(unix.CLONE_FILES), take())
+		}
+		select {} // the end of the thread would close the files
+	}()
+	return <-result
+}
+
+// takeBelow takes the locks of an agent below dir, where the shared locks are, too.
+func takeBelow(ctx context.Context, dir string, cfg *configs.Config) (*Lock, error) {
+	return takeIn(ctx, cfg, filepath.Join(dir, "locks"))
 }
 
 // servePort listens on a port until the process ends, and writes the port's number to a file.
@@ -130,13 +182,13 @@ func TestLockKeepsASecondAgentOut(t *testing.T) {
 	for what, s := range shared {
 		cfg := configOf(dir, "own")
 		s.share(cfg)
-		_, err := Take(t.Context(), cfg)
+		_, err := takeBelow(t.Context(), dir, cfg)
 		if err == nil || !strings.HasPrefix(err.Error(), by+what+" ") ||
 			!strings.HasSuffix(err.Error(), ": stop it, or give this one its own "+s.setting) {
 			t.Errorf("%s: %v, want %q", what, err, by)
 		}
 	}
-	own, err := Take(t.Context(), configOf(dir, "own"))
+	own, err := takeBelow(t.Context(), dir, configOf(dir, "own"))
 	if err != nil {
 		t.Fatalf("an agent that shares nothing: %v", err)
 	}
@@ -151,7 +203,7 @@ func TestLockKeepsASecondAgentOut(t *testing.T) {
 	if found, held, err := OfRoot(other.RootDir); held || err != nil {
 		t.Errorf("the holder that is dead: %+v, %t, %v", found, held, err)
 	}
-	again, err := Take(t.Context(), other)
+	again, err := takeBelow(t.Context(), dir, other)
 	if err != nil {
 		t.Fatalf("locks of a dead agent are not free: %v", err)
 	}
@@ -195,7 +247,7 @@ func TestStrangersKeepNoAgentOut(t *testing.T) {
 		if foreign := !own(fmt.Sprintf("/proc/%d", pid)); foreign != (c.user != "") {
 			t.Errorf("the process of the user %q counts as another user's: %t", c.user, foreign)
 		}
-		l, err := Take(t.Context(), cfg)
+		l, err := takeBelow(t.Context(), dir, cfg)
 		if err != nil {
 			t.Errorf("a process of the user %q that holds also %v: %v", c.user, c.more, err)
 		} else {
@@ -205,12 +257,54 @@ func TestStrangersKeepNoAgentOut(t *testing.T) {
 	}
 }
 
+// Nobody finds the process that locks the directories, and still two agents do not share one.
+func TestHiddenStrangersKeepNoAgentOut(t *testing.T) {
+	dir := t.TempDir()
+	other := configOf(dir, "other")
+	held := []string{other.Kubelet.StaticPodPath, other.Kubelet.PodLogsDir, filepath.Join(dir, "cgroup")}
+	for _, path := range held {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv(hideVariable, "socket")
+	start(t, strangerVariable+"="+strings.Join(held, string(filepath.ListSeparator)))
+	pid, _ := otherAgent(t, dir)
+	cfg := configOf(dir, "own")
+	cfg.Kubelet.PodLogsDir = other.Kubelet.PodLogsDir
+	_, err := takeBelow(t.Context(), dir, cfg)
+	want := fmt.Sprintf("another agent (process %d, root directory %s) holds the directory of the pods' logs ", pid,
+		other.RootDir)
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("an agent with the same logs: %v, want %q", err, want)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "locks")); err != nil || info.Mode().Perm()&0o007 != 0 {
+		t.Errorf("the directory of the locks: %v, %v", info, err)
+	}
+}
+
+// The process of a thread that has the lock is named, although the process has no such open file.
+func TestHolderIsAThread(t *testing.T) {
+	dir := t.TempDir()
+	cfg := configOf(dir, "own")
+	cfg.Lock.File = filepath.Join(dir, "lock-file")
+	if err := os.WriteFile(cfg.Lock.File, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(hideVariable, "thread")
+	pid, _ := start(t, strangerVariable+"="+cfg.Lock.File)
+	_, err := takeBelow(t.Context(), dir, cfg)
+	if want := fmt.Sprintf("another agent (process %d) holds ", pid); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 func TestLockOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	first, second := configOf(dir, "a"), configOf(dir, "b")
 	second.Kubelet.StaticPodPath = first.Kubelet.StaticPodPath // does not exist yet
 	for _, cfg := range []*configs.Config{first, second} {
-		l, err := Take(t.Context(), cfg)
+		l, err := takeBelow(t.Context(), dir, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func TestLockOfPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, host := range []string{"127.0.0.1", "0.0.0.0", "::"} {
-		_, err := Take(t.Context(), withPort(configOf(dir, "own"), host, port))
+		_, err := takeBelow(t.Context(), dir, withPort(configOf(dir, "own"), host, port))
 		want := fmt.Sprintf("another agent (process %d, root directory %s) holds the port %s (healthz): "+
 			"stop it, or give this one its own healthzPort", pid, root, net.JoinHostPort(host, fmt.Sprint(port)))
 		if held := (*heldError)(nil); !errors.As(err, &held) || err.Error() != want {
@@ -44,7 +44,7 @@ func TestLockOfPorts(t *testing.T) {
 		"another address":      withPort(configOf(dir, "own"), "127.0.0.2", port),
 		"an address of nobody": withPort(configOf(dir, "own"), "192.0.2.1", port),
 	} {
-		l, err := Take(t.Context(), cfg)
+		l, err := takeBelow(t.Context(), dir, cfg)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -56,7 +56,7 @@ func TestLockOfPorts(t *testing.T) {
 		t.Fatalf("the port of a dead agent: %v", err)
 	}
 	defer mine.Close()
-	l, err := Take(t.Context(), withPort(configOf(dir, "own"), "127.0.0.1", port))
+	l, err := takeBelow(t.Context(), dir, withPort(configOf(dir, "own"), "127.0.0.1", port))
 	if err != nil {
 		t.Fatalf("the port of another program: %v", err)
 	}
