@@ -9,14 +9,20 @@ import (
 // progressEvery is after how many files the count of a directory tells what it has counted so far.
 const progressEvery = 1000
 
+// maxLinked is how many files with several names a count tells apart. They take about 40 bytes of
+// memory each, and a container makes tens of millions of them if it likes.
+const maxLinked = 1 << 20
+
 // counting is one count of a directory.
 type counting struct {
 	device uint64
 	total  size
 	seen   int
-	// linked are the files with several names that were counted.
-	linked   map[uint64]bool
-	progress func(size) error
+	// linked are the files with several names that were counted, at most maxLinked. Beyond that each
+	// name counts as a file of its own, which only the pod pays that has so many.
+	linked    map[uint64]struct{}
+	maxLinked int
+	progress  func(size) error
 }
 
 // count adds up the disk blocks and inodes of a directory and everything below it on the same
@@ -27,6 +33,11 @@ type counting struct {
 // What lies so deep that no path leads there cannot be counted: it takes all that is in use on the
 // file system, so that nobody hides there from a limit.
 func count(dir string, progress func(size) error) (size, error) {
+	c := &counting{linked: map[uint64]struct{}{}, maxLinked: maxLinked, progress: progress}
+	return c.count(dir)
+}
+
+func (c *counting) count(dir string) (size, error) {
 	root, err := beneath.Root(dir, 0)
 	if err != nil {
 		return size{}, err
@@ -36,7 +47,7 @@ func count(dir string, progress func(size) error) (size, error) {
 	if err := unix.Fstat(root, &st); err != nil {
 		return size{}, err
 	}
-	c := &counting{device: st.Dev, linked: map[uint64]bool{}, progress: progress}
+	c.device = st.Dev
 	c.add(&st)
 	tooDeep := false
 	tree := &beneath.Tree{Visit: c.file, TooDeep: func(string) error {
@@ -64,10 +75,12 @@ func (c *counting) file(in beneath.Dir, name string) (enter bool, err error) {
 	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
 	if st.Nlink > 1 && !isDir {
-		if c.linked[st.Ino] {
+		if _, counted := c.linked[st.Ino]; counted {
 			return false, nil
 		}
-		c.linked[st.Ino] = true
+		if len(c.linked) < c.maxLinked {
+			c.linked[st.Ino] = struct{}{}
+		}
 	}
 	c.add(&st)
 	return isDir, nil

@@ -36,6 +36,30 @@ func TestCountOfManyFilesTakesNoMemory(t *testing.T) {
 	}
 }
 
+// What a count remembers of files with several names is bounded. Those beyond that count by name.
+func TestCountOfManyHardLinks(t *testing.T) {
+	const files, most = 100, 10
+	dir := t.TempDir()
+	for i := range files {
+		name := filepath.Join(dir, strconv.Itoa(i))
+		write(t, name, "")
+		if err := os.Link(name, name+"-again"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &counting{linked: map[uint64]struct{}{}, maxLinked: most}
+	got, err := c.count(dir)
+	if want := uint64(1 + most + 2*(files-most)); err != nil || got.inodes != want {
+		t.Errorf("%d files, want %d: %v", got.inodes, want, err)
+	}
+	if len(c.linked) != most {
+		t.Errorf("%d files are remembered, want %d", len(c.linked), most)
+	}
+	if got, err := count(dir, nil); err != nil || got.inodes != files+1 {
+		t.Errorf("a usual count: %d files, want %d: %v", got.inodes, files+1, err)
+	}
+}
+
 // Directories that are nested without end neither keep the count busy for ever nor hide anything.
 func TestCountOfADeepDirectory(t *testing.T) {
 	dir := t.TempDir()
