@@ -245,6 +245,7 @@ type Server struct {
 	log     *slog.Logger
 	counts  counts
 	checked checked
+	faults  faults
 	began   time.Time
 	// These are the constants of their names except in tests.
 	bodyTimeout, waitTimeout, refusalTimeout, writeTimeout time.Duration

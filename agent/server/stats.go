@@ -3,13 +3,17 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/berthd/berth/internal/loglimit"
 )
 
 // addStats adds the routes of usage and metrics.
@@ -24,15 +28,33 @@ func (s *Server) addStats(mux *mux) {
 }
 
 // scrape answers with metrics that are gathered at the request. Requests of the same path that come
-// meanwhile, on any listener, get the same metrics: many callers cost as much as one.
+// meanwhile, on any listener, get the same metrics: many callers cost as much as one. Metrics that
+// cannot be gathered, such as two of the same labels, are left out.
 func (s *Server) scrape(gather func() prometheus.Gatherer) endpoint {
 	return s.slow("metrics", func(w http.ResponseWriter, r *http.Request) {
 		shared := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			families, err, _ := s.shared.Do(r.URL.Path, func() (any, error) { return gather().Gather() })
+			if err != nil {
+				s.faults.log(s.log, r.URL.Path, err)
+			}
 			return families.([]*dto.MetricFamily), err
 		})
-		promhttp.HandlerFor(shared, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		promhttp.HandlerFor(shared, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 	})
+}
+
+// faults logs why metrics are left out of scrapes, not at each of them.
+type faults struct {
+	mu      sync.Mutex
+	limiter loglimit.Limiter
+}
+
+func (f *faults) log(log *slog.Logger, path string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.limiter.Allow(err, time.Now()) {
+		log.Warn("metrics left out", "path", path, "err", cut(err.Error()))
+	}
 }
 
 // summary answers with what the node and its pods use. ?only_cpu_and_memory=true leaves out what is

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/cgroups"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // cgroupLabels are the labels of cAdvisor's metrics of a cgroup. For the machine and for pods, some
@@ -163,8 +165,9 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 		c.details(e, &r.node.pods, all, r.node.at, "", all, "", "", "", "")
 		e.add(processes, r.node.at, float64(r.node.pods.Processes), "", all, "", "", "", "")
 		layers := c.scrapeLayers(ctx, &r)
+		owners := ownersOf(r.pods)
 		for i := range r.pods {
-			c.addPod(e, &r.pods[i])
+			c.addPod(e, &r.pods[i], owners)
 			for _, k := range r.pods[i].containers {
 				labels := []string{k.name, k.path, k.image, k.id, r.pods[i].pod.Namespace, r.pods[i].pod.Name}
 				c.addContainer(e, &k, labels)
@@ -179,13 +182,16 @@ func (c *Collector) Cadvisor() prometheus.Gatherer {
 	})
 }
 
-// addPod adds the metrics of a pod without those of its containers.
-func (c *Collector) addPod(e *emitter, p *podReading) {
+// addPod adds the metrics of a pod without those of its containers. If pods have no cgroups, only
+// their names tell them apart.
+func (c *Collector) addPod(e *emitter, p *podReading, owners map[string]*v1.Pod) {
 	labels := []string{"", p.path, "", "", p.pod.Namespace, p.pod.Name}
 	if p.path != "" {
 		e.cgroup(&p.usage, p.at, labels...)
 		c.details(e, &p.usage, p.path, p.at, labels...)
 		e.add(processes, p.at, float64(len(c.cgroups().Processes(p.path))), labels...)
+	} else if owners[pods.FullName(p.pod)] != p.pod {
+		return
 	}
 	for j := range p.network {
 		for _, m := range ofLink {

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/pods"
 )
 
 // emitter collects the metrics of one scrape.
@@ -120,8 +123,12 @@ func (c *Collector) Resource() prometheus.Gatherer {
 		e.add(nodeMemory, r.node.at, float64(working))
 		e.add(nodeSwap, r.node.at,
 			float64(r.node.memory["SwapTotal"]-min(r.node.memory["SwapTotal"], r.node.memory["SwapFree"])))
+		owners := ownersOf(r.pods)
 		for i := range r.pods {
 			p := &r.pods[i]
+			if owners[pods.FullName(p.pod)] != p.pod {
+				continue
+			}
 			for _, k := range p.containers {
 				labels := []string{k.name, p.pod.Namespace, p.pod.Name}
 				e.add(containerCPU, k.at, k.usage.CPU.Seconds(), labels...)
@@ -142,6 +149,21 @@ func (c *Collector) Resource() prometheus.Gatherer {
 		}
 		e.add(scrapeError, time.Time{}, failed)
 	})
+}
+
+// ownersOf returns the pods that have the metrics of their full names. A pod of the API server may
+// have a static pod's name: then the static pod has them, because only the node's owner can make
+// one.
+func ownersOf(readings []podReading) map[string]*v1.Pod {
+	out := map[string]*v1.Pod{}
+	for i := range readings {
+		pod := readings[i].pod
+		name := pods.FullName(pod)
+		if other := out[name]; other == nil || pods.Static(pod) && !pods.Static(other) {
+			out[name] = pod
+		}
+	}
+	return out
 }
 
 // seconds returns a time as Unix seconds with fractions.

@@ -24,6 +24,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berthd/berth/cgroups"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // machine is a node with one pod, whose cgroups use cpu as time passes.
@@ -414,6 +415,48 @@ func TestMetrics(t *testing.T) {
 	})
 	if s := c.Summary(t.Context(), true); len(s.Pods) != 0 || s.Node.CPU == nil {
 		t.Errorf("before there are cgroups: %+v", s)
+	}
+}
+
+// namesakes are the pod of [podsOf] as a static pod, after a pod of the API server with its name.
+func namesakes(m *machine) []*v1.Pod {
+	static := podsOf(m)[0]
+	static.Annotations = map[string]string{pods.AnnotationSource: pods.SourceFile}
+	tenant := static.DeepCopy()
+	tenant.UID, tenant.Annotations[pods.AnnotationSource] = "u-tenant", pods.SourceAPI
+	tenant.Status.ContainerStatuses[0].ContainerID = "containerd://ten"
+	other := tenant.Status.ContainerStatuses[0]
+	other.Name, other.ContainerID = "other", "containerd://oth"
+	tenant.Status.ContainerStatuses = append(tenant.Status.ContainerStatuses, other)
+	return []*v1.Pod{tenant, static}
+}
+
+// flat is a machine without cgroups of pods.
+type flat struct{ *machine }
+
+func (flat) PodUsage(*v1.Pod) (cgroups.Usage, error) { return cgroups.Usage{}, fs.ErrNotExist }
+
+// Whoever may make pods at the API server can give one a static pod's name. The metrics that know
+// pods by their names are the static pod's, and no metric of the node is missing.
+func TestMetricsOfPodsWithOneName(t *testing.T) {
+	m := &machine{began: time.Now(), cores: 1}
+	cfg := files(t)
+	for name, groups := range map[string]Cgroups{"with cgroups of pods": m, "without": flat{m}} {
+		c := New(cfg, Deps{
+			Cgroups: func() Cgroups { return groups }, Runtime: m, Pods: func() []*v1.Pod { return namesakes(m) },
+			Logger: slog.New(slog.DiscardHandler),
+		})
+		resource, err := counts(c, true)
+		if err != nil || resource["pod_cpu_usage_seconds_total"] != 1 ||
+			resource["container_cpu_usage_seconds_total"] != 1 {
+			t.Errorf("%s, /metrics/resource: %v, %v", name, resource, err)
+		}
+		if cadvisor, err := counts(c, false); err != nil || cadvisor["container_start_time_seconds"] != 3 {
+			t.Errorf("%s, /metrics/cadvisor: %v, %v", name, cadvisor, err)
+		}
+		if s := c.Summary(t.Context(), true); len(s.Pods) != 2 {
+			t.Errorf("%s: %d pods in the summary, which has their UIDs", name, len(s.Pods))
+		}
 	}
 }
 
