@@ -33,7 +33,7 @@ func (s *sandbox) hostname() (string, error) {
 func (s *sandbox) hostIPC() bool { return s.namespaces().GetIpc() == runtimeapi.NamespaceMode_NODE }
 
 // makeSandboxFiles makes the files that every container of the sandbox gets.
-func (r *Runtime) makeSandboxFiles(_ context.Context, sb *sandbox) error {
+func (r *Runtime) makeSandboxFiles(ctx context.Context, sb *sandbox) error {
 	dir := r.sandboxDir(sb.id)
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return err
@@ -58,13 +58,19 @@ func (r *Runtime) makeSandboxFiles(_ context.Context, sb *sandbox) error {
 			return err
 		}
 	}
-	if !sb.hostIPC() {
-		if err := makeShm(filepath.Join(dir, shmDir), sb); err != nil {
-			return err
-		}
+	dir, err = filepath.EvalSymlinks(dir) // those of the state's directory
+	if err != nil {
+		return err
 	}
 	has, _ := sb.snapshot()
-	return r.selinux.relabel(dir, has.SELinux.Mount)
+	if err := r.selinux.relabel(ctx, dir, has.SELinux.Mount); err != nil || sb.hostIPC() {
+		return err
+	}
+	shm := filepath.Join(dir, shmDir)
+	if err := makeShm(shm, sb); err != nil {
+		return err
+	}
+	return r.selinux.relabel(ctx, shm, has.SELinux.Mount) // it is a mount of its own
 }
 
 // makeShm makes the pod's shared memory.

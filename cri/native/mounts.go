@@ -32,7 +32,7 @@ func (r *Runtime) mounts(
 			return nil, fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
 		}
 		if m.GetSelinuxRelabel() && m.GetImage().GetImage() == "" {
-			if err := r.selinux.relabel(mount.Source, has.Mount); err != nil {
+			if err := r.selinux.relabel(ctx, mount.Source, has.Mount); err != nil {
 				return nil, fmt.Errorf("relabel %s for SELinux: %w", mount.Source, err)
 			}
 		}

@@ -31,8 +31,9 @@ type selinux struct {
 	choose func(options []string) (process, mount string, err error)
 	// reserve keeps the level of a process label from being chosen, until release.
 	reserve, release func(process string)
-	// relabel labels a file, or a directory and all that is below it.
-	relabel func(path, mount string) error
+	// relabel labels a file, or a directory and all that is below it on its mount. The path has no
+	// symbolic link in it.
+	relabel func(ctx context.Context, path, mount string) error
 }
 
 // nodeSELinux returns the node's SELinux.
@@ -50,8 +51,11 @@ func nodeSELinux() selinux {
 		// An error says that another pod has the level, too: its config names it.
 		reserve: func(process string) { _ = goselinux.ReserveLabelV2(process) },
 		release: goselinux.ReleaseLabel,
-		relabel: func(path, mount string) error {
-			err := label.Relabel(path, mount, false)
+		relabel: func(ctx context.Context, path, mount string) error {
+			if !goselinux.GetEnabled() || mount == "" {
+				return nil
+			}
+			err := relabelling{attribute: selinuxAttribute, label: mount}.relabel(ctx, path)
 			if errors.Is(err, unix.ENOTSUP) {
 				return nil // files that cannot have a label have that of their file system
 			}

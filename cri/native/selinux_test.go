@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,7 +34,7 @@ func (p *policy) selinux() selinux {
 		choose:  p.choose,
 		reserve: func(process string) { p.levels[level(process)] = true },
 		release: func(process string) { delete(p.levels, level(process)) },
-		relabel: func(path, mount string) error { p.relabelled[path] = mount; return nil },
+		relabel: func(_ context.Context, path, mount string) error { p.relabelled[path] = mount; return nil },
 	}
 }
 
@@ -181,6 +182,30 @@ func TestSELinuxFiles(t *testing.T) {
 		r.sandboxDir(sb.id): "system_u:object_r:container_file_t:s0:c1,c2", mounts[0].HostPath: has.Mount,
 	}
 	if !maps.Equal(p.relabelled, want) {
+		t.Errorf("relabelled are %v, want %v", p.relabelled, want)
+	}
+}
+
+// The pod's shared memory is a mount of its own, and gets the pod's label, too.
+func TestSELinuxSharedMemory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	p := newPolicy()
+	r := newLabelled(t, p, t.TempDir())
+	sb := labelledPod(t, r, nil)
+	sb.namespaces().Ipc = runtimeapi.NamespaceMode_POD
+	if err := r.makeSandboxFiles(t.Context(), sb); err != nil {
+		t.Skipf("mounting is not allowed: %v", err)
+	}
+	defer func() {
+		if err := r.removeSandboxFiles(context.Background(), sb); err != nil {
+			t.Error(err)
+		}
+	}()
+	dir := r.sandboxDir(sb.id)
+	label := "system_u:object_r:container_file_t:s0:c1,c2"
+	if want := map[string]string{dir: label, filepath.Join(dir, shmDir): label}; !maps.Equal(p.relabelled, want) {
 		t.Errorf("relabelled are %v, want %v", p.relabelled, want)
 	}
 }
