@@ -20,8 +20,9 @@ import (
 
 // Pods returns every pod of the node with its status, by namespace and name. A pod that nobody
 // wants any more has a deletion time as soon as this fact is on record. Such a pod comes after its
-// successor of the same name. The caller owns the pods, but must not modify the data that the pods
-// point to.
+// successor of the same name. A static pod comes before a pod of the API server with its name, so
+// that commands on the node mean the static pod, whoever took its name. The caller owns the pods,
+// but must not modify the data that the pods point to.
 func (e *Engine) Pods() []*v1.Pod {
 	entries := e.deps.Workers.List()
 	out := make([]*v1.Pod, 0, len(entries))
@@ -44,11 +45,26 @@ func (e *Engine) Pods() []*v1.Pod {
 		}
 		out = append(out, &pod)
 	}
-	slices.SortFunc(out, func(x, y *v1.Pod) int {
-		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name),
-			cmp.Compare(terminating(x), terminating(y)), strings.Compare(string(x.UID), string(y.UID)))
-	})
+	slices.SortFunc(out, inOrder)
 	return out
+}
+
+// inOrder compares two pods for the order of [Engine.Pods].
+func inOrder(x, y *v1.Pod) int {
+	return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name),
+		first(pods.Static(x), pods.Static(y)), first(y.DeletionTimestamp != nil, x.DeletionTimestamp != nil),
+		strings.Compare(string(x.UID), string(y.UID)))
+}
+
+// first compares two of which one comes first if it alone is so.
+func first(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	}
+	return 1
 }
 
 // ended reports whether the pod's worker has ended the pod or is gone. Records are removed only
@@ -56,13 +72,6 @@ func (e *Engine) Pods() []*v1.Pod {
 func (e *Engine) ended(uid types.UID) bool {
 	entry, ok := e.deps.Workers.Get(uid)
 	return !ok || entry.Phase == worker.Terminated
-}
-
-func terminating(pod *v1.Pod) int {
-	if pod.DeletionTimestamp != nil {
-		return 1
-	}
-	return 0
 }
 
 // WatchPods returns a channel that receives after any pod's status has changed, and a function that

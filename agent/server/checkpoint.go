@@ -37,7 +37,7 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 // checkpointOf makes the checkpoint that a request asks for, and returns its path.
 func (s *Server) checkpointOf(r *http.Request) (string, error) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	pod, err := s.find(namespace, name, "")
+	pod, err := s.podOf(r)
 	if err == nil {
 		err = hasContainer(pod, container)
 	}

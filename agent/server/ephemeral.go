@@ -13,7 +13,7 @@ import (
 // ephemeral adds the ephemeral container in the request's body to a running pod. It answers after
 // the container was recorded.
 func (s *Server) ephemeral(w http.ResponseWriter, r *http.Request) {
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := s.podOf(r)
 	if err != nil {
 		failWith(w, err)
 		return

@@ -136,7 +136,7 @@ func (s *Server) after(ctx context.Context, pod *v1.Pod, container string, attem
 
 // goesOn reports whether a container whose instance has ended will have another instance.
 func (s *Server) goesOn(ctx context.Context, pod *v1.Pod, container, id string) (bool, error) {
-	now, err := s.find(pod.Namespace, pod.Name, string(pod.UID))
+	now, err := s.find(pod.Namespace, pod.Name, string(pod.UID), pods.Static)
 	if err != nil || now.DeletionTimestamp != nil || pods.Terminal(now.Status.Phase) || pods.Held(now) {
 		return false, nil //nolint:nilerr // a pod that is gone or stopped starts nothing
 	}

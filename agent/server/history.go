@@ -54,9 +54,10 @@ func (s *Server) eventsSince(ctx context.Context, text string) ([]v1.Event, erro
 }
 
 // previous answers with the last life of a pod before the present one.
-func (s *Server) previous(ctx context.Context, w http.ResponseWriter, namespace, name string) {
+func (s *Server) previous(w http.ResponseWriter, r *http.Request) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	var current types.UID
-	if pod, err := s.find(namespace, name, ""); err == nil {
+	if pod, err := s.podOf(r); err == nil {
 		current = pod.UID
 	}
 	if s.deps.History == nil {
@@ -64,7 +65,7 @@ func (s *Server) previous(ctx context.Context, w http.ResponseWriter, namespace,
 		return
 	}
 	names := []string{name, name + "-" + strings.ToLower(s.cfg.Node)}
-	past, err := s.deps.History.Previous(ctx, namespace, names, current)
+	past, err := s.deps.History.Previous(r.Context(), namespace, names, current)
 	switch {
 	case err != nil:
 		failWith(w, err)

@@ -29,7 +29,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		failPlainly(w, r, err)
 		return
 	}
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := s.podOf(r)
 	if err != nil {
 		failPlainly(w, r, err)
 		return

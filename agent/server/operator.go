@@ -90,7 +90,7 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 
 // operated returns the pod of a request, and reads the request's body, which may be empty.
 func (s *Server) operated(r *http.Request, req any) (*v1.Pod, error) {
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := s.podOf(r)
 	if err != nil {
 		return nil, err
 	}

@@ -17,18 +17,31 @@ import (
 
 	"github.com/berthd/berth/client/api"
 	"github.com/berthd/berth/cri"
+	"github.com/berthd/berth/internal/pods"
 	"github.com/berthd/berth/internal/retry"
 )
 
-// find returns a pod by namespace, name and, if given, UID. If a terminating pod and its successor
-// have the same name, find returns the successor.
-func (s *Server) find(namespace, name, uid string) (*v1.Pod, error) {
+// podOf returns the pod that a request names. A static pod and a pod of the API server may have the
+// same name. A caller of the API's port, which alone has TLS, comes from the API server and means
+// its pod: what it may do there is no right to the static pod. All others mean the static pod.
+func (s *Server) podOf(r *http.Request) (*v1.Pod, error) {
+	preferred := pods.Static
+	if r.TLS != nil {
+		preferred = pods.FromAPI
+	}
+	return s.find(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"), preferred)
+}
+
+// find returns a pod by namespace, name and, if given, UID. Of several it returns a preferred one.
+// If a terminating pod and its successor have the same name, find returns the successor.
+func (s *Server) find(namespace, name, uid string, preferred func(*v1.Pod) bool) (*v1.Pod, error) {
 	var found *v1.Pod
 	for _, pod := range s.backend.Pods() {
 		if pod.Namespace != namespace || pod.Name != name || uid != "" && string(pod.UID) != uid {
 			continue
 		}
-		if found == nil || found.DeletionTimestamp != nil {
+		if found == nil || preferred(pod) && !preferred(found) ||
+			found.DeletionTimestamp != nil && preferred(pod) == preferred(found) {
 			found = pod
 		}
 	}

@@ -113,7 +113,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 	var pod *v1.Pod
 	if err == nil {
-		pod, err = s.find(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"))
+		pod, err = s.podOf(r)
 	}
 	var sandbox, target string
 	if err == nil {
@@ -162,7 +162,7 @@ func (s *Server) sandbox(ctx context.Context, pod *v1.Pod) (string, error) {
 
 // running returns the pod and the container id of a request. The container must run.
 func (s *Server) running(r *http.Request) (*v1.Pod, string, error) {
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"))
+	pod, err := s.podOf(r)
 	if err != nil {
 		return nil, "", err
 	}

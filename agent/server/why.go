@@ -24,10 +24,10 @@ import (
 func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	if asked(r, api.Previous) {
-		s.previous(r.Context(), w, namespace, name)
+		s.previous(w, r)
 		return
 	}
-	pod, err := s.find(namespace, name, "")
+	pod, err := s.podOf(r)
 	if err != nil {
 		if m := s.refused(namespace, name); m != nil {
 			answer(w, api.Why{
