@@ -18,9 +18,19 @@ import (
 // errUnknown is the error of a request without credentials.
 var errUnknown = errors.New("neither a client certificate nor a token was shown")
 
-// tokenReviewer says which user a token belongs to; Reviews is one.
+// maxWaiting bounds the requests that wait for reviews of tokens that nobody knows, and likewise
+// those with tokens that were good lately. Each holds its headers, for [reviewTimeout] if the API
+// server is silent. A node has few callers, and answers about their tokens are remembered.
+const maxWaiting = 256
+
+// errCrowded is the error of a request above this limit.
+var errCrowded = errors.New("too many requests wait for reviews of their tokens")
+
+// tokenReviewer says which user a token belongs to, and whether a token was good lately; Reviews is
+// one.
 type tokenReviewer interface {
 	token(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error)
+	lately(token string) bool
 }
 
 // authenticator finds out which user sent a request.
@@ -32,6 +42,9 @@ type authenticator struct {
 
 	certificates certificates
 	cache        cache[tokenResult]
+	// strangers and renewals have an element for each request that waits for the review of its token;
+	// renewals are those with tokens that were good lately.
+	strangers, renewals chan struct{}
 }
 
 // tokenResult is the result of a token's review.
@@ -87,13 +100,11 @@ func shownBy(r *http.Request) []*x509.Certificate {
 }
 
 func (a *authenticator) byToken(ctx context.Context, token string) (User, error) {
-	v, err := a.cache.get(ctx, keyOf(token), func(ctx context.Context) (tokenResult, time.Duration, error) {
-		status, err := a.tokens.token(ctx, token)
-		if err != nil {
-			return tokenResult{}, 0, err
-		}
-		return tokenResult{user: userOfReview(status.User), ok: status.Authenticated, why: status.Error}, a.ttl, nil
-	})
+	v, known := a.cache.known(keyOf(token))
+	var err error
+	if !known {
+		v, err = a.review(ctx, token)
+	}
 	switch {
 	case err != nil:
 		return User{}, fmt.Errorf("checking the token: %w", err)
@@ -103,6 +114,27 @@ func (a *authenticator) byToken(ctx context.Context, token string) (User, error)
 		return User{}, errors.New("checking the token: the API server does not know it")
 	}
 	return v.user, nil
+}
+
+// review waits for the review of a token that is not in the cache, if there is a place to wait.
+func (a *authenticator) review(ctx context.Context, token string) (tokenResult, error) {
+	places := a.strangers
+	if a.tokens.lately(token) {
+		places = a.renewals
+	}
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		return tokenResult{}, errCrowded
+	}
+	return a.cache.get(ctx, keyOf(token), func(ctx context.Context) (tokenResult, time.Duration, error) {
+		status, err := a.tokens.token(ctx, token)
+		if err != nil {
+			return tokenResult{}, 0, err
+		}
+		return tokenResult{user: userOfReview(status.User), ok: status.Authenticated, why: status.Error}, a.ttl, nil
+	})
 }
 
 // bearer returns the token of the request's Authorization header, empty if there is none.

@@ -58,6 +58,7 @@ func New(cfg Config, deps Deps) *Guard {
 	g := &Guard{
 		who: authenticator{
 			certificates: newCertificates(deps.Authorities), ttl: cfg.TokenTTL, anonymous: cfg.Anonymous,
+			strangers: make(chan struct{}, maxWaiting), renewals: make(chan struct{}, maxWaiting),
 		},
 		may: authorizer{node: cfg.Node, all: cfg.AllowAll, allowed: cfg.AllowedTTL, other: cfg.RefusedTTL},
 		log: deps.Logger,
@@ -80,6 +81,11 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, path string) bool 
 	if err != nil {
 		g.log.Debug("request not authenticated", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr,
 			"err", err)
+		if errors.Is(err, errCrowded) {
+			w.Header().Set("Retry-After", "1")
+			refuse(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
+			return false
+		}
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
 		return false
 	}

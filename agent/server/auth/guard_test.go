@@ -112,6 +112,9 @@ func (c *cluster) access(
 	return authorizationv1.SubjectAccessReviewStatus{}, c.down
 }
 
+// lately reports whether a token was good lately: none was.
+func (c *cluster) lately(string) bool { return false }
+
 // newGuard makes a guard before that API server.
 func newGuard(t *testing.T, cfg Config, authorities func() *x509.CertPool, c *cluster) *Guard {
 	t.Helper()
@@ -408,6 +411,54 @@ func TestTokenInWebSocket(t *testing.T) {
 			t.Errorf("%s: %q is left", name, left)
 		}
 	}
+}
+
+// silent is an API server that says nothing about tokens until answers is closed.
+type silent struct{ answers chan struct{} }
+
+func (s silent) token(context.Context, string) (authenticationv1.TokenReviewStatus, error) {
+	<-s.answers
+	return authenticationv1.TokenReviewStatus{}, nil
+}
+
+func (s silent) lately(token string) bool { return token == "good" }
+
+// While the API server is silent, so many requests with tokens of nobody wait for it; each holds
+// its headers. The others are told at once to come again, and take no place of tokens that were
+// good lately.
+func TestUnknownCallersThatWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := silent{make(chan struct{})}
+		g := newGuard(t, Config{Tokens: true, TokenTTL: time.Hour}, nil, nil)
+		g.who.tokens = s
+		ask := func(token string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			g.Check(w, request(http.MethodGet, "/pods", nil, "Authorization", "Bearer "+token), "/pods")
+			return w
+		}
+		for range maxWaiting {
+			go ask("nobody's")
+		}
+		synctest.Wait()
+		began := time.Now()
+		for _, token := range []string{"nobody's", "another"} {
+			w := ask(token)
+			if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || time.Since(began) != 0 {
+				t.Errorf("%s, one too many: %d %q after %s", token, w.Code, w.Body, time.Since(began))
+			}
+		}
+		good := make(chan int, 1)
+		go func() { good <- ask("good").Code }()
+		synctest.Wait()
+		close(s.answers)
+		if code := <-good; code != http.StatusUnauthorized {
+			t.Errorf("a token that was good lately: %d", code)
+		}
+		synctest.Wait()
+		if w := ask("another"); w.Code != http.StatusUnauthorized {
+			t.Errorf("when nobody waits any more: %d", w.Code)
+		}
+	})
 }
 
 // Whoever asks again and again for what it may not have does not fill the log.

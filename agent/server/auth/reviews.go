@@ -93,7 +93,7 @@ func NewReviews(groups Groups) (*Reviews, error) {
 // token asks which user a token belongs to.
 func (r *Reviews) token(ctx context.Context, token string) (authenticationv1.TokenReviewStatus, error) {
 	slots := r.tokens
-	if _, good := r.good.known(keyOf(token)); good {
+	if r.lately(token) {
 		slots = r.renewals
 	} else if !r.rate.TryAccept() {
 		return authenticationv1.TokenReviewStatus{}, errBusy
@@ -109,6 +109,12 @@ func (r *Reviews) token(ctx context.Context, token string) (authenticationv1.Tok
 		r.good.forget(keyOf(token))
 	}
 	return out.Status, err
+}
+
+// lately reports whether a token was good at its last review, which was not long ago.
+func (r *Reviews) lately(token string) bool {
+	_, good := r.good.known(keyOf(token))
+	return good
 }
 
 // access asks whether a user may do something.
