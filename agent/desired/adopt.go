@@ -201,9 +201,8 @@ func (a *Adopter) remains(ctx context.Context, uid types.UID, l *observe.Listed)
 }
 
 // adopt makes a worker for a pod that only the runtime knows. It returns false for a pod that
-// somebody else made on the same runtime, and leaves that pod alone. Such a pod's sandbox names
-// another root directory. Or the sandbox names none, and the pod has no directory beneath ours; the
-// pod of a kubelet with our root directory has one.
+// somebody else made on the same runtime, and leaves that pod alone; see [Adopter.ours]. The pod of
+// a kubelet with our root directory has a directory beneath it.
 func (a *Adopter) adopt(uid types.UID, l *observe.Listed) bool {
 	if l.Name == "" {
 		return false
@@ -238,10 +237,18 @@ func (a *Adopter) warnUnmanaged(uid types.UID, l *observe.Listed) {
 	}
 }
 
-// ours reports whether the pod belongs to our root directory.
+// ours reports whether the pod belongs to our root directory. Every berth has its sandboxes name
+// its root directory. A kubelet passes on what the pod says: whoever makes pods at the API server
+// could hide them from us. No other pod has the UID of such a pod, so its directory beneath ours
+// decides. Static pods of two agents may have the same UID, and only the node's owner annotates
+// them. The annotation of the source is the agent's or the kubelet's, whatever the pod says.
 func (a *Adopter) ours(uid types.UID, annotations map[string]string) bool {
-	if root := annotations[steps.AnnotationRootDir]; root != "" {
-		return root == a.deps.RootDir
+	root := annotations[steps.AnnotationRootDir]
+	if root == a.deps.RootDir {
+		return true
+	}
+	if root != "" && annotations[pods.AnnotationSource] != pods.SourceAPI {
+		return false
 	}
 	_, err := os.Stat(a.deps.PodDir(uid))
 	return err == nil

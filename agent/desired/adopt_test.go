@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/cri/fake"
 	"github.com/berthd/berth/internal/notify"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // handler does what workers do, in a test.
@@ -122,6 +124,38 @@ func TestUnmanagedPodsAreForgotten(t *testing.T) {
 	n.list(t.Context())
 	if n.adopter.unmanaged["gone"] {
 		t.Error("an unmanaged pod that is gone is remembered")
+	}
+}
+
+// The sandbox of another agent names its root directory. Whoever makes a pod of a kubelet at the
+// API server can have it name one, too, but cannot hide it from the agent that takes over.
+func TestWhoseSandboxesAre(t *testing.T) {
+	for name, tc := range map[string]struct {
+		root, source string
+		dir, want    bool
+	}{
+		"made by this agent":                     {"/root", pods.SourceFile, false, true},
+		"of a kubelet here":                      {"", pods.SourceAPI, true, true},
+		"of a kubelet elsewhere":                 {"", pods.SourceAPI, false, false},
+		"of a kubelet here, to be hidden":        {"/x", pods.SourceAPI, true, true},
+		"of another agent":                       {"/other", pods.SourceAPI, false, false},
+		"of another agent, static":               {"/other", pods.SourceFile, false, false},
+		"of another agent, with the same UID":    {"/other", pods.SourceFile, true, false},
+		"of another agent, of an unknown source": {"/other", "", true, false},
+	} {
+		n := newNode(t, fake.New(fake.Config{}), handler{})
+		if tc.dir {
+			if err := os.MkdirAll(n.adopter.deps.PodDir("u"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		annotations := map[string]string{pods.AnnotationSource: tc.source}
+		if tc.root != "" {
+			annotations[steps.AnnotationRootDir] = tc.root
+		}
+		if got := n.adopter.ours("u", annotations); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 
