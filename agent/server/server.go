@@ -298,7 +298,11 @@ func (s *Server) Listening() <-chan struct{} { return s.listening }
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	maxHeader     = 64 << 10
+	// maxHeader bounds the header of a request to a port, in bytes: anybody may send one, and in
+	// memory it may be 40 times as large. Tokens have a few KiB, and so have the commands of exec,
+	// which stand in it. maxSocketHeader is for the socket, whose callers may run whole scripts.
+	maxHeader       = 16 << 10
+	maxSocketHeader = 64 << 10
 	// maxConns bounds the connections of one listener. More callers displace those without a request.
 	maxConns = 512
 	// maxStreams bounds the requests on one connection of HTTP/2. maxFrame and maxUnread bound what
@@ -311,6 +315,14 @@ const (
 	// connections are closed.
 	closeTimeout = time.Second
 )
+
+// headerOf returns how many bytes the header of a request to a listener may have.
+func headerOf(l net.Listener) int {
+	if _, local := l.(*socket); local {
+		return maxSocketHeader
+	}
+	return maxHeader
+}
 
 // serve answers on one listener until ctx ends, with TLS if secure is not nil.
 func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler, secure *tls.Config) error {
@@ -333,7 +345,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handler http.Handler
 			defer used(r.Context())()
 			handler.ServeHTTP(w, r)
 		}),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerOf(l),
 		WriteTimeout: s.writeTimeout,
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext:  func(net.Listener) context.Context { return base },

@@ -279,6 +279,43 @@ func onlyPortOf(name, address string) []configs.Port {
 	return []configs.Port{{Name: name, Setting: "setting", Address: address}}
 }
 
+// A port takes headers with large tokens, and none that is larger: anybody may send one, and it
+// takes much more memory than bytes on the wire. On the socket, whole scripts stand in them.
+func TestLargeHeaders(t *testing.T) {
+	r := start(t, &fixture{pods: []*v1.Pod{webPod()}})
+	r.server.deps.Guard = &doorkeeper{}
+	address := serveAPI(t, r.server, nil)
+	port := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ask := func(client *http.Client, base string, size int) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.Repeat("x", size))
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, tc := range []struct {
+		client *http.Client
+		base   string
+		size   int
+		want   int
+	}{
+		{port, "http://" + address, 15 << 10, http.StatusOK},
+		{port, "http://" + address, 21 << 10, http.StatusRequestHeaderFieldsTooLarge},
+		{r.http, "http://berth", 60 << 10, http.StatusOK},
+		{r.http, "http://berth", 70 << 10, http.StatusRequestHeaderFieldsTooLarge},
+	} {
+		if code := ask(tc.client, tc.base, tc.size); code != tc.want {
+			t.Errorf("%s, a token of %d bytes: %d, want %d", tc.base, tc.size, code, tc.want)
+		}
+	}
+}
+
 func TestTakenPortIsTriedAgainAndDoesNotEndTheServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
