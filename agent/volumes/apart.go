@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -66,25 +67,62 @@ func RunApart(args []string) (code int, own bool) {
 	return 0, true
 }
 
-// maxApart bounds how many processes may wait for silent servers. Each takes some megabytes.
-const maxApart = 32
+// maxApart bounds how many processes may wait for silent servers, and maxOfServer how many of them
+// for one: nobody's server may keep the volumes of others mounted. Each takes some megabytes.
+const (
+	maxApart    = 128
+	maxOfServer = 8
+)
+
+// places are those of the processes that wait for servers.
+type places struct {
+	mu    sync.Mutex
+	all   int
+	taken map[string]int // by server
+}
+
+// take takes a place, and returns what gives it back.
+func (p *places) take(server string) (give func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all >= maxApart || p.taken[server] >= maxOfServer {
+		return nil, fmt.Errorf("%d processes wait for the silent server %s already, and %d for all servers",
+			p.taken[server], server, p.all)
+	}
+	p.all++
+	p.taken[server]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.all--
+		if p.taken[server]--; p.taken[server] == 0 {
+			delete(p.taken, server)
+		}
+	}, nil
+}
 
 // Apart returns a [Deps.Apart] that runs this program again. It is nil if main has not called
 // [RunApart]: a program that does not know it, such as a test, would do something else.
-func Apart() func(step, target string) error {
+func Apart() func(server, step, target string) error {
 	if !canRun.Load() {
 		return nil
 	}
-	places := make(chan struct{}, maxApart)
-	return func(step, target string) error {
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-		default:
-			return fmt.Errorf("%s %s: %d processes wait for silent servers already", step, target, maxApart)
+	p := &places{taken: map[string]int{}}
+	return func(server, step, target string) error {
+		// It must not end with the agent: what it waits for goes on. A question can be killed, and has
+		// no place, because it comes before what ends the others.
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		if step == string(apartAsk) {
+			ctx, cancel = context.WithTimeout(ctx, unmountTimeout)
+		} else {
+			give, err := p.take(server)
+			if err != nil {
+				return &os.PathError{Op: step, Path: target, Err: err}
+			}
+			defer give()
 		}
-		// It must not end with the agent: what it waits for goes on.
-		cmd := exec.CommandContext(context.Background(), "/proc/self/exe", step, target)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "/proc/self/exe", step, target)
 		cmd.Args[0], cmd.Dir, cmd.Env = apartName, "/", []string{}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		err := cmd.Run()
@@ -99,10 +137,10 @@ func Apart() func(step, target string) error {
 	}
 }
 
-// apart does a step where [Deps.Apart] says.
-func (m *Manager) apart(step apartStep, target string) error {
+// apart does a step where [Deps.Apart] says. server is that of the mount.
+func (m *Manager) apart(server string, step apartStep, target string) error {
 	if m.deps.Apart != nil {
-		return m.deps.Apart(string(step), target)
+		return m.deps.Apart(server, string(step), target)
 	}
 	if err := step.do(target); err != nil {
 		return &os.PathError{Op: string(step), Path: target, Err: err}

@@ -99,7 +99,7 @@ type Deps struct {
 	Mounter Mounter
 	// Apart does a step of an unmount that a server may delay outside of this process, see [Apart].
 	// nil does it in this process, which the kernel may then keep from ending.
-	Apart   func(step, target string) error
+	Apart   func(server, step, target string) error
 	Objects Objects
 	// Claims may be nil: then there are no claims.
 	Claims Claims

@@ -145,26 +145,27 @@ func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
 // unmountTimeout is how long the server of an NFS mount may delay each step of an unmount.
 const unmountTimeout = 10 * time.Second
 
-// unmountRemote unmounts an NFS mount. If its server does not answer in time while the mount is
-// busy, what was not sent to the server yet is given up, so that the pod can be removed, unless
-// something else has the same export mounted. Once the mount is out of the tree nothing is given
-// up: the kernel may wait for the server, and the agent does not.
-func (m *Manager) unmountRemote(target string) error {
+// unmountRemote unmounts an NFS mount of a source. If its server does not answer in time while the
+// mount is busy, what was not sent to the server yet is given up, so that the pod can be removed,
+// unless something else has the same export mounted. Once the mount is out of the tree nothing is
+// given up: the kernel may wait for the server, and the agent does not.
+func (m *Manager) unmountRemote(source, target string) error {
+	server, _, _ := strings.Cut(source, ":/")
 	var late atomic.Bool
 	err := inTime(func() error {
-		err := m.apart(apartUnmount, target)
+		err := m.apart(server, apartUnmount, target)
 		if err == nil {
 			return nil
 		}
 		// A handle that waits for a silent server keeps the mount busy, and once it is detached nothing
 		// but the server can end that. Where no force may be used, nothing is won by waiting.
 		if mountedOnce(target) {
-			_ = m.apart(apartAsk, target) // an error is an answer, too
+			_ = m.apart(server, apartAsk, target) // an error is an answer, too
 		}
 		if late.Load() {
 			return err
 		}
-		return m.detach(target, err, func(target string) error { return m.apart(apartDetach, target) })
+		return m.detach(target, err, func(target string) error { return m.apart(server, apartDetach, target) })
 	})
 	if !errors.Is(err, errLate) {
 		return err
@@ -175,7 +176,7 @@ func (m *Manager) unmountRemote(target string) error {
 		step, unsent = apartAbort, "is given up"
 	}
 	m.deps.Logger.Warn("the server of an NFS mount does not answer: what was not written yet "+unsent, "path", target)
-	err = inTime(func() error { return m.apart(step, target) })
+	err = inTime(func() error { return m.apart(server, step, target) })
 	if mounted, lost := inMountTable(target); lost != nil || !mounted {
 		return lost
 	}

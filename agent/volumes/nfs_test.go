@@ -164,8 +164,8 @@ func TestGroupOfVolume(t *testing.T) {
 
 // hanging detaches what it unmounts, and then waits for the server, as the kernel does with the
 // last mount of an NFS export.
-func hanging(answer chan error) func(step, target string) error {
-	return func(step, target string) error {
+func hanging(answer chan error) func(server, step, target string) error {
+	return func(_, step, target string) error {
 		if step != string(apartUnmount) {
 			return apartStep(step).do(target)
 		}
@@ -187,7 +187,7 @@ func TestUnmountOfASilentServer(t *testing.T) {
 		m := testManager(t.TempDir(), newStore(), nil)
 		m.deps.Apart = hanging(answer)
 		begun := time.Now()
-		must(t, m.unmountRemote(target))
+		must(t, m.unmountRemote("server:/export", target))
 		if took := time.Since(begun); took != unmountTimeout {
 			t.Errorf("the unmount took %v, want %v", took, unmountTimeout)
 		}

@@ -108,11 +108,11 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			unmount := m.unmount
 			if isNFS(mount.FSType) {
-				unmount = m.unmountRemote
+				errs = append(errs, m.unmountRemote(mount.Source, mount.Mountpoint))
+			} else {
+				errs = append(errs, m.unmount(mount.Mountpoint))
 			}
-			errs = append(errs, unmount(mount.Mountpoint))
 		}
 	}
 	mounts, err := mountsBeneath(dir)

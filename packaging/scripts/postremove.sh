@@ -19,7 +19,7 @@ if [ "$1" = purge ]; then
   fi
   # A kubelet has a file of this name, too.
   ! grep -q '^# Written by berth' $logind 2>/dev/null || rm -f $logind
-  rm -rf /etc/berth /var/lib/berth /run/berth /run/berth-locks
+  rm -rf /etc/berth /var/lib/berth /run/berth
   ! getent group berth >/dev/null || groupdel berth || :
 fi
 if [ -d /run/systemd/system ]; then
