@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -420,6 +421,12 @@ func TestKeepPrivate(t *testing.T) {
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
 		}
+	}
+	if err := errors.Join(os.Chmod(there, 0o755), keepPrivate(there)); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(there); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("a directory of others: %v, %v", info.Mode(), err)
 	}
 }
 

@@ -160,9 +160,19 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 
 // keepPrivate makes a directory to which only root has access: in it is the shared memory of pods,
 // to which all users of their containers may write.
+// A directory that has something else in it, which a mistake may name, stays as it is.
 func keepPrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("native runtime: make the directory of its state: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("native runtime: read the directory of its state: %w", err)
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{"containers", "netns", "sandboxes", "volumes"}, e.Name()) {
+			return nil
+		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("native runtime: keep others from its state: %w", err)

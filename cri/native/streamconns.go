@@ -12,7 +12,7 @@ import (
 
 // maxWaiting is how many connections may be without a stream at the same time. Any process of the
 // machine can connect, but only a token begins a stream.
-const maxWaiting = 64
+const maxWaiting = 128
 
 // streamListener bounds the connections without a stream. The context of a connection's request
 // ends when its client leaves: net/http does not see that after an upgrade.
@@ -76,6 +76,12 @@ func (c *streamConn) Read(p []byte) (int, error) {
 		c.gone()
 	}
 	return n, err
+}
+
+// Close closes the connection. Nothing comes any more, although nobody may read that.
+func (c *streamConn) Close() error {
+	c.gone()
+	return c.Conn.Close()
 }
 
 // maxLeft is how many commands of one container go on although their clients have left.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // control is a frame of SPDY without data, and frame one with data (SPDY/3.1, section 2.2).
@@ -40,10 +41,17 @@ func TestFramesAreCut(t *testing.T) {
 		"at once": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader,
 		"with the end": iotest.DataErrReader,
 	} {
-		got, err := io.ReadAll(&frames{from: reader(strings.NewReader(sent)), streams: 1})
+		got, err := io.ReadAll(&frames{from: reader(strings.NewReader(sent)), streams: 1, unread: func() {}})
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %d bytes, want %d, %v", name, len(got), len(want), err)
 		}
+	}
+	// the end of the connection is told once it is handed on, and nothing after it is read
+	unread := 0
+	ended := control(goAway, "12345678")
+	got, err := io.ReadAll(&frames{from: strings.NewReader(ended + sent), streams: 1, unread: func() { unread++ }})
+	if !errors.Is(err, errGoneAway) || string(got) != ended || unread != 1 {
+		t.Errorf("an end: %q, %v, told %d times", got, err, unread)
 	}
 	// a deadline may come within a head
 	broken := iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(sent)))
@@ -86,7 +94,7 @@ func TestMessages(t *testing.T) {
 	}
 	sent := bytes.Join([][]byte{
 		message(hasMask, []byte{5}, 5), message(0, []byte{0}, 0), message(hasMask, []byte{lengthOf2, 1, 0}, 256),
-		message(hasMask, []byte{lengthOf8, 0, 0, 0, 0, 0, 1, 0, 1}, 65_537),
+		message(0, []byte{lengthOf8, 0, 0, 0, 0, 0, 1, 0, 1}, 65_537),
 	}, nil)
 	for name, from := range map[string]io.Reader{
 		"at once": bytes.NewReader(sent), "byte by byte": iotest.OneByteReader(bytes.NewReader(sent)),
@@ -95,8 +103,28 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(sent), err)
 		}
 	}
+	// a large one is cut, and its mask taken away
+	large, key := strings.Repeat("0123456789", 7_000), []byte{9, 8, 7, 6}
+	masked := []byte{binaryFrame, hasMask | lengthOf8, 0, 0, 0, 0, 0, 1, 0x11, 0x71, key[0], key[1], key[2], key[3]}
+	for i, b := range []byte("\x00" + large) {
+		masked = append(masked, b^key[i%maskSize])
+	}
+	small := string(message(hasMask, []byte{5}, 5))
+	want := ""
+	for _, part := range []string{large[:maxPiece], large[maxPiece : 2*maxPiece], large[2*maxPiece:]} {
+		n := len(part) + 1
+		want += string([]byte{binaryFrame, hasMask | lengthOf2, byte(n >> 8), byte(n), 0, 0, 0, 0, 0}) + part
+	}
+	for name, from := range map[string]io.Reader{
+		"at once": strings.NewReader(string(masked) + small), "byte by byte": iotest.OneByteReader(
+			strings.NewReader(string(masked) + small)),
+	} {
+		if got, err := io.ReadAll(&messages{from: from}); err != nil || string(got) != want+small {
+			t.Errorf("a large one %s: %d bytes, want %d, %v", name, len(got), len(want+small), err)
+		}
+	}
 	for _, head := range [][]byte{{lengthOf8, 0, 0, 0, 0, 1, 0, 0, 0}, {lengthOf8, 255, 0, 0, 0, 0, 0, 0, 0}} {
-		if _, err := io.ReadAll(&messages{from: bytes.NewReader(message(hasMask, head, 0))}); err == nil ||
+		if _, err := io.ReadAll(&messages{from: bytes.NewReader(message(0, head, 0))}); err == nil ||
 			!strings.Contains(err.Error(), "are allowed") {
 			t.Errorf("% x: %v", head, err)
 		}
@@ -126,6 +154,46 @@ func TestGuardedConnections(t *testing.T) {
 	}
 	if got := <-read; got != want+"a client opens more streams of SPDY than it has asked for" {
 		t.Errorf("%q was read, want %q and an error", got, want)
+	}
+}
+
+// A client's end is noticed although the library reads no more: after an error, and after the frame
+// with which clients end a connection.
+func TestUnreadConnectionsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent   string
+		leaves bool
+	}{
+		"a stream too many":  {control(synStream, "a"), false},
+		"the end of clients": {control(goAway, "12345678"), true},
+	} {
+		ended := make(chan struct{})
+		address := serveStreams(t, guardStreams(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, both, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if _, err := io.ReadFull(both.Reader, make([]byte, len(c.sent))); (err == nil) != c.leaves {
+				t.Errorf("%s: %v", name, err)
+			}
+			<-r.Context().Done()
+			close(ended)
+		})).ServeHTTP)
+		client := connectTo(t, address)
+		request := "GET /?streams=0 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+		if _, err := io.WriteString(client, request+c.sent); err != nil {
+			t.Fatal(err)
+		}
+		if c.leaves {
+			_ = client.Close()
+		}
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Errorf("%s: the stream lasts", name)
+		}
 	}
 }
 
