@@ -5,6 +5,7 @@ package native
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -510,6 +511,19 @@ func TestStreams(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") || stdout.String() != "some input\n" ||
 		stderr.String() != "problem\n" {
 		t.Errorf("the command said %q and %q, and ended with %v", &stdout, &stderr, err)
+	}
+
+	// a client may send all that it has at once
+	large := strings.Repeat("0123456789abcdef", 200_000)
+	if at, err = p.runtime.Exec(t.Context(), &runtimeapi.ExecRequest{
+		ContainerId: id, Cmd: []string{"sha256sum"}, Stdin: true, Stdout: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var sum bytes.Buffer
+	err = p.stream(at, remotecommand.StreamOptions{Stdin: strings.NewReader(large), Stdout: &sum})
+	if want := fmt.Sprintf("%x  -\n", sha256.Sum256([]byte(large))); err != nil || sum.String() != want {
+		t.Errorf("the sum of a large input is %q, want %q, %v", &sum, want, err)
 	}
 
 	here, there := net.Pipe()
