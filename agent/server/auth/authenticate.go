@@ -18,13 +18,13 @@ import (
 // errUnknown is the error of a request without credentials.
 var errUnknown = errors.New("neither a client certificate nor a token was shown")
 
-// maxWaiting bounds the requests that wait for reviews of tokens that nobody knows, and likewise
-// those with tokens that were good lately. Each holds its headers, for [reviewTimeout] if the API
+// maxWaiting bounds the requests that wait for reviews of tokens that nobody knows, likewise those
+// with tokens that were good lately, and those of one user's rights. Each holds its headers, for [reviewTimeout] if the API
 // server is silent. A node has few callers, and answers about their tokens are remembered.
 const maxWaiting = 256
 
 // errCrowded is the error of a request above this limit.
-var errCrowded = errors.New("too many requests wait for reviews of their tokens")
+var errCrowded = errors.New("too many requests wait for reviews")
 
 // tokenReviewer says which user a token belongs to, and whether a token was good lately; Reviews is
 // one.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -26,6 +27,10 @@ type authorizer struct {
 	allowed, other time.Duration // how long an allowed and another answer is remembered
 
 	cache cache[bool]
+
+	mu sync.Mutex
+	// waiting is how many requests of each user wait for reviews of the user's rights.
+	waiting map[string]int
 }
 
 // may reports whether a user may do one thing.
@@ -36,7 +41,15 @@ func (a *authorizer) may(ctx context.Context, u User, want Attributes) (bool, er
 	if a.reviews == nil {
 		return false, nil
 	}
-	return a.cache.get(ctx, questionOf(u, want), func(ctx context.Context) (bool, time.Duration, error) {
+	question := questionOf(u, want)
+	if allowed, known := a.cache.known(question); known {
+		return allowed, nil
+	}
+	if !a.enter(u.Name) {
+		return false, errCrowded
+	}
+	defer a.leave(u.Name)
+	return a.cache.get(ctx, question, func(ctx context.Context) (bool, time.Duration, error) {
 		status, err := a.reviews.access(ctx, specOf(u, want, a.node))
 		if err != nil {
 			return false, 0, err
@@ -46,6 +59,28 @@ func (a *authorizer) may(ctx context.Context, u User, want Attributes) (bool, er
 		}
 		return false, a.other, nil
 	})
+}
+
+// enter takes a place of a user's requests that wait, if there is one: at most [maxWaiting].
+func (a *authorizer) enter(user string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting[user] >= maxWaiting {
+		return false
+	}
+	if a.waiting == nil {
+		a.waiting = map[string]int{}
+	}
+	a.waiting[user]++
+	return true
+}
+
+func (a *authorizer) leave(user string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting[user]--; a.waiting[user] == 0 {
+		delete(a.waiting, user)
+	}
 }
 
 // questionOf returns the cache key of a question.

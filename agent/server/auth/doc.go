@@ -24,8 +24,8 @@
 //
 // Defence: anybody can make the agent check credentials. Certificates are few and small, a part of
 // the CPUs verifies them, and of failures only a short text is remembered. Reviews at work are
-// bounded, altogether and those of one user's rights, and so are the requests that wait for reviews
-// of tokens: one more is answered with 429.
+// bounded, altogether and those of one user's rights, and so are the requests that wait for them:
+// one more is answered with 429.
 //
 // Concurrency: everything may be used by many requests at once. Reviews of the same thing are made
 // once.

@@ -82,9 +82,7 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, path string) bool 
 		g.log.Debug("request not authenticated", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr,
 			"err", err)
 		if errors.Is(err, errCrowded) {
-			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
-			return false
+			return crowded(w)
 		}
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
 		return false
@@ -93,6 +91,9 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, path string) bool 
 	subresources := make([]string, 0, len(wanted))
 	for _, want := range wanted {
 		ok, err := g.may.may(r.Context(), user, want)
+		if errors.Is(err, errCrowded) {
+			return crowded(w)
+		}
 		if err != nil {
 			g.log.Log(r.Context(), g.level(&g.unanswered, slog.LevelError, err), "request not authorized",
 				"user", user.Name, "verb", want.Verb, "resource", "nodes", "subresource", want.Subresource, "err", err)
@@ -113,6 +114,13 @@ func (g *Guard) Check(w http.ResponseWriter, r *http.Request, path string) bool 
 	g.log.Log(r.Context(), g.level(&g.forbidden, slog.LevelInfo, errors.New(why)), "request forbidden",
 		"user", user.Name, "verb", wanted[0].Verb, "resource", "nodes", "subresources", subresources, "path", r.URL.Path)
 	refuse(w, http.StatusForbidden, why+"\n")
+	return false
+}
+
+// crowded answers a request that would be one too many.
+func crowded(w http.ResponseWriter) bool {
+	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusTooManyRequests, "Too many requests, please try again later.\n")
 	return false
 }
 

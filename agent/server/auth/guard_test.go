@@ -423,6 +423,51 @@ func (s silent) token(context.Context, string) (authenticationv1.TokenReviewStat
 
 func (s silent) lately(token string) bool { return token == "good" }
 
+func (s silent) access(
+	context.Context, authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
+	<-s.answers
+	return authorizationv1.SubjectAccessReviewStatus{}, nil
+}
+
+// The same is so for reviews of a user's rights, which keep no place of another user.
+func TestKnownCallersThatWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := silent{make(chan struct{})}
+		g := newGuard(t, Config{Anonymous: true}, nil, nil)
+		g.may.reviews = s
+		ask := func() int {
+			w := httptest.NewRecorder()
+			g.Check(w, request(http.MethodGet, "/pods", nil), "/pods")
+			return w.Code
+		}
+		for range maxWaiting {
+			go ask()
+		}
+		synctest.Wait()
+		if code := ask(); code != http.StatusTooManyRequests {
+			t.Errorf("one too many: %d", code)
+		}
+		another := make(chan error, 1)
+		go func() {
+			_, err := g.may.may(t.Context(), User{Name: "another"}, Attributes{Verb: "get"})
+			another <- err
+		}()
+		synctest.Wait()
+		close(s.answers)
+		if err := <-another; err != nil {
+			t.Errorf("another user: %v", err)
+		}
+		synctest.Wait()
+		if len(g.may.waiting) > 0 {
+			t.Errorf("still waiting are %v", g.may.waiting)
+		}
+		if code := ask(); code != http.StatusForbidden {
+			t.Errorf("when nobody waits any more: %d", code)
+		}
+	})
+}
+
 // While the API server is silent, so many requests with tokens of nobody wait for it; each holds
 // its headers. The others are told at once to come again, and take no place of tokens that were
 // good lately.
