@@ -23,6 +23,8 @@ type streamOptions struct {
 	conn                 connection
 	namespace, container string
 	stdin, tty, quiet    bool
+	// own says that the streams are those of the container's own process, which has a terminal or not.
+	own bool
 }
 
 func (o *streamOptions) flags(cmd *cobra.Command) {
@@ -82,7 +84,7 @@ command running. The command is then at the end of its input, and its output is 
 }
 
 func newAttach() *cobra.Command {
-	o := &streamOptions{}
+	o := &streamOptions{own: true}
 	cmd := &cobra.Command{
 		Use:   "attach [-it] POD[/CONTAINER]",
 		Short: "Connect with the process that runs in a container",
@@ -130,6 +132,10 @@ func (o *streamOptions) run(cmd *cobra.Command, arg string, call streamCall) err
 	}
 	if note != "" && !o.quiet {
 		fmt.Fprintln(cmd.ErrOrStderr(), note)
+	}
+	if o.own && o.tty && !api.HasTerminal(pod, container) {
+		o.tty = false
+		fmt.Fprintf(cmd.ErrOrStderr(), "container %s has no terminal (tty in the manifest): -t has no effect\n", container)
 	}
 	stdio := client.Stdio{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
 	if o.stdin {
