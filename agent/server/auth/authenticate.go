@@ -19,8 +19,8 @@ import (
 var errUnknown = errors.New("neither a client certificate nor a token was shown")
 
 // maxWaiting bounds the requests that wait for reviews of tokens that nobody knows, likewise those
-// with tokens that were good lately, and those of one user's rights. Each holds its headers, for [reviewTimeout] if the API
-// server is silent. A node has few callers, and answers about their tokens are remembered.
+// with tokens that were good lately, and those of one user's rights. Each holds its headers, for
+// [reviewTimeout] if the API server is silent. A node has few callers, and answers are remembered.
 const maxWaiting = 256
 
 // errCrowded is the error of a request above this limit.
