@@ -20,6 +20,11 @@ if [ "$1" = purge ]; then
   # A kubelet has a file of this name, too.
   ! grep -q '^# Written by berth' $logind 2>/dev/null || rm -f $logind
   rm -rf /etc/berth /var/lib/berth /run/berth
+  # Another agent of this machine may hold locks.
+  for lock in /run/berth-locks/*; do
+    [ ! -e "$lock" ] || flock -n "$lock" rm -f "$lock" || :
+  done
+  rmdir /run/berth-locks 2>/dev/null || :
   ! getent group berth >/dev/null || groupdel berth || :
 fi
 if [ -d /run/systemd/system ]; then
