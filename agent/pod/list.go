@@ -52,19 +52,9 @@ func (e *Engine) Pods() []*v1.Pod {
 // inOrder compares two pods for the order of [Engine.Pods].
 func inOrder(x, y *v1.Pod) int {
 	return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name),
-		first(pods.Static(x), pods.Static(y)), first(y.DeletionTimestamp != nil, x.DeletionTimestamp != nil),
+		pods.TrueFirst(pods.Static(x), pods.Static(y)),
+		pods.TrueFirst(y.DeletionTimestamp != nil, x.DeletionTimestamp != nil),
 		strings.Compare(string(x.UID), string(y.UID)))
-}
-
-// first compares two of which one comes first if it alone is so.
-func first(x, y bool) int {
-	switch {
-	case x == y:
-		return 0
-	case x:
-		return -1
-	}
-	return 1
 }
 
 // ended reports whether the pod's worker has ended the pod or is gone. Records are removed only

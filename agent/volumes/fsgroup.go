@@ -2,7 +2,6 @@ package volumes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -169,12 +168,12 @@ func (w *ownerWalk) child(in beneath.Dir, name, top string) (isDir bool, err err
 		return false, err
 	}
 	shown := filepath.Join(top, in.Path, name)
-	fd, err := beneath.Open(in.FD, name, unix.O_PATH|unix.O_NOFOLLOW, beneath.NoXDev|beneath.NoSymlinks)
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
-		return false, nil
-	case err != nil:
+	fd, there, err := in.Open(name)
+	if err != nil {
 		return false, &fs.PathError{Op: "open", Path: shown, Err: err}
+	}
+	if !there {
+		return false, nil
 	}
 	defer closeFD(fd)
 	return w.entry(fd, shown)

@@ -93,12 +93,12 @@ func (r relabelling) child(ctx context.Context, in beneath.Dir, name, top string
 		return false, err
 	}
 	shown := filepath.Join(top, in.Path, name)
-	fd, err := beneath.Open(in.FD, name, unix.O_PATH|unix.O_NOFOLLOW, beneath.NoXDev|beneath.NoSymlinks)
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
-		return false, nil
-	case err != nil:
+	fd, there, err := in.Open(name)
+	if err != nil {
 		return false, &fs.PathError{Op: "open", Path: shown, Err: err}
+	}
+	if !there {
+		return false, nil
 	}
 	defer func() { _ = unix.Close(fd) }()
 	var stat unix.Stat_t

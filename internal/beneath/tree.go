@@ -35,6 +35,16 @@ type Dir struct {
 	Path string
 }
 
+// Open opens a file of the directory as a handle without access (O_PATH), a symbolic link itself.
+// There is none if the file has vanished, or if something is mounted on it. Its caller closes it.
+func (d Dir) Open(name string) (fd int, there bool, err error) {
+	fd, err = Open(d.FD, name, unix.O_PATH|unix.O_NOFOLLOW, NoXDev|NoSymlinks)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
+		return -1, false, nil
+	}
+	return fd, err == nil, err
+}
+
 // level is a directory that the walk has not left yet.
 type level struct {
 	// above is the length of the path of the directory above.

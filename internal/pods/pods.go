@@ -129,3 +129,15 @@ func Priority(pod *v1.Pod) int32 {
 func IsCritical(pod *v1.Pod) bool {
 	return Static(pod) || Mirror(pod) || Priority(pod) >= Critical
 }
+
+// TrueFirst compares what is so of two pods for an order in which true comes before false. It
+// returns what [cmp.Compare] does.
+func TrueFirst(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	}
+	return 1
+}

@@ -29,8 +29,8 @@ func rank(list []candidate, s Signal, d stats.Disks) {
 	slices.SortStableFunc(list, func(x, y candidate) int {
 		byPriority := cmp.Compare(pods.Priority(x.pod), pods.Priority(y.pod))
 		if x.stats == nil || y.stats == nil {
-			return cmp.Or(trueFirst(name != resourcePIDs && x.stats == nil, name != resourcePIDs && y.stats == nil),
-				byPriority, trueFirst(x.stats == nil, y.stats == nil))
+			return cmp.Or(pods.TrueFirst(name != resourcePIDs && x.stats == nil, name != resourcePIDs && y.stats == nil),
+				byPriority, pods.TrueFirst(x.stats == nil, y.stats == nil))
 		}
 		xUsed, yUsed := used(x, s, d), used(y, s, d)
 		if name == resourcePIDs {
@@ -39,20 +39,9 @@ func rank(list []candidate, s Signal, d stats.Disks) {
 		xOver, yOver := xUsed.DeepCopy(), yUsed.DeepCopy()
 		xOver.Sub(request(x.pod, beyond(name)))
 		yOver.Sub(request(y.pod, beyond(name)))
-		return cmp.Or(trueFirst(xUsed.Cmp(request(x.pod, name)) > 0, yUsed.Cmp(request(y.pod, name)) > 0),
+		return cmp.Or(pods.TrueFirst(xUsed.Cmp(request(x.pod, name)) > 0, yUsed.Cmp(request(y.pod, name)) > 0),
 			byPriority, yOver.Cmp(xOver))
 	})
-}
-
-// trueFirst compares so that true comes before false.
-func trueFirst(x, y bool) int {
-	switch {
-	case x == y:
-		return 0
-	case x:
-		return -1
-	}
-	return 1
 }
 
 // beyond returns the resource whose request is subtracted from the usage to compare pods. The

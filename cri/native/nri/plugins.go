@@ -10,12 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-	nrilog "github.com/containerd/nri/pkg/log"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
 
@@ -305,34 +303,4 @@ func (p *Plugins) note(id string, change func(*api.Container)) bool {
 	change(changed)
 	p.containers[id] = changed
 	return !proto.Equal(c, changed)
-}
-
-// logTo is where the library's log goes. The library has one log for the whole process, and
-// goroutines of plugins that have ended may still write to it.
-var logTo atomic.Pointer[slog.Logger]
-
-// takeLog takes the library's log over.
-var takeLog = sync.OnceFunc(func() { nrilog.Set(logger{}) })
-
-// logger writes the library's log. What the library tells of each call is at the level debug.
-type logger struct{}
-
-func (logger) Debugf(ctx context.Context, format string, args ...any) {
-	write(ctx, slog.LevelDebug, format, args...)
-}
-
-func (logger) Infof(ctx context.Context, format string, args ...any) {
-	write(ctx, slog.LevelDebug, format, args...)
-}
-
-func (logger) Warnf(ctx context.Context, format string, args ...any) {
-	write(ctx, slog.LevelWarn, format, args...)
-}
-
-func (logger) Errorf(ctx context.Context, format string, args ...any) {
-	write(ctx, slog.LevelError, format, args...)
-}
-
-func write(ctx context.Context, level slog.Level, format string, args ...any) {
-	logTo.Load().Log(ctx, level, fmt.Sprintf("NRI: "+format, args...))
 }
