@@ -74,6 +74,7 @@
 //	the certificates of the node                       cluster/certs
 //	keys and certificates of single pods               cluster/podcerts, in memory alone
 //	whether the config file is in force                node/configstate
+//	which agent has a directory of the machine         node/lock, in files that only root can open
 //
 // # A pod's way
 //
@@ -108,6 +109,7 @@
 //	an exit is noticed                               agent/pod/observe/pleg.go
 //	the CrashLoopBackOff delay is computed           agent/pod/plan/crashloop.go
 //	a subPath is opened                              agent/volumes/subpath.go
+//	a silent NFS server delays an unmount            agent/volumes/nfs.go, apart.go
 //	a status patch is made                           status/patch.go, sent by status/write.go
 //	preStop's grace is taken                         agent/pod/steps/grace.go, prestop.go
 //	a pod is refused                                 agent/node/admit/admit.go, asked by node/room
