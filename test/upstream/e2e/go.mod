@@ -3,7 +3,10 @@ module github.com/berthd/berth/test/upstream/e2e
 
 go 1.26.0
 
-require k8s.io/kubernetes v1.36.3
+require (
+	k8s.io/kubernetes v1.36.3
+	k8s.io/system-validators v1.12.1
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect
