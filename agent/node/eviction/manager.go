@@ -24,6 +24,8 @@ import (
 const (
 	// period is the time between two looks at the node (the kubelet's evictionMonitoringPeriod).
 	period = 10 * time.Second
+	// glance is the time between two glances, which can bring a look forward.
+	glance = time.Second
 	// endLimit is how long a look waits for the end of the pods that were evicted before it (the
 	// kubelet's podCleanupTimeout), and endLook is the time between two looks at them.
 	endLimit = 30 * time.Second
@@ -65,6 +67,8 @@ func ConfigFrom(k *kubeletconfigv1beta1.KubeletConfiguration, cluster bool) (Con
 // Stats is what a manager reads of the usage; *stats.Collector implements it.
 type Stats interface {
 	Node(ctx context.Context) stats.NodeUsage
+	// Glance returns what can be read at once of what Node returns.
+	Glance() stats.NodeUsage
 	Storage(ctx context.Context, layers map[types.UID]bool) map[types.UID]*statsapi.PodStats
 	Summary(ctx context.Context, onlyCPUAndMemory bool) *statsapi.Summary
 }
@@ -150,8 +154,8 @@ func (m *Manager) know(d stats.Disks) {
 	m.rules = rules{thresholds: withContainerFs(m.cfg.Thresholds, d), transition: m.cfg.Transition}
 }
 
-// Run looks at the node periodically, when the kernel tells of a lack of memory, and as soon as
-// evicted pods have ended, until ctx ends.
+// Run looks at the node periodically, as soon as a glance at it finds a threshold crossed, when the
+// kernel tells of a lack of memory, and as soon as evicted pods have ended, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	var notices sync.WaitGroup
 	defer notices.Wait()
@@ -164,12 +168,18 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	glances := time.NewTicker(glance)
+	defer glances.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		case <-m.wake:
+		case <-glances.C:
+			if !m.crossed() {
+				continue
+			}
 		}
 		for {
 			evicted := m.look(ctx)
@@ -180,6 +190,15 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		timer.Reset(period)
 	}
+}
+
+// crossed reports whether a glance at the node finds a threshold met that was not at the last look.
+func (m *Manager) crossed() bool {
+	if len(m.rules.thresholds) == 0 {
+		return false
+	}
+	usage := m.deps.Stats.Glance()
+	return m.state.crossed(m.rules, observe(&usage))
 }
 
 // watchesMemory reports whether there is a threshold of memory.

@@ -49,8 +49,10 @@ type node struct {
 	places int
 	// cleared are the evicted pods whose containers were removed.
 	cleared map[types.UID]bool
-	// asked counts the questions about the usage of pods.
-	asked int
+	// asked counts the questions about the usage of pods, looked those about the node.
+	asked, looked int
+	// glances says that a glance sees what the node has.
+	glances bool
 }
 
 func (n *node) note(format string, args ...any) {
@@ -84,6 +86,21 @@ func (n *node) set(change func()) {
 func (n *node) Node(context.Context) stats.NodeUsage {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.looked++
+	return n.left()
+}
+
+func (n *node) Glance() stats.NodeUsage {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.glances {
+		return stats.NodeUsage{}
+	}
+	return n.left()
+}
+
+// left is what the node has left. The lock is held.
+func (n *node) left() stats.NodeUsage {
 	memory, disk, whole, now := n.memory, n.disk, uint64(1000), statsapi.FsStats{}.Time
 	now.Time = time.Now()
 	used := whole - memory
@@ -278,6 +295,27 @@ func TestOnePodAtATime(t *testing.T) {
 		}
 		time.Sleep(time.Minute + 10*time.Second)
 		n.want("the transition period is over", "5m14s: pressure []")
+	})
+}
+
+// A threshold that is crossed between two looks is acted on within a second, once: while it stays
+// met, the node is looked at as often as before.
+func TestGlance(t *testing.T) {
+	run(t, memoryAt("100"), func(n *node, _ *Pressure, _ notify.Signal) {
+		n.add("a", 0, uses{memory: 300})
+		n.set(func() { n.glances, n.memory, n.endsAfter = true, 10, -1 })
+		time.Sleep(time.Second)
+		if got := n.said(); !strings.Contains(got, "1s: stop a") {
+			t.Errorf("after a second:\n%s", got)
+		}
+		time.Sleep(endLimit)
+		n.set(func() { n.looked = 0 })
+		time.Sleep(period)
+		n.set(func() {
+			if n.looked > 1 {
+				t.Errorf("%d looks in %s at a node that still lacks memory", n.looked, period)
+			}
+		})
 	})
 }
 

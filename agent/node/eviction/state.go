@@ -65,6 +65,16 @@ func (s state) next(r rules, o observations, now time.Time) (
 	return after, due, slices.Sorted(maps.Keys(after.pressed))
 }
 
+// crossed reports whether a threshold is met that was not before.
+func (s state) crossed(r rules, o observations) bool {
+	for i, t := range r.thresholds {
+		if _, known := s.since[i]; !known && o.met(t, false) {
+			return true
+		}
+	}
+	return false
+}
+
 // relieved reports whether no threshold is met any more, with what must be reclaimed beyond it.
 func relieved(thresholds []Threshold, o observations) bool {
 	return !slices.ContainsFunc(thresholds, func(t Threshold) bool { return o.met(t, true) })

@@ -41,6 +41,7 @@ func BenchmarkAnswer(b *testing.B) {
 		"cpu-memory":  func() error { _, err := json.Marshal(c.Summary(b.Context(), true)); return err },
 		"resource":    func() error { return metricsText(c) },
 		"node's look": func() error { c.Node(b.Context()); return nil },
+		"glance":      func() error { c.Glance(); return nil },
 	} {
 		if err := answer(); err != nil { // the first has no rates yet, and measures directories
 			b.Fatal(err)

@@ -19,6 +19,10 @@ import (
 // volumeStatsAggPeriod.
 const sizePeriod = time.Minute
 
+// limitEffort is the effort of measuring what has a limit: it takes at most a ten-thousandth of a
+// core for each directory, or [sizePeriod] is over.
+const limitEffort = 10_000
+
 // dirKey is a directory of a pod.
 type dirKey struct {
 	pod  types.UID

@@ -22,9 +22,12 @@ type measurer[K comparable, V any] struct {
 type measurement[V any] struct {
 	value    V
 	measured bool
-	// began is when the last measurement began, and done is closed when it ends.
+	// began is when the last measurement began, took how long it took, and done is closed when it
+	// ends. stale says that a better value is wanted, however young the last one is.
 	began time.Time
+	took  time.Duration
 	done  chan struct{}
+	stale bool
 	// busy is true while a measurement is under way; cancel asks it to end. gone says that the
 	// thing is forgotten at its end.
 	busy, gone bool
@@ -59,9 +62,10 @@ func (m *measurer[K, V]) want(
 	if of.busy && time.Since(of.began) < patience {
 		w.done = of.done
 	}
-	if of.busy || time.Since(of.began) < valid {
+	if of.busy || time.Since(of.began) < valid && !of.stale {
 		return w
 	}
+	of.stale = false
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	of.began, of.done, of.busy, of.cancel, w.done = time.Now(), done, true, cancel, done
@@ -79,12 +83,24 @@ func (m *measurer[K, V]) ended(key K, value V, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	of := m.known[key]
-	of.busy = false
+	of.busy, of.took = false, time.Since(of.began)
 	if of.gone {
 		delete(m.known, key)
 	}
 	if err == nil {
 		of.value, of.measured = value, true
+	}
+}
+
+// renew makes things be measured anew, if they are old for how long their measurement takes: by
+// effort times that time.
+func (m *measurer[K, V]) renew(which func(K) bool, effort int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, of := range m.known {
+		if !of.busy && time.Since(of.began) >= time.Duration(effort)*of.took && which(key) {
+			of.stale = true
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package stats
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -115,6 +116,32 @@ func TestMeasurementsThatFail(t *testing.T) {
 		time.Sleep(sizePeriod)
 		if v, ok := get(nil); v != 3 || !ok {
 			t.Errorf("later: %d %v", v, ok)
+		}
+	})
+}
+
+// What was measured in little time is measured anew when somebody asks for that, and what took long
+// is not.
+func TestRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m measurer[string, int]
+		begun := map[string]int{}
+		get := func(thing string, takes time.Duration) {
+			m.want(thing, sizePeriod, func(context.Context) (int, error) {
+				time.Sleep(takes)
+				begun[thing]++
+				return begun[thing], nil
+			}).value(t.Context())
+		}
+		for range 3 {
+			get("small", time.Millisecond)
+			get("large", 10*time.Millisecond)
+			get("other", time.Millisecond)
+			time.Sleep(11 * time.Second)
+			m.renew(func(thing string) bool { return thing != "other" }, limitEffort)
+		}
+		if want := map[string]int{"small": 3, "large": 1, "other": 1}; !maps.Equal(begun, want) {
+			t.Errorf("measured %v, want %v", begun, want)
 		}
 	})
 }

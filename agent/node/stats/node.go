@@ -60,6 +60,20 @@ func (c *Collector) readNode() nodeReading {
 	if root, err := c.cgroups().Usage("/"); err == nil && root.CPU > 0 {
 		n.cpu = root.CPU // more precise than ticks
 	}
+	for line := range strings.Lines(c.proc("vmstat")) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(name, "pg") {
+			n.vm[name], _ = strconv.ParseUint(value, 10, 64)
+		}
+	}
+	n.network = c.hostLinks()
+	n.agent = c.readSelf(n.boot)
+	c.readLeft(&n)
+	return n
+}
+
+// readLeft reads the part by which the node protects itself: the machine's memory and tasks, and
+// the memory of all pods.
+func (c *Collector) readLeft(n *nodeReading) {
 	for line := range strings.Lines(c.proc("meminfo")) {
 		if name, rest, ok := strings.Cut(line, ":"); ok {
 			value, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
@@ -68,23 +82,15 @@ func (c *Collector) readNode() nodeReading {
 			}
 		}
 	}
-	for line := range strings.Lines(c.proc("vmstat")) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(name, "pg") {
-			n.vm[name], _ = strconv.ParseUint(value, 10, 64)
-		}
-	}
 	n.maxPID = c.maxPID()
 	if fields := strings.Fields(c.proc("loadavg")); len(fields) > 3 { // running/all tasks
 		_, all, _ := strings.Cut(fields[3], "/")
 		n.processes, _ = strconv.ParseInt(all, 10, 64)
 	}
-	n.network = c.hostLinks()
 	n.pods, _ = c.cgroups().Usage(c.cgroups().Layout().PodsPath())
 	if d, err := c.cgroups().Details(c.cgroups().Layout().PodsPath()); err == nil {
 		n.podsMemoryLimit = d.MemoryLimit
 	}
-	n.agent = c.readSelf(n.boot)
-	return n
 }
 
 // maxPID returns how many tasks there may be: the kernel's largest process id or its limit of

@@ -44,9 +44,18 @@ func (c *Collector) Node(ctx context.Context) NodeUsage {
 	return out
 }
 
+// Glance returns what the node has left of its memory, its tasks and the file system of the agent's
+// root directory, and nothing else. It asks nobody, so it can be called each second.
+func (c *Collector) Glance() NodeUsage {
+	n := nodeReading{at: time.Now(), memory: map[string]uint64{}}
+	c.readLeft(&n)
+	return NodeUsage{NodeStats: c.nodeStats(&n, false)}
+}
+
 // Storage returns how much local storage pods use: their volumes and logs, and the writable layers
 // of the pods for which layers is true. It looks at no cgroup. Directories are measured at most
-// once in [sizePeriod]; a pod's layers take a call to the shim of each container.
+// once in [sizePeriod], or as often as is asked if that takes little; a pod's layers take a call to
+// the shim of each container.
 func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[types.UID]*statsapi.PodStats {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -65,6 +74,7 @@ func (c *Collector) Storage(ctx context.Context, layers map[types.UID]bool) map[
 			layered = append(layered, c.layersOf(pod.UID, 0))
 		}
 	}
+	c.sizes.renew(func(dir dirKey) bool { _, limited := layers[dir.pod]; return limited }, limitEffort)
 	own := map[string]layer{}
 	if len(layered) > 0 {
 		found, _ := c.disksOf().value(ctx)
