@@ -90,7 +90,7 @@ func TestAdmissionIsThatOfAKubelet(t *testing.T) {
 	t.Cleanup(func() { c.checkRefusals(t) })
 	kubelet := c.NewKubelet(t, berth)
 	account(t, c)
-	cases, played := c.admissions(t), counted(scenes, sceneStep)
+	cases, played := c.admissions(t), counted(admissionVariable, scenes, sceneStep)
 
 	answers := func(start func() error) (map[string]string, []string) {
 		t.Helper()
@@ -124,9 +124,10 @@ func TestAdmissionIsThatOfAKubelet(t *testing.T) {
 	t.Logf("%d answers compared, and %d scenes", len(want), len(played))
 }
 
-// counted returns the cases that count: all, or every one at a multiple of step.
-func counted[T any](list []T, step int) []T {
-	if os.Getenv(admissionVariable) == "all" {
+// counted returns the cases that count: all if a variable is "all", or every one at a multiple of
+// step.
+func counted[T any](variable string, list []T, step int) []T {
+	if os.Getenv(variable) == "all" {
 		return list
 	}
 	var out []T
@@ -166,22 +167,27 @@ func (c *Cluster) admissions(t *testing.T) map[string]*v1.Pod {
 		list = append(list, onNode(pod))
 	}
 	out := map[string]*v1.Pod{}
-	for _, pod := range counted(list, caseStep) {
+	for _, pod := range counted(admissionVariable, list, caseStep) {
 		out[pod.Name] = pod
 	}
 	return out
 }
 
-// onNode completes a pod, and binds it to the node.
-func onNode(pod *v1.Pod) *v1.Pod {
+// bound completes a pod, and binds it to the node.
+func bound(pod *v1.Pod) *v1.Pod {
 	pod.APIVersion, pod.Kind, pod.Spec.NodeName = "v1", "Pod", env.NodeName
 	pod.Spec.TerminationGracePeriodSeconds, pod.Spec.AutomountServiceAccountToken = ptr.To(int64(1)), ptr.To(false)
+	return pod
+}
+
+// onNode does that for a pod whose containers have nothing to do.
+func onNode(pod *v1.Pod) *v1.Pod {
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
 			list[i].Image, list[i].Command = "berth.local/busybox:v1", []string{"sleep", "3600"}
 		}
 	}
-	return pod
+	return bound(pod)
 }
 
 func (c *Cluster) create(t *testing.T, list []*v1.Pod) {

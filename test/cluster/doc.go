@@ -39,6 +39,7 @@
 // env.Env.Clock moves the node's wall clock. [Cluster.Witness] follows all pods and reports what
 // disturbs them. $BERTH_OUTAGE is how long the API server is away in TestOutage (45s).
 // $BERTH_ADMISSION=all compares all admissions in TestAdmissionIsThatOfAKubelet, not a part.
+// $BERTH_HOGS=all does that for the pods of TestHogsAreTreatedAsByAKubelet.
 //
 // The cluster's CA signs certificates for users: [Cluster.Kubeconfig] for any user,
 // [Cluster.NodeKubeconfig] for a node. [Cluster.PKI] signs more.

@@ -24,8 +24,13 @@ func isKubelet(doc []byte) bool { return bytes.Contains(doc, []byte("kind: Kubel
 // the same config. A nearly full disk must not make it evict the test's pods or delete its images,
 // and a volume's size may not be minutes old.
 func KubeletOptions(e *env.Env) string {
+	return kubeletOptions(e) + "evictionHard: {memory.available: 1Mi}\n"
+}
+
+// kubeletOptions does that without thresholds.
+func kubeletOptions(e *env.Env) string {
 	return "makeIPTablesUtilChains: false\nvolumePluginDir: " + filepath.Join(e.Dir, "volume-plugins") +
-		"\nevictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\nvolumeStatsAggPeriod: 5s\n"
+		"\nimageGCHighThresholdPercent: 100\nvolumeStatsAggPeriod: 5s\n"
 }
 
 // NewKubelet prepares a kubelet that replaces an agent that does not run. It has the agent's
