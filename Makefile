@@ -20,7 +20,7 @@ KUBEFLAGS  = $(LDFLAGS) -X k8s.io/component-base/version.gitVersion=$(KUBERNETES
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help build apiserver pause package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-cluster bench-apiserver lint fuzz deps clean
+.PHONY: help build apiserver pause package run test test-unit test-crashes test-integration test-service test-vm test-cluster test-conformance bench bench-growth bench-cluster bench-apiserver lint fuzz deps clean
 
 help: ## list the targets
 	@echo 'berth: a node agent that runs pods on containerd'
@@ -92,6 +92,11 @@ bench: ## measure berth beside bare CRI calls (KUBELET=/path/to/kubelet: and bes
 	@scripts/deps host containerd
 	@$(MAKE) --no-print-directory build
 	@BERTH_BIN=$(CURDIR)/bin/berth go run ./test/bench
+
+bench-growth: ## measure what 50 to 500 pods at once, and statistics of 100, cost the agent (KUBELET=: statistics also of a kubelet); needs root
+	@scripts/deps host containerd
+	@$(MAKE) --no-print-directory build
+	@BERTH_BIN=$(CURDIR)/bin/berth go run ./test/bench -growth
 
 bench-cluster: ## measure pods of a real control plane under berth and a kubelet, beside bare CRI calls; needs root
 	@scripts/deps host containerd cluster

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -34,7 +36,31 @@ type agent interface {
 	kill9()
 	// summaries returns what the agent reports about its pods.
 	summaries(ctx context.Context) ([]api.PodSummary, error)
+	// get returns the agent's answer to a path of the kubelet's API.
+	get(ctx context.Context, path string) ([]byte, error)
 }
+
+// answer reads an agent's answer.
+func answer(resp *http.Response, err error) ([]byte, error) {
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask the agent: %s: %s", resp.Status, text)
+	}
+	return text, nil
+}
+
+// defaultMaxPods is how many pods a node may have by default.
+const defaultMaxPods = 110
+
+// maxPods returns how many pods an agent's node may have, as its config says it.
+func (b *bed) maxPods() int { return max(defaultMaxPods, b.size.burst) }
 
 // manifests is a folder of static pods.
 type manifests string
@@ -120,7 +146,7 @@ type berth struct {
 }
 
 func newBerth(ctx context.Context, b *bed) (subject, error) {
-	var opts env.AgentOptions
+	opts := env.AgentOptions{Kubelet: fmt.Sprintf("maxPods: %d", b.maxPods())}
 	if b.out.Name == pausedColumn {
 		opts.Berth = "sandbox: {pause: always}"
 	}
@@ -137,7 +163,12 @@ func (s *berth) pid() int     { return s.a.PID() }
 func (s *berth) close() error { s.api.Close(); return s.a.Stop() }
 
 func (s *berth) summaries(ctx context.Context) ([]api.PodSummary, error) { return s.api.Summaries(ctx) }
-func (s *berth) restart(context.Context, container) error                { return nil }
+
+func (s *berth) get(ctx context.Context, path string) ([]byte, error) {
+	return answer(s.a.Get(ctx, path))
+}
+
+func (s *berth) restart(context.Context, container) error { return nil }
 
 func (s *berth) seen(ctx context.Context, c container) error {
 	return until(ctx, s, func(pods []api.PodSummary) bool { return showsDeath(pods, c.pod) })

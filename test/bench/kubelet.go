@@ -50,14 +50,14 @@ func newKubelet(_ context.Context, b *bed) (subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.url = fmt.Sprintf("http://127.0.0.1:%d/pods", ports[0])
+	k.url = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	config, err := yaml.Marshal(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"staticPodPath": string(k.manifests), "podLogsDir": filepath.Join(home, "pods"),
 		"containerRuntimeEndpoint": b.env.Endpoint, "cgroupRoot": b.env.CgroupRoot, "cgroupDriver": "cgroupfs",
 		"address": "127.0.0.1", "port": ports[1], "readOnlyPort": ports[0], "healthzPort": 0,
 		"failSwapOn": false, "failCgroupV1": false, "oomScoreAdj": 0, "makeIPTablesUtilChains": false,
-		"volumePluginDir": filepath.Join(home, "plugins"),
+		"volumePluginDir": filepath.Join(home, "plugins"), "maxPods": b.maxPods(),
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false},
 		},
@@ -127,20 +127,23 @@ func (k *kubelet) close() error {
 	return errors.Join(errs...)
 }
 
-func (k *kubelet) summaries(ctx context.Context) ([]api.PodSummary, error) {
+func (k *kubelet) get(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask the kubelet: %w", err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	return answer(http.DefaultClient.Do(req))
+}
+
+func (k *kubelet) summaries(ctx context.Context) ([]api.PodSummary, error) {
+	text, err := k.get(ctx, "/pods")
 	if err != nil {
-		return nil, fmt.Errorf("ask the kubelet: %w", err)
+		return nil, err
 	}
-	defer resp.Body.Close()
 	var list corev1.PodList
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, fmt.Errorf("read the kubelet's answer: %w", err)
 	}
 	pods := make([]api.PodSummary, len(list.Items))

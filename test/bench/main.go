@@ -10,20 +10,25 @@
 // measured by turns, so that other work of the machine affects all columns. What a node with pods
 // costs, and how deaths and adoptions go, is measured for each column alone.
 //
-// Truth owned: the rows and their aims, in rows.go.
+// With -growth the command is "make bench-growth". A column is then a number of pods that come to a
+// new agent at once, on containerd or on the fake runtime, which this process serves: what the
+// agent takes for each of them should be the same in all columns. A second table has what the
+// agent's statistics cost, and how far they are from the kernel's.
+//
+// Truth owned: the rows and their aims, in rows.go, growth.go and scrape.go.
 //
 // Concurrency: one thing after another. Only a burst of bare calls runs in parallel.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -41,6 +46,9 @@ type sizes struct {
 	// settle is the wait before a part that must not be disturbed. idle is how long the idle pods
 	// are watched.
 	settle, idle time.Duration
+	// scrapes is how often statistics are asked for, once in each period.
+	scrapes int
+	period  time.Duration
 	// stock leaves containerd's config unchanged.
 	stock bool
 }
@@ -59,6 +67,8 @@ func main() {
 	rounds := flag.Int("rounds", full.rounds, "how often many pods are made at once; the median counts")
 	stock := flag.Bool("stock", false, "leave containerd's own polling of every container on (see bed.quieten)")
 	only := flag.String("only", "", "measure only this column: bare, berth, native, paused or kubelet")
+	isGrowth := flag.Bool("growth", false,
+		"measure what more and more pods cost, and statistics; columns are 50, 100, 250, \"fake 50\" and so on")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	size := full
@@ -67,7 +77,15 @@ func main() {
 		size = quick
 	}
 	size.stock = *stock
-	err := run(ctx, size, *only, *asJSON)
+	var err error
+	switch {
+	case os.Geteuid() != 0:
+		err = errors.New("running pods needs root: use sudo")
+	case *isGrowth:
+		err = grow(ctx, growthOf(*isQuick), size.stock, *only, *asJSON)
+	default:
+		err = run(ctx, size, *only, *asJSON)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "make bench:", err)
@@ -76,59 +94,45 @@ func main() {
 }
 
 func run(ctx context.Context, size sizes, only string, asJSON bool) error {
-	if os.Geteuid() != 0 {
-		return errors.New("running pods needs root: use sudo")
-	}
-	rep := &report{Size: size, Began: time.Now(), Load: load()}
-	var columns []*column
-	for _, c := range []struct {
-		name string
-		make maker
-	}{
-		{bareColumn, newBare},
-		{berthColumn, newBerth},
-		{nativeColumn, newBerth},
-		{pausedColumn, newBerth},
-		{kubeletColumn, newKubelet},
-	} {
-		if only != "" && only != c.name || c.name == kubeletColumn && os.Getenv(kubeletVariable) == "" {
-			continue
-		}
-		columns = append(columns, newColumn(c.name, c.make))
-	}
+	rep := newReport("bench", "results.md", size.stock)
+	columns := wanted(only, newColumn(bareColumn, newBare), newColumn(berthColumn, newBerth),
+		newColumn(nativeColumn, newBerth), newColumn(pausedColumn, newBerth), newColumn(kubeletColumn, newKubelet))
 	if err := together(ctx, size, columns); err != nil {
 		return err
 	}
-	var checkout string
 	for _, c := range columns {
-		b, err := newBed(ctx, c, size)
-		if err != nil {
+		if err := on(ctx, c, size, (*bed).alone); err != nil {
 			return err
 		}
-		checkout = b.env.Checkout
-		if err := errors.Join(b.alone(ctx), b.close()); err != nil {
-			return fmt.Errorf("measure %s: %w", c.Name, err)
-		}
 	}
-	rep.Columns = columns
-	rep.Took = time.Since(rep.Began)
-	if asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(rep.Columns)
+	rep.tables = []table{{rows(size), columns}}
+	return rep.finish(asJSON, size.burst == full.burst && only == "")
+}
+
+// wanted returns the columns to measure: the one with the name only, or all if it is empty. There
+// is a kubelet if $KUBELET names one.
+func wanted(only string, columns ...*column) []*column {
+	return slices.DeleteFunc(columns, func(c *column) bool {
+		return only != "" && only != c.Name || c.Name == kubeletColumn && os.Getenv(kubeletVariable) == ""
+	})
+}
+
+// on makes a column's bed, measures on it and removes it.
+func on(ctx context.Context, c *column, size sizes, measure func(*bed, context.Context) error) error {
+	b, err := newBed(ctx, c, size)
+	if err != nil {
+		return err
 	}
-	text := rep.markdown()
-	fmt.Print(text)
-	if size.burst != full.burst || only != "" {
-		return nil
+	if err := errors.Join(measure(b, ctx), b.close()); err != nil {
+		return fmt.Errorf("measure %s: %w", c.Name, err)
 	}
-	return rep.save(filepath.Join(checkout, "test", "bench", "results.md"), text)
+	return nil
 }
 
 // maker makes a column's subject on the column's bed.
 type maker func(context.Context, *bed) (subject, error)
 
-// bed is what one column works with: a containerd, its events, the subject that runs pods on it,
+// bed is what one column works with: a runtime, its events, the subject that runs pods on it,
 // and the values measured so far.
 type bed struct {
 	env     *env.Env
@@ -145,23 +149,30 @@ type bed struct {
 }
 
 func newBed(ctx context.Context, out *column, size sizes) (b *bed, err error) {
-	e, err := env.New(ctx, env.Options{Native: out.native()})
-	if err != nil {
-		return nil, err
-	}
-	b = &bed{env: e, size: size, out: out}
+	b = &bed{size: size, out: out}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
 		}
 	}()
-	if !size.stock && !out.native() { // it is a setting of the CRI plugin
+	opts := env.Options{Native: out.native()}
+	if out.fake {
+		if opts.Endpoint, b.watch, err = newFake(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if b.env, err = env.New(ctx, opts); err != nil {
+		return nil, err
+	}
+	if !size.stock && !out.native() && !out.fake { // it is a setting of the CRI plugin
 		if err := b.quieten(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if b.watch, err = newWatcher(e.Endpoint); err != nil {
-		return nil, err
+	if !out.fake {
+		if b.watch, err = newWatcher(b.env.Endpoint); err != nil {
+			return nil, err
+		}
 	}
 	b.subject, err = out.make(ctx, b)
 	return b, err
@@ -194,7 +205,10 @@ func (b *bed) close() error {
 	if b.watch != nil {
 		errs = append(errs, b.watch.close())
 	}
-	return errors.Join(append(errs, b.env.Close())...)
+	if b.env != nil {
+		errs = append(errs, b.env.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // say prints progress.

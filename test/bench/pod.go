@@ -7,6 +7,9 @@ import (
 	"github.com/berthd/berth/test/images"
 )
 
+// mainContainer is the name of the pod's container.
+const mainContainer = "main"
+
 // manifest is the pod as a manifest.
 func manifest(name string) string {
 	return fmt.Sprintf(`apiVersion: v1
@@ -16,9 +19,9 @@ metadata:
   namespace: default
 spec:
   containers:
-    - name: main
+    - name: %s
       image: %s
       imagePullPolicy: IfNotPresent
       command: [sh, -c, %q]
-`, name, images.Busybox, barepods.Script)
+`, name, mainContainer, images.Busybox, barepods.Script)
 }

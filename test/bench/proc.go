@@ -2,32 +2,31 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// cpu returns how long the living threads of processes have run. It reads the kernel's schedstat,
-// in nanoseconds. The ticks of /proc/PID/stat would be rounded to nothing for fifty shims that do
-// almost nothing.
+// cpu returns how long processes have run, with all threads that they ever had: the time of their
+// CPU clocks, in nanoseconds (clock_getcpuclockid(3)). The ticks of /proc/PID/stat would be rounded
+// to nothing for fifty shims that do almost nothing. Process id 0 stands for no process.
 func cpu(pids ...int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {
-		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-		for _, f := range files {
-			var ran int64
-			if text, err := os.ReadFile(f); err == nil {
-				if _, err := fmt.Sscan(string(text), &ran); err == nil {
-					sum += time.Duration(ran)
-				}
-			}
+		var ran unix.Timespec
+		if pid > 0 && unix.ClockGettime(cpuClock(pid), &ran) == nil {
+			sum += time.Duration(ran.Nano())
 		}
 	}
 	return sum
 }
+
+// cpuClock returns the clock of a process that counts what the scheduler has given to it
+// (include/linux/posix-timers_types.h: CPUCLOCK_SCHED is 2).
+func cpuClock(pid int) int32 { return int32(^pid)<<3 | 2 }
 
 // cost is how long the machine's cores worked, and how long for the agent and for containerd. The
 // rest is that of shims, runc and network plugins, of the kernel for them, and of whatever else
@@ -35,36 +34,11 @@ func cpu(pids ...int) time.Duration {
 type cost struct{ machine, agent, containerd time.Duration }
 
 func (b *bed) cost() cost {
-	c := cost{containerd: ticks(b.env.ContainerdPID()), machine: busy()}
-	if pid := b.subject.pid(); pid != 0 {
-		c.agent = ticks(pid)
-	}
-	return c
+	return cost{agent: cpu(b.subject.pid()), containerd: cpu(b.env.ContainerdPID()), machine: busy()}
 }
 
 func (c cost) since(before cost) cost {
 	return cost{c.machine - before.machine, c.agent - before.agent, c.containerd - before.containerd}
-}
-
-// tick is the unit of the times in /proc (proc(5): USER_HZ).
-const tick = 10 * time.Millisecond
-
-// ticks returns how long a process has run with all threads that it ever had: fields 14 and 15 of
-// /proc/PID/stat.
-func ticks(pid int) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from field 3 on
-	var user, system int64
-	if len(fields) < 13 {
-		return 0
-	}
-	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-		return 0
-	}
-	return time.Duration(user+system) * tick
 }
 
 // busy returns how long all cores have worked: the first line of /proc/stat without the time that
@@ -80,7 +54,7 @@ func busy() time.Duration {
 		&softirq); err != nil {
 		return 0
 	}
-	return time.Duration(user+nice+system+irq+softirq) * tick
+	return time.Duration(user+nice+system+irq+softirq) * (time.Second / 100)
 }
 
 // memory returns a process's resident memory and its anonymous part, in MB of 2^20 bytes.

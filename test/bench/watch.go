@@ -32,15 +32,14 @@ type event struct {
 	id      string
 	sandbox bool
 	pid     int
-	// at is the time by containerd's clock.
+	// at is the time by the runtime's clock.
 	at time.Time
 }
 
-// watcher keeps all events of a containerd in the order in which they came.
+// watcher keeps all events of a runtime in the order in which they came.
 type watcher struct {
-	conn *grpc.ClientConn
-	stop context.CancelFunc
-	done chan struct{}
+	// close ends the watching.
+	close func() error
 
 	mu     sync.Mutex
 	pauses map[string]bool
@@ -56,9 +55,6 @@ func newWatcher(endpoint string) (*watcher, error) {
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	w := &watcher{
-		conn: conn, stop: stop, done: make(chan struct{}), pauses: map[string]bool{}, more: make(chan struct{}),
-	}
 	header := metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
 	stream, err := eventsapi.NewEventsClient(conn).Subscribe(header, &eventsapi.SubscribeRequest{
 		Filters: []string{"topic~=^/tasks/(start|exit)$", "topic~=^/containers/(create|delete)$"},
@@ -68,8 +64,14 @@ func newWatcher(endpoint string) (*watcher, error) {
 		conn.Close()
 		return nil, fmt.Errorf("watch containerd: %w", err)
 	}
+	done := make(chan struct{})
+	w := &watcher{pauses: map[string]bool{}, more: make(chan struct{}), close: func() error {
+		stop()
+		<-done
+		return conn.Close()
+	}}
 	go func() {
-		defer close(w.done)
+		defer close(done)
 		for {
 			envelope, err := stream.Recv()
 			if err != nil {
@@ -84,12 +86,6 @@ func newWatcher(endpoint string) (*watcher, error) {
 	return w, nil
 }
 
-func (w *watcher) close() error {
-	w.stop()
-	<-w.done
-	return w.conn.Close()
-}
-
 func (w *watcher) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,26 +93,33 @@ func (w *watcher) fail(err error) {
 	close(w.more)
 }
 
+// take adds an event of containerd.
 func (w *watcher) take(payload any, at time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	e := event{at: at}
 	switch p := payload.(type) {
 	case *apievents.ContainerCreate:
-		w.pauses[p.GetID()] = p.GetImage() == images.Pause
-		return
+		w.made(p.GetID(), p.GetImage() == images.Pause)
 	case *apievents.ContainerDelete:
-		e.kind, e.id = deleted, p.GetID()
+		w.add(event{kind: deleted, id: p.GetID(), at: at})
 	case *apievents.TaskStart:
-		e.kind, e.id, e.pid = started, p.GetContainerID(), int(p.GetPid())
+		w.add(event{kind: started, id: p.GetContainerID(), pid: int(p.GetPid()), at: at})
 	case *apievents.TaskExit:
-		if p.GetID() != p.GetContainerID() {
-			return // a command that ran in the container
+		if p.GetID() == p.GetContainerID() { // else it is a command that ran in the container
+			w.add(event{kind: exited, id: p.GetContainerID(), pid: int(p.GetPid()), at: at})
 		}
-		e.kind, e.id, e.pid = exited, p.GetContainerID(), int(p.GetPid())
-	default:
-		return
 	}
+}
+
+// made notes a new container, and whether it is the pause container of a pod.
+func (w *watcher) made(id string, pause bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pauses[id] = pause
+}
+
+// add adds an event.
+func (w *watcher) add(e event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	e.sandbox = w.pauses[e.id]
 	w.events = append(w.events, e)
 	close(w.more)
@@ -149,12 +152,12 @@ func (w *watcher) wait(ctx context.Context, limit time.Duration, from, n int, ma
 		case len(found) == n:
 			return found, nil
 		case err != nil:
-			return nil, fmt.Errorf("watch containerd: %w", err)
+			return nil, fmt.Errorf("watch the runtime: %w", err)
 		}
 		select {
 		case <-more:
 		case <-ctx.Done():
-			return found, fmt.Errorf("wait for %d events of containerd, %d came: %w", n, len(found), ctx.Err())
+			return found, fmt.Errorf("wait for %d events of the runtime, %d came: %w", n, len(found), ctx.Err())
 		}
 	}
 }
