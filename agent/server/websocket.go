@@ -17,6 +17,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/berthd/berth/client/streams"
+	"github.com/berthd/berth/internal/streamguard"
 )
 
 // The channels of a WebSocket with a command's streams. The numbers are those of the protocol.
@@ -38,7 +39,9 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, want wanted, 
 	})
 	// The library logs every end of a connection as an error.
 	r = r.WithContext(klog.NewContext(r.Context(), klog.Logger{}))
-	_, ends, err := conn.Open(w, r)
+	// The library keeps each message whole.
+	guarded := streamguard.Writer(w, func(from io.Reader, _ func()) io.Reader { return streamguard.Messages(from, true) })
+	_, ends, err := conn.Open(guarded, r)
 	if err != nil {
 		// The caller already has an answer.
 		s.log.Debug("WebSocket not opened", "path", r.URL.Path, "err", err)
