@@ -29,6 +29,7 @@ import (
 	"github.com/berthd/berth/agent/volumes/csi"
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/internal/notify"
+	"github.com/berthd/berth/internal/silent"
 	"github.com/berthd/berth/status"
 )
 
@@ -72,6 +73,8 @@ type base struct {
 	pruning  *gc.Marks
 	// observer reads the sandboxes and containers of the runtime.
 	observer *observe.Observer
+	// looks bounds the looks at file systems that may not answer.
+	looks *silent.Looks
 }
 
 func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error) {
@@ -90,6 +93,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		pruning:  gc.NewMarks(),
 		pressure: &eviction.Pressure{},
 		observer: observe.New(deps.Runtime),
+		looks:    silent.NewLooks(cfg.RootDir),
 	}
 	b.records.History = b.newHistory()
 	b.drivers = csi.NewDrivers(func() {

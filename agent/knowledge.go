@@ -19,6 +19,6 @@ func (b *base) newStats(p *parts, disks *volumes.Manager) *stats.Collector {
 	return stats.New(stats.Config{Node: b.deps.Node.Name, RootDir: b.cfg.RootDir, PodLogsDir: b.cfg.Kubelet.PodLogsDir},
 		stats.Deps{
 			Cgroups: b.deps.Cgroups.Stats, Runtime: b.deps.Runtime, Pods: p.engine.Pods, Claimed: disks.Claimed,
-			Driver: disks.CSI().Stats, Logger: b.deps.Logger,
+			Driver: disks.CSI().Stats, Looks: b.looks, Logger: b.deps.Logger,
 		})
 }

@@ -265,6 +265,7 @@ func (b *base) newEngine(
 		Volumes: disks,
 		Images:  p.images,
 		Probes:  p.probes,
+		Looks:   b.looks,
 		Starts:  starts,
 		Hooks: hooks.New(hooks.Config{DenyLinkLocal: b.cfg.Berth.DenyLinkLocal}, hooks.Deps{
 			Exec: pod.Exec(d.Runtime), Events: d.Events.Pod, Logger: d.Logger,

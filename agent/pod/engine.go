@@ -33,6 +33,7 @@ import (
 	"github.com/berthd/berth/configs"
 	"github.com/berthd/berth/cri"
 	"github.com/berthd/berth/internal/pods"
+	"github.com/berthd/berth/internal/silent"
 	"github.com/berthd/berth/probes"
 	"github.com/berthd/berth/status"
 )
@@ -135,6 +136,8 @@ type Deps struct {
 	Images  *images.Manager
 	Probes  *probes.Manager
 	Hooks   *hooks.Runner
+	// Looks bounds the looks at file systems that may not answer.
+	Looks   *silent.Looks
 	Starts  *StartLimiter
 	Objects *origin.Objects
 	Desired Desired

@@ -28,6 +28,24 @@ func (s stuckSyncs) Sync(context.Context, worker.Work) worker.Result {
 
 func (stuckSyncs) Gone(types.UID, *v1.Pod) {}
 
+// The end of a pod does not wait for a look at a file system that does not answer.
+func TestDropLeavesLooksBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStates(func(types.UID) *tasks.Group { return tasks.New(t.Context(), func() {}, nil) })
+		answers := make(chan struct{})
+		if ended, _ := s.of("v").tasks.Brief(t.Context(), "look/message/id", time.Second, func(context.Context) error {
+			<-answers
+			return nil
+		}); ended {
+			t.Error("it answers")
+		}
+		if s.drop("v") == nil {
+			t.Error("the pod had no record")
+		}
+		close(answers)
+	})
+}
+
 // The end of the agent waits for a sync and a task, but not for ever.
 func TestEndLeavesBehindWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -58,8 +58,8 @@ func (s *states) of(uid types.UID) *state {
 	return st
 }
 
-// drop forgets the pod's state after joining its tasks, and returns its last record; nil for a pod
-// that has no state.
+// drop forgets the pod's state after joining its tasks, but for looks at file systems, which may
+// last for ever. It returns the pod's last record; nil for a pod that has no state.
 func (s *states) drop(uid types.UID) *checkpoint.Record {
 	s.mu.Lock()
 	st := s.byUID[uid]
@@ -67,6 +67,9 @@ func (s *states) drop(uid types.UID) *checkpoint.Record {
 	s.mu.Unlock()
 	if st == nil {
 		return nil
+	}
+	for _, key := range st.tasks.Active() {
+		st.tasks.LeaveBehind(key)
 	}
 	st.tasks.Wait()
 	return st.record

@@ -83,7 +83,7 @@ func (e *Engine) newSync(work worker.Work) *podSync {
 	s := &podSync{work: work, state: st, began: time.Now(), release: func() {}, Sync: &steps.Sync{
 		Given: steps.Given{
 			Pod: e.ephemerals.with(work.Pod), Record: st.record, Unmounted: &st.unmounted, Tasks: st.tasks,
-			Stop: work.Stop, Terminated: work.Phase == worker.Terminated,
+			Looks: e.deps.Looks, Stop: work.Stop, Terminated: work.Phase == worker.Terminated,
 			Log: e.log.With("pod", pods.FullName(work.Pod), "uid", work.UID),
 		},
 		Found: steps.Found{Waiting: map[string]status.Reason{}},

@@ -36,7 +36,7 @@ func (r *reporter) terminationMessages(s *podSync) map[string]string {
 		}
 		var message string
 		pod := s.Pod
-		err := s.Briefly(context.Background(), "message/"+c.Id, func(context.Context) (err error) {
+		err := s.Briefly(context.Background(), "message/"+c.Id, messageFile(c), func(context.Context) (err error) {
 			message, err = r.terminationMessage(pod, c)
 			return err
 		})
@@ -47,6 +47,20 @@ func (r *reporter) terminationMessages(s *podSync) map[string]string {
 		messages[c.Id] = message
 	}
 	return messages
+}
+
+// messageFile returns the file on the host into which a container writes its message, or the log if
+// there is none.
+func messageFile(c *plan.Container) string {
+	id, err := cri.ParseContainer(c.Labels, c.Annotations)
+	if err == nil && id.TerminationMessagePath != "" {
+		for _, m := range c.Mounts {
+			if m.ContainerPath == id.TerminationMessagePath {
+				return m.HostPath
+			}
+		}
+	}
+	return c.LogPath
 }
 
 // terminationMessage returns the message that an ended container left in its file or, if its policy

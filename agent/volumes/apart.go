@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/silent"
 )
 
 // apartName is the name of a process of this program that does one [apartStep].
@@ -70,8 +72,8 @@ func RunApart(args []string) (code int, own bool) {
 // maxApart bounds how many processes may wait for silent servers, and maxOfServer how many of them
 // for one: nobody's server may keep the volumes of others mounted. Each takes some megabytes.
 const (
-	maxApart    = 128
-	maxOfServer = 8
+	maxApart    = silent.MostInAll
+	maxOfServer = silent.MostOfServer
 )
 
 // places are those of the processes that wait for servers.

@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/mounttable"
 )
 
-// silentFor is how long a server has to answer before what was written to it may be given up.
-const silentFor = 10 * time.Second
+// SilentFor is how long a server has to answer before what was written to it may be given up.
+const SilentFor = 10 * time.Second
 
 // aborts is how often the requests to a server are ended: a process that ends sends one after the
 // other, at least one for each file. abortEvery is the time between.
@@ -99,7 +99,7 @@ func (a *aborter) run(ctx context.Context) error {
 		probes[target] = &probe{root: root, answer: a.question(root)}
 	}
 	silent := map[string]bool{}
-	patience, cancel := context.WithTimeout(ctx, silentFor)
+	patience, cancel := context.WithTimeout(ctx, SilentFor)
 	defer cancel()
 	for target, q := range probes {
 		select {

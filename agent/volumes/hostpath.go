@@ -23,11 +23,11 @@ func (b *bringUp) hostPath(source *v1.HostPathVolumeSource) error {
 	if b.dynamic.Brief == nil || source.Type == nil || *source.Type == v1.HostPathUnset {
 		return checkHostPath(source)
 	}
-	err := b.dynamic.Brief("hostPath/"+source.Path, func(context.Context) error { return checkHostPath(source) })
+	err := b.dynamic.Brief("hostPath/"+source.Path, source.Path, func(context.Context) error {
+		return checkHostPath(source)
+	})
 	if errors.Is(err, ErrUnderWay) {
-		return &classified{
-			text: fmt.Sprintf("hostPath type check: the file system of %s does not answer", source.Path), class: ErrUnderWay,
-		}
+		return fmt.Errorf("hostPath type check of %s: %w", source.Path, err)
 	}
 	return err
 }

@@ -82,9 +82,9 @@ type Dynamic struct {
 	// Slow runs what may last beside the caller's sync. nil means that [Manager.Ensure] waits for
 	// it.
 	Slow Slow
-	// Brief runs what takes a moment unless a file system does not answer; then the error is an
-	// [ErrUnderWay]. nil means that [Manager.Ensure] waits.
-	Brief func(key string, do func(context.Context) error) error
+	// Brief runs what takes a moment unless the file system of path does not answer; then the error
+	// is an [ErrUnderWay]. nil means that [Manager.Ensure] waits.
+	Brief func(key, path string, do func(context.Context) error) error
 	// HostIPs are the node's addresses, the primary address first.
 	HostIPs []string
 	// PodIPs are the pod's addresses, the primary address first. They are empty until the pod has

@@ -163,8 +163,7 @@ func (m *Manager) mountHugePages(target string, pageSize int64) error {
 // what is mounted is not asked: it may be silent.
 func isMountPoint(path string) (bool, error) {
 	var stat unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC,
-		unix.STATX_TYPE, &stat); err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, path, known, unix.STATX_TYPE, &stat); err != nil {
 		return false, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	if stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {

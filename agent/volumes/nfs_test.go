@@ -216,9 +216,9 @@ func TestGiveUp(t *testing.T) {
 	}{
 		"silent":              {0, 0, aborts},
 		"answers at once":     {time.Millisecond, 0, 0},
-		"answers late":        {silentFor - time.Millisecond, 0, 0},
-		"answers meanwhile":   {silentFor + 2*abortEvery - time.Millisecond, 0, 2},
-		"elsewhere meanwhile": {0, silentFor + 2*abortEvery - time.Millisecond, 2},
+		"answers late":        {SilentFor - time.Millisecond, 0, 0},
+		"answers meanwhile":   {SilentFor + 2*abortEvery - time.Millisecond, 0, 2},
+		"elsewhere meanwhile": {0, SilentFor + 2*abortEvery - time.Millisecond, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begun, forced, asking := time.Now(), 0, atomic.Int32{}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/internal/mounttable"
 	"github.com/berthd/berth/internal/pods"
 )
@@ -31,11 +32,16 @@ func (b *bringUp) share(volume string, path string) error {
 	if mount.shared {
 		return nil
 	}
-	do := func(context.Context) error { return b.m.makeShared(volume, path, mount.point == path) }
+	do := func(ctx context.Context) error {
+		if err := tasks.Hold(ctx); err != nil {
+			return err
+		}
+		return b.m.makeShared(volume, path, mount.point == path)
+	}
 	if b.dynamic.Brief == nil {
 		return do(b.ctx)
 	}
-	return b.dynamic.Brief("share/"+volume, do)
+	return b.dynamic.Brief("share/"+volume, path, do)
 }
 
 // makeShared shares the mount on path, which it makes unless there is one.

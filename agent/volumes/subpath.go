@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/internal/beneath"
 )
 
@@ -91,7 +93,8 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 			&fs.PathError{Op: "open", Path: filepath.Join(s.VolumePath, s.Path), Err: err})
 	}
 	defer closeFD(source)
-	if err := ctx.Err(); err != nil { // the file system may have taken long to answer
+	// The file system may have taken long to answer. From here on, it is not asked.
+	if err := tasks.Hold(ctx); err != nil {
 		return "", err
 	}
 	if err := checkDepth(source); err != nil {
@@ -178,27 +181,30 @@ func createBeneath(volume int, path string) error {
 }
 
 // makeDirAt makes a directory with these permission bits, whatever the umask, and opens it. It
-// keeps the set-group-ID bit, which an fsGroup sets on the volume's root, and the sticky bit, which
-// a tmpfs has.
+// makes the sticky bit, which a tmpfs has. The set-group-ID bit, which an fsGroup sets on each
+// directory of the volume, comes from the parent. What is opened may be a directory that a
+// container has put there since, and so its mode is not changed.
 func makeDirAt(parent int, name string, mode uint32) (int, error) {
-	mode &= unix.S_ISGID | unix.S_ISVTX | 0o777
-	err := unix.Mkdirat(parent, name, mode)
-	mine := err == nil
-	if err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := mkdirExactly(parent, name, mode&(unix.S_ISVTX|0o777)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
-	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	if mine { // a directory that another made keeps its mode
-		err = unix.Fchmod(fd, mode)
-	}
-	if err != nil {
-		closeFD(fd)
-		return -1, err
-	}
-	return fd, nil
+	return unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// mkdirExactly makes a directory whose mode no umask changes. The umask is the process's, except in
+// a thread that has left the others.
+func mkdirExactly(parent int, name string, mode uint32) error {
+	made := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with this function
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			made <- fmt.Errorf("leave the umask: %w", err)
+			return
+		}
+		unix.Umask(0)
+		made <- unix.Mkdirat(parent, name, mode)
+	}()
+	return <-made
 }
 
 // bindSubPath mounts the open file or directory source at the subPath's place.
@@ -255,8 +261,8 @@ func (m *Manager) clearTarget(target string, source int) (same bool, err error) 
 
 // makeTarget makes the directory or the empty file on which source can be mounted.
 func makeTarget(root *os.Root, name string, source int) error {
-	var stat unix.Stat_t
-	if err := unix.Fstat(source, &stat); err != nil {
+	var stat unix.Statx_t
+	if err := unix.Statx(source, "", known|unix.AT_EMPTY_PATH, unix.STATX_TYPE, &stat); err != nil {
 		return fmt.Errorf("stat subPath: %w", err)
 	}
 	isDir := stat.Mode&unix.S_IFMT == unix.S_IFDIR
@@ -281,14 +287,17 @@ func makeTarget(root *os.Root, name string, source int) error {
 	return file.Close()
 }
 
+// known has the kernel say what it knows of a file, without asking the file's server.
+const known = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+
 // sameFile reports whether path, which is not followed, is the open file.
 func sameFile(path string, fd int) (bool, error) {
-	var a, b unix.Stat_t
-	if err := unix.Lstat(path, &a); err != nil {
-		return false, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	var a, b unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, known, unix.STATX_INO, &a); err != nil {
+		return false, &fs.PathError{Op: "statx", Path: path, Err: err}
 	}
-	if err := unix.Fstat(fd, &b); err != nil {
+	if err := unix.Statx(fd, "", known|unix.AT_EMPTY_PATH, unix.STATX_INO, &b); err != nil {
 		return false, fmt.Errorf("stat subPath: %w", err)
 	}
-	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+	return a.Dev_major == b.Dev_major && a.Dev_minor == b.Dev_minor && a.Ino == b.Ino, nil
 }

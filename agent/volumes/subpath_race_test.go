@@ -199,9 +199,8 @@ func startAttack(t *testing.T, volume string) (stop func() int) {
 	// By the link in /proc, since the directory that the program lies in may keep others out.
 	cmd := exec.CommandContext(context.Background(), "/proc/self/exe", "-test.run", "^TestSubPathAttacker$")
 	cmd.Env = append(os.Environ(), attackVariable+"="+volume)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL,
-	}
+	// It ends with its input. No Pdeathsig: the thread that starts it may end before the test.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	cmd.Dir = volume
 	in, err := cmd.StdinPipe()
 	must(t, err)

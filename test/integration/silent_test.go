@@ -71,6 +71,38 @@ func TestSilentFileSystem(t *testing.T) {
 	nothingLeft(t, e.Leaks)
 }
 
+// TestPodOfSilentFileSystemGoes removes a pod that never started, because its subPath is on a file
+// system whose server does not answer, and one whose container's volume does not. They go before
+// the server answers, and nothing of theirs is mounted when it does.
+func TestPodOfSilentFileSystemGoes(t *testing.T) {
+	e := env.Containerd(t, env.Options{})
+	silent := t.TempDir()
+	server := env.MountSilent(t, silent)
+	a := e.StartAgent(t, env.AgentOptions{})
+	a.WaitUp(t)
+	server.FallSilent()
+	mounts := map[string]string{
+		"by-subpath": "volumeMounts: [{name: v, mountPath: /v, subPath: a}]",
+		"by-mount":   "volumeMounts: [{name: v, mountPath: /v}]",
+	}
+	for name, mount := range mounts {
+		put(t, a, name, "terminationGracePeriodSeconds: 1\ncontainers:\n"+shell("main", mount)+
+			"volumes: [{name: v, hostPath: {path: "+silent+"}}]\n")
+		env.Eventually(t, name+" to wait for the file system", func() error {
+			if text := fmt.Sprintf("%+v", podOf(t, a, name).Status); !strings.Contains(text, "does not answer") {
+				return errors.New(text)
+			}
+			return nil
+		})
+	}
+	for name := range mounts {
+		a.RemoveManifest(t, name+".yaml")
+	}
+	a.WaitGone(t, "by-subpath", "by-mount")
+	server.Close()
+	nothingLeft(t, e.Leaks)
+}
+
 // onlyBlocked returns an error while a thread of the process runs or sleeps. The thread that was
 // first stays as a zombie until all others are gone, or is itself one that the kernel holds.
 func onlyBlocked(pid int) error {

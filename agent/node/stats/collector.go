@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/internal/retry"
+	"github.com/berthd/berth/internal/silent"
 )
 
 // Config describes the node.
@@ -58,6 +59,8 @@ type Deps struct {
 	// PersistentVolume, or by its own name. If Driver or its result is nil, the stats are not
 	// known.
 	Driver func(ctx context.Context, pod types.UID, volume string, block bool) (*statsapi.FsStats, error)
+	// Looks bounds the looks at volumes whose servers may not answer; nil does not.
+	Looks  *silent.Looks
 	Logger *slog.Logger
 }
 

@@ -14,6 +14,7 @@ import (
 const (
 	kindCSI       = "kubernetes.io~csi"
 	kindLocal     = "kubernetes.io~local-volume"
+	kindNFS       = "kubernetes.io~nfs"
 	kindEmptyDir  = "kubernetes.io~empty-dir"
 	kindConfigMap = "kubernetes.io~configmap"
 )

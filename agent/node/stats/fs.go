@@ -70,10 +70,15 @@ type space struct {
 // spaceOf wants the space of a volume's directory, as it is now. The volume may be a network file
 // system whose server does not answer.
 func (c *Collector) spaceOf(pod types.UID, dir string) wanted[dirKey, space] {
-	return c.spaces.want(dirKey{pod, dir}, 0, func(context.Context) (space, error) {
+	return c.spaces.want(dirKey{pod, dir}, 0, func(ctx context.Context) (space, error) {
+		leave, err := c.look(ctx, dir)
+		if err != nil {
+			return space{}, err
+		}
+		defer leave()
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() {
-			return space{}, nil //nolint:nilerr // there is no volume any more
+			return space{}, nil // there is no volume any more
 		}
 		return space{host: fileSystem(dir, time.Now()), mounted: mounted(dir)}, nil
 	})
@@ -82,9 +87,23 @@ func (c *Collector) spaceOf(pod types.UID, dir string) wanted[dirKey, space] {
 // deviceOf wants the size of the block device of a volume, as it is now. To open a device may take
 // as long as the device likes.
 func (c *Collector) deviceOf(pod types.UID, link string) wanted[dirKey, space] {
-	return c.spaces.want(dirKey{pod, link}, 0, func(context.Context) (space, error) {
+	return c.spaces.want(dirKey{pod, link}, 0, func(ctx context.Context) (space, error) {
+		leave, err := c.look(ctx, link)
+		if err != nil {
+			return space{}, err
+		}
+		defer leave()
 		return space{host: device(link, time.Now())}, nil
 	})
+}
+
+// look waits for a place for a look at a volume. Only what is not the agent's own may not answer.
+func (c *Collector) look(ctx context.Context, volume string) (leave func(), err error) {
+	switch filepath.Base(filepath.Dir(volume)) {
+	case kindLocal, kindNFS:
+		return c.deps.Looks.Enter(ctx, volume)
+	}
+	return func() {}, nil
 }
 
 // fileSystem returns the space of the file system of a path; nil if it cannot be read.

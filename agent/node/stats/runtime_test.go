@@ -14,10 +14,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// silent is a machine whose runtime does not answer.
-type silent struct{ *machine }
+// silentMachine is a machine whose runtime does not answer.
+type silentMachine struct{ *machine }
 
-func (s silent) ListContainerStats(
+func (s silentMachine) ListContainerStats(
 	ctx context.Context, _ *runtimeapi.ContainerStatsFilter,
 ) ([]*runtimeapi.ContainerStats, error) {
 	s.calls.Add(1)
@@ -25,7 +25,7 @@ func (s silent) ListContainerStats(
 	return nil, ctx.Err()
 }
 
-func (s silent) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+func (s silentMachine) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	s.calls.Add(1)
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -40,7 +40,7 @@ func TestSilentRuntime(t *testing.T) {
 		c := collector(cfg, m)
 		c.Summary(t.Context(), false)
 		time.Sleep(sizePeriod)
-		c.deps.Runtime = silent{m}
+		c.deps.Runtime = silentMachine{m}
 		m.calls.Store(0)
 		for name, request := range map[string]func(){
 			"summary": func() { c.Summary(t.Context(), false) },

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/berthd/berth/internal/silent"
 	"github.com/berthd/berth/test/env"
 )
 
@@ -104,4 +106,45 @@ func TestDirectoriesAreOnTheBudget(t *testing.T) {
 			t.Errorf("the counts have their turn, and there are %+v and %+v", volume, logs)
 		}
 	})
+}
+
+// A measurement of a volume waits while too many wait for the volume's server already, with no
+// thread in the kernel.
+func TestMeasurementsOfASilentServerAreBounded(t *testing.T) {
+	if unix.Geteuid() != 0 || unix.Access("/dev/fuse", unix.R_OK|unix.W_OK) != nil {
+		t.Skip("needs root and FUSE: it mounts a file system")
+	}
+	cfg := files(t)
+	dir := filepath.Join(cfg.RootDir, "pods/u-web/volumes/kubernetes.io~nfs/share")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env.MountSilent(t, dir)
+	c := collector(cfg, &machine{began: time.Now(), cores: 1})
+	c.deps.Looks = silent.NewLooks(cfg.RootDir)
+	var leaves []func()
+	for range silent.MostOfServer {
+		leave, err := c.deps.Looks.Enter(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaves = append(leaves, leave)
+	}
+	measured := c.spaceOf("u-web", dir)
+	env.Eventually(t, "the measurement to wait", func() error {
+		select {
+		case <-measured.done:
+			t.Fatal("it has no place, and was made")
+		default:
+		}
+		if c.deps.Looks.Full(dir) == "" {
+			return errors.New("it does not wait")
+		}
+		return nil
+	})
+	leaves[0]()
+	<-measured.done
+	if now, ok := measured.value(t.Context()); !ok || !now.mounted {
+		t.Errorf("measured %v, %+v", ok, now)
+	}
 }

@@ -18,7 +18,7 @@ func (s *Starter) envFile(ctx context.Context, p *Sync) generate.EnvFile {
 			return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", volume)
 		}
 		var content string
-		err := p.Briefly(ctx, "envFile/"+volume+"/"+path, func(context.Context) (err error) {
+		err := p.Briefly(ctx, "envFile/"+volume+"/"+path, mount.HostPath, func(context.Context) (err error) {
 			content, err = s.Volumes.ReadEnvFile(mount, path)
 			return err
 		})

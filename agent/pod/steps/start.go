@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
@@ -104,8 +105,8 @@ func (s *Starter) start(ctx context.Context, p *Sync, start plan.Start) (hooking
 	if err == nil {
 		err = p.lookAt(ctx, name, config.GetMounts())
 	}
-	if errors.Is(err, volumes.ErrUnderWay) {
-		p.wait(name, images.ReasonCreating, err.Error()+": a file system does not answer")
+	if late, ok := errors.AsType[*unanswered](err); ok { // a subPath's own text hides it
+		p.wait(name, images.ReasonCreating, strings.TrimSuffix(err.Error(), ": "+late.why)+": "+late.why)
 		return false, nil
 	}
 	defer func() { s.Started(start.Kind, err) }()

@@ -13,7 +13,6 @@ package steps
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/volumes"
+	"github.com/berthd/berth/internal/silent"
 	"github.com/berthd/berth/status"
 )
 
@@ -103,7 +103,9 @@ type Given struct {
 	Pod    *v1.Pod
 	Record *checkpoint.Record
 	Tasks  *tasks.Group
-	Log    *slog.Logger
+	// Looks bounds the looks at file systems of all pods; nil does not.
+	Looks *silent.Looks
+	Log   *slog.Logger
 	// Stop is why the pod ends, nil while it runs. Terminated says that it has ended, and its
 	// records must be removed.
 	Stop       *worker.Stop
@@ -190,15 +192,60 @@ const (
 	moment    = time.Second
 )
 
-// Briefly does what takes a moment unless a file system does not answer, as one of NFS whose server
-// is silent. Then the error is [volumes.ErrUnderWay], the sync goes on without, and is made again
-// when do ends. The caller reads what do wrote only without that error.
-func (p *Sync) Briefly(ctx context.Context, key string, do func(context.Context) error) error {
-	ended, err := p.Tasks.Brief(ctx, briefTask+key, moment, do)
+// Briefly does what takes a moment unless the file system of path does not answer, as one of NFS
+// whose server is silent. Then the error is [volumes.ErrUnderWay], the sync goes on without, and is
+// made again when do ends. The caller reads what do wrote only without that error. Do calls
+// [tasks.Hold] before it changes anything in the pod's directory.
+func (p *Sync) Briefly(ctx context.Context, key, path string, do func(context.Context) error) error {
+	ended, err := p.Tasks.Brief(ctx, briefTask+key, moment, func(ctx context.Context) error {
+		leave, err := p.Looks.Enter(ctx, path)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return do(ctx)
+	})
 	if !ended {
-		return fmt.Errorf("%w: a file system does not answer", volumes.ErrUnderWay)
+		return p.unanswered(path)
 	}
 	return err
+}
+
+// unanswered is the error of a look that has not ended. It is a [volumes.ErrUnderWay].
+type unanswered struct{ why string }
+
+// Error returns all that is known.
+func (u *unanswered) Error() string { return volumes.ErrUnderWay.Error() + ": " + u.why }
+
+// Is reports whether target is what the error is.
+func (u *unanswered) Is(target error) bool { return target == volumes.ErrUnderWay }
+
+// unanswered returns the error of looks at these paths.
+func (p *Sync) unanswered(paths ...string) error {
+	late := &unanswered{"a file system does not answer"}
+	for _, path := range paths {
+		if why := p.Looks.Full(path); why != "" {
+			late.why += ": " + why
+			break
+		}
+	}
+	return late
+}
+
+// leaveLook leaves a look behind that has not ended for longer than a server may take that does not
+// lose what was written. The outcome says what the pod waits for until then.
+func (p *Sync) leaveLook(key string) Outcome {
+	out := Outcome{Waiting: "the end of the " + key + ": a file system does not answer", Halt: true}
+	due := p.Tasks.Began(key).Add(volumes.SilentFor)
+	if time.Now().Before(due) {
+		out.RetryAt = due
+		return out
+	}
+	if !p.Tasks.LeaveBehind(key) {
+		return out
+	}
+	p.Log.Warn("a file system does not answer: the pod goes without the end of a look at it", "look", key)
+	return Outcome{}
 }
 
 // wait keeps why a container does not run.
@@ -214,16 +261,25 @@ const sourcesTask = "look at the sources of the mounts of "
 // Any other error is the runtime's to find. Unlike the look of [Sync.Briefly] this one mounts
 // nothing, so volumes can be unmounted meanwhile, which ends it.
 func (p *Sync) lookAt(ctx context.Context, container string, mounts []*runtimeapi.Mount) error {
-	ended, err := p.Tasks.Brief(ctx, sourcesTask+container, moment, func(context.Context) error {
-		for _, m := range mounts {
-			if m.GetHostPath() != "" {
-				_, _ = os.Stat(m.GetHostPath())
+	var paths []string
+	for _, m := range mounts {
+		if m.GetHostPath() != "" {
+			paths = append(paths, m.GetHostPath())
+		}
+	}
+	ended, err := p.Tasks.Brief(ctx, sourcesTask+container, moment, func(ctx context.Context) error {
+		for _, path := range paths {
+			leave, err := p.Looks.Enter(ctx, path)
+			if err != nil {
+				return err
 			}
+			_, _ = os.Stat(path)
+			leave()
 		}
 		return nil
 	})
 	if !ended {
-		return fmt.Errorf("%w: a file system does not answer", volumes.ErrUnderWay)
+		return p.unanswered(paths...)
 	}
 	return err
 }

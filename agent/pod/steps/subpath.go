@@ -16,7 +16,8 @@ func (s *Starter) subPath(ctx context.Context, p *Sync, c *v1.Container) func(in
 			Container: c.Name, Index: index, Volume: volume, VolumePath: p.Volumes[volume].HostPath, Path: subPath,
 		}
 		var found string
-		err := p.Briefly(ctx, fmt.Sprintf("subPath/%s/%d", c.Name, index), func(ctx context.Context) (err error) {
+		key := fmt.Sprintf("subPath/%s/%d", c.Name, index)
+		err := p.Briefly(ctx, key, mount.VolumePath, func(ctx context.Context) (err error) {
 			found, err = s.Volumes.SubPath(ctx, uid, mount)
 			return err
 		})

@@ -48,8 +48,8 @@ func (v Volumes) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
 		HostIPs: v.HostIPs(),
 		PodIPs:  p.PodIPs,
 		Slow:    slowly(p),
-		Brief: func(key string, do func(context.Context) error) error {
-			return p.Briefly(ctx, key, do)
+		Brief: func(key, path string, do func(context.Context) error) error {
+			return p.Briefly(ctx, key, path, do)
 		},
 	})
 	p.Volumes = mounts
@@ -140,12 +140,16 @@ func againOf(mounts volumes.Mounts) time.Time {
 	return first
 }
 
-// Remove unmounts the pod's volumes and deletes its directory. A look at a file system that does
-// not answer holds that back: when it ends, it may mount something in the directory.
+// Remove unmounts the pod's volumes and deletes its directory. It gives looks at file systems time
+// to end, and goes on without those that do not: what they look at is unmounted, as if the server
+// were silent, which it is.
 func (v Volumes) Remove(ctx context.Context, p *Sync) (Outcome, error) {
+	p.Looks.Remember()
 	for _, key := range p.Tasks.Active() {
 		if strings.HasPrefix(key, briefTask) {
-			return Outcome{Waiting: "the end of the " + key + ": a file system does not answer", Halt: true}, nil
+			if out := p.leaveLook(key); out.Halt {
+				return out, nil
+			}
 		}
 		name, mine := strings.CutPrefix(key, volumeTask)
 		if !mine {
@@ -178,7 +182,9 @@ func (v Volumes) Remove(ctx context.Context, p *Sync) (Outcome, error) {
 	}
 	for _, key := range p.Tasks.Active() {
 		if strings.HasPrefix(key, sourcesTask) { // at a hostPath, which was not unmounted
-			return Outcome{Waiting: "the end of the " + key + ": a file system does not answer", Halt: true}, nil
+			if out := p.leaveLook(key); out.Halt {
+				return out, nil
+			}
 		}
 	}
 	return Outcome{}, nil

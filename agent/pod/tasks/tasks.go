@@ -4,12 +4,15 @@
 // Purpose: a sync never blocks on a grace period or a hook. It starts a task under a key. Later
 // syncs see that the key is active, or how the task ended. The end of a task wakes the worker.
 // What takes a moment unless a file system hangs, the sync waits for, but not longer:
-// [Group.Brief]. [Turns] lets only one task at a time work on a thing that several pods share.
+// [Group.Brief]. A pod that goes leaves such a task behind, as long as it changes nothing: [Hold],
+// [Group.LeaveBehind]. [Turns] lets only one task at a time work on a thing that several pods
+// share.
 //
 // Truth owned: which long operations of a pod are under way.
 //
 // Concurrency: a [Group] and [Turns] are safe for concurrent use. A group's tasks end with the
-// context given to [New]; [Group.Wait] joins them.
+// context given to [New]; [Group.Wait] joins them, but for those that are left behind: these end
+// when their file system answers, or with the process.
 package tasks
 
 import (
@@ -35,9 +38,12 @@ type Group struct {
 type task struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	began  time.Time
 	// brief says that [Group.Brief] made the task, and awaited that it still waits for it. Both and
-	// err, how the task ended, are guarded by the group's lock.
+	// err, how the task ended, are guarded by the group's lock. So are held, which says that the
+	// task has called [Hold], and left, that it is left behind.
 	brief, awaited bool
+	held, left     bool
 	err            error
 }
 
@@ -73,7 +79,20 @@ func (g *Group) Brief(
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t.awaited = false
-	return g.active[key] != t, t.err
+	return !t.left && g.active[key] != t, t.err
+}
+
+// holdKey is the key of what [Hold] calls in the context of a task.
+type holdKey struct{}
+
+// Hold is for a task of [Group.Brief], with the context of the task: from here on, the task changes
+// what the pod's end clears away, and so is not left behind. The error says that the task has to
+// end.
+func Hold(ctx context.Context) error {
+	if hold, ok := ctx.Value(holdKey{}).(func() error); ok {
+		return hold()
+	}
+	return ctx.Err()
 }
 
 // begin starts a task, unless a task of that key is active or the group has ended.
@@ -84,16 +103,26 @@ func (g *Group) begin(key string, t *task, fn func(context.Context) error) bool 
 		return false
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
-	t.cancel, t.done = cancel, make(chan struct{})
+	t.cancel, t.done, t.began = cancel, make(chan struct{}), time.Now()
 	g.active[key] = t
 	delete(g.ended, key)
-	g.wg.Go(func() {
+	held := context.WithValue(ctx, holdKey{}, func() error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		t.held = ctx.Err() == nil
+		return ctx.Err()
+	})
+	g.wg.Add(1)
+	go func() {
 		defer cancel()
-		err := g.run(ctx, fn)
+		err := g.run(held, fn)
 		if g.end(key, t, err) {
 			g.wake()
 		}
-	})
+		if !t.left { // which does not change after the end
+			g.wg.Done()
+		}
+	}()
 	return true
 }
 
@@ -101,11 +130,14 @@ func (g *Group) begin(key string, t *task, fn func(context.Context) error) bool 
 func (g *Group) end(key string, t *task, err error) (wake bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	close(t.done)
+	if t.left {
+		return false
+	}
 	delete(g.active, key)
 	if t.err = err; !t.brief {
 		g.ended[key] = err
 	}
-	close(t.done)
 	return !t.awaited
 }
 
@@ -162,6 +194,36 @@ func (g *Group) Cancel(ctx context.Context, key string) {
 	case <-t.done:
 	case <-ctx.Done():
 	}
+}
+
+// Began returns when the active task of that key began; zero if there is none.
+func (g *Group) Began(key string) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t := g.active[key]; t != nil {
+		return t.began
+	}
+	return time.Time{}
+}
+
+// LeaveBehind cancels the task of that key and forgets it, although it may wait for a file system
+// for ever: nobody joins it, and its end wakes nobody. It reports whether no such task is active
+// any more. Tasks of [Group.Start], and those that have called [Hold], stay.
+func (g *Group) LeaveBehind(key string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.active[key]
+	if t == nil {
+		return true
+	}
+	if !t.brief || t.held {
+		return false
+	}
+	t.left = true
+	t.cancel()
+	delete(g.active, key)
+	g.wg.Done()
+	return true
 }
 
 // Wait joins all tasks.

@@ -197,3 +197,53 @@ func TestPanicEndsTheTask(t *testing.T) {
 	}
 	g.Wait()
 }
+
+// A task that is left behind is nobody's: its key is free, nobody is woken and nobody waits for it.
+// It learns that before it changes anything. Who changes something is not left behind.
+func TestLeaveBehind(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Group, wakes *atomic.Int32) {
+		answers, held := make(chan struct{}), make(chan error, 2)
+		begin := time.Now()
+		hangs := func(ctx context.Context) error { <-answers; held <- Hold(ctx); return nil }
+		if ended, err := g.Brief(t.Context(), "k", time.Second, hangs); ended || err != nil {
+			t.Errorf("ended %v, %v", ended, err)
+		}
+		if !g.Began("k").Equal(begin) || !g.Began("other").IsZero() {
+			t.Errorf("began at %s", g.Began("k"))
+		}
+		for range 2 {
+			if !g.LeaveBehind("k") || g.Has("k") {
+				t.Error("it stays")
+			}
+		}
+		g.Wait()
+		again := make(chan struct{})
+		if ended, _ := g.Brief(t.Context(), "k", time.Second, func(ctx context.Context) error {
+			held <- Hold(ctx)
+			<-again
+			return nil
+		}); ended {
+			t.Error("the key is not free")
+		}
+		if err := <-held; err != nil || g.LeaveBehind("k") {
+			t.Errorf("a task that may change something: %v", err)
+		}
+		close(answers)
+		if err := <-held; !errors.Is(err, context.Canceled) {
+			t.Errorf("a task that was left behind may change something: %v", err)
+		}
+		synctest.Wait()
+		if !g.Has("k") || wakes.Load() != 0 {
+			t.Errorf("the other task of the key is active: %v; %d wakes", g.Has("k"), wakes.Load())
+		}
+		close(again)
+		synctest.Wait()
+		if g.Has("k") || wakes.Load() != 1 {
+			t.Errorf("the other task is active: %v; %d wakes", g.Has("k"), wakes.Load())
+		}
+		g.Start("started", forever)
+		if g.LeaveBehind("started") || Hold(t.Context()) != nil {
+			t.Error("a task that is no look is left behind")
+		}
+	})
+}

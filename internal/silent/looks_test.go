@@ -1,0 +1,172 @@
+package silent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// table is a mount table: two exports of one server, another server, file systems of programs, and
+// local disks, one of them on an export.
+func table() ([]*mountinfo.Info, error) {
+	return []*mountinfo.Info{
+		{Mountpoint: "/", FSType: "ext4", Source: "/dev/sda1"},
+		{Mountpoint: "/pods/a/v", FSType: "nfs4", Source: "one:/x"},
+		{Mountpoint: "/pods/b/v", FSType: "nfs4", Source: "one:/y"},
+		{Mountpoint: "/pods/c/v", FSType: "nfs", Source: "[fd00::1]:/x"},
+		{Mountpoint: "/fuse", FSType: "fuse.sshfs", Source: "s", Major: 0, Minor: 7},
+		{Mountpoint: "/pods/a/v/disk", FSType: "ext4", Source: "/dev/sdb1"},
+		{Mountpoint: "/disk", FSType: "ext4", Source: "/dev/sdb1"},
+		{Mountpoint: "/disk", FSType: "cifs", Source: "//two/x", Major: 0, Minor: 8},
+	}, nil
+}
+
+// crowd are looks that last.
+type crowd struct {
+	t      *testing.T
+	looks  *Looks
+	leaves []func()
+}
+
+// enter reports whether a look at path gets a place at once; if not, it waits no longer.
+func (c *crowd) enter(path string) bool {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	entered := make(chan func(), 1)
+	go func() {
+		leave, err := c.looks.Enter(ctx, path)
+		if (err == nil) != (leave != nil) {
+			c.t.Errorf("Enter: %v", err)
+		}
+		entered <- leave
+	}()
+	synctest.Wait()
+	why := c.looks.Full(path)
+	cancel()
+	leave := <-entered
+	if (leave == nil) != (why != "") {
+		c.t.Errorf("a look at %s has a place: %v; %q", path, leave != nil, why)
+	}
+	if leave != nil {
+		c.leaves = append(c.leaves, leave)
+	}
+	return leave != nil
+}
+
+// Each server has its bound, whichever of its files are looked at, and all have one together.
+func TestLooksHavePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{t: t, looks: &Looks{root: "/nowhere", mounts: table}}
+		for i := range MostOfServer {
+			if path := []string{"/pods/a/v/in", "/pods/b/v"}[i%2]; !c.enter(path) {
+				t.Errorf("look %d has no place", i)
+			}
+		}
+		for path, free := range map[string]bool{
+			"/pods/a/v": false, "/pods/b/v/x/../y": false, "/pods/c/v": true, "/fuse": true, "/pods/a/v/disk/x": true,
+			"/disk": true, "/pods/a/va": true, "relative": true,
+		} {
+			if c.enter(path) != free {
+				t.Errorf("a look at %s has a place: %v", path, !free)
+			}
+		}
+		c.leaves[0]()
+		if !c.enter("/pods/b/v") || c.enter("/pods/b/v") {
+			t.Error("one place was given back")
+		}
+		c.leaves = c.leaves[1:]
+		for len(c.leaves) < MostInAll {
+			if !c.enter("/local") {
+				t.Fatalf("no place at a local disk beside %d looks", len(c.leaves))
+			}
+		}
+		if c.enter("/local") || c.enter("/fuse") {
+			t.Error("more places than there are in all")
+		}
+		for _, leave := range c.leaves {
+			leave()
+		}
+		if len(c.looks.placed)+len(c.looks.waiting) > 0 {
+			t.Errorf("%d have places, and %d wait", len(c.looks.placed), len(c.looks.waiting))
+		}
+	})
+}
+
+// Who waits comes in when a place is free, the first first, and says why it waits.
+func TestLooksWaitInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{t: t, looks: &Looks{root: "/nowhere", mounts: table}}
+		for range MostOfServer {
+			c.enter("/pods/a/v")
+		}
+		in := make(chan int, 2)
+		for i := range 2 {
+			go func() {
+				if _, err := c.looks.Enter(t.Context(), "/pods/b/v"); err != nil {
+					t.Error(err)
+				}
+				in <- i
+			}()
+			synctest.Wait()
+		}
+		if got := c.looks.Full("/pods/b/v"); got != "8 looks wait for its server already, and 8 for all servers" {
+			t.Error(got)
+		}
+		for i := range 2 {
+			c.leaves[i]()
+			if got := <-in; got != i {
+				t.Errorf("look %d came in as number %d", got, i)
+			}
+		}
+		if got := c.looks.Full("/pods/b/v"); got != "" {
+			t.Error(got)
+		}
+	})
+}
+
+// A look keeps its server when the mount is gone. Without a mount table, looks are bounded in all.
+func TestLooksRemember(t *testing.T) {
+	target := t.TempDir()
+	root := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(target, root); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		l := &Looks{root: root, mounts: func() ([]*mountinfo.Info, error) {
+			if reads++; reads > 1 {
+				return nil, errors.New("no table")
+			}
+			return []*mountinfo.Info{{Mountpoint: target + "/a/v", FSType: "nfs4", Source: "one:/x"}}, nil
+		}}
+		c := &crowd{t: t, looks: l}
+		c.enter(root + "/a/v")
+		l.Remember()
+		l.Remember()
+		if got := fmt.Sprint(l.placed[0].server, reads); got != "one1" {
+			t.Error(got)
+		}
+		for len(c.leaves) < MostInAll {
+			c.enter(root + "/a/v")
+		}
+		if c.enter("/x") || l.of("one") != 1 {
+			t.Errorf("%d of one, %d of others", l.of("one"), l.of(""))
+		}
+	})
+}
+
+func TestNoLooks(t *testing.T) {
+	var l *Looks
+	leave, err := l.Enter(t.Context(), "/x")
+	if err != nil || l.Full("/x") != "" {
+		t.Error(err)
+	}
+	l.Remember()
+	leave()
+}
