@@ -83,10 +83,10 @@ test-cluster: ## berth-apiserver, and berth as a node of a real control plane, w
 	@$(GOBUILD) -o .cache/runner ./test/runner
 	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver .cache/runner cluster
 
-test-conformance: ## Kubernetes' own tests of a cluster and of a node (SUITE=TestConformance, TestNodeConformance or TestNodeSuites, FOCUS=, SKIP=: which; SERVER=bundled: on berth-apiserver); needs root (the first time builds them)
+test-conformance: ## Kubernetes' own tests of a cluster and of a node (SUITE=TestConformance, TestNodeConformance or TestNodeSuites, FOCUS=, SKIP=: which; SERVER=bundled: on berth-apiserver; KUBELET=1: TestNodeSuites of a kubelet); needs root (the first time builds them)
 	@scripts/deps host containerd cluster conformance
 	@$(MAKE) --no-print-directory build $(if $(SERVER),apiserver)
-	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver BERTH_SERVER=$(SERVER) go test -tags conformance -count=1 -timeout 4h -run '$(or $(SUITE),Conformance)$$' ./test/cluster -v $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)')
+	@BERTH_BIN=$(CURDIR)/bin/berth BERTH_APISERVER_BIN=$(CURDIR)/bin/berth-apiserver BERTH_SERVER=$(SERVER) go test -tags conformance -count=1 -timeout 4h -run '$(or $(SUITE),Conformance)$$' ./test/cluster -v -args $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(KUBELET),-kubelet)
 
 bench: ## measure berth beside bare CRI calls (KUBELET=/path/to/kubelet: and beside a kubelet); needs root
 	@scripts/deps host containerd
