@@ -29,10 +29,16 @@ const (
 	versions = 30
 )
 
+// identity is the hook that keeps a Lease which says that this server lives. Only other API servers
+// read it. Upstream tries for ever to make that Lease, and the end of the server waits for it: a
+// server whose store takes no writes would not end.
+const identity = "start-kube-apiserver-identity-lease-controller"
+
 // newChain makes the API server and the aggregator before it. With crds there is also a server of
 // CustomResourceDefinitions behind it; without, nothing of it runs, which saves memory, and a
 // request for a kind that nobody knows ends with 404 at once.
 func newChain(config app.CompletedConfig, crds bool) (*aggregator.APIAggregator, error) {
+	config.KubeAPIs.ControlPlane.Generic.DisabledPostStartHooks.Insert(identity)
 	if crds {
 		return app.CreateServerChain(config)
 	}

@@ -2,11 +2,13 @@ package apiserver
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/grpclog"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -98,13 +100,21 @@ func setHelp(server *cobra.Command, sets cliflag.NamedFlagSets, width int) {
 	})
 }
 
+// withoutGRPCLog keeps what gRPC says of the connections of a command from its output: gRPC warns of
+// one that the client itself closes. It comes before the first connection.
+func withoutGRPCLog(*cobra.Command, []string) {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+}
+
 // newDefragmentCommand returns "berth-apiserver defragment".
 func newDefragmentCommand() *cobra.Command {
 	dir := DefaultDataDir
 	cmd := &cobra.Command{
 		Use: "defragment", Short: "Make the file of a running server's content smaller", Args: cobra.NoArgs,
 		Long: `Give the disk back what the file of a running server's content has free inside. Requests wait meanwhile, and
-the disk must have room for a second file. A start does the same if that frees 64 MB or more.`,
+the disk must have room for a second file. A start does the same if that frees 64 MB or more. A server that refuses
+writes because its content is too large takes them again when the file is small enough.`,
+		PreRun: withoutGRPCLog,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			before, after, err := store.Defragment(cmd.Context(), dir)
 			if err != nil {
@@ -126,6 +136,7 @@ func newSnapshotCommand() *cobra.Command {
 	cmd.PersistentFlags().StringVar(&dir, "data-dir", dir, "The data directory of the server.")
 	cmd.AddCommand(&cobra.Command{
 		Use: "save FILE", Short: "Save a snapshot of a running server's content", Args: cobra.ExactArgs(1),
+		PreRun: withoutGRPCLog,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := store.Save(cmd.Context(), dir, args[0]); err != nil {
 				return err

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
+	"weak"
 
 	restful "github.com/emicklei/go-restful/v3"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -32,10 +34,14 @@ type openAPI struct {
 	// config has no definitions of types: they are made for each request.
 	config common.OpenAPIV3Config
 
-	// mu has one document at a time made. list is nil until it is asked for.
-	mu    sync.Mutex
+	// mu has one document at a time made. Nobody holds it while an answer goes to a client.
+	mu sync.Mutex
+	// list is nil until it is asked for.
 	list  []byte
 	since time.Time
+	// inUse has the documents, by the paths of their groups, that clients are reading: they share
+	// them. A document that nobody reads is garbage.
+	inUse map[string]weak.Pointer[mux.PathRecorderMux]
 }
 
 // withoutDocuments has the API server keep no documents, and returns how they are made. It takes no
@@ -63,13 +69,33 @@ func serveDocuments(aggregator *genericapiserver.GenericAPIServer, config *commo
 func (o *openAPI) serveDocument(w http.ResponseWriter, r *http.Request) {
 	for _, s := range o.services {
 		if r.URL.Path == openAPIPath+s.RootPath() {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			documents(s, o.defined()).ServeHTTP(w, r)
+			document := o.document(s, r)
+			document.ServeHTTP(w, r)
+			runtime.KeepAlive(document)
 			return
 		}
 	}
 	http.NotFound(w, r)
+}
+
+// document returns the handler of the document of one group and version, which has made everything
+// that the request asks for.
+func (o *openAPI) document(s *restful.WebService, r *http.Request) *mux.PathRecorderMux {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	document := o.inUse[s.RootPath()].Value()
+	if document == nil {
+		document = documents(s, o.defined())
+		if o.inUse == nil {
+			o.inUse = map[string]weak.Pointer[mux.PathRecorderMux]{}
+		}
+		o.inUse[s.RootPath()] = weak.Make(document)
+	}
+	// Upstream makes a form of the document, JSON or protobuf, when the first request asks for it.
+	ask := r.Clone(r.Context())
+	ask.Method = http.MethodHead
+	document.ServeHTTP(&kept{header: http.Header{}}, ask)
+	return document
 }
 
 // defined returns the config with the definitions of all types.
@@ -84,7 +110,7 @@ func (o *openAPI) defined() *common.OpenAPIV3Config {
 
 // documents returns upstream's handler with the document of one group and version, and the list of
 // it alone.
-func documents(s *restful.WebService, config *common.OpenAPIV3Config) http.Handler {
+func documents(s *restful.WebService, config *common.OpenAPIV3Config) *mux.PathRecorderMux {
 	paths := mux.NewPathRecorderMux("openapi")
 	routes.OpenAPI{V3Config: config}.InstallV3(restful.NewContainer().Add(s), paths)
 	return paths

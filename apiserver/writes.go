@@ -30,9 +30,9 @@ var (
 	passedOn = sets.New("token", "exec", "attach", "portforward", "proxy")
 )
 
-// refuseWithoutRoom has the server answer 507 to writes while its disk is full. It asks the store
-// at each of them, and so writes go on as soon as there is room.
-func refuseWithoutRoom(config *app.Config, room func() error) {
+// refuseWithoutRoom has the server answer 507 to writes while its disk is full or the store too
+// large. It asks the store at each of them, and so writes go on as soon as there is room.
+func refuseWithoutRoom(config *app.Config, room func(store.Write) error) {
 	generic := config.Aggregator.GenericConfig
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
@@ -41,19 +41,19 @@ func refuseWithoutRoom(config *app.Config, room func() error) {
 }
 
 // withRoom is the API for requests whose user and rights are known.
-func withRoom(api http.Handler, room func() error) http.Handler {
+func withRoom(api http.Handler, room func(store.Write) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !writes(info) {
 			api.ServeHTTP(w, r)
 			return
 		}
-		err := room()
+		err := room(does(info))
 		if err == nil {
 			api.ServeHTTP(w, r)
 			return
 		}
-		if !errors.Is(err, store.ErrNoRoom) {
+		if !errors.Is(err, store.ErrNoRoom) && !errors.Is(err, store.ErrLimit) {
 			klog.ErrorS(err, "A write goes on without a look at the disk")
 			api.ServeHTTP(w, r)
 			return
@@ -70,4 +70,15 @@ func withRoom(api http.Handler, room func() error) http.Handler {
 func writes(info *request.RequestInfo) bool {
 	return info.IsResourceRequest && writing.Has(info.Verb) && !answered.Has(info.APIGroup) &&
 		!passedOn.Has(info.Subresource)
+}
+
+// does says what a write does to the store. An eviction is created, but it deletes a pod.
+func does(info *request.RequestInfo) store.Write {
+	switch {
+	case info.Verb == "delete", info.Verb == "deletecollection", info.Subresource == "eviction":
+		return store.Deletion
+	case info.Verb == "create":
+		return store.Creation
+	}
+	return store.Change
 }

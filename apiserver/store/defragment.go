@@ -12,8 +12,12 @@ import (
 
 // Defragment gives the disk back what the running store of a data directory has free inside of its
 // file: etcd itself keeps that for later writes. It returns the size of the file before and after,
-// in bytes. Reads and writes wait meanwhile, and the disk must have room for a second file.
+// in bytes. Reads and writes wait meanwhile, and the disk must have room for a second file. A store
+// that was full may be written again.
 func Defragment(ctx context.Context, dataDir string) (before, after int64, err error) {
+	if err := running(ctx, dataDir); err != nil {
+		return 0, 0, err
+	}
 	if before, err = size(dataDir); err != nil {
 		return 0, 0, err
 	}
@@ -26,6 +30,16 @@ func Defragment(ctx context.Context, dataDir string) (before, after int64, err e
 	defer func() { _ = client.Close() }() // everything is done then
 	if _, err := client.Defragment(ctx, Endpoint(dataDir)); err != nil {
 		return 0, 0, fmt.Errorf("defragment the store of %s: %w", dataDir, err)
+	}
+	alarms, err := client.AlarmList(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask the store of %s for its alarms: %w", dataDir, err)
+	}
+	for _, a := range fullAlarms(alarms.Alarms) {
+		// A store that is still full raises it again at the next write.
+		if _, err := client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+			return 0, 0, fmt.Errorf("end the alarm of the store of %s: %w", dataDir, err)
+		}
 	}
 	after, err = size(dataDir)
 	return before, after, err
@@ -44,10 +58,6 @@ func roomForCopy(dataDir string) bool {
 
 // size returns the size of the file of a running store.
 func size(dataDir string) (int64, error) {
-	if _, err := os.Stat(socket(dataDir)); err != nil {
-		return 0, fmt.Errorf("find the running store of %s (start berth-apiserver first; an external etcd has its own "+
-			"command, etcdctl defrag): %w", dataDir, err)
-	}
 	info, err := os.Stat(database(folder(dataDir)))
 	if err != nil {
 		return 0, fmt.Errorf("find the file of the store: %w", err)

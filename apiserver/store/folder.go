@@ -63,8 +63,14 @@ func replace(dataDir string, now time.Time) (kept string, err error) {
 	}
 	// The name of an old store is given before the exchange, because the next restore removes what
 	// has the name of a broken-off one.
-	kept = place + "." + now.UTC().Format("20060102T150405Z")
-	if err := os.Rename(fresh, kept); err != nil {
+	name := place + "." + now.UTC().Format("20060102T150405Z")
+	kept = name
+	err = os.Rename(fresh, kept)
+	for n := 2; errors.Is(err, fs.ErrExist); n++ { // a second restore in that second
+		kept = fmt.Sprintf("%s-%d", name, n)
+		err = os.Rename(fresh, kept)
+	}
+	if err != nil {
 		return "", fmt.Errorf("put the restored store beside the old one: %w", err)
 	}
 	if err := unix.Renameat2(unix.AT_FDCWD, kept, unix.AT_FDCWD, place, unix.RENAME_EXCHANGE); err != nil {

@@ -33,9 +33,15 @@ type room struct {
 	inode    uint64
 }
 
-// Room returns nil if the store's disk has room for another write, else an [ErrNoRoom] that says
-// where. etcd does not survive a write for which there is no room, and so nobody may write then.
-func (s *Store) Room() error { return s.room.check() }
+// Room returns nil if the store has room for another write. It returns an [ErrNoRoom] that says
+// where if the disk has none: etcd does not survive a write then, and so nobody may write. It
+// returns an [ErrLimit] if the store is too large for such a write.
+func (s *Store) Room(w Write) error {
+	if err := s.room.check(); err != nil {
+		return err
+	}
+	return s.withinLimit(w)
+}
 
 func (r *room) check() error {
 	var disk unix.Statfs_t

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -24,9 +25,8 @@ const revisionBump = 1_000_000_000
 // Save writes a snapshot of the running store of a data directory to a file, which only the owner
 // may read: it has all Secrets. An existing file is replaced, but only when the snapshot is whole.
 func Save(ctx context.Context, dataDir, file string) error {
-	if _, err := os.Stat(socket(dataDir)); err != nil {
-		return fmt.Errorf("find the running store of %s (start berth-apiserver first; an external etcd saves its own "+
-			"snapshots with etcdctl): %w", dataDir, err)
+	if err := running(ctx, dataDir); err != nil {
+		return err
 	}
 	_, err := save.SaveWithVersion(ctx, zap.NewNop(), clientv3.Config{
 		Endpoints: []string{Endpoint(dataDir)}, DialTimeout: dialTimeout,
@@ -35,6 +35,17 @@ func Save(ctx context.Context, dataDir, file string) error {
 		return fmt.Errorf("save a snapshot of %s to %s: %w", dataDir, file, err)
 	}
 	return nil
+}
+
+// running returns an error unless a store of the data directory accepts connections: etcd's client
+// would wait for ever for a server that was killed and has left its socket.
+func running(ctx context.Context, dataDir string) error {
+	c, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", socket(dataDir))
+	if err != nil {
+		return fmt.Errorf("find the running store of %s (start berth-apiserver first; for an external etcd use its own "+
+			"etcdctl): %w", dataDir, err)
+	}
+	return c.Close()
 }
 
 // Restore makes the store of a data directory from a snapshot. A store that is there already is

@@ -34,6 +34,9 @@ const (
 	// bufferSize is that of the buffers of each connection, in bytes. The API server has a
 	// connection for each kind of object, and most of them have nothing to say.
 	bufferSize = 4 << 10
+	// limit is how large the file of the content may be, in bytes: the largest for which etcd is made
+	// (https://etcd.io/docs/v3.6/dev-guide/limit/).
+	limit = 8 << 30
 	// longestPath is how long the path of a unix socket may be (unix(7)).
 	longestPath = 107
 )
@@ -47,6 +50,8 @@ type Store struct {
 	// level is of what etcd logs. Its listeners call their own end an error.
 	level zap.AtomicLevel
 	room  room
+	// limit is how large the file of the content may be, in bytes.
+	limit int64
 	gate  gate
 }
 
@@ -58,24 +63,33 @@ func socket(dataDir string) string { return filepath.Join(dataDir, "etcd.sock") 
 
 // Start starts the store of a data directory and returns when it can be used. The caller holds the
 // directory's [Lock].
-func Start(ctx context.Context, dataDir string) (*Store, error) {
+func Start(ctx context.Context, dataDir string) (*Store, error) { return start(ctx, dataDir, limit) }
+
+// start starts a store whose file may have that many bytes.
+func start(ctx context.Context, dataDir string, limit int64) (*Store, error) {
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
 	starting := new(atomic.Bool)
 	config, err := config(dataDir, level, starting)
 	if err != nil {
 		return nil, err
 	}
+	config.QuotaBackendBytes = limit
 	// Of a process that was killed. The lock says that nobody listens.
 	if err := os.Remove(socket(dataDir)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old socket of the store: %w", err)
 	}
+	removeSpare(config.Dir)
 	etcd, err := startEtcd(config, starting)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{etcd: etcd, level: level, room: room{dir: config.Dir}}
+	s := &Store{etcd: etcd, level: level, room: room{dir: config.Dir}, limit: limit}
 	select {
 	case <-etcd.Server.ReadyNotify():
+		if err := s.endAlarm(ctx); err != nil {
+			s.Close()
+			return nil, err
+		}
 		return s, nil
 	case err := <-etcd.Err():
 		s.Close()
@@ -152,6 +166,7 @@ func (s *Store) Close() {
 	s.level.SetLevel(zap.FatalLevel)
 	s.gate.close()
 	s.etcd.Close()
+	reserveLog(s.room.dir)
 }
 
 // logger returns a logger that writes lines to the standard error.

@@ -3,6 +3,8 @@ package store_test
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,19 +248,78 @@ func TestFailedRestoreChangesNothing(t *testing.T) {
 	}
 }
 
-func TestSaveNeedsARunningStore(t *testing.T) {
-	err := store.Save(context.Background(), t.TempDir(), filepath.Join(t.TempDir(), "s"))
-	if err == nil || !strings.Contains(err.Error(), "start berth-apiserver first") {
-		t.Errorf("it says %v", err)
+// TestNoRunningStore shows that nobody waits for a store that does not run, nor for one that was
+// killed and has left its socket.
+func TestNoRunningStore(t *testing.T) {
+	killed := t.TempDir()
+	l, err := net.Listen("unix", strings.TrimPrefix(store.Endpoint(killed), "unix://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range map[string]string{"never started": t.TempDir(), "killed": killed} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		err := store.Save(ctx, dir, filepath.Join(t.TempDir(), "s"))
+		if err == nil || !strings.Contains(err.Error(), "start berth-apiserver first") {
+			t.Errorf("%s: a snapshot says %v", name, err)
+		}
+		_, _, err = store.Defragment(ctx, dir)
+		if err == nil || !strings.Contains(err.Error(), "start berth-apiserver first") {
+			t.Errorf("%s: a defragmentation says %v", name, err)
+		}
+	}
+}
+
+// TestTwoRestoresInOneSecond shows that each keeps the content before it.
+func TestTwoRestoresInOneSecond(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := start(t, dir)
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := store.Save(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	all, now := map[string]bool{}, time.Now()
+	for range 3 {
+		kept, err := store.Restore(dir, file, now)
+		if err != nil || all[kept] {
+			t.Errorf("restore: %q, %v", kept, err)
+		}
+		all[kept] = true
+	}
+	for kept := range all {
+		if _, err := os.Stat(filepath.Join(kept, "member")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRoomForTheNextStart shows that a store keeps room for its next start, once.
+func TestRoomForTheNextStart(t *testing.T) {
+	dir := t.TempDir()
+	wal := filepath.Join(dir, "etcd", "member", "wal")
+	_, stop := start(t, dir)
+	stop()
+	var info unix.Stat_t
+	if err := unix.Stat(filepath.Join(wal, "0.tmp"), &info); err != nil || info.Blocks*512 < 64<<20 {
+		t.Errorf("after the end it keeps %d bytes, %v", info.Blocks*512, err)
+	}
+	// As of a process that was killed, when it had more than one file of its log.
+	if err := os.Rename(filepath.Join(wal, "0.tmp"), filepath.Join(wal, "1.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	start(t, dir)
+	if _, err := os.Stat(filepath.Join(wal, "1.tmp")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a killed process kept is there beside what the start keeps: %v", err)
 	}
 }
 
 func TestDefragment(t *testing.T) {
 	dir := t.TempDir()
-	if _, _, err := store.Defragment(t.Context(), dir); err == nil ||
-		!strings.Contains(err.Error(), "start berth-apiserver first") {
-		t.Errorf("without a store: %v", err)
-	}
 	s, _ := start(t, dir)
 	c := client(t, dir)
 	put(t, c, "kept", "1")
@@ -266,7 +327,7 @@ func TestDefragment(t *testing.T) {
 	for range 24 {
 		put(t, c, "big", strings.Repeat("x", big))
 	}
-	if err := s.Room(); err != nil {
+	if err := s.Room(store.Creation); err != nil {
 		t.Fatal(err)
 	}
 	_, revision := get(t, c, "kept")
@@ -280,7 +341,7 @@ func TestDefragment(t *testing.T) {
 	if got, _ := get(t, c, "kept"); got != "1" {
 		t.Errorf("after it the value is %q", got)
 	}
-	if err := s.Room(); err != nil {
+	if err := s.Room(store.Creation); err != nil {
 		t.Error(err)
 	}
 	file := filepath.Join(dir, "etcd", "member", "snap", "db")

@@ -21,8 +21,9 @@ import (
 const diskSize = "320m"
 
 // TestFullDisk fills the server's disk. Reads go on, writes are refused with 507, and when there is
-// room again writes go on, all in the same process. A start on a full disk serves, too. The test
-// mounts a small disk, which root may.
+// room again writes go on, all in the same process. A start on a full disk serves, too, after a
+// power cut and after a clean end, and such a server ends when it is asked to. The test mounts a
+// small disk, which root may.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(shortFolder(t), "data")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -39,16 +40,23 @@ func TestFullDisk(t *testing.T) {
 	s := startIn(t, dir, "--scheduler=false")
 	s.kubectl(t, "create", "configmap", "before", "--from-literal=k=v")
 	ballast := filepath.Join(dir, "ballast")
-	restart := func() {
-		s.kill()
+	full := func() { fill(t, ballast) }
+	restart := func(end func()) {
+		end()
+		full()                                                // of what the end has given back, too
 		s.args = append(s.args, "--tls-san", "later.example") // a certificate that cannot be written
 		s.start(t)
-	}
-	for round, again := range []func(){func() {}, restart} {
-		fill(t, ballast)
-		pid := s.cmd.Process.Pid
 		s.isFull(t)
-		again()
+		s.hasSpare(t)
+	}
+	clean := func() { s.stop(t) }
+	for round, happens := range []func(){
+		full,
+		func() { full(); s.isFull(t); restart(s.kill) },
+		func() { restart(clean); restart(clean) },
+	} {
+		pid := s.cmd.Process.Pid
+		happens()
 		s.isFull(t)
 		if round == 0 && s.cmd.Process.Pid != pid {
 			t.Error("the server started again")
@@ -57,6 +65,15 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.kubectl(t, "create", "configmap", fmt.Sprintf("after-%d", round))
+	}
+}
+
+// hasSpare checks that etcd has its next file of its log: without one it would end when it needs it.
+func (s *server) hasSpare(t *testing.T) {
+	t.Helper()
+	var info unix.Stat_t
+	if err := unix.Stat(s.file("etcd/member/wal/0.tmp"), &info); err != nil || info.Blocks*512 < 64_000_000 {
+		t.Fatalf("etcd has %d bytes for its log, %v", info.Blocks*512, err)
 	}
 }
 
