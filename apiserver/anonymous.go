@@ -1,39 +1,27 @@
 package apiserver
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
+	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
-// anonymousPaths is kube-apiserver's authentication configuration (KEP-4633): a request without
-// credentials is refused with 401 unless it asks for health or for the version.
-const anonymousPaths = `# berth-apiserver writes this file at each start.
-apiVersion: apiserver.config.k8s.io/v1
-kind: AuthenticationConfiguration
-anonymous:
-  enabled: true
-  conditions:
-  - path: /healthz
-  - path: /livez
-  - path: /readyz
-  - path: /version
-`
+// anonymousPaths are what a request without credentials may ask for: health and the version. All
+// others get 401.
+var anonymousPaths = []apiserverapi.AnonymousAuthCondition{
+	{Path: "/healthz"}, {Path: "/livez"}, {Path: "/readyz"}, {Path: "/version"},
+}
 
-// restrictAnonymous has the server use that configuration, unless flags say how users are
-// authenticated: kube-apiserver refuses both.
-func (o *Options) restrictAnonymous() error {
+// restrictsAnonymous says whether no flag says what requests without credentials may do.
+func (o *Options) restrictsAnonymous() bool {
 	a := o.Server.Authentication
-	if a.AuthenticationConfigFile != "" || a.Anonymous.FlagsSet || a.OIDC.FlagsSet {
-		return nil
-	}
-	path := filepath.Join(o.DataDir, "authentication.yaml")
-	// A disk may be full when there is nothing to write.
-	if text, err := os.ReadFile(path); err != nil || string(text) != anonymousPaths {
-		if err := os.WriteFile(path, []byte(anonymousPaths), 0o600); err != nil {
-			return fmt.Errorf("write the authentication configuration: %w", err)
-		}
-	}
-	a.AuthenticationConfigFile = path
-	return nil
+	return a.AuthenticationConfigFile == "" && !a.Anonymous.FlagsSet
+}
+
+// allowAnonymous has the server answer requests without credentials for those paths. Upstream knows
+// paths only in an authentication configuration, which it refuses beside the flags of OIDC.
+func allowAnonymous(config *app.Config) {
+	a := &config.Aggregator.GenericConfig.Authentication
+	a.Authenticator = union.NewFailOnError(a.Authenticator, anonymous.NewAuthenticator(anonymousPaths))
 }

@@ -26,7 +26,8 @@ import (
 // $GOGC has priority.
 const atStart, atWork = 15, 50
 
-// NewCommand returns the command berth-apiserver of that version.
+// NewCommand returns the command berth-apiserver of that version. It ends with a [UsageError] if its
+// arguments are wrong.
 func NewCommand(version string) *cobra.Command {
 	o := NewOptions()
 	cmd := &cobra.Command{
@@ -72,6 +73,7 @@ node.kubeconfig for the agent on this machine. Beside its own flags it takes tho
 		},
 	})
 	setHelp(cmd, sets, width)
+	checkUsage(cmd)
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -31,6 +32,31 @@ func TestHelp(t *testing.T) {
 			if strings.Contains(out.String(), text) {
 				t.Errorf("the help of %q has %q, which is another command's", c.args, text)
 			}
+		}
+	}
+}
+
+// TestCommandLinesThatAreWrong checks that a command line without sense is an error of usage.
+func TestCommandLinesThatAreWrong(t *testing.T) {
+	for _, args := range [][]string{
+		{"snapshot"},
+		{"token"},
+		{"snapshot", "save"},
+		{"snapshot", "nothing"},
+		{"nothing"},
+		{"--nothing"},
+		{"token", "create", "--nothing"},
+		{"token", "create", "--server", "foo"},
+		{"token", "create", "--server", "http://192.0.2.1:6443"},
+		{"token", "create", "--server", "https://"},
+		{"token", "create", "--server", "https://:6443"},
+	} {
+		cmd := NewCommand("v1")
+		var out strings.Builder
+		cmd.SetOut(&out)
+		cmd.SetArgs(args)
+		if err := cmd.Execute(); err == nil || !errors.As(err, new(UsageError)) {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }

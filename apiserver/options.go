@@ -1,24 +1,20 @@
 package apiserver
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/server/flagz"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	cp "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
-	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
-	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 
-	"github.com/berthd/berth/apiserver/control"
 	"github.com/berthd/berth/apiserver/pki"
 	"github.com/berthd/berth/apiserver/store"
 )
@@ -69,7 +65,6 @@ func NewOptions() *Options {
 	s.ServiceClusterIPRanges = serviceRange
 	s.AllowPrivileged = true // PodSecurity says which namespaces allow it
 	s.Authorization.Modes = []string{modes.ModeNode, modes.ModeRBAC}
-	s.Admission.GenericAdmission.EnablePlugins = []string{noderestriction.PluginName}
 	s.Authentication.ServiceAccounts.Issuers = []string{issuer}
 	s.Authentication.BootstrapToken.Enable = true // there is none before an administrator makes one
 	s.KubeletConfig.PreferredAddressTypes = []string{"InternalIP", "Hostname"}
@@ -99,45 +94,12 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 		"Run the scheduler in this process. Without it, a kube-scheduler does its work.")
 	own.BoolVar(&o.Workloads, "workloads", o.Workloads,
 		"Serve Deployments, DaemonSets, StatefulSets, Jobs and the like, and run their controllers.")
+	o.Server.Flagz = flagz.NamedFlagSetsReader{FlagSets: all}
 	return all
 }
 
 // external says whether the content is in an etcd outside of this process.
 func (o *Options) external() bool { return len(o.Server.Etcd.StorageConfig.Transport.ServerList) > 0 }
-
-// complete fills in what follows from the other settings. What a flag says stays.
-func (o *Options) complete() error {
-	if o.NodeName == "" {
-		return errors.New("the host has no name: set --node-name")
-	}
-	dir, err := filepath.Abs(o.DataDir)
-	if err != nil {
-		return fmt.Errorf("find the data directory: %w", err)
-	}
-	o.DataDir = dir
-	s := o.Server
-	if bound := s.SecureServing.BindAddress; s.GenericServerRunOptions.AdvertiseAddress == nil && bound.IsLoopback() {
-		// No pod can reach a loopback address of the host, and the Endpoints of the Service
-		// kubernetes must not have one.
-		s.GenericServerRunOptions.AdvertiseAddress = bound
-		s.EndpointReconcilerType = string(reconcilers.NoneEndpointReconcilerType)
-	}
-	if err := s.GenericServerRunOptions.DefaultAdvertiseAddress(s.SecureServing.SecureServingOptions); err != nil {
-		return fmt.Errorf("find the address of this host (set --advertise-address): %w", err)
-	}
-	if o.Workloads {
-		return nil
-	}
-	if s.APIEnablement.RuntimeConfig == nil {
-		s.APIEnablement.RuntimeConfig = cliflag.ConfigurationMap{}
-	}
-	for _, group := range control.WorkloadGroups {
-		if _, ok := s.APIEnablement.RuntimeConfig[group]; !ok {
-			s.APIEnablement.RuntimeConfig[group] = "false"
-		}
-	}
-	return nil
-}
 
 // keysConfig says what the certificates must say for these settings.
 func (o *Options) keysConfig() (pki.Config, error) {
@@ -148,8 +110,11 @@ func (o *Options) keysConfig() (pki.Config, error) {
 	}
 	bound := o.Server.SecureServing.BindAddress
 	server := advertised
-	if bound.IsUnspecified() || bound.IsLoopback() {
+	switch {
+	case bound.IsUnspecified():
 		server = net.IPv4(127, 0, 0, 1)
+	case bound.IsLoopback():
+		server = bound
 	}
 	hosts := sets.New("localhost", "127.0.0.1", "::1", o.NodeName, advertised.String(), first.String(),
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")

@@ -2,12 +2,20 @@ package apiserver
 
 import (
 	"bytes"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	aggregator "k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 
 	"github.com/berthd/berth/apiserver/pki"
 )
@@ -48,6 +56,33 @@ func TestOptions(t *testing.T) {
 			return o.Server.APIEnablement.RuntimeConfig["batch/v1"] == "true" &&
 				o.Server.APIEnablement.RuntimeConfig["apps/v1"] == "false"
 		}},
+		"nodes are restricted": {nil, restrictsNodes},
+		"nodes are restricted beside other plugins": {
+			[]string{"--enable-admission-plugins", "AlwaysPullImages"}, restrictsNodes,
+		},
+		"nodes are restricted, by the flag": {
+			[]string{"--enable-admission-plugins", "AlwaysPullImages,NodeRestriction"}, restrictsNodes,
+		},
+		"nodes are not restricted": {
+			[]string{"--disable-admission-plugins", "NodeRestriction"}, func(o *Options) bool { return !restrictsNodes(o) },
+		},
+		"the node's name is in lower case": {
+			[]string{"--node-name", "N1"}, func(o *Options) bool { return o.NodeName == "n1" },
+		},
+		"names and addresses in the certificate": {
+			[]string{"--tls-san", "Berth.example,*.example,2001:db8::1"},
+			func(o *Options) bool {
+				return slices.Equal(o.TLSSANs, []string{"berth.example", "*.example", "2001:db8::1"})
+			},
+		},
+		"the flags are at /flagz": {nil, func(o *Options) bool { return o.Server.Flagz.GetFlagz()["node-name"] == "one" }},
+		"no apps":                 {nil, func(o *Options) bool { return !o.serves("apps/v1") && o.serves("policy/v1") }},
+		"apps, alone":             {[]string{"--runtime-config", "apps/v1"}, servesApps},
+		"apps, true":              {[]string{"--runtime-config", "apps/v1=true"}, servesApps},
+		"apps, workloads":         {[]string{"--workloads"}, servesApps},
+		"apps, left out": {[]string{"--workloads", "--runtime-config", "apps/v1=false"}, func(o *Options) bool {
+			return !servesApps(o)
+		}},
 		"the store in the process": {nil, func(o *Options) bool { return !o.external() }},
 		"an external store":        {[]string{"--etcd-servers", "http://192.0.2.1:2379"}, (*Options).external},
 	} {
@@ -60,9 +95,64 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestOptionsNeedANodeName(t *testing.T) {
-	if _, err := parsed(t, "--node-name", ""); err == nil || !strings.Contains(err.Error(), "--node-name") {
-		t.Errorf("without a name: %v", err)
+func servesApps(o *Options) bool { return o.serves("apps/v1") }
+
+// restrictsNodes says whether NodeRestriction is on, once.
+func restrictsNodes(o *Options) bool {
+	n := 0
+	for _, name := range o.Server.Admission.GenericAdmission.EnablePlugins {
+		if name == "NodeRestriction" {
+			n++
+		}
+	}
+	return n == 1
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	long := "/" + strings.Repeat("d", 107-len("//etcd.sock"))
+	for _, c := range [][2]string{
+		{"--node-name", ""},
+		{"--node-name", "a b"},
+		{"--node-name", "x/y"},
+		{"--node-name", strings.Repeat("n", 300)},
+		{"--tls-san", ",x"},
+		{"--tls-san", "a b"},
+		{"--tls-san", "https://x"},
+		{"--data-dir", long + "d"},
+	} {
+		if _, err := parsed(t, c[:]...); err == nil || !strings.Contains(err.Error(), c[0]) {
+			t.Errorf("%s %.40q: %v", c[0], c[1], err)
+		}
+	}
+	if _, err := parsed(t, "--data-dir", long); err != nil {
+		t.Error(err)
+	}
+	if _, err := parsed(t, "--data-dir", long+"d", "--etcd-servers", "http://192.0.2.1:2379"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKubeconfigsNameTheServer shows which address the kubeconfigs of this machine name, and that
+// the certificate is for it.
+func TestKubeconfigsNameTheServer(t *testing.T) {
+	for bound, want := range map[string]string{
+		"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.2", "::1": "::1", "0.0.0.0": "127.0.0.1", "::": "127.0.0.1",
+		"192.0.2.7": "192.0.2.7",
+	} {
+		o, err := parsed(t, "--bind-address", bound)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := o.keysConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if url := "https://" + net.JoinHostPort(want, "6443"); config.Server != url {
+			t.Errorf("at %s, the kubeconfigs name %s, want %s", bound, config.Server, url)
+		}
+		if !slices.Contains(config.Hosts, want) {
+			t.Errorf("at %s, the certificate is for %v", bound, config.Hosts)
+		}
 	}
 }
 
@@ -110,23 +200,50 @@ func TestAnonymous(t *testing.T) {
 		flags []string
 		ours  bool
 	}{
-		"default":       {nil, true},
-		"by flag":       {[]string{"--anonymous-auth=false"}, false},
+		"default": {nil, true},
+		"OpenID Connect": {
+			[]string{"--oidc-issuer-url", "https://issuer.example", "--oidc-client-id", "berth"}, true,
+		},
+		"by flag":       {[]string{"--anonymous-auth=true"}, false},
 		"by its config": {[]string{"--authentication-config", "/mine.yaml"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := parsed(t, append(c.flags, "--data-dir", t.TempDir())...)
+			o, err := parsed(t, c.flags...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := o.restrictAnonymous(); err != nil {
-				t.Fatal(err)
-			}
-			file := o.Server.Authentication.AuthenticationConfigFile
-			if got := strings.HasPrefix(file, o.DataDir); got != c.ours {
-				t.Errorf("the configuration is %q", file)
+			if o.restrictsAnonymous() != c.ours || o.Server.Authentication.Anonymous.Allow == c.ours {
+				t.Errorf("%v: restricted %t, anonymous %t", c.flags, o.restrictsAnonymous(),
+					o.Server.Authentication.Anonymous.Allow)
 			}
 		})
+	}
+}
+
+// TestAnonymousPaths shows which requests without credentials have a user, and that those whose
+// credentials are wrong have none.
+func TestAnonymousPaths(t *testing.T) {
+	inner := authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		if r.Header.Get("Authorization") != "" {
+			return nil, false, errors.New("the token is wrong")
+		}
+		return nil, false, nil
+	})
+	generic := &genericapiserver.RecommendedConfig{}
+	generic.Authentication.Authenticator = inner
+	allowAnonymous(&app.Config{Aggregator: &aggregator.Config{GenericConfig: generic}})
+	for path, want := range map[string]bool{
+		"/healthz": true, "/livez": true, "/readyz": true, "/version": true,
+		"/readyz/ping": false, "/api": false, "/openid/v1/jwks": false, "/": false,
+	} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		if _, ok, err := generic.Authentication.Authenticator.AuthenticateRequest(r); ok != want || err != nil {
+			t.Errorf("%s: %t, %v", path, ok, err)
+		}
+		r.Header.Set("Authorization", "Bearer wrong")
+		if _, ok, err := generic.Authentication.Authenticator.AuthenticateRequest(r); ok || err == nil {
+			t.Errorf("%s with a wrong token: %t, %v", path, ok, err)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 
 	"github.com/berthd/berth/apiserver/control"
 	"github.com/berthd/berth/apiserver/pki"
@@ -69,9 +70,6 @@ func Run(ctx context.Context, o *Options) error {
 		own = s
 	}
 	o.useKeys(keys)
-	if err := o.restrictAnonymous(); err != nil {
-		return err
-	}
 	if ctx.Err() != nil {
 		return failure(ctx)
 	}
@@ -157,7 +155,7 @@ func controllersOf(
 		group.Go(func() {
 			if err := control.Run(h, control.Options{
 				Loopback: rest.CopyConfig(h.LoopbackClientConfig), Informers: factory, CA: keys.CA, CAKey: keys.CAKey,
-				Controllers: o.Controllers, Workloads: o.Workloads, Scheduler: o.Scheduler,
+				Controllers: o.Controllers, Workloads: o.Workloads, Scheduler: o.Scheduler, Apps: o.serves("apps/v1"),
 			}); err != nil {
 				stop(fmt.Errorf("the controllers failed: %w", err))
 			}
@@ -168,6 +166,18 @@ func controllersOf(
 			}
 		})
 		return nil
+	}
+}
+
+// fit changes the parts of the configuration for which upstream has no setting.
+func fit(config *app.Config, o *Options) {
+	if o.restrictsAnonymous() {
+		allowAnonymous(config)
+	}
+	rememberCertificates(config, o)
+	answerComponents(config, o)
+	if o.Server.EndpointReconcilerType == string(reconcilers.NoneEndpointReconcilerType) {
+		leaveEndpointsOut(config)
 	}
 }
 
@@ -185,7 +195,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
 	}
-	rememberCertificates(config, o)
+	fit(config, o)
 	var documents *common.OpenAPIV3Config
 	if !o.OpenAPIV2 {
 		withoutOpenAPIV2(config)

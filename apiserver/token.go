@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,7 +51,10 @@ expires. It lets its holder become a node: keep it as you keep a key.`,
 // create makes a token and writes the kubeconfig.
 func (o *tokenOptions) create(ctx context.Context, out io.Writer) error {
 	if o.ttl <= 0 {
-		return errors.New("make a token: --ttl must be more than 0")
+		return usageErrorf("make a token: --ttl must be more than 0")
+	}
+	if u, err := url.Parse(o.server); o.server != "" && (err != nil || u.Scheme != "https" || u.Hostname() == "") {
+		return usageErrorf("--server %q is no URL such as https://192.0.2.1:6443", o.server)
 	}
 	config, err := adminConfig(o.dir)
 	if err != nil {

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
@@ -35,14 +33,15 @@ var always = []string{
 	names.VolumeAttributesClassProtectionController, names.ResourceClaimController,
 	names.EphemeralVolumeController, names.CertificateSigningRequestApprovingController,
 	names.CertificateSigningRequestSigningController, names.CertificateSigningRequestCleanerController,
-	names.TokenCleanerController,
+	names.TokenCleanerController, names.ServiceCIDRController, names.ReplicationControllerController,
+	names.DisruptionController,
 }
 
 // workloads are the controllers that make pods, and those that only matter beside them.
 var workloads = []string{
-	names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
-	names.DaemonSetController, names.StatefulSetController, names.JobController, names.CronJobController,
-	names.TTLAfterFinishedController, names.HorizontalPodAutoscalerController, names.DisruptionController,
+	names.DeploymentController, names.ReplicaSetController, names.DaemonSetController,
+	names.StatefulSetController, names.JobController, names.CronJobController,
+	names.TTLAfterFinishedController, names.HorizontalPodAutoscalerController,
 }
 
 // WorkloadGroups are the API versions, in the form of kube-apiserver's --runtime-config, that the
@@ -59,8 +58,8 @@ func buildControllers(ctx context.Context, opts Options) (*controllerSet, error)
 		return nil, err
 	}
 	wanted := opts.wanted()
-	if !opts.Workloads {
-		withoutDaemonSets(s.context.InformerFactory)
+	if !opts.Apps {
+		withoutApps(s.context.InformerFactory)
 	}
 	descriptors := manager.NewControllerDescriptors()
 	for _, name := range wanted {
@@ -173,11 +172,4 @@ func withoutManagedFields(object any) (any, error) {
 		accessor.SetManagedFields(nil)
 	}
 	return object, nil
-}
-
-// withoutDaemonSets tells the informers that there are no DaemonSets, because a server without
-// workloads does not serve them. The node lifecycle controller waits for DaemonSets and makes no
-// other use of them.
-func withoutDaemonSets(factory informers.SharedInformerFactory) {
-	factory.InformerFor(&appsv1.DaemonSet{}, emptyInformer)
 }

@@ -7,9 +7,10 @@
 //
 //	--controllers  namespaces, ServiceAccounts, the ConfigMap with the root CA, aggregated
 //	               ClusterRoles, owners and their dependents, pods that ended, nodes, taints,
-//	               endpoints, quota, volumes, certificates
-//	--workloads    Deployments, ReplicaSets, ReplicationControllers, DaemonSets, StatefulSets,
-//	               Jobs, CronJobs, HorizontalPodAutoscalers, PodDisruptionBudgets
+//	               endpoints, ranges of Services, quota, volumes, certificates,
+//	               ReplicationControllers, PodDisruptionBudgets
+//	--workloads    Deployments, ReplicaSets, DaemonSets, StatefulSets, Jobs, CronJobs,
+//	               HorizontalPodAutoscalers
 //	--scheduler    which pod runs on which node
 //
 // Truth owned: the lists of controllers. What they decide is in the API.

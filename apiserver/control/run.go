@@ -21,6 +21,8 @@ type Options struct {
 	CA, CAKey string
 	// Controllers runs the controllers, Workloads also those that make pods, Scheduler the scheduler.
 	Controllers, Workloads, Scheduler bool
+	// Apps says that the API server serves apps/v1.
+	Apps bool
 }
 
 // Run runs the controllers and the scheduler until the context ends or one of them fails to start.

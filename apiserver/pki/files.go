@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"k8s.io/klog/v2"
 )
 
 // writeFile replaces a file by one rename, so that a crash leaves the old content or the new one.
@@ -33,6 +35,39 @@ func writeFile(path string, content []byte) error {
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// closeKeys lets only the owner read and write the files that have keys, and logs which of them
+// others could. It follows no link: what is elsewhere is somebody else's.
+func closeKeys(dataDir, keys string) error {
+	entries, err := os.ReadDir(keys)
+	if err != nil {
+		return fmt.Errorf("look for keys: %w", err)
+	}
+	files := []string{adminKubeconfig(dataDir), nodeKubeconfig(dataDir)}
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); ext == ".key" || ext == ".pem" {
+			files = append(files, filepath.Join(keys, e.Name()))
+		}
+	}
+	for _, path := range files {
+		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look who may read a key: %w", err)
+		}
+		if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+			continue
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			return fmt.Errorf("close a key to others: %w", err)
+		}
+		klog.InfoS("Others could use a file with a key: it is its owner's alone again", "file", path,
+			"mode", fmt.Sprintf("%04o", info.Mode().Perm()))
 	}
 	return nil
 }

@@ -50,12 +50,16 @@ type Keys struct {
 }
 
 // Ensure makes the keys, certificates and kubeconfigs of config that are missing, that end within a
-// third of their life, or that say something else than they should. It returns where all of them
-// are. now decides what ends soon.
+// third of their life, or that say something else than they should. Files with keys that others may
+// read or write are their owner's alone again. It returns where all of them are. now decides what
+// ends soon.
 func Ensure(config Config, now time.Time) (*Keys, error) {
 	dir := filepath.Join(config.DataDir, "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of keys: %w", err)
+	}
+	if err := closeKeys(config.DataDir, dir); err != nil {
+		return nil, err
 	}
 	ca, err := ensureAuthority(dir, "ca", now)
 	if err != nil {
@@ -69,8 +73,8 @@ func Ensure(config Config, now time.Time) (*Keys, error) {
 		CA: filepath.Join(dir, "ca.crt"), CAKey: filepath.Join(dir, "ca.key"),
 		FrontProxyCA:    filepath.Join(dir, "front-proxy-ca.crt"),
 		ServiceAccounts: filepath.Join(dir, "service-accounts.key"),
-		AdminKubeconfig: filepath.Join(config.DataDir, "admin.kubeconfig"),
-		NodeKubeconfig:  filepath.Join(config.DataDir, "node.kubeconfig"),
+		AdminKubeconfig: adminKubeconfig(config.DataDir),
+		NodeKubeconfig:  nodeKubeconfig(config.DataDir),
 		config:          config,
 	}
 	var admin, node string
@@ -99,6 +103,10 @@ func Ensure(config Config, now time.Time) (*Keys, error) {
 	}
 	return k, k.ensureKubeconfigs(admin, node)
 }
+
+func adminKubeconfig(dataDir string) string { return filepath.Join(dataDir, "admin.kubeconfig") }
+
+func nodeKubeconfig(dataDir string) string { return filepath.Join(dataDir, "node.kubeconfig") }
 
 // ensureSigningKey makes the key of ServiceAccounts' tokens if there is none.
 func ensureSigningKey(path string) error {

@@ -255,3 +255,40 @@ func TestNoCertificateOutlivesItsAuthority(t *testing.T) {
 		t.Errorf("after the end of the authority: %v", err)
 	}
 }
+
+// TestKeysAreClosed shows that files with keys which became readable are the owner's alone again.
+func TestKeysAreClosed(t *testing.T) {
+	c := config(t)
+	ensure(t, c, time.Now())
+	kept := filepath.Join(t.TempDir(), "kept.pem") // of somebody else
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(kept, filepath.Join(c.DataDir, "pki", "other.pem")); err != nil {
+		t.Fatal(err)
+	}
+	private := []string{"pki/ca.key", "pki/service-accounts.key", "pki/server.pem", "admin.kubeconfig"}
+	for _, path := range append(private, "pki/ca.crt", "pki/other.pem") {
+		if err := os.Chmod(filepath.Join(c.DataDir, path), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ensure(t, c, time.Now())
+	mode := func(path string) os.FileMode {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode().Perm()
+	}
+	for _, path := range private {
+		if m := mode(filepath.Join(c.DataDir, path)); m != 0o600 {
+			t.Errorf("%s has the mode %04o", path, m)
+		}
+	}
+	for _, path := range []string{filepath.Join(c.DataDir, "pki", "ca.crt"), kept} {
+		if m := mode(path); m != 0o666 {
+			t.Errorf("%s was changed to %04o", path, m)
+		}
+	}
+}

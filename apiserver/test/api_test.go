@@ -23,7 +23,8 @@ func TestServer(t *testing.T) {
 	for name, part := range map[string]func(*testing.T, *server){
 		"first start": firstStart, "anonymous": anonymous, "tokens": usersWithTokens, "objects": objects,
 		"scheduling": scheduling, "node": nodeRights, "pod security": podSecurity, "no workloads": noWorkloads,
-		"garbage": garbage, "documents": documents, "queues": queues,
+		"garbage": garbage, "documents": documents, "queues": queues, "replicas": replicas, "budgets": budgets,
+		"ranges of Services": serviceRanges, "components": components, "quiet start": quietStart,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, s) })
 	}

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -24,6 +25,9 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "berth-apiserver:", err)
+		if errors.As(err, new(apiserver.UsageError)) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
