@@ -67,7 +67,8 @@ func withComponents(api http.Handler, components *componentstatus.REST) http.Han
 	scope := &handlers.RequestScope{
 		Namer:      handlers.ContextBasedNaming{Namer: runtime.Namer(meta.NewAccessor()), ClusterScoped: true},
 		Serializer: legacyscheme.Codecs, ParameterCodec: legacyscheme.ParameterCodec,
-		Creater: legacyscheme.Scheme, Convertor: legacyscheme.Scheme, Defaulter: legacyscheme.Scheme,
+		Creater:   legacyscheme.Scheme, //nolint:misspell // upstream's name
+		Convertor: legacyscheme.Scheme, Defaulter: legacyscheme.Scheme,
 		Typer: legacyscheme.Scheme, UnsafeConvertor: runtime.UnsafeObjectConvertor(legacyscheme.Scheme),
 		TableConvertor: components, Resource: version.WithResource("componentstatuses"),
 		Kind: version.WithKind("ComponentStatus"), MetaGroupVersion: metav1.SchemeGroupVersion,
