@@ -21,10 +21,10 @@ const (
 // hostPath is checkHostPath without a wait for a file system that does not answer.
 func (b *bringUp) hostPath(source *v1.HostPathVolumeSource) error {
 	if b.dynamic.Brief == nil || source.Type == nil || *source.Type == v1.HostPathUnset {
-		return checkHostPath(source)
+		return checkHostPath(b.ctx, source)
 	}
-	err := b.dynamic.Brief("hostPath/"+source.Path, source.Path, func(context.Context) error {
-		return checkHostPath(source)
+	err := b.dynamic.Brief("hostPath/"+source.Path, source.Path, func(ctx context.Context) error {
+		return checkHostPath(ctx, source)
 	})
 	if errors.Is(err, ErrUnderWay) {
 		return fmt.Errorf("hostPath type check of %s: %w", source.Path, err)
@@ -33,8 +33,8 @@ func (b *bringUp) hostPath(source *v1.HostPathVolumeSource) error {
 }
 
 // checkHostPath makes sure that a hostPath is what its type says. It creates the path if the type
-// says so. An existing path is not changed.
-func checkHostPath(source *v1.HostPathVolumeSource) error {
+// says so, unless ctx has ended. An existing path is not changed.
+func checkHostPath(ctx context.Context, source *v1.HostPathVolumeSource) error {
 	if slices.Contains(strings.Split(source.Path, "/"), "..") {
 		return fmt.Errorf("invalid HostPath `%s`: must not contain '..'", source.Path)
 	}
@@ -46,13 +46,13 @@ func checkHostPath(source *v1.HostPathVolumeSource) error {
 	case v1.HostPathUnset:
 		return nil
 	case v1.HostPathDirectoryOrCreate:
-		return createOrCheck(source.Path, "a directory", fs.FileMode.IsDir, func() error {
+		return createOrCheck(ctx, source.Path, "a directory", fs.FileMode.IsDir, func() error {
 			return os.MkdirAll(source.Path, hostDirMode)
 		})
 	case v1.HostPathDirectory:
 		return checkType(source.Path, "a directory", fs.FileMode.IsDir)
 	case v1.HostPathFileOrCreate:
-		return createOrCheck(source.Path, "a file", fs.FileMode.IsRegular, func() error {
+		return createOrCheck(ctx, source.Path, "a file", fs.FileMode.IsRegular, func() error {
 			return createFile(source.Path)
 		})
 	case v1.HostPathFile:
@@ -76,8 +76,11 @@ func checkType(path, what string, is func(fs.FileMode) bool) error {
 	return nil
 }
 
-func createOrCheck(path, what string, is func(fs.FileMode) bool, create func() error) error {
+func createOrCheck(ctx context.Context, path, what string, is func(fs.FileMode) bool, create func() error) error {
 	if _, err := os.Stat(path); err != nil {
+		if ctx.Err() != nil { // the file system has taken long to answer
+			return ctx.Err()
+		}
 		return create()
 	}
 	return checkType(path, what, is)

@@ -69,17 +69,17 @@ func TestHostPathTypes(t *testing.T) {
 			if path == "" {
 				continue
 			}
-			if got := errorText(checkHostPath(&v1.HostPathVolumeSource{Path: path, Type: &kind})); got != want {
+			if got := errorText(checkHostPath(t.Context(), &v1.HostPathVolumeSource{Path: path, Type: &kind})); got != want {
 				t.Errorf("%s as %q: %q, want %q", name, kind, got, want)
 			}
 		}
 	}
 	other := v1.HostPathType("Tape")
-	if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir, Type: &other}); !errors.Is(err, ErrUnsupported) ||
-		err.Error() != "Tape is an invalid volume type" {
+	err = checkHostPath(t.Context(), &v1.HostPathVolumeSource{Path: dir, Type: &other})
+	if !errors.Is(err, ErrUnsupported) || err.Error() != "Tape is an invalid volume type" {
 		t.Error(err)
 	}
-	if got := errorText(checkHostPath(&v1.HostPathVolumeSource{Path: dir +
+	if got := errorText(checkHostPath(t.Context(), &v1.HostPathVolumeSource{Path: dir +
 		"/../x"})); got != fmt.Sprintf("invalid HostPath `%s/../x`: must not contain '..'", dir) {
 		t.Error(got)
 	}
@@ -108,7 +108,7 @@ func TestHostPathOrCreate(t *testing.T) {
 		{"/absent/file", v1.HostPathFileOrCreate, "open DIR/absent/file: no such file or directory", 0},
 	} {
 		for range 2 {
-			got := errorText(checkHostPath(&v1.HostPathVolumeSource{Path: dir + test.path, Type: &test.kind}))
+			got := errorText(checkHostPath(t.Context(), &v1.HostPathVolumeSource{Path: dir + test.path, Type: &test.kind}))
 			if want := strings.ReplaceAll(test.want, "DIR", dir); got != want {
 				t.Errorf("%s %s: %q, want %q", test.kind, test.path, got, want)
 			}

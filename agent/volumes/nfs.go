@@ -145,12 +145,11 @@ func isNFS(fsType string) bool { return strings.HasPrefix(fsType, "nfs") }
 // unmountTimeout is how long the server of an NFS mount may delay each step of an unmount.
 const unmountTimeout = 10 * time.Second
 
-// unmountRemote unmounts an NFS mount of a source. If its server does not answer in time while the
+// unmountRemote unmounts an NFS mount of a server. If its server does not answer in time while the
 // mount is busy, what was not sent to the server yet is given up, so that the pod can be removed,
 // unless something else has the same export mounted. Once the mount is out of the tree nothing is
 // given up: the kernel may wait for the server, and the agent does not.
-func (m *Manager) unmountRemote(source, target string) error {
-	server, _, _ := strings.Cut(source, ":/")
+func (m *Manager) unmountRemote(server, target string) error {
 	var late atomic.Bool
 	err := inTime(func() error {
 		err := m.apart(server, apartUnmount, target)

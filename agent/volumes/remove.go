@@ -19,6 +19,7 @@ import (
 
 	"github.com/berthd/berth/internal/beneath"
 	"github.com/berthd/berth/internal/mounttable"
+	"github.com/berthd/berth/internal/silent"
 )
 
 // Remove unmounts everything beneath the pod's directory and deletes the directory. It needs no
@@ -109,7 +110,7 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 				return err
 			}
 			if isNFS(mount.FSType) {
-				errs = append(errs, m.unmountRemote(mount.Source, mount.Mountpoint))
+				errs = append(errs, m.unmountRemote(silent.ServerOfNFS(mount), mount.Mountpoint))
 			} else {
 				errs = append(errs, m.unmount(mount.Mountpoint))
 			}

@@ -81,7 +81,7 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 		return "", hidden("prepare subPath", &fs.PathError{Op: "open", Path: s.VolumePath, Err: err})
 	}
 	defer closeFD(volume)
-	if err := createBeneath(volume, s.Path); err != nil {
+	if err := createBeneath(ctx, volume, s.Path); err != nil {
 		if why := leadsOut(volume, s.Path); why != "" {
 			return "", &SubPathError{Message: hidden("create subPath directory", nil).Error(), Detail: why, Err: err}
 		}
@@ -147,8 +147,8 @@ func (s *SubPathMount) check() error {
 }
 
 // createBeneath makes the missing directories of path in the open directory volume. Nothing is made
-// outside of it, whatever is renamed or linked meanwhile.
-func createBeneath(volume int, path string) error {
+// outside of it, whatever is renamed or linked meanwhile, and nothing when ctx has ended.
+func createBeneath(ctx context.Context, volume int, path string) error {
 	if fd, err := beneath.Open(volume, path, unix.O_PATH, 0); !errors.Is(err, unix.ENOENT) {
 		if err == nil {
 			closeFD(fd)
@@ -169,7 +169,9 @@ func createBeneath(volume int, path string) error {
 		// Each prefix is opened from the volume's root, so that links between its directories work.
 		next, err := beneath.Open(volume, strings.Join(parts[:i+1], "/"), unix.O_PATH|unix.O_DIRECTORY, 0)
 		if errors.Is(err, unix.ENOENT) {
-			next, err = makeDirAt(parent, part, root.Mode)
+			if err = ctx.Err(); err == nil { // the file system may have taken long to answer
+				next, err = makeDirAt(parent, part, root.Mode)
+			}
 		}
 		if err != nil {
 			return &fs.PathError{Op: "make directory", Path: strings.Join(parts[:i+1], "/"), Err: err}

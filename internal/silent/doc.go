@@ -9,7 +9,10 @@
 package silent
 
 // MostInAll bounds how many may wait for silent servers, and MostOfServer how many of them for one.
+// MostLocal bounds those at what is taken for a local disk, of which few last: it keeps the agent
+// far from the 10,000 threads with which Go ends a program.
 const (
 	MostInAll    = 128
 	MostOfServer = 8
+	MostLocal    = 1024
 )

@@ -15,7 +15,8 @@ import (
 )
 
 // Looks gives looks at files their places. A look that finds none waits for one, without a thread.
-// Looks at local disks count only among all. A nil Looks has places for all.
+// Looks at local disks take no places of servers, and looks at the agent's own files take none. A
+// nil Looks has places for all.
 type Looks struct {
 	root   string
 	mounts func() ([]*mountinfo.Info, error) // tests replace the kernel
@@ -46,18 +47,48 @@ func NewLooks(root string) *Looks {
 // Enter waits for a place for a look at path, until ctx ends. The look may begin when Enter
 // returns, and calls leave at its end.
 func (l *Looks) Enter(ctx context.Context, path string) (leave func(), err error) {
-	if l == nil {
+	path = filepath.Clean(path)
+	if l == nil || l.own(path) {
 		return func() {}, nil
 	}
-	k := &look{path: filepath.Clean(path), began: time.Now(), placed: make(chan struct{})}
+	k := &look{path: path, began: time.Now(), placed: make(chan struct{})}
 	l.begin(k)
 	select {
 	case <-k.placed:
-		return func() { l.end(k) }, nil
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
 		l.end(k)
 		return nil, context.Cause(ctx)
 	}
+	return func() { l.end(k) }, nil
+}
+
+// own reports whether a path is one of the agent's own files. They are on the disk of its root
+// directory, without which nothing goes on.
+func (l *Looks) own(path string) bool {
+	below, ok := strings.CutPrefix(path, l.root+"/")
+	if !ok {
+		return false
+	}
+	parts := strings.Split(below, "/")
+	if parts[0] != "pods" {
+		return parts[0] != "plugins" // where drivers mount
+	}
+	if len(parts) < 4 {
+		return true
+	}
+	switch parts[2] { // pods, a pod's UID, what it has
+	case "volume-subpaths", "volumeDevices":
+		return false
+	case "volumes":
+		switch parts[3] {
+		case "kubernetes.io~configmap", "kubernetes.io~downward-api", "kubernetes.io~projected", "kubernetes.io~secret":
+			return true
+		}
+		return false
+	}
+	return true
 }
 
 // Full says why looks at path have no place; empty if they have or need none. It names no server:
@@ -74,10 +105,11 @@ func (l *Looks) Full(path string) string {
 	case i < 0:
 		return ""
 	case l.waiting[i].server == "":
-		return fmt.Sprintf("%d looks at file systems are under way already", len(l.placed))
+		return fmt.Sprintf("%d looks at local file systems are under way already", MostLocal)
+	case l.of(l.waiting[i].server) < MostOfServer:
+		return fmt.Sprintf("%d looks wait for servers already", MostInAll)
 	}
-	return fmt.Sprintf("%d looks wait for its server already, and %d for all servers", l.of(l.waiting[i].server),
-		len(l.placed))
+	return fmt.Sprintf("%d looks wait for its server already", MostOfServer)
 }
 
 // Remember finds out whom the looks under way wait for. It is called before mounts are removed that
@@ -112,8 +144,14 @@ func (l *Looks) end(k *look) {
 // anybody waits, all looks are named.
 func (l *Looks) admit() {
 	l.waiting = slices.DeleteFunc(l.waiting, func(k *look) bool {
-		fits := len(l.placed) < MostOfServer ||
-			len(l.placed) < MostInAll && (k.server == "" || l.of(k.server) < MostOfServer)
+		fits := len(l.placed) < MostOfServer
+		switch local := l.of(""); {
+		case fits:
+		case k.server == "":
+			fits = local < MostLocal
+		default:
+			fits = l.of(k.server) < MostOfServer && len(l.placed)-local < MostInAll
+		}
 		if fits {
 			l.placed = append(l.placed, k)
 			close(k.placed)
@@ -162,17 +200,28 @@ func (l *Looks) name() {
 	}
 }
 
-// serverOf returns who answers for a mount; empty if the kernel does. A server of NFS has a name;
-// of others, each file system is its own.
+// serverOf returns who answers for a mount; empty if the kernel does. Of other file systems than
+// NFS, each is its own.
 func serverOf(m *mountinfo.Info) string {
 	if strings.HasPrefix(m.FSType, "nfs") {
-		server, _, _ := strings.Cut(m.Source, ":/")
-		return server
+		return ServerOfNFS(m)
 	}
 	kind, _, _ := strings.Cut(m.FSType, ".")
 	switch kind {
-	case "9p", "afs", "ceph", "cifs", "fuse", "lustre", "smb3":
+	case "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "fuse", "fuseblk", "gpfs", "lustre", "smb3", "virtiofs":
 		return fmt.Sprintf("%d:%d", m.Major, m.Minor)
 	}
 	return ""
+}
+
+// ServerOfNFS returns the address of an NFS mount's server: one server may have many names. Without
+// an address it returns the name.
+func ServerOfNFS(m *mountinfo.Info) string {
+	for option := range strings.SplitSeq(m.VFSOptions, ",") {
+		if address, ok := strings.CutPrefix(option, "addr="); ok {
+			return address
+		}
+	}
+	name, _, _ := strings.Cut(m.Source, ":/")
+	return strings.ToLower(name)
 }

@@ -17,8 +17,8 @@ import (
 func table() ([]*mountinfo.Info, error) {
 	return []*mountinfo.Info{
 		{Mountpoint: "/", FSType: "ext4", Source: "/dev/sda1"},
-		{Mountpoint: "/pods/a/v", FSType: "nfs4", Source: "one:/x"},
-		{Mountpoint: "/pods/b/v", FSType: "nfs4", Source: "one:/y"},
+		{Mountpoint: "/pods/a/v", FSType: "nfs4", Source: "one:/x", VFSOptions: "rw,addr=192.0.2.1"},
+		{Mountpoint: "/pods/b/v", FSType: "nfs4", Source: "ONE.example:/y", VFSOptions: "rw,addr=192.0.2.1,x"},
 		{Mountpoint: "/pods/c/v", FSType: "nfs", Source: "[fd00::1]:/x"},
 		{Mountpoint: "/fuse", FSType: "fuse.sshfs", Source: "s", Major: 0, Minor: 7},
 		{Mountpoint: "/pods/a/v/disk", FSType: "ext4", Source: "/dev/sdb1"},
@@ -81,13 +81,17 @@ func TestLooksHavePlaces(t *testing.T) {
 			t.Error("one place was given back")
 		}
 		c.leaves = c.leaves[1:]
-		for len(c.leaves) < MostInAll {
+		local := c.looks.of("")
+		for range MostLocal - local {
 			if !c.enter("/local") {
 				t.Fatalf("no place at a local disk beside %d looks", len(c.leaves))
 			}
 		}
-		if c.enter("/local") || c.enter("/fuse") {
-			t.Error("more places than there are in all")
+		if c.enter("/local") {
+			t.Error("more places than there are for local disks")
+		}
+		if !c.enter("/fuse") {
+			t.Error("local disks take the places of servers")
 		}
 		for _, leave := range c.leaves {
 			leave()
@@ -115,7 +119,7 @@ func TestLooksWaitInOrder(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if got := c.looks.Full("/pods/b/v"); got != "8 looks wait for its server already, and 8 for all servers" {
+		if got := c.looks.Full("/pods/b/v"); got != "8 looks wait for its server already" {
 			t.Error(got)
 		}
 		for i := range 2 {
@@ -143,20 +147,52 @@ func TestLooksRemember(t *testing.T) {
 			if reads++; reads > 1 {
 				return nil, errors.New("no table")
 			}
-			return []*mountinfo.Info{{Mountpoint: target + "/a/v", FSType: "nfs4", Source: "one:/x"}}, nil
+			return []*mountinfo.Info{{Mountpoint: target + "/plugins/v", FSType: "nfs4", Source: "one:/x"}}, nil
 		}}
 		c := &crowd{t: t, looks: l}
-		c.enter(root + "/a/v")
+		c.enter(root + "/plugins/v")
 		l.Remember()
 		l.Remember()
 		if got := fmt.Sprint(l.placed[0].server, reads); got != "one1" {
 			t.Error(got)
 		}
-		for len(c.leaves) < MostInAll {
-			c.enter(root + "/a/v")
+		for len(c.leaves) <= MostLocal {
+			c.enter(root + "/plugins/v")
 		}
 		if c.enter("/x") || l.of("one") != 1 {
 			t.Errorf("%d of one, %d of others", l.of("one"), l.of(""))
+		}
+	})
+}
+
+// All servers have a bound together, which keeps nobody from local disks and the agent's own files.
+func TestManySilentServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{t: t, looks: &Looks{root: "/agent", mounts: func() ([]*mountinfo.Info, error) {
+			var out []*mountinfo.Info
+			for i := range MostInAll {
+				out = append(out, &mountinfo.Info{
+					Mountpoint: fmt.Sprintf("/agent/pods/u/volumes/kubernetes.io~nfs/%d", i), FSType: "nfs4",
+					Source: fmt.Sprintf("s%d:/x", i),
+				})
+			}
+			return out, nil
+		}}}
+		for i := range 2 * MostInAll {
+			if in := c.enter(fmt.Sprintf("/agent/pods/u/volumes/kubernetes.io~nfs/%d", i%MostInAll)); in != (i < MostInAll) {
+				t.Fatalf("look %d has a place: %v", i, in)
+			}
+		}
+		for _, path := range []string{
+			"/local", "/agent/pods/u/etc-hosts", "/agent/pods/u/containers/c/message",
+			"/agent/pods/u/volumes/kubernetes.io~projected/token", "/agent/pods/u/volumes/kubernetes.io~empty-dir/e",
+		} {
+			if !c.enter(path) {
+				t.Errorf("a look at %s has no place", path)
+			}
+		}
+		if got := len(c.looks.placed); got != MostInAll+2 {
+			t.Errorf("%d looks have places: the agent's own files need none", got)
 		}
 	})
 }

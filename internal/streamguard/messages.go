@@ -85,7 +85,7 @@ func (m *messages) begin() error {
 		length = binary.BigEndian.Uint64(h[smallHead:])
 	}
 	may := h[1]&hasMask != 0 && (h[0] == binaryFrame || m.text && h[0] == textFrame)
-	if may && length > maxPiece && length < 1<<32 {
+	if may && length > maxPiece && length < 1<<31 {
 		if err := m.next.fill(m.from, size+maskSize+1); err != nil {
 			return err
 		}
