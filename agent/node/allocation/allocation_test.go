@@ -28,7 +28,7 @@ type metrics struct{}
 
 func (metrics) DevicePluginRegistered(string)          {}
 func (metrics) DevicesAllocated(string, time.Duration) {}
-func (metrics) PodResourcesAsked(string, bool)         {}
+func (metrics) PodResourcesAsked(_, _ string, _ bool)  {}
 func (metrics) ResourceClaims(func(func(string, int))) {}
 
 func (metrics) ClaimsWorkedOn(string, bool, time.Duration)           {}

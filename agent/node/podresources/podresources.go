@@ -1,7 +1,7 @@
 // Package podresources tells programs of the node which container has which devices.
 //
-// Purpose: the kubelet's pod resources API (k8s.io/kubelet/pkg/apis/podresources, v1), on a socket
-// in <root>/pod-resources. Exporters of device metrics and network plugins ask it. Only root may
+// Purpose: the kubelet's pod resources API (k8s.io/kubelet/pkg/apis/podresources, v1 and v1alpha1),
+// on a socket in <root>/pod-resources. Exporters of device metrics and network plugins ask it. Only root may
 // connect.
 //
 // Truth owned: none. The answers are made from the pods and from what the owners of the pieces say,
@@ -22,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/berthd/berth/internal/localrpc"
 	"github.com/berthd/berth/internal/pods"
@@ -49,9 +50,10 @@ type Pieces interface {
 	Dynamic(pod *v1.Pod, c *v1.Container) []*resourcesapi.DynamicResource
 }
 
-// Metrics counts requests: of the method list, get or get_allocatable.
+// Metrics counts requests, by the API's version: of the method list, get or get_allocatable. The
+// method is empty where a kubelet does not count by it.
 type Metrics interface {
-	PodResourcesAsked(method string, failed bool)
+	PodResourcesAsked(version, method string, failed bool)
 }
 
 // Deps are what a server asks.
@@ -78,7 +80,10 @@ func New(dir string, deps Deps) *Server { return &Server{dir: dir, deps: deps} }
 func (s *Server) Run(ctx context.Context) error {
 	served := localrpc.Server{
 		Service: "pod resources API", Dir: s.dir, Name: socketName, Logger: s.deps.Logger,
-		Register: func(to *grpc.Server) { resourcesapi.RegisterPodResourcesListerServer(to, s) },
+		Register: func(to *grpc.Server) {
+			resourcesapi.RegisterPodResourcesListerServer(to, s)
+			v1alpha1.RegisterPodResourcesListerServer(to, alpha{server: s})
+		},
 	}
 	return served.Run(ctx)
 }
@@ -87,7 +92,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) List(
 	context.Context, *resourcesapi.ListPodResourcesRequest,
 ) (*resourcesapi.ListPodResourcesResponse, error) {
-	s.deps.Metrics.PodResourcesAsked("list", false)
+	s.deps.Metrics.PodResourcesAsked("v1", "list", false)
 	out := &resourcesapi.ListPodResourcesResponse{}
 	for _, pod := range s.deps.Pods() {
 		out.PodResources = append(out.PodResources, s.of(pod))
@@ -103,7 +108,7 @@ func (s *Server) Get(
 	at := slices.IndexFunc(list, func(pod *v1.Pod) bool {
 		return pod.Namespace == r.GetPodNamespace() && pod.Name == r.GetPodName()
 	})
-	s.deps.Metrics.PodResourcesAsked("get", at < 0)
+	s.deps.Metrics.PodResourcesAsked("v1", "get", at < 0)
 	if at < 0 {
 		return nil, fmt.Errorf("pod %s in namespace %s not found", r.GetPodName(), r.GetPodNamespace())
 	}
@@ -114,7 +119,7 @@ func (s *Server) Get(
 func (s *Server) GetAllocatableResources(
 	context.Context, *resourcesapi.AllocatableResourcesRequest,
 ) (*resourcesapi.AllocatableResourcesResponse, error) {
-	s.deps.Metrics.PodResourcesAsked("get_allocatable", false)
+	s.deps.Metrics.PodResourcesAsked("v1", "get_allocatable", false)
 	return &resourcesapi.AllocatableResourcesResponse{
 		Devices: s.deps.Pieces.Allocatable(), CpuIds: s.deps.Pieces.AllocatableCPUs(),
 		Memory: s.deps.Pieces.AllocatableMemory(),

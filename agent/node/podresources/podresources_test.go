@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/internal/localrpc/localrpctest"
@@ -51,14 +52,14 @@ type counts struct {
 	seen []string
 }
 
-func (c *counts) PodResourcesAsked(method string, failed bool) {
+func (c *counts) PodResourcesAsked(version, method string, failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen = append(c.seen, fmt.Sprint(method, failed))
+	c.seen = append(c.seen, fmt.Sprint(version, " ", method, " ", failed))
 }
 
-// serve runs a server and returns a client of it.
-func serve(t *testing.T) (resourcesapi.PodResourcesListerClient, *counts, string) {
+// serve runs a server and returns a connection to it.
+func serve(t *testing.T) (*grpc.ClientConn, *counts, string) {
 	t.Helper()
 	top := localrpctest.Dir(t)
 	dir, asked := filepath.Join(top, "pod-resources"), &counts{}
@@ -75,12 +76,12 @@ func serve(t *testing.T) (resourcesapi.PodResourcesListerClient, *counts, string
 		Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Pieces: pieces{}, Metrics: asked,
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	conn := localrpctest.Serve(t, s.Run, filepath.Join(dir, socketName))
-	return resourcesapi.NewPodResourcesListerClient(conn), asked, dir
+	return localrpctest.Serve(t, s.Run, filepath.Join(dir, socketName)), asked, dir
 }
 
 func TestAnswers(t *testing.T) {
-	client, asked, dir := serve(t)
+	conn, asked, dir := serve(t)
+	client := resourcesapi.NewPodResourcesListerClient(conn)
 	list, err := client.List(t.Context(), &resourcesapi.ListPodResourcesRequest{}, grpc.WaitForReady(true))
 	if err != nil || len(list.GetPodResources()) != 1 {
 		t.Fatalf("%v, %v", list, err)
@@ -105,7 +106,16 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(all.GetDevices()) != 1 || len(all.GetCpuIds()) != 3 {
 		t.Errorf("%v, %v", all, err)
 	}
-	if want := "[listfalse getfalse gettrue get_allocatablefalse]"; fmt.Sprint(asked.seen) != want {
+	first, err := v1alpha1.NewPodResourcesListerClient(conn).List(t.Context(), &v1alpha1.ListPodResourcesRequest{})
+	if err != nil || len(first.GetPodResources()) != 1 || first.GetPodResources()[0].GetName() != "one" {
+		t.Fatalf("%v, %v", first, err)
+	}
+	app := first.GetPodResources()[0].GetContainers()
+	if len(app) != 1 || fmt.Sprint(app[0].GetDevices()[0].GetDeviceIds()) != "[1-app]" {
+		t.Errorf("%v, %v", first, err)
+	}
+	const want = "[v1 list false v1 get false v1 get true v1 get_allocatable false v1alpha1  false]"
+	if fmt.Sprint(asked.seen) != want {
 		t.Errorf("counted %v, want %s", asked.seen, want)
 	}
 	info, err := os.Stat(filepath.Join(dir, socketName))

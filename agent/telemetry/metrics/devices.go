@@ -93,9 +93,11 @@ func (s *Set) newDevices() deviceMetrics {
 
 // PodResourcesAsked counts a request to the pod resources API: of the method list, get or
 // get_allocatable.
-func (s *Set) PodResourcesAsked(method string, failed bool) {
-	const version = "v1"
+func (s *Set) PodResourcesAsked(version, method string, failed bool) {
 	s.devices.asked.WithLabelValues(version).Inc()
+	if method == "" {
+		return
+	}
 	s.devices.askedBy[method].WithLabelValues(version).Inc()
 	if failed {
 		s.devices.refused[method].WithLabelValues(version).Inc()
