@@ -29,8 +29,10 @@ const (
 	token = "upstream"
 	// nodeTestsConfig is what they expect of a kubelet's config.
 	nodeTestsConfig = "clusterDNS: [\"10.96.0.10\"]\nreadOnlyPort: 10255\nhealthzPort: 10248\n"
-	// kubeletFolder is where they expect a kubelet's files.
+	// kubeletFolder is where they expect a kubelet's files, and cdiFolder is where their device plugin
+	// puts the specs of devices.
 	kubeletFolder = "/var/lib/kubelet"
+	cdiFolder     = "/var/run/cdi"
 )
 
 // suites are the tests that have the node for themselves.
@@ -58,8 +60,8 @@ func forNodeTests(t *testing.T) (server, tests []string) {
 
 // TestNodeSuites runs those of Kubernetes' own tests of a kubelet that have the node for
 // themselves. They change the kubelet's config, restart it, and look at fixed places of the
-// machine: /var/lib/kubelet, where this test mounts the agent's root directory, and the cgroup
-// kubepods. Under -kubelet they test a kubelet, to compare.
+// machine: /var/lib/kubelet, where this test mounts the agent's root directory, /var/run/cdi, and the
+// cgroup kubepods. Under -kubelet they test a kubelet, to compare.
 func TestNodeSuites(t *testing.T) {
 	t.Cleanup(func() { removeKubepods(t) }) // registered first: when containerd has ended
 	// Nobody taints a node for its conditions: the tests watch the node while it lacks something.
@@ -76,6 +78,7 @@ func TestNodeSuites(t *testing.T) {
 		t.Fatal(err)
 	}
 	mountRoot(t, a.RootDir)
+	mountAt(t, c.CDISpecs(), cdiFolder)
 	m := manager{agent: a, cluster: c, stop: a.Stop, start: a.Start}
 	var agent runner = a
 	if *kubelet {
@@ -97,15 +100,23 @@ func mountRoot(t *testing.T, root string) {
 	if _, err := os.Stat(filepath.Join(kubeletFolder, "pods")); err == nil {
 		t.Skipf("a kubelet of this machine has its files in %s", kubeletFolder)
 	}
-	if err := os.MkdirAll(kubeletFolder, 0o700); err != nil {
-		t.Fatal(err)
+	mountAt(t, root, kubeletFolder)
+}
+
+// mountAt mounts a folder at another one, until the test ends.
+func mountAt(t *testing.T, folder, at string) {
+	t.Helper()
+	for _, dir := range []string{folder, at} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := unix.Mount(root, kubeletFolder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		t.Fatalf("mount the agent's root directory at %s: %v", kubeletFolder, err)
+	if err := unix.Mount(folder, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		t.Fatalf("mount %s at %s: %v", folder, at, err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(kubeletFolder, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", kubeletFolder, err)
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", at, err)
 		}
 	})
 }
