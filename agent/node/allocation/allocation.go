@@ -252,6 +252,9 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return m.Devices.Wants(pod) || m.cpus.Wants(pod) || m.memory.Wants(pod)
 }
 
+// Lost reports whether a pod has devices of which nobody knows any more whether there are such.
+func (m *Manager) Lost(pod *v1.Pod) bool { return m.Devices.Lost(pod) }
+
 // Allocate gives the containers of a pod their pieces, and remembers the answer for
 // [Manager.Answer]. running says which containers run already. The error is only that of a context
 // that has ended.

@@ -334,6 +334,9 @@ func TestRestart(t *testing.T) {
 	if got := b.Health("one"); len(got) != 0 {
 		t.Errorf("the plugin has not said %v", got)
 	}
+	if !b.Lost(podOf("one", "app 1")) || b.Lost(podOf("two", "app 1")) {
+		t.Error("it does not know whose devices are lost while the plugin is away")
+	}
 	static := podOf("static", "app 1")
 	static.Annotations = nil
 	later := (*Later)(nil)
@@ -341,6 +344,9 @@ func TestRestart(t *testing.T) {
 		t.Errorf("a static pod does not wait for the plugin: %v", err)
 	}
 	p = b.plug(deviceplugin.Config{Devices: deviceplugin.Devices("a", "b")})
+	if b.Lost(podOf("one", "app 1")) {
+		t.Error("devices are lost although the plugin is there")
+	}
 	b.give(static)
 	if b.has("one") != "app=a" || b.has("static") != "app=b" {
 		t.Errorf("one %s, static %s", b.has("one"), b.has("static"))

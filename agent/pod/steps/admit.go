@@ -33,8 +33,10 @@ type Admit struct {
 
 // Allocation gives the containers of pods what the node has in single pieces.
 type Allocation interface {
-	// Wants reports whether the pod wants such pieces, Answered whether Allocate has answered.
+	// Wants reports whether the pod wants such pieces, Lost whether it has some of which nobody knows
+	// whether they are there still, and Answered whether Allocate has answered.
 	Wants(pod *v1.Pod) bool
+	Lost(pod *v1.Pod) bool
 	Answered(uid types.UID) bool
 	// Allocate asks for the pieces. The room learns the answer.
 	Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error
@@ -49,8 +51,12 @@ const allocateTask = "allocate"
 func (Admit) Name() string { return "admit" }
 
 // Ensure returns a [Rejection] for a pod that is refused now or was refused before. A refusal is
-// for good. If only pods that are ending stand in the pod's way, the pod waits until they are gone.
+// for good, and so is an admission, but for devices that are lost. If only pods that are ending
+// stand in the pod's way, the pod waits until they are gone.
 func (a Admit) Ensure(_ context.Context, p *Sync) (Outcome, error) {
+	if p.Record.Admitted && a.again(p) {
+		p.Record.Admitted = false
+	}
 	if p.Record.Rejected == nil && !p.Record.Admitted {
 		if out := a.allocate(p); out.Halt {
 			return out, nil
@@ -63,6 +69,13 @@ func (a Admit) Ensure(_ context.Context, p *Sync) (Outcome, error) {
 		return Outcome{}, &Rejection{Reason: r.Reason, Message: r.Message, Detail: r.Detail}
 	}
 	return Outcome{}, nil
+}
+
+// again reports whether an admitted pod has to be asked again, as by a kubelet: the node started
+// anew, nothing of the pod is left, and the plugin of its devices has not come back. A pod without
+// an API server waits for the plugin instead.
+func (a Admit) again(p *Sync) bool {
+	return pods.FromAPI(p.Pod) && len(p.Observed.Containers) == 0 && a.Allocation.Lost(p.Pod)
 }
 
 // allocate asks for the devices of the pod's containers, beside the worker: a device plugin may
