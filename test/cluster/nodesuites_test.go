@@ -60,8 +60,9 @@ func forNodeTests(t *testing.T) (server, tests []string) {
 
 // TestNodeSuites runs those of Kubernetes' own tests of a kubelet that have the node for
 // themselves. They change the kubelet's config, restart it, and look at fixed places of the
-// machine: /var/lib/kubelet, where this test mounts the agent's root directory, /var/run/cdi, and the
-// cgroup kubepods. Under -kubelet they test a kubelet, to compare.
+// machine: /var/lib/kubelet, where this test mounts the agent's root directory, /var/run/cdi, and
+// the cgroup kubepods. Beside other tests with a kubelet they fail: every kubelet removes the
+// sockets of device plugins from the same place. Under -kubelet they test a kubelet, to compare.
 func TestNodeSuites(t *testing.T) {
 	t.Cleanup(func() { removeKubepods(t) }) // registered first: when containerd has ended
 	// Nobody taints a node for its conditions: the tests watch the node while it lacks something.

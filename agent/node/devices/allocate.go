@@ -37,21 +37,6 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return false
 }
 
-// Lost reports whether a pod has devices of a plugin that has not come since the agent's start.
-// Whether there are such devices still is not known.
-func (m *Manager) Lost(pod *v1.Pod) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, of := range m.pods[pod.UID] {
-		for name := range of {
-			if r := m.resources[name]; r != nil && r.plugin == nil && len(r.devices) == 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // wanted returns how many devices of which resources a container wants; m.mu is held. A plugin's
 // resource cannot be overcommitted: its limit is its request.
 func (m *Manager) wanted(c *v1.Container) map[string]int {

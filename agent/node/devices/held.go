@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
@@ -55,4 +56,19 @@ func entry(name, id string, node int64) *resourcesapi.ContainerDevices {
 		out.Topology = &resourcesapi.TopologyInfo{Nodes: []*resourcesapi.NUMANode{{ID: node}}}
 	}
 	return out
+}
+
+// Lost reports whether a pod has devices of a plugin that has not come since the agent's start.
+// Whether there are such devices still is not known.
+func (m *Manager) Lost(pod *v1.Pod) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, of := range m.pods[pod.UID] {
+		for name := range of {
+			if r := m.resources[name]; r != nil && r.plugin == nil && len(r.devices) == 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

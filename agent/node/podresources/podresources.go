@@ -1,8 +1,8 @@
 // Package podresources tells programs of the node which container has which devices.
 //
 // Purpose: the kubelet's pod resources API (k8s.io/kubelet/pkg/apis/podresources, v1 and v1alpha1),
-// on a socket in <root>/pod-resources. Exporters of device metrics and network plugins ask it. Only root may
-// connect.
+// on a socket in <root>/pod-resources. Exporters of device metrics and network plugins ask it. Only
+// root may connect.
 //
 // Truth owned: none. The answers are made from the pods and from what the owners of the pieces say,
 // at each request.
