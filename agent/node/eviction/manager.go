@@ -24,8 +24,9 @@ import (
 const (
 	// period is the time between two looks at the node (the kubelet's evictionMonitoringPeriod).
 	period = 10 * time.Second
-	// glance is the time between two glances, which can bring a look forward.
-	glance = time.Second
+	// glance is the time between two glances, which can bring a look forward. One takes about a
+	// millisecond of CPU on a node with 100 pods.
+	glance = 3 * time.Second
 	// endLimit is how long a look waits for the end of the pods that were evicted before it (the
 	// kubelet's podCleanupTimeout), and endLook is the time between two looks at them.
 	endLimit = 30 * time.Second

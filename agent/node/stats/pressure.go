@@ -45,7 +45,7 @@ func (c *Collector) Node(ctx context.Context) NodeUsage {
 }
 
 // Glance returns what the node has left of its memory, its tasks and the file system of the agent's
-// root directory, and nothing else. It asks nobody, so it can be called each second.
+// root directory, and nothing else. It asks nobody, so it can be called often.
 func (c *Collector) Glance() NodeUsage {
 	n := nodeReading{at: time.Now(), memory: map[string]uint64{}}
 	c.readLeft(&n)
