@@ -75,6 +75,7 @@
 //	keys and certificates of single pods               cluster/podcerts, in memory alone
 //	whether the config file is in force                node/configstate
 //	which agent has a directory of the machine         node/lock, in files that only root can open
+//	which looks wait for which server                  internal/silent
 //
 // # A pod's way
 //

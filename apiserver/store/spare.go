@@ -9,7 +9,7 @@ import (
 
 // spare is etcd's name of a file that it makes before it needs it, as large as a file of its log.
 // At its start etcd makes number 0, and uses one that is there.
-func spare(dir string, number string) string { return filepath.Join(journal(dir), number+".tmp") }
+func spare(dir, number string) string { return filepath.Join(journal(dir), number+".tmp") }
 
 // reserveLog keeps room on the disk for the next start, which needs a spare file: etcd removes its
 // own when it ends. Without room there is none, and the next start says so.

@@ -18,18 +18,24 @@ import (
 	"github.com/berthd/berth/test/env"
 )
 
-// A volume whose server falls silent has its last stats, with the time at which they were true.
-// Nobody waits for its server but what measures it.
-func TestVolumeOfASilentServer(t *testing.T) {
+// silentVolume mounts a volume of the pod u-web, whose server can fall silent.
+func silentVolume(t *testing.T) (cfg Config, dir string, server *env.SilentServer) {
+	t.Helper()
 	if unix.Geteuid() != 0 || unix.Access("/dev/fuse", unix.R_OK|unix.W_OK) != nil {
 		t.Skip("needs root and FUSE: it mounts a file system")
 	}
-	cfg := files(t)
-	dir := filepath.Join(cfg.RootDir, "pods/u-web/volumes/kubernetes.io~nfs/share")
+	cfg = files(t)
+	dir = filepath.Join(cfg.RootDir, "pods/u-web/volumes/kubernetes.io~nfs/share")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	server := env.MountSilent(t, dir)
+	return cfg, dir, env.MountSilent(t, dir)
+}
+
+// A volume whose server falls silent has its last stats, with the time at which they were true.
+// Nobody waits for its server but what measures it.
+func TestVolumeOfASilentServer(t *testing.T) {
+	cfg, dir, server := silentVolume(t)
 	c := collector(cfg, &machine{began: time.Now(), cores: 1})
 	pod := podsOf(&machine{})[0]
 	measured := c.spaceOf(pod.UID, dir)
@@ -111,15 +117,7 @@ func TestDirectoriesAreOnTheBudget(t *testing.T) {
 // A measurement of a volume waits while too many wait for the volume's server already, with no
 // thread in the kernel.
 func TestMeasurementsOfASilentServerAreBounded(t *testing.T) {
-	if unix.Geteuid() != 0 || unix.Access("/dev/fuse", unix.R_OK|unix.W_OK) != nil {
-		t.Skip("needs root and FUSE: it mounts a file system")
-	}
-	cfg := files(t)
-	dir := filepath.Join(cfg.RootDir, "pods/u-web/volumes/kubernetes.io~nfs/share")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	env.MountSilent(t, dir)
+	cfg, dir, _ := silentVolume(t)
 	c := collector(cfg, &machine{began: time.Now(), cores: 1})
 	c.deps.Looks = silent.NewLooks(cfg.RootDir)
 	var leaves []func()
