@@ -110,7 +110,7 @@
 //	an exit is noticed                               agent/pod/observe/pleg.go
 //	the CrashLoopBackOff delay is computed           agent/pod/plan/crashloop.go
 //	a subPath is opened                              agent/volumes/subpath.go
-//	a silent NFS server delays an unmount            agent/volumes/nfs.go, apart.go
+//	a silent NFS server delays a mount, an unmount   agent/volumes/nfs.go, apart.go
 //	a look at a silent file system is left behind    agent/pod/steps/step.go, internal/silent
 //	a status patch is made                           status/patch.go, sent by status/write.go
 //	preStop's grace is taken                         agent/pod/steps/grace.go, prestop.go

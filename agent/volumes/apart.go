@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -69,47 +68,13 @@ func RunApart(args []string) (code int, own bool) {
 	return 0, true
 }
 
-// maxApart bounds how many processes may wait for silent servers, and maxOfServer how many of them
-// for one: nobody's server may keep the volumes of others mounted. Each takes some megabytes.
-const (
-	maxApart    = silent.MostInAll
-	maxOfServer = silent.MostOfServer
-)
-
-// places are those of the processes that wait for servers.
-type places struct {
-	mu    sync.Mutex
-	all   int
-	taken map[string]int // by server
-}
-
-// take takes a place, and returns what gives it back.
-func (p *places) take(server string) (give func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.all >= maxApart || p.taken[server] >= maxOfServer {
-		return nil, fmt.Errorf("%d processes wait for the silent server %s already, and %d for all servers",
-			p.taken[server], server, p.all)
-	}
-	p.all++
-	p.taken[server]++
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.all--
-		if p.taken[server]--; p.taken[server] == 0 {
-			delete(p.taken, server)
-		}
-	}, nil
-}
-
 // Apart returns a [Deps.Apart] that runs this program again. It is nil if main has not called
 // [RunApart]: a program that does not know it, such as a test, would do something else.
 func Apart() func(server, step, target string) error {
 	if !canRun.Load() {
 		return nil
 	}
-	p := &places{taken: map[string]int{}}
+	places := silent.NewPlaces()
 	return func(server, step, target string) error {
 		// It must not end with the agent: what it waits for goes on. A question can be killed, and has
 		// no place, because it comes before what ends the others.
@@ -117,11 +82,12 @@ func Apart() func(server, step, target string) error {
 		if step == string(apartAsk) {
 			ctx, cancel = context.WithTimeout(ctx, unmountTimeout)
 		} else {
-			give, err := p.take(server)
-			if err != nil {
-				return &os.PathError{Op: step, Path: target, Err: err}
+			leave, all, same := places.Try(server, server)
+			if leave == nil {
+				return &os.PathError{Op: step, Path: target, Err: fmt.Errorf(
+					"%d processes wait for the silent server %s already, and %d for all servers", same, server, all)}
 			}
-			defer give()
+			defer leave()
 		}
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "/proc/self/exe", step, target)

@@ -3,7 +3,6 @@ package volumes
 import (
 	"errors"
 	"os"
-	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -56,38 +55,5 @@ func TestApart(t *testing.T) {
 	defer busy.Close()
 	if err := apart("server", string(apartUnmount), target); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("a busy mount: %v", err)
-	}
-}
-
-// One silent server does not take the places of the others.
-func TestPlacesOfServers(t *testing.T) {
-	p := &places{taken: map[string]int{}}
-	var gives []func()
-	take := func(server string, want bool) {
-		t.Helper()
-		give, err := p.take(server)
-		if (err == nil) != want {
-			t.Errorf("a place for %s with %v taken: %v", server, p.taken, err)
-		}
-		if err == nil {
-			gives = append(gives, give)
-		}
-	}
-	for range maxOfServer {
-		take("silent", true)
-	}
-	take("silent", false)
-	take("another", true)
-	gives[0]()
-	take("silent", true)
-	for i := range maxApart - maxOfServer - 1 {
-		take(strconv.Itoa(i/maxOfServer), true)
-	}
-	take("last", false)
-	for _, give := range gives[1:] {
-		give()
-	}
-	if p.all != 0 || len(p.taken) != 0 {
-		t.Errorf("%d places are taken: %v", p.all, p.taken)
 	}
 }

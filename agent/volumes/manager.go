@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/agent/volumes/csi"
 	"github.com/berthd/berth/agent/volumes/expand"
 	"github.com/berthd/berth/internal/pods"
+	"github.com/berthd/berth/internal/silent"
 )
 
 // Config are the settings of a [Manager].
@@ -162,6 +163,8 @@ type Manager struct {
 	// turns let one caller at a time bring up a local PersistentVolume, by its name.
 	turns tasks.Turns[string]
 	csi   *csi.Node
+	// helpers are the places of the programs that mount.
+	helpers *silent.Places
 	// measured measures operations.
 	measured *operations
 }
@@ -181,7 +184,9 @@ func New(cfg Config, deps Deps) *Manager {
 	if abs, err := filepath.Abs(podsDir); err == nil {
 		podsDir = abs
 	}
-	m := &Manager{cfg: cfg, deps: deps, podsDir: podsDir, measured: newOperations(deps.Operation)}
+	m := &Manager{
+		cfg: cfg, deps: deps, podsDir: podsDir, helpers: silent.NewPlaces(), measured: newOperations(deps.Operation),
+	}
 	m.csi = m.newCSI()
 	return m
 }

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (b *bringUp) nfs(n nfsMount) (Mount, bool, error) {
 			if err := b.root.MkdirAll(n.dir(), dirMode); err != nil {
 				return err
 			}
-			err := b.m.runHelper(ctx, n.helperArgs(target))
+			err := b.m.runHelper(ctx, strings.ToLower(n.server), b.pod.Namespace, n.helperArgs(target))
 			if err != nil {
 				// at worst, an empty directory stays until the pod is removed
 				_ = b.root.Remove(n.dir())
@@ -82,21 +83,33 @@ func (n *nfsMount) helperArgs(target string) []string {
 	return args
 }
 
-// runHelper runs the helper program until it has mounted, until it fails, or until ctx ends.
-func (m *Manager) runHelper(ctx context.Context, args []string) error {
+// runHelper runs the helper program until it has mounted, until it fails, or until ctx ends. It
+// waits for its turn before that: each helper takes a thread of the agent for as long as its server
+// does not answer, and a pod may have any number of volumes.
+func (m *Manager) runHelper(ctx context.Context, server, namespace string, args []string) error {
 	program, err := findHelper(nfsHelper)
 	if err != nil {
 		return err
 	}
+	leave, err := m.helpers.Enter(ctx, server, namespace)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.WaitDelay = helperWait
-	output, err := cmd.CombinedOutput()
+	cmd.WaitDelay, cmd.Stdout, cmd.Stderr = helperWait, &output, &output
+	if err = cmd.Start(); err == nil {
+		// It is not worth what the agent is when memory runs out. It may have ended already.
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("0"), 0)
+		err = cmd.Wait()
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("mount failed: %w, mounting %s, output: %s", err, args[0],
-			firstBytes(strings.TrimSpace(string(output))))
+			firstBytes(strings.TrimSpace(output.String())))
 	}
 	return nil
 }

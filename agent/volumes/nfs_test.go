@@ -3,10 +3,12 @@ package volumes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,9 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/internal/silent"
+	"github.com/berthd/berth/test/env"
 )
 
 // nfsVolume is an inline NFS volume.
@@ -141,6 +146,51 @@ func TestNFSHangs(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the task ended with %v", err)
+	}
+	must(t, m.Remove(t.Context(), pod.UID))
+}
+
+// Many volumes of a server that does not answer start no more helpers than have places. Those of
+// others find places.
+func TestNFSHelpersAreBounded(t *testing.T) {
+	dir := helper(t, `echo "$1" >>"$(dirname "$0")/started"; [ "$1" = other:/x ] || exec sleep 1000`)
+	m := testManager(t.TempDir(), newStore(), nil)
+	many := make([]v1.Volume, 3*silent.MostOfServer)
+	for i := range many {
+		many[i] = nfsVolume([]string{"server", "SERVER"}[i%2], "/x", false)
+		many[i].Name = "v" + strconv.Itoa(i)
+	}
+	pod := testPod(many...)
+	must(t, m.EnsureDirs(t.Context(), pod))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, len(many))
+	slow := func(_ string, do func(context.Context) error) (bool, error) {
+		go func() { done <- do(ctx) }()
+		return false, nil
+	}
+	if _, err := m.Ensure(t.Context(), pod, Dynamic{Slow: slow}); !errors.Is(err, ErrUnderWay) {
+		t.Errorf("error %v", err)
+	}
+	started := func() int {
+		b, _ := os.ReadFile(dir + "/started")
+		return strings.Count(strings.ToLower(string(b)), "server:/x\n")
+	}
+	env.Eventually(t, "the helpers to start", func() error {
+		if n := started(); n < silent.MostOfServer {
+			return fmt.Errorf("%d have started", n)
+		}
+		return nil
+	})
+	must(t, m.runHelper(t.Context(), "other", pod.Namespace, []string{"other:/x", "nowhere"}))
+	cancel()
+	for range many {
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("a task ended with %v", err)
+		}
+	}
+	if n := started(); n != silent.MostOfServer {
+		t.Errorf("%d helpers were started", n)
 	}
 	must(t, m.Remove(t.Context(), pod.UID))
 }

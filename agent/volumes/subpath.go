@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/internal/beneath"
+	"github.com/berthd/berth/internal/thread"
 )
 
 // subPathsDir is the directory, beneath the pod's own, in which subPaths are mounted.
@@ -196,17 +196,13 @@ func makeDirAt(parent int, name string, mode uint32) (int, error) {
 // mkdirExactly makes a directory whose mode no umask changes. The umask is the process's, except in
 // a thread that has left the others.
 func mkdirExactly(parent int, name string, mode uint32) error {
-	made := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with this function
+	return thread.Own(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			made <- fmt.Errorf("leave the umask: %w", err)
-			return
+			return fmt.Errorf("leave the umask: %w", err)
 		}
 		unix.Umask(0)
-		made <- unix.Mkdirat(parent, name, mode)
-	}()
-	return <-made
+		return unix.Mkdirat(parent, name, mode)
+	})
 }
 
 // bindSubPath mounts the open file or directory source at the subPath's place.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/containerd/v2/pkg/sys"
@@ -17,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/internal/thread"
 )
 
 // namespaceNames are the names of namespaces below /proc/PID/ns.
@@ -101,7 +100,7 @@ func (r *Runtime) makeNamespaces(_ context.Context, sb *sandbox) error {
 	if m := userns(sb.namespaces()); m.own() {
 		err = m.unshare(flags, func(pid int) error { return keep(fmt.Sprintf("/proc/%d", pid)) })
 	} else {
-		err = onThread(func() error {
+		err = thread.Own(func() error {
 			if err := unix.Unshare(flags); err != nil {
 				return fmt.Errorf("make its namespaces: %w", err)
 			}
@@ -111,7 +110,7 @@ func (r *Runtime) makeNamespaces(_ context.Context, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
-	return onThread(func() error { return r.prepareNamespaces(sb) })
+	return thread.Own(func() error { return r.prepareNamespaces(sb) })
 }
 
 // unshare calls f with a process in a new user namespace, and in new namespaces that belong to it.
@@ -192,24 +191,6 @@ func raiseLoopback() error {
 	}
 	device.SetUint16(unix.IFF_UP)
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, device)
-}
-
-// onThread calls f on a thread of its own, which ends with f: whatever f does to the thread's
-// namespaces, nobody else runs there. It is never the main thread, which Go does not end: that
-// would keep f's namespaces, and show them to all who look at /proc/self.
-func onThread(f func() error) (err error) {
-	var done sync.WaitGroup
-	done.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if unix.Gettid() == unix.Getpid() {
-			err = onThread(f) // on another one, because this one is taken
-			runtime.UnlockOSThread()
-			return
-		}
-		err = f()
-	})
-	done.Wait()
-	return err
 }
 
 // enterNamespace puts the calling thread into the namespace at a path.

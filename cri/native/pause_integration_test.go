@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/cni"
 	"github.com/berthd/berth/cri/internal/shims"
+	"github.com/berthd/berth/internal/thread"
 )
 
 // pidMode returns a change of a sandbox's PID namespace.
@@ -184,7 +185,7 @@ func TestOnThread(t *testing.T) {
 	var all sync.WaitGroup
 	for range 500 {
 		all.Go(func() {
-			if err := onThread(func() error { return unix.Unshare(unix.CLONE_NEWUTS) }); err != nil {
+			if err := thread.Own(func() error { return unix.Unshare(unix.CLONE_NEWUTS) }); err != nil {
 				t.Error(err)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/internal/thread"
 )
 
 // maxForwarded is how many connections are forwarded into one sandbox at the same time, and
@@ -150,7 +151,7 @@ func moveSocket(c syscall.RawConn, network, path string) error {
 		family = unix.AF_INET6
 	}
 	made := -1
-	err := onThread(func() (err error) {
+	err := thread.Own(func() (err error) {
 		if err = enterNamespace(path, unix.CLONE_NEWNET); err == nil {
 			made, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/internal/thread"
 )
 
 // inNewNetwork calls f on a thread in a new network namespace with a loopback, and makes a link to
@@ -23,9 +25,9 @@ import (
 func inNewNetwork(t *testing.T, path string, f func() error) {
 	t.Helper()
 	ready, over := make(chan error, 1), make(chan struct{})
-	var thread sync.WaitGroup
-	thread.Go(func() {
-		err := onThread(func() error {
+	var group sync.WaitGroup
+	group.Go(func() {
+		err := thread.Own(func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				return err
 			}
@@ -38,7 +40,7 @@ func inNewNetwork(t *testing.T, path string, f func() error) {
 			ready <- err
 		}
 	})
-	t.Cleanup(func() { close(over); thread.Wait() })
+	t.Cleanup(func() { close(over); group.Wait() })
 	switch err := <-ready; {
 	case errors.Is(err, unix.EPERM):
 		t.Skip("only root makes network namespaces")

@@ -23,25 +23,40 @@ type Looks struct {
 
 	mu              sync.Mutex
 	placed, waiting []*look
-	// servers are those of the mounts, by mount point, as they were at readAt; empty for local
-	// ones.
-	servers map[string]string
-	readAt  time.Time
+	// remote and local count those of the placed that are named.
+	remote, local tally
+	// answerers are those of the mounts, by mount point, as they were at readAt.
+	answerers map[string]answerer
+	readAt    time.Time
 }
 
-// look is a look at a path. server is whom it may wait for: empty for a local disk, and until it is
-// named. placed is closed when the look has its place.
+// answerer is who answers for a file system: a server, or the kernel for a local disk.
+type answerer struct {
+	name  string
+	local bool
+}
+
+// look is a look at a path. of is whom it may wait for, once it is named. placed is closed when the
+// look has its place.
 type look struct {
-	path, server string
-	named        bool
-	began        time.Time
-	placed       chan struct{}
+	path   string
+	of     answerer
+	named  bool
+	began  time.Time
+	placed chan struct{}
 }
 
 // NewLooks returns a Looks without looks. root is an absolute path. Paths beneath root have
 // symbolic links at most in root itself, as far as mounts are named by them.
 func NewLooks(root string) *Looks {
-	return &Looks{root: root, mounts: func() ([]*mountinfo.Info, error) { return mounttable.Mounts(nil) }}
+	return newLooks(root, func() ([]*mountinfo.Info, error) { return mounttable.Mounts(nil) })
+}
+
+func newLooks(root string, mounts func() ([]*mountinfo.Info, error)) *Looks {
+	return &Looks{
+		root: root, mounts: mounts, remote: newTally(MostOfServer, MostOfServer, MostLooks),
+		local: newTally(MostOfDisk, MostOfDisk, MostLocal),
+	}
 }
 
 // Enter waits for a place for a look at path, until ctx ends. The look may begin when Enter
@@ -101,13 +116,15 @@ func (l *Looks) Full(path string) string {
 	defer l.mu.Unlock()
 	path = filepath.Clean(path)
 	i := slices.IndexFunc(l.waiting, func(k *look) bool { return k.path == path })
-	switch {
-	case i < 0:
+	if i < 0 {
 		return ""
-	case l.waiting[i].server == "":
-		return fmt.Sprintf("%d looks at local file systems are under way already", MostLocal)
-	case l.of(l.waiting[i].server) < MostOfServer:
-		return fmt.Sprintf("%d looks wait for servers already", MostInAll)
+	}
+	of := l.waiting[i].of
+	switch t := l.tally(of); {
+	case of.local:
+		return fmt.Sprintf("%d looks at local file systems are under way already", t.all)
+	case t.servers[of.name] < MostOfServer:
+		return fmt.Sprintf("%d looks wait for servers already", t.all)
 	}
 	return fmt.Sprintf("%d looks wait for its server already", MostOfServer)
 }
@@ -135,8 +152,13 @@ func (l *Looks) begin(k *look) {
 func (l *Looks) end(k *look) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	is := func(other *look) bool { return other == k }
-	l.placed, l.waiting = slices.DeleteFunc(l.placed, is), slices.DeleteFunc(l.waiting, is)
+	if i := slices.Index(l.placed, k); i >= 0 {
+		l.placed = slices.Delete(l.placed, i, i+1)
+		if k.named {
+			l.tally(k.of).add(k.of.name, k.of.name, -1)
+		}
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(other *look) bool { return other == k })
 	l.admit()
 }
 
@@ -144,74 +166,82 @@ func (l *Looks) end(k *look) {
 // anybody waits, all looks are named.
 func (l *Looks) admit() {
 	l.waiting = slices.DeleteFunc(l.waiting, func(k *look) bool {
-		fits := len(l.placed) < MostOfServer
-		switch local := l.of(""); {
-		case fits:
-		case k.server == "":
-			fits = local < MostLocal
-		default:
-			fits = l.of(k.server) < MostOfServer && len(l.placed)-local < MostInAll
+		if len(l.placed) >= MostOfServer && !l.tally(k.of).fits(k.of.name, k.of.name) {
+			return false
 		}
-		if fits {
-			l.placed = append(l.placed, k)
-			close(k.placed)
+		l.placed = append(l.placed, k)
+		if k.named {
+			l.tally(k.of).add(k.of.name, k.of.name, 1)
 		}
-		return fits
+		close(k.placed)
+		return true
 	})
 }
 
-// of returns how many looks a server has.
-func (l *Looks) of(server string) (n int) {
-	for _, k := range l.placed {
-		if k.server == server {
-			n++
-		}
+// tally returns the count in which looks of an answerer are.
+func (l *Looks) tally(of answerer) *tally {
+	if of.local {
+		return &l.local
 	}
-	return n
+	return &l.remote
 }
 
 // name finds the servers of all looks that have no name yet. It asks only the kernel's mount table,
 // which is read at most once for all looks that wait for that. Without the table they are local.
 func (l *Looks) name() {
-	for _, k := range slices.Concat(l.placed, l.waiting) {
+	for i, k := range slices.Concat(l.placed, l.waiting) {
 		if k.named {
 			continue
 		}
-		if l.servers == nil || !l.readAt.After(k.began) {
-			l.readAt, l.servers = time.Now(), map[string]string{}
+		if l.answerers == nil || !l.readAt.After(k.began) {
+			l.readAt, l.answerers = time.Now(), map[string]answerer{}
 			mounts, _ := l.mounts()
 			for _, m := range mounts {
-				l.servers[m.Mountpoint] = serverOf(m) // of several at one point, the last is on top
+				l.answerers[m.Mountpoint] = answererOf(m) // of several at one point, the last is on top
 			}
 		}
-		k.named = true
-		path := k.path
-		if below, ok := strings.CutPrefix(path, l.root+"/"); ok {
-			if real, err := filepath.EvalSymlinks(l.root); err == nil {
-				path = filepath.Join(real, below)
-			}
-		}
-		for dir := path; ; dir = filepath.Dir(dir) {
-			server, found := l.servers[dir]
-			if k.server = server; found || dir == filepath.Dir(dir) {
-				break
-			}
+		k.named, k.of = true, l.answererAt(k.path)
+		if i < len(l.placed) {
+			l.tally(k.of).add(k.of.name, k.of.name, 1)
 		}
 	}
 }
 
-// serverOf returns who answers for a mount; empty if the kernel does. Of other file systems than
-// NFS, each is its own.
-func serverOf(m *mountinfo.Info) string {
-	if strings.HasPrefix(m.FSType, "nfs") {
-		return ServerOfNFS(m)
+// answererAt returns who answers for a path.
+func (l *Looks) answererAt(path string) answerer {
+	if below, ok := strings.CutPrefix(path, l.root+"/"); ok {
+		if real, err := filepath.EvalSymlinks(l.root); err == nil {
+			path = filepath.Join(real, below)
+		}
 	}
-	kind, _, _ := strings.Cut(m.FSType, ".")
-	switch kind {
-	case "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "fuse", "fuseblk", "gpfs", "lustre", "smb3", "virtiofs":
-		return fmt.Sprintf("%d:%d", m.Major, m.Minor)
+	for dir := path; ; dir = filepath.Dir(dir) {
+		if of, found := l.answerers[dir]; found {
+			return of
+		}
+		if dir == filepath.Dir(dir) {
+			return answerer{local: true}
+		}
 	}
-	return ""
+}
+
+// locals are the file systems for which the kernel answers, on disks or in memory. Others may have
+// a server.
+var locals = strings.Fields(`bcachefs binfmt_misc bpf btrfs cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs
+	erofs exfat ext2 ext3 ext4 f2fs fusectl hugetlbfs iso9660 jfs mqueue msdos nsfs ntfs3 overlay proc pstore ramfs
+	reiserfs rootfs securityfs selinuxfs squashfs sysfs tmpfs tracefs ubifs udf vfat xfs zfs`)
+
+// answererOf returns who answers for a mount. Of other file systems than NFS and SMB, each is its
+// own.
+func answererOf(m *mountinfo.Info) answerer {
+	switch m.FSType {
+	case "nfs", "nfs4":
+		return answerer{name: ServerOfNFS(m)}
+	case "cifs", "smb3":
+		if host, _, ok := strings.Cut(strings.TrimLeft(m.Source, "/"), "/"); ok {
+			return answerer{name: strings.ToLower(host)}
+		}
+	}
+	return answerer{name: fmt.Sprintf("%d:%d", m.Major, m.Minor), local: slices.Contains(locals, m.FSType)}
 }
 
 // ServerOfNFS returns the address of an NFS mount's server: one server may have many names. Without

@@ -16,13 +16,13 @@ import (
 // local disks, one of them on an export.
 func table() ([]*mountinfo.Info, error) {
 	return []*mountinfo.Info{
-		{Mountpoint: "/", FSType: "ext4", Source: "/dev/sda1"},
+		{Mountpoint: "/", FSType: "ext4", Source: "/dev/sda1", Major: 8, Minor: 1},
 		{Mountpoint: "/pods/a/v", FSType: "nfs4", Source: "one:/x", VFSOptions: "rw,addr=192.0.2.1"},
 		{Mountpoint: "/pods/b/v", FSType: "nfs4", Source: "ONE.example:/y", VFSOptions: "rw,addr=192.0.2.1,x"},
 		{Mountpoint: "/pods/c/v", FSType: "nfs", Source: "[fd00::1]:/x"},
 		{Mountpoint: "/fuse", FSType: "fuse.sshfs", Source: "s", Major: 0, Minor: 7},
-		{Mountpoint: "/pods/a/v/disk", FSType: "ext4", Source: "/dev/sdb1"},
-		{Mountpoint: "/disk", FSType: "ext4", Source: "/dev/sdb1"},
+		{Mountpoint: "/pods/a/v/disk", FSType: "ext4", Source: "/dev/sdb1", Major: 8, Minor: 17},
+		{Mountpoint: "/disk", FSType: "ext4", Source: "/dev/sdb1", Major: 8, Minor: 17},
 		{Mountpoint: "/disk", FSType: "cifs", Source: "//two/x", Major: 0, Minor: 8},
 	}, nil
 }
@@ -62,7 +62,7 @@ func (c *crowd) enter(path string) bool {
 // Each server has its bound, whichever of its files are looked at, and all have one together.
 func TestLooksHavePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{t: t, looks: &Looks{root: "/nowhere", mounts: table}}
+		c := &crowd{t: t, looks: newLooks("/nowhere", table)}
 		for i := range MostOfServer {
 			if path := []string{"/pods/a/v/in", "/pods/b/v"}[i%2]; !c.enter(path) {
 				t.Errorf("look %d has no place", i)
@@ -81,14 +81,16 @@ func TestLooksHavePlaces(t *testing.T) {
 			t.Error("one place was given back")
 		}
 		c.leaves = c.leaves[1:]
-		local := c.looks.of("")
-		for range MostLocal - local {
+		for range MostOfDisk - c.looks.local.servers["8:1"] {
 			if !c.enter("/local") {
 				t.Fatalf("no place at a local disk beside %d looks", len(c.leaves))
 			}
 		}
 		if c.enter("/local") {
-			t.Error("more places than there are for local disks")
+			t.Error("more places than there are for a local disk")
+		}
+		if !c.enter("/pods/a/v/disk/x") {
+			t.Error("one disk takes the places of the others")
 		}
 		if !c.enter("/fuse") {
 			t.Error("local disks take the places of servers")
@@ -96,8 +98,10 @@ func TestLooksHavePlaces(t *testing.T) {
 		for _, leave := range c.leaves {
 			leave()
 		}
-		if len(c.looks.placed)+len(c.looks.waiting) > 0 {
-			t.Errorf("%d have places, and %d wait", len(c.looks.placed), len(c.looks.waiting))
+		l := c.looks
+		if n := len(l.placed) + len(l.waiting) + l.remote.all + l.local.all; n > 0 ||
+			len(l.remote.servers)+len(l.local.tenants) > 0 {
+			t.Errorf("nobody looks any more, and %+v has places, %+v waits", l.placed, l.waiting)
 		}
 	})
 }
@@ -105,7 +109,7 @@ func TestLooksHavePlaces(t *testing.T) {
 // Who waits comes in when a place is free, the first first, and says why it waits.
 func TestLooksWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{t: t, looks: &Looks{root: "/nowhere", mounts: table}}
+		c := &crowd{t: t, looks: newLooks("/nowhere", table)}
 		for range MostOfServer {
 			c.enter("/pods/a/v")
 		}
@@ -143,45 +147,53 @@ func TestLooksRemember(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		l := &Looks{root: root, mounts: func() ([]*mountinfo.Info, error) {
+		l := newLooks(root, func() ([]*mountinfo.Info, error) {
 			if reads++; reads > 1 {
 				return nil, errors.New("no table")
 			}
 			return []*mountinfo.Info{{Mountpoint: target + "/plugins/v", FSType: "nfs4", Source: "one:/x"}}, nil
-		}}
+		})
 		c := &crowd{t: t, looks: l}
 		c.enter(root + "/plugins/v")
 		l.Remember()
 		l.Remember()
-		if got := fmt.Sprint(l.placed[0].server, reads); got != "one1" {
+		if got := fmt.Sprint(l.placed[0].of.name, reads); got != "one1" {
 			t.Error(got)
 		}
-		for len(c.leaves) <= MostLocal {
+		for len(c.leaves) <= MostOfDisk {
 			c.enter(root + "/plugins/v")
 		}
-		if c.enter("/x") || l.of("one") != 1 {
-			t.Errorf("%d of one, %d of others", l.of("one"), l.of(""))
+		if c.enter("/x") || l.remote.servers["one"] != 1 {
+			t.Errorf("%+v, %+v", l.remote, l.local)
 		}
 	})
 }
 
-// All servers have a bound together, which keeps nobody from local disks and the agent's own files.
+// All servers have a bound together, which keeps nobody from local disks, from the agent's own
+// files, and from a server that nobody waits for yet.
 func TestManySilentServers(t *testing.T) {
+	const silent = MostLooks / MostOfServer
+	volume := func(server int) string { return fmt.Sprintf("/agent/pods/u/volumes/kubernetes.io~nfs/%d", server) }
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{t: t, looks: &Looks{root: "/agent", mounts: func() ([]*mountinfo.Info, error) {
-			var out []*mountinfo.Info
-			for i := range MostInAll {
+		c := &crowd{t: t, looks: newLooks("/agent", func() ([]*mountinfo.Info, error) {
+			out := []*mountinfo.Info{{Mountpoint: "/", FSType: "ext4"}}
+			for i := range silent + 1 {
 				out = append(out, &mountinfo.Info{
-					Mountpoint: fmt.Sprintf("/agent/pods/u/volumes/kubernetes.io~nfs/%d", i), FSType: "nfs4",
-					Source: fmt.Sprintf("s%d:/x", i),
+					Mountpoint: volume(i), FSType: "nfs4", Source: fmt.Sprintf("s%d:/x", i),
 				})
 			}
 			return out, nil
-		}}}
-		for i := range 2 * MostInAll {
-			if in := c.enter(fmt.Sprintf("/agent/pods/u/volumes/kubernetes.io~nfs/%d", i%MostInAll)); in != (i < MostInAll) {
-				t.Fatalf("look %d has a place: %v", i, in)
+		})}
+		for i := range MostLooks {
+			if !c.enter(volume(i % silent)) {
+				t.Fatalf("look %d has no place", i)
 			}
+		}
+		if c.enter(volume(0)) {
+			t.Error("a server has more than its places")
+		}
+		if !c.enter(volume(silent)) || c.enter(volume(silent)) {
+			t.Error("a server that nobody waits for has one place")
 		}
 		for _, path := range []string{
 			"/local", "/agent/pods/u/etc-hosts", "/agent/pods/u/containers/c/message",
@@ -191,10 +203,34 @@ func TestManySilentServers(t *testing.T) {
 				t.Errorf("a look at %s has no place", path)
 			}
 		}
-		if got := len(c.looks.placed); got != MostInAll+2 {
+		if got := len(c.looks.placed); got != MostLooks+3 {
 			t.Errorf("%d looks have places: the agent's own files need none", got)
 		}
 	})
+}
+
+// Who answers for a file system.
+func TestAnswerers(t *testing.T) {
+	for want, mounts := range map[answerer][]mountinfo.Info{
+		{name: "192.0.2.1"}: {
+			{FSType: "nfs", Source: "one:/x", VFSOptions: "rw,addr=192.0.2.1"},
+			{FSType: "nfs4", Source: "two:/x", VFSOptions: "addr=192.0.2.1"},
+		},
+		{name: "nas.example"}: {
+			{FSType: "cifs", Source: "//NAS.example/a"}, {FSType: "smb3", Source: "//nas.example/b"},
+		},
+		{name: "0:9"}: {
+			{FSType: "fuse.s3", Minor: 9}, {FSType: "wekafs", Minor: 9}, {FSType: "cifs", Minor: 9},
+		},
+		{name: "8:1", local: true}:  {{FSType: "ext4", Major: 8, Minor: 1}, {FSType: "xfs", Major: 8, Minor: 1}},
+		{name: "0:40", local: true}: {{FSType: "tmpfs", Minor: 40}, {FSType: "overlay", Minor: 40}},
+	} {
+		for _, m := range mounts {
+			if got := answererOf(&m); got != want {
+				t.Errorf("%+v is %+v, want %+v", m, got, want)
+			}
+		}
+	}
 }
 
 func TestNoLooks(t *testing.T) {

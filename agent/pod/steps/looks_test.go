@@ -84,7 +84,7 @@ func TestRemoveLeavesLooksBehind(t *testing.T) {
 func TestLooksAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		const crowd = silent.MostLocal + 2
+		const crowd = silent.MostOfDisk + 2
 		ctx, cancel := context.WithCancel(t.Context())
 		looks := silent.NewLooks(dir)
 		var inKernel atomic.Int32
@@ -99,17 +99,17 @@ func TestLooksAreBounded(t *testing.T) {
 				<-answers
 				return nil
 			})
-			full := strings.Contains(fmt.Sprint(err), "1024 looks at local file systems are under way already")
-			if !errors.Is(err, volumes.ErrUnderWay) || full != (i >= silent.MostLocal) {
+			full := strings.Contains(fmt.Sprint(err), "512 looks at local file systems are under way already")
+			if !errors.Is(err, volumes.ErrUnderWay) || full != (i >= silent.MostOfDisk) {
 				t.Errorf("look %d: %v", i, err)
 			}
 		}
-		if n := inKernel.Load(); n != silent.MostLocal {
+		if n := inKernel.Load(); n != silent.MostOfDisk {
 			t.Errorf("%d looks wait in the kernel", n)
 		}
 		answers <- struct{}{}
 		synctest.Wait()
-		if n := inKernel.Load(); n != silent.MostLocal+1 {
+		if n := inKernel.Load(); n != silent.MostOfDisk+1 {
 			t.Errorf("%d looks have come in after the first has ended", n)
 		}
 		close(answers)
