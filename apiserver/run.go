@@ -234,7 +234,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 		return fmt.Errorf("prepare the API server: %w", err)
 	}
 	if documents != nil {
-		documents.Definitions = nil // every server has taken from them what it needs
+		forgetDefinitions(documents, o.CRDs)
 	}
 	serving, end, err := afterStart(ctx, server.GenericAPIServer.LoopbackClientConfig)
 	if err != nil {

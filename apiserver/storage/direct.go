@@ -26,7 +26,11 @@ import (
 
 // Direct makes storage that calls the functions of a store.
 type Direct struct {
-	client    func() *kubernetes.Client
+	client func() *kubernetes.Client
+	// shared is the client of the kinds without a watch cache: one stream has all their watches. A
+	// kind with a cache has a client of its own, because the store tells a stream how far it is only
+	// when it is that far with each of the stream's watches, and reads of a cache wait to be told.
+	shared    *kubernetes.Client
 	compactor etcd3.Compactor
 	end       func()
 }
@@ -35,17 +39,18 @@ type Direct struct {
 // that are older than that are dropped, as kube-apiserver's flag --etcd-compaction-interval says.
 // The caller calls Close after the servers have ended, and before the store does.
 func New(client func() *kubernetes.Client, compaction time.Duration) *Direct {
-	own := client()
+	shared := client()
 	// Upstream asks each of a client's endpoints for this, and such a client has none.
-	feature.DefaultFeatureSupportChecker.CheckClient(own.Ctx(), process{own.Client}, storage.RequestWatchProgress)
-	compactor := etcd3.NewCompactor(own.Client, compaction, clock.RealClock{}, nil)
-	return &Direct{client: client, compactor: compactor, end: sync.OnceFunc(func() {
+	feature.DefaultFeatureSupportChecker.CheckClient(shared.Ctx(), process{shared.Client}, storage.RequestWatchProgress)
+	compactor := etcd3.NewCompactor(shared.Client, compaction, clock.RealClock{}, nil)
+	shared.KV = etcd3.NewETCDLatencyTracker(shared.KV)
+	return &Direct{client: client, shared: shared, compactor: compactor, end: sync.OnceFunc(func() {
 		compactor.Stop()
-		_ = own.Close() // says only that its context has ended
+		_ = shared.Close() // says only that its context has ended
 	})}
 }
 
-// Close ends the compaction.
+// Close ends the compaction, and the watches of the kinds without a watch cache.
 func (d *Direct) Close() { d.end() }
 
 // process is a client whose only endpoint is this process.
@@ -90,6 +95,14 @@ func (d *Direct) uncached(config *storagebackend.ConfigForResource, prefix strin
 	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
+	return d.stored(d.shared, config, prefix, newFunc, newListFunc)
+}
+
+// stored makes storage whose requests go through a client, and returns what ends it but not the
+// client.
+func (d *Direct) stored(client *kubernetes.Client, config *storagebackend.ConfigForResource, prefix string,
+	newFunc, newListFunc func() runtime.Object,
+) (storage.Interface, factory.DestroyFunc, error) {
 	transformer := config.Transformer
 	if transformer == nil {
 		transformer = identity.NewEncryptCheckTransformer()
@@ -101,19 +114,12 @@ func (d *Direct) uncached(config *storagebackend.ConfigForResource, prefix strin
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	client := d.client()
-	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
 	kind, err := etcd3.New(client, d.compactor, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
-		_ = client.Close() // says only that its context has ended
 		return nil, nil, fmt.Errorf("make the storage of %s: %w", config.GroupResource, err)
 	}
-	// A registry and those of its subresources share their storage, and each ends it.
-	end := sync.OnceFunc(func() {
-		kind.Close()
-		_ = client.Close() // says only that its context has ended
-	})
+	end := sync.OnceFunc(kind.Close) // a registry and those of its subresources share it, and each ends it
 	if corrupt {
 		return etcd3.NewStoreWithUnsafeCorruptObjectDeletion(kind, config.GroupResource), end, nil
 	}
@@ -125,8 +131,12 @@ func (d *Direct) cached(config *storagebackend.ConfigForResource, prefix string,
 	keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	kind, endKind, err := d.uncached(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+	client := d.client()
+	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
+	end := func() { _ = client.Close() } // its error says only that its context has ended
+	kind, endKind, err := d.stored(client, config, prefix, newFunc, newListFunc)
 	if err != nil {
+		end()
 		return nil, nil, err
 	}
 	c, err := cacher.NewCacherFromConfig(cacher.Config{
@@ -137,6 +147,7 @@ func (d *Direct) cached(config *storagebackend.ConfigForResource, prefix string,
 	})
 	if err != nil {
 		endKind()
+		end()
 		return nil, nil, fmt.Errorf("make the watch cache of %s: %w", config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(c, kind)
@@ -144,5 +155,6 @@ func (d *Direct) cached(config *storagebackend.ConfigForResource, prefix string,
 		delegator.Stop()
 		c.Stop()
 		endKind()
+		end()
 	}), nil
 }
