@@ -24,12 +24,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// events are the kind without a watch cache that comes by the thousand: others would wait for them.
+const events = "events"
+
 // Direct makes storage that calls the functions of a store.
 type Direct struct {
 	client func() *kubernetes.Client
-	// shared is the client of the kinds without a watch cache: one stream has all their watches. A
+	// shared is the client of the kinds that few clients watch: one stream has all their watches. A
 	// kind with a cache has a client of its own, because the store tells a stream how far it is only
-	// when it is that far with each of the stream's watches, and reads of a cache wait to be told.
+	// when it is that far with each of the stream's watches, and reads of a cache wait to be told. So
+	// have events, and a kind that can go while the server runs: its watches end with its client.
 	shared    *kubernetes.Client
 	compactor etcd3.Compactor
 	end       func()
@@ -40,17 +44,17 @@ type Direct struct {
 // The caller calls Close after the servers have ended, and before the store does.
 func New(client func() *kubernetes.Client, compaction time.Duration) *Direct {
 	shared := client()
+	shared.KV = etcd3.NewETCDLatencyTracker(shared.KV) // the compactor reads it at any time
 	// Upstream asks each of a client's endpoints for this, and such a client has none.
 	feature.DefaultFeatureSupportChecker.CheckClient(shared.Ctx(), process{shared.Client}, storage.RequestWatchProgress)
 	compactor := etcd3.NewCompactor(shared.Client, compaction, clock.RealClock{}, nil)
-	shared.KV = etcd3.NewETCDLatencyTracker(shared.KV)
 	return &Direct{client: client, shared: shared, compactor: compactor, end: sync.OnceFunc(func() {
 		compactor.Stop()
 		_ = shared.Close() // says only that its context has ended
 	})}
 }
 
-// Close ends the compaction, and the watches of the kinds without a watch cache.
+// Close ends the compaction, and the watches of the kinds that share a client.
 func (d *Direct) Close() { d.end() }
 
 // process is a client whose only endpoint is this process.
@@ -83,19 +87,44 @@ func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 	if err != nil {
 		return generic.RESTOptions{}, err
 	}
-	o.Decorator = g.direct.cached
-	if size, ok := g.sizes[resource]; !g.caches || ok && size <= 0 {
+	switch size, ok := g.sizes[resource]; {
+	case g.caches && (!ok || size > 0):
+		o.Decorator = g.direct.cached
+	case ok && resource.Resource != events:
+		o.Decorator = g.direct.seldom
+	default:
 		o.Decorator = g.direct.uncached
 	}
 	return o, nil
 }
 
-// uncached makes storage without a watch cache. It is a generic.StorageDecorator.
-func (d *Direct) uncached(config *storagebackend.ConfigForResource, prefix string,
+// seldom makes storage without a watch cache for a kind that few clients watch. It is a
+// generic.StorageDecorator.
+func (d *Direct) seldom(config *storagebackend.ConfigForResource, prefix string,
 	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
 	return d.stored(d.shared, config, prefix, newFunc, newListFunc)
+}
+
+// uncached makes storage without a watch cache, with a client of its own. It is a
+// generic.StorageDecorator.
+func (d *Direct) uncached(config *storagebackend.ConfigForResource, prefix string,
+	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	client := d.client()
+	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
+	end := func() { _ = client.Close() } // its error says only that its context has ended
+	kind, endKind, err := d.stored(client, config, prefix, newFunc, newListFunc)
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return kind, sync.OnceFunc(func() {
+		endKind()
+		end()
+	}), nil
 }
 
 // stored makes storage whose requests go through a client, and returns what ends it but not the
@@ -131,12 +160,8 @@ func (d *Direct) cached(config *storagebackend.ConfigForResource, prefix string,
 	keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	client := d.client()
-	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
-	end := func() { _ = client.Close() } // its error says only that its context has ended
-	kind, endKind, err := d.stored(client, config, prefix, newFunc, newListFunc)
+	kind, endKind, err := d.uncached(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
 	if err != nil {
-		end()
 		return nil, nil, err
 	}
 	c, err := cacher.NewCacherFromConfig(cacher.Config{
@@ -147,7 +172,6 @@ func (d *Direct) cached(config *storagebackend.ConfigForResource, prefix string,
 	})
 	if err != nil {
 		endKind()
-		end()
 		return nil, nil, fmt.Errorf("make the watch cache of %s: %w", config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(c, kind)
@@ -155,6 +179,5 @@ func (d *Direct) cached(config *storagebackend.ConfigForResource, prefix string,
 		delegator.Stop()
 		c.Stop()
 		endKind()
-		end()
 	}), nil
 }
