@@ -2,13 +2,13 @@
 //
 // Purpose: who asks such a server waits in the kernel, a thread or a process for each question, and
 // nobody can end that. So only [MostOfServer] wait for one server, [MostOfTenant] processes for all
-// servers of one tenant, and [MostLooks] threads and [MostProcesses] processes for all of them:
-// nobody's server may take the threads, or the turns, of others. For whom nobody waits yet there is
-// a place even then, up to four times as many. [Looks] does that for looks at files, [Places] for
-// processes.
+// servers of one tenant, and [MostLooks] threads and [MostProcesses] processes for all of them. A
+// server that nobody looks at yet has a place even then, and so has a tenant without any: up to
+// four times as many. So it takes many servers, or many tenants, to keep others from their places.
+// [Looks] does that for looks at files, [Places] for processes.
 //
-// Truth owned: which looks at files are under way. Concurrency: a Looks and a Places are safe for
-// concurrent use.
+// Truth owned: which looks at files are under way, and how many processes wait. Concurrency: a
+// Looks and a Places are safe for concurrent use.
 package silent
 
 // MostOfServer bounds how many may wait for one server, and MostOfTenant for all of one tenant's.
