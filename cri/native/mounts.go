@@ -166,7 +166,7 @@ func bindOptions(m *runtimeapi.Mount, source string) ([]string, error) {
 // propagates returns an error unless mounts below a path come from, or go to, other mount
 // namespaces in one of these ways (proc_pid_mountinfo(5), the optional fields).
 func propagates(path string, ways ...string) error {
-	mounts, err := mounttable.Mounts(mountinfo.ParentsFilter(path))
+	mounts, err := mounttable.Above(path)
 	if err != nil {
 		return fmt.Errorf("look how mounts propagate: %w", err)
 	}

@@ -1,6 +1,7 @@
 // Package mounttable reads the mounts of this process's mount namespace.
 //
-// Purpose: one reader that no container can make fail. A line of the kernel's table has the path of
+// Purpose: one reader that no container can make fail, and that costs little where thousands of
+// mounts are and a few are asked for. A line of the kernel's table has the path of
 // the mounted directory in its file system. A container that renames the directory of its subPath
 // makes that path longer than any path may be, and the reader of moby/sys/mountinfo, which parses
 // here, fails at a line of 64 KiB, whichever mounts it is asked for.
@@ -15,6 +16,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -31,6 +33,41 @@ const maxPath = 4 * unix.PathMax
 // Mounts returns the mounts that a filter selects, in the kernel's order; nil selects all. A mount
 // whose mount point is too long for any path is left out, because nobody can name it.
 func Mounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+	return read(filter, func([]byte) bool { return true })
+}
+
+// Beneath returns the mounts on dir and beneath it, in the kernel's order. dir is absolute, clean
+// and without symbolic links. Beneath parses no other line of the table.
+func Beneath(dir string) ([]*mountinfo.Info, error) {
+	on := escape(dir)
+	below := []byte(strings.TrimSuffix(on, "/") + "/")
+	return read(nil, func(point []byte) bool { return string(point) == on || bytes.HasPrefix(point, below) })
+}
+
+// On returns the mounts on path itself, the last of which is on top. path is like that of
+// [Beneath].
+func On(path string) ([]*mountinfo.Info, error) {
+	on := escape(path)
+	return read(nil, func(point []byte) bool { return string(point) == on })
+}
+
+// Above returns the mounts on path and on what it lies in, in the kernel's order. path is like that
+// of [Beneath].
+func Above(path string) ([]*mountinfo.Info, error) {
+	within := []byte(escape(path))
+	return read(nil, func(point []byte) bool {
+		rest, ok := bytes.CutPrefix(within, point)
+		return ok && (len(rest) == 0 || rest[0] == '/' || string(point) == "/")
+	})
+}
+
+// escape returns a path as the kernel writes it into the table.
+func escape(path string) string {
+	return strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(path)
+}
+
+// read reads this thread's table. at selects the mount points whose lines are parsed.
+func read(filter mountinfo.FilterFunc, at func(point []byte) bool) ([]*mountinfo.Info, error) {
 	// A thread can have a mount namespace of its own.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -39,15 +76,21 @@ func Mounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
 		return nil, err
 	}
 	defer table.Close()
-	return parse(table, filter)
+	return parse(table, filter, at)
 }
 
 // parse reads a table with lines of any length.
-func parse(table io.Reader, filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+func parse(
+	table io.Reader, filter mountinfo.FilterFunc, at func(point []byte) bool,
+) ([]*mountinfo.Info, error) {
 	var short bytes.Buffer
+	var line []byte
 	for r := bufio.NewReader(table); ; {
-		line, err := readLine(r)
-		short.Write(shorten(line))
+		var err error
+		line, err = readLine(r, line[:0])
+		if at(pointOf(line)) {
+			short.Write(shorten(line))
+		}
 		if errors.Is(err, io.EOF) {
 			return mountinfo.GetMountsFromReader(&short, filter)
 		}
@@ -57,9 +100,18 @@ func parse(table io.Reader, filter mountinfo.FilterFunc) ([]*mountinfo.Info, err
 	}
 }
 
-// readLine reads a line, and of each of its fields only so much that [shorten] sees that it is too
-// long: a container can make one of any length.
-func readLine(r *bufio.Reader) (line []byte, err error) {
+// pointOf returns the mount point of a line, escaped.
+func pointOf(line []byte) []byte {
+	for range pointField {
+		_, line, _ = bytes.Cut(line, []byte(" "))
+	}
+	point, _, _ := bytes.Cut(line, []byte(" "))
+	return point
+}
+
+// readLine appends a line to line, and of each of its fields only so much that [shorten] sees that
+// it is too long: a container can make one of any length.
+func readLine(r *bufio.Reader, line []byte) ([]byte, error) {
 	for field := 0; ; {
 		part, err := r.ReadSlice('\n')
 		for _, b := range part {

@@ -1,12 +1,17 @@
 package mounttable
 
 import (
+	"bytes"
+	"fmt"
 	"io"
+	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 )
 
 func TestMountsAreThoseOfTheLibrary(t *testing.T) {
@@ -37,7 +42,7 @@ func TestLinesOfAnyLength(t *testing.T) {
 		`24 21 0:23 / /lower rw master:3 - overlay overlay rw,lowerdir=` + long,
 		`25 21 0:24 /in /last rw - tmpfs tmpfs rw`,
 	}, "\n") + "\n"
-	mounts, err := parse(strings.NewReader(table), nil)
+	mounts, err := parse(strings.NewReader(table), nil, all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +54,54 @@ func TestLinesOfAnyLength(t *testing.T) {
 	if s := strings.Join(got, "|"); s != want {
 		t.Errorf("mounts\n%.900s\nwant\n%s", s, want)
 	}
-	one, err := parse(strings.NewReader(table), mountinfo.SingleEntryFilter("/last"))
-	if err != nil || len(one) != 1 || one[0].ID != 25 {
-		t.Errorf("of one mount point: %v, %v", one, err)
+}
+
+// all selects all mount points.
+func all([]byte) bool { return true }
+
+// Only what is asked for is found, in directories with any name, too.
+func TestMountsOfADirectory(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	top := t.TempDir()
+	tree := []string{"", "/a", "/a b", "/a b/c\\d", "/a b/c\\d/\te\n", "/ab", "/a b"}
+	for _, dir := range tree {
+		if err := os.MkdirAll(top+dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("none", top+dir, "tmpfs", 0, "size=4k"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Unmount(top+dir, unix.MNT_DETACH) }()
+	}
+	for _, test := range []struct {
+		what func(string) ([]*mountinfo.Info, error)
+		path string
+		want []string
+	}{
+		{Beneath, "", tree},
+		{Beneath, "/a", []string{"/a"}},
+		{Beneath, "/a b", []string{"/a b", "/a b/c\\d", "/a b/c\\d/\te\n", "/a b"}},
+		{Beneath, "/nothing", nil},
+		{On, "/a b", []string{"/a b", "/a b"}},
+		{On, "/a b/c", nil},
+		{Above, "/a b/c\\d/x", []string{"", "/a b", "/a b/c\\d", "/a b"}},
+		{Above, "/a/bc", []string{"", "/a"}},
+	} {
+		mounts, err := test.what(top + test.path)
+		var got []string
+		for _, m := range mounts {
+			if below, ok := strings.CutPrefix(m.Mountpoint, top); ok {
+				got = append(got, below)
+			}
+		}
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("of %q: %q, %v, want %q", test.path, got, err, test.want)
+		}
+	}
+	if mounts, err := Beneath("/"); err != nil || len(mounts) < len(tree) {
+		t.Errorf("of all: %d mounts, %v", len(mounts), err)
 	}
 }
 
@@ -63,7 +113,7 @@ func TestLongLinesAreNotHeld(t *testing.T) {
 	var err error
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	mounts, err = parse(table, nil)
+	mounts, err = parse(table, nil, all)
 	runtime.ReadMemStats(&after)
 	if err != nil || len(mounts) != 2 || mounts[0].Root != TooLong || mounts[0].Mountpoint != "/a" {
 		t.Errorf("%v, %v", mounts, err)
@@ -81,4 +131,25 @@ func (endless) Read(p []byte) (int, error) {
 		p[i] = 'd'
 	}
 	return len(p), nil
+}
+
+// BenchmarkTable reads a table of a node with many pods: all of it, and what one directory has.
+func BenchmarkTable(b *testing.B) {
+	var table strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&table, "%d 21 0:%d / /var/lib/kubelet/pods/%d/volumes/kubernetes.io~projected/token rw,relatime "+
+			"shared:%d - tmpfs tmpfs rw,size=65536k,inode64\n", i+100, i+100, i, i)
+	}
+	for name, at := range map[string]func([]byte) bool{
+		"all": all,
+		"one": func(point []byte) bool { return bytes.HasPrefix(point, []byte("/var/lib/kubelet/pods/500/")) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := parse(strings.NewReader(table.String()), nil, at); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

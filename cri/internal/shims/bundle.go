@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/mounttable"
@@ -12,7 +11,7 @@ import (
 
 // RemoveBundle removes a bundle. It first unmounts what is mounted in the bundle.
 func RemoveBundle(path string) error {
-	mounts, err := mounttable.Mounts(mountinfo.PrefixFilter(path))
+	mounts, err := mounttable.Beneath(path)
 	if err != nil {
 		return fmt.Errorf("look for mounts: %w", err)
 	}
@@ -21,7 +20,7 @@ func RemoveBundle(path string) error {
 			return fmt.Errorf("unmount %s: %w", mounts[i].Mountpoint, err)
 		}
 	}
-	left, err := mounttable.Mounts(mountinfo.PrefixFilter(path))
+	left, err := mounttable.Beneath(path)
 	if err != nil {
 		return fmt.Errorf("look for mounts: %w", err)
 	}
