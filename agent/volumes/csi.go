@@ -84,16 +84,20 @@ func (b *bringUp) csi(v *csi.Volume, use *expand.Use) (Mount, bool, error) {
 			}
 			return err
 		}
-		err := b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is bringing up volume %s", v.Driver, v.Name), isUp,
-			first)
+		err := b.beside(work{
+			key: csiKey + v.Name, doing: fmt.Sprintf("CSI driver %s is bringing up volume %s", v.Driver, v.Name),
+			isDone: isUp, do: first,
+		})
 		return mount, err == nil, err
 	}
 	isFresh := func(*bringUp) (bool, error) {
 		again := node.Again(v)
 		return again.IsZero() || time.Now().Before(again), nil
 	}
-	err = b.beside(csiKey+v.Name, fmt.Sprintf("CSI driver %s is publishing volume %s again", v.Driver, v.Name), isFresh,
-		bringUpCSI(v, nil))
+	err = b.beside(work{
+		key: csiKey + v.Name, doing: fmt.Sprintf("CSI driver %s is publishing volume %s again", v.Driver, v.Name),
+		isDone: isFresh, do: bringUpCSI(v, nil),
+	})
 	switch {
 	case errors.Is(err, ErrUnderWay):
 		// it is up meanwhile, and the end of the task notifies the pod

@@ -93,7 +93,12 @@ func (b *bringUp) local(l *localVolume) (Mount, bool, error) {
 	if slices.Contains(strings.Split(l.path, "/"), "..") {
 		return mount, false, fmt.Errorf("invalid path: %s must not contain '..'", l.path)
 	}
-	err := b.beside(l.dir(), fmt.Sprintf("mounting %s and setting the owner of its files", l.path), l.isUp, l.bringUp)
+	err := b.beside(work{
+		key: l.dir(), doing: fmt.Sprintf("mounting %s and setting the owner of its files", l.path), isDone: l.isUp,
+		// If pods share a volume, one of them brings it up at a time.
+		turn: func(ctx context.Context) (leave func(), err error) { return b.m.turns.Take(ctx, l.name) },
+		do:   l.bringUp,
+	})
 	return mount, err == nil, err
 }
 
@@ -113,14 +118,8 @@ func (l *localVolume) isUp(b *bringUp) (bool, error) {
 	return err == nil, err
 }
 
-// bringUp does what isUp asks for, and goes on where an earlier attempt was cut off. If pods share
-// a volume, one of them does so at a time.
+// bringUp does what isUp asks for, and goes on where an earlier attempt was cut off.
 func (l *localVolume) bringUp(ctx context.Context, b *bringUp) error {
-	unlock, err := b.m.lock(ctx, l.name)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	for _, dir := range []string{l.dir(), filepath.Dir(l.ready())} {
 		if err := b.root.MkdirAll(dir, dirMode); err != nil {
 			return err
@@ -242,9 +241,4 @@ func (m *Manager) usedByOthers(self types.UID, l *localVolume) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// lock keeps all others away from a PersistentVolume until unlock is called.
-func (m *Manager) lock(ctx context.Context, volume string) (unlock func(), err error) {
-	return m.turns.Take(ctx, volume)
 }

@@ -55,18 +55,25 @@ func (b *bringUp) nfs(n nfsMount) (Mount, bool, error) {
 	target := filepath.Join(b.path, n.dir())
 	// Only the mount table is asked. The server may be away, and would not answer.
 	isMounted := func(*bringUp) (bool, error) { return inMountTable(target) }
-	err := b.beside(n.dir(), fmt.Sprintf("mounting %s", n.source()), isMounted,
-		func(ctx context.Context, b *bringUp) error {
+	err := b.beside(work{
+		key: n.dir(), doing: "mounting " + n.source(), isDone: isMounted,
+		// Each helper takes a thread of the agent for as long as its server does not answer, and a pod
+		// may have any number of volumes.
+		turn: func(ctx context.Context) (leave func(), err error) {
+			return b.m.helpers.Enter(ctx, strings.ToLower(n.server), b.pod.Namespace)
+		},
+		do: func(ctx context.Context, b *bringUp) error {
 			if err := b.root.MkdirAll(n.dir(), dirMode); err != nil {
 				return err
 			}
-			err := b.m.runHelper(ctx, strings.ToLower(n.server), b.pod.Namespace, n.helperArgs(target))
+			err := runHelper(ctx, n.helperArgs(target))
 			if err != nil {
 				// at worst, an empty directory stays until the pod is removed
 				_ = b.root.Remove(n.dir())
 			}
 			return err
-		})
+		},
+	})
 	return Mount{HostPath: target, ReadOnly: n.readOnly}, err == nil, err
 }
 
@@ -83,19 +90,12 @@ func (n *nfsMount) helperArgs(target string) []string {
 	return args
 }
 
-// runHelper runs the helper program until it has mounted, until it fails, or until ctx ends. It
-// waits for its turn before that: each helper takes a thread of the agent for as long as its server
-// does not answer, and a pod may have any number of volumes.
-func (m *Manager) runHelper(ctx context.Context, server, namespace string, args []string) error {
+// runHelper runs the helper program until it has mounted, until it fails, or until ctx ends.
+func runHelper(ctx context.Context, args []string) error {
 	program, err := findHelper(nfsHelper)
 	if err != nil {
 		return err
 	}
-	leave, err := m.helpers.Enter(ctx, server, namespace)
-	if err != nil {
-		return err
-	}
-	defer leave()
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay, cmd.Stdout, cmd.Stderr = helperWait, &output, &output
@@ -144,7 +144,7 @@ func inMountTable(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	infos, err := mounttable.Mounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(path))))
+	infos, err := mounttable.On(filepath.Join(parent, filepath.Base(path)))
 	if err != nil {
 		return false, fmt.Errorf("read mount table: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/internal/silent"
 	"github.com/berthd/berth/test/env"
@@ -150,49 +151,76 @@ func TestNFSHangs(t *testing.T) {
 	must(t, m.Remove(t.Context(), pod.UID))
 }
 
-// Many volumes of a server that does not answer start no more helpers than have places. Those of
-// others find places.
+// Many volumes of a server that does not answer start no more helpers than have places, and those
+// that wait have nothing open. Pods of other namespaces, and other servers, find places.
 func TestNFSHelpersAreBounded(t *testing.T) {
 	dir := helper(t, `echo "$1" >>"$(dirname "$0")/started"; [ "$1" = other:/x ] || exec sleep 1000`)
 	m := testManager(t.TempDir(), newStore(), nil)
-	many := make([]v1.Volume, 3*silent.MostOfServer)
-	for i := range many {
-		many[i] = nfsVolume([]string{"server", "SERVER"}[i%2], "/x", false)
-		many[i].Name = "v" + strconv.Itoa(i)
-	}
-	pod := testPod(many...)
-	must(t, m.EnsureDirs(t.Context(), pod))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	done := make(chan error, len(many))
-	slow := func(_ string, do func(context.Context) error) (bool, error) {
-		go func() { done <- do(ctx) }()
-		return false, nil
-	}
-	if _, err := m.Ensure(t.Context(), pod, Dynamic{Slow: slow}); !errors.Is(err, ErrUnderWay) {
-		t.Errorf("error %v", err)
-	}
-	started := func() int {
-		b, _ := os.ReadFile(dir + "/started")
-		return strings.Count(strings.ToLower(string(b)), "server:/x\n")
-	}
-	env.Eventually(t, "the helpers to start", func() error {
-		if n := started(); n < silent.MostOfServer {
-			return fmt.Errorf("%d have started", n)
+	tasks, ended := 0, make(chan error, 100)
+	ensure := func(uid types.UID, namespace string, servers ...string) (opened func() int) {
+		var volumes []v1.Volume
+		for i, server := range servers {
+			volumes = append(volumes, nfsVolume(server, "/x", false))
+			volumes[i].Name = "v" + strconv.Itoa(i)
 		}
-		return nil
-	})
-	must(t, m.runHelper(t.Context(), "other", pod.Namespace, []string{"other:/x", "nowhere"}))
+		pod := testPod(volumes...)
+		pod.UID, pod.Namespace = uid, namespace
+		must(t, m.EnsureDirs(t.Context(), pod))
+		slow := func(_ string, do func(context.Context) error) (bool, error) {
+			tasks++
+			go func() { ended <- do(ctx) }()
+			return false, nil
+		}
+		if _, err := m.Ensure(t.Context(), pod, Dynamic{Slow: slow}); !errors.Is(err, ErrUnderWay) {
+			t.Errorf("error %v", err)
+		}
+		return func() int { return openHandles(t, m.PodDir(uid)) }
+	}
+	started := func(what string, n int) {
+		t.Helper()
+		env.Eventually(t, fmt.Sprintf("%d helpers for %s to start", n, what), func() error {
+			b, _ := os.ReadFile(dir + "/started")
+			if got := strings.Count(strings.ToLower(string(b)), what+"\n"); got != n {
+				return fmt.Errorf("%d have started", got)
+			}
+			return nil
+		})
+	}
+	const silents = silent.MostOfServer
+	opened := ensure("u1", "one", slices.Repeat([]string{"server", "SERVER", "Server"}, silents)...)
+	started("server:/x", silents)
+	ensure("u2", "two", "server", "server")
+	started("server:/x", silents+1)
+	ensure("u3", "one", "other")
+	started("other:/x", 1)
+	if n := opened(); n > silents {
+		t.Errorf("%d handles of the pod are open, for %d helpers", n, silents)
+	}
 	cancel()
-	for range many {
-		if err := <-done; !errors.Is(err, context.Canceled) {
+	for range tasks {
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "mount") {
 			t.Errorf("a task ended with %v", err)
 		}
 	}
-	if n := started(); n != silent.MostOfServer {
-		t.Errorf("%d helpers were started", n)
+	started("server:/x", silents+1)
+	for _, uid := range []types.UID{"u1", "u2", "u3"} {
+		must(t, m.Remove(t.Context(), uid))
 	}
-	must(t, m.Remove(t.Context(), pod.UID))
+}
+
+// openHandles counts the files that this process has open at dir.
+func openHandles(t *testing.T, dir string) (n int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	for _, fd := range fds {
+		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); to == dir {
+			n++
+		}
+	}
+	return n
 }
 
 func TestGroupOfVolume(t *testing.T) {

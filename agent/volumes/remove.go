@@ -162,7 +162,7 @@ func mountsBeneath(dir string) ([]string, error) {
 
 // sortedMounts is mountsBeneath with all that the kernel's mount table has.
 func sortedMounts(dir string) ([]*mountinfo.Info, error) {
-	infos, err := mounttable.Mounts(mountinfo.PrefixFilter(dir))
+	infos, err := mounttable.Beneath(dir)
 	slices.SortFunc(infos, func(a, b *mountinfo.Info) int {
 		return strings.Count(b.Mountpoint, "/") - strings.Count(a.Mountpoint, "/")
 	})

@@ -84,7 +84,7 @@ func mountOf(path string) (mountAt, error) {
 		return mountAt{}, err
 	}
 	real := filepath.Join(parent, filepath.Base(path))
-	infos, err := mounttable.Mounts(mountinfo.ParentsFilter(real))
+	infos, err := mounttable.Above(real)
 	if err != nil {
 		return mountAt{}, err
 	}

@@ -15,34 +15,60 @@ type Slow func(key string, do func(context.Context) error) (ended bool, err erro
 // ErrUnderWay means that a volume is being brought up, which is no failure.
 var ErrUnderWay = errors.New("under way")
 
-// beside does the lasting work for a volume, unless isDone reports that it is done. It does the
-// work at once if the caller has no [Slow].
-func (b *bringUp) beside(
-	key, doing string, isDone func(*bringUp) (bool, error), do func(context.Context, *bringUp) error,
-) error {
-	if done, err := isDone(b); err != nil || done {
+// work is lasting work for a volume. doing says in a status what is done.
+type work struct {
+	key, doing string
+	isDone     func(*bringUp) (bool, error)
+	// turn waits until do may begin. Nothing is open meanwhile: many may wait, and for long. nil means
+	// that do may begin at once.
+	turn func(ctx context.Context) (leave func(), err error)
+	do   func(context.Context, *bringUp) error
+}
+
+// beside does work beside the sync, unless it is done. It does the work at once if the caller has
+// no [Slow].
+func (b *bringUp) beside(w work) error {
+	if done, err := w.isDone(b); err != nil || done {
 		return err
 	}
 	if b.dynamic.Slow == nil {
-		return do(b.ctx, b)
+		leave, err := w.enter(b.ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return w.do(b.ctx, b)
 	}
-	ended, err := b.dynamic.Slow(key, func(ctx context.Context) error {
+	ended, err := b.dynamic.Slow(w.key, func(ctx context.Context) error {
+		leave, err := w.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		root, err := b.m.openPod(b.pod.UID) // the sync closes its own
 		if err != nil {
 			return fmt.Errorf("open directory of pod %s/%s: %w", b.pod.Namespace, b.pod.Name, err)
 		}
 		defer closeHandle(root)
-		return do(ctx, &bringUp{ctx: ctx, m: b.m, pod: b.pod, root: root, path: b.path})
+		return w.do(ctx, &bringUp{ctx: ctx, m: b.m, pod: b.pod, root: root, path: b.path})
 	})
 	if err != nil {
 		return err
 	}
 	done := false
 	if ended {
-		done, err = isDone(b)
+		done, err = w.isDone(b)
 	}
 	if err != nil || done {
 		return err
 	}
-	return &classified{text: doing, class: ErrUnderWay}
+	return &classified{text: w.doing, class: ErrUnderWay}
+}
+
+// enter waits for the work's turn.
+func (w *work) enter(ctx context.Context) (leave func(), err error) {
+	if w.turn == nil {
+		return func() {}, nil
+	}
+	return w.turn(ctx)
 }

@@ -3,8 +3,9 @@
 // Purpose: who asks such a server waits in the kernel, a thread or a process for each question, and
 // nobody can end that. So only [MostOfServer] wait for one server, [MostOfTenant] processes for all
 // servers of one tenant, and [MostLooks] threads and [MostProcesses] processes for all of them. A
-// server that nobody looks at yet has a place even then, and so has a tenant without any: up to
-// four times as many. So it takes many servers, or many tenants, to keep others from their places.
+// server that nobody looks at yet has a place even then, and so has a tenant without any; a tenant
+// without any at a server has one there: up to four times as many. So it takes many servers, or
+// many tenants, to keep others from their places.
 // [Looks] does that for looks at files, [Places] for processes.
 //
 // Truth owned: which looks at files are under way, and how many processes wait. Concurrency: a
@@ -21,6 +22,6 @@ const (
 	MostOfTenant  = 32
 	MostProcesses = 128
 	MostLooks     = 1024
-	MostOfDisk    = 512
-	MostLocal     = 1024
+	MostOfDisk    = 256
+	MostLocal     = 512
 )

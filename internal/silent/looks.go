@@ -186,14 +186,18 @@ func (l *Looks) tally(of answerer) *tally {
 	return &l.remote
 }
 
+// fresh is how old the mount table may be by which a look finds its place. It is long on a node
+// with many pods, and looks that come one after the other would each read it.
+const fresh = 100 * time.Millisecond
+
 // name finds the servers of all looks that have no name yet. It asks only the kernel's mount table,
-// which is read at most once for all looks that wait for that. Without the table they are local.
+// as it is or was a moment ago, see [fresh]. Without the table they are local.
 func (l *Looks) name() {
 	for i, k := range slices.Concat(l.placed, l.waiting) {
 		if k.named {
 			continue
 		}
-		if l.answerers == nil || !l.readAt.After(k.began) {
+		if l.answerers == nil || k.began.Sub(l.readAt) >= fresh {
 			l.readAt, l.answerers = time.Now(), map[string]answerer{}
 			mounts, _ := l.mounts()
 			for _, m := range mounts {
@@ -237,8 +241,9 @@ func answererOf(m *mountinfo.Info) answerer {
 	case "nfs", "nfs4":
 		return answerer{name: ServerOfNFS(m)}
 	case "cifs", "smb3":
-		if host, _, ok := strings.Cut(strings.TrimLeft(m.Source, "/"), "/"); ok {
-			return answerer{name: strings.ToLower(host)}
+		host, _, _ := strings.Cut(strings.TrimLeft(m.Source, "/"), "/")
+		if server := addressOf(m, host); server != "" {
+			return answerer{name: server}
 		}
 	}
 	return answerer{name: fmt.Sprintf("%d:%d", m.Major, m.Minor), local: slices.Contains(locals, m.FSType)}
@@ -247,11 +252,16 @@ func answererOf(m *mountinfo.Info) answerer {
 // ServerOfNFS returns the address of an NFS mount's server: one server may have many names. Without
 // an address it returns the name.
 func ServerOfNFS(m *mountinfo.Info) string {
+	name, _, _ := strings.Cut(m.Source, ":/")
+	return addressOf(m, name)
+}
+
+// addressOf returns the address of a mount's server, or its name if there is none in the options.
+func addressOf(m *mountinfo.Info, name string) string {
 	for option := range strings.SplitSeq(m.VFSOptions, ",") {
 		if address, ok := strings.CutPrefix(option, "addr="); ok {
 			return address
 		}
 	}
-	name, _, _ := strings.Cut(m.Source, ":/")
 	return strings.ToLower(name)
 }

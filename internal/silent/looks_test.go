@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 )
@@ -160,6 +161,7 @@ func TestLooksRemember(t *testing.T) {
 		if got := fmt.Sprint(l.placed[0].of.name, reads); got != "one1" {
 			t.Error(got)
 		}
+		time.Sleep(fresh)
 		for len(c.leaves) <= MostOfDisk {
 			c.enter(root + "/plugins/v")
 		}
@@ -215,6 +217,7 @@ func TestAnswerers(t *testing.T) {
 		{name: "192.0.2.1"}: {
 			{FSType: "nfs", Source: "one:/x", VFSOptions: "rw,addr=192.0.2.1"},
 			{FSType: "nfs4", Source: "two:/x", VFSOptions: "addr=192.0.2.1"},
+			{FSType: "cifs", Source: "//three/x", VFSOptions: "rw,addr=192.0.2.1,soft"},
 		},
 		{name: "nas.example"}: {
 			{FSType: "cifs", Source: "//NAS.example/a"}, {FSType: "smb3", Source: "//nas.example/b"},
@@ -231,6 +234,28 @@ func TestAnswerers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The mount table is read at most once in a while, however many looks have no place yet, and what
+// is mounted meanwhile is known after that.
+func TestTableIsReadRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		c := &crowd{t: t, looks: newLooks("/nowhere", func() ([]*mountinfo.Info, error) {
+			reads++
+			return table()
+		})}
+		const rounds, each = 4, 10
+		for range rounds {
+			for range each {
+				c.enter("/pods/a/v")
+			}
+			time.Sleep(fresh)
+		}
+		if reads != rounds {
+			t.Errorf("%d looks within %v read the table %d times", rounds*each, rounds*fresh, reads)
+		}
+	})
 }
 
 func TestNoLooks(t *testing.T) {

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// spare is how many times the places in all there are for those whom nobody waits for yet.
+// spare is how many times as many places there are for those who have none: at one server for
+// tenants without any there, in all for tenants without any.
 const spare = 4
 
 // tally counts who has a place, by server and by tenant. It is not safe for concurrent use.
@@ -15,24 +16,29 @@ type tally struct {
 
 	all              int
 	servers, tenants map[string]int
+	both             map[pair]int
 }
+
+// pair is a tenant at a server.
+type pair struct{ server, tenant string }
 
 func newTally(ofServer, ofTenant, inAll int) tally {
 	return tally{
 		ofServer: ofServer, ofTenant: ofTenant, inAll: inAll,
-		servers: map[string]int{}, tenants: map[string]int{},
+		servers: map[string]int{}, tenants: map[string]int{}, both: map[pair]int{},
 	}
 }
 
 // fits reports whether there is a place for one more.
 func (t *tally) fits(server, tenant string) bool {
-	switch {
-	case t.servers[server] >= t.ofServer || t.tenants[tenant] >= t.ofTenant:
-		return false
-	case t.tenants[tenant] == 0:
-		return t.all < spare*t.inAll
+	ofServer, inAll := t.ofServer, t.inAll
+	if t.both[pair{server, tenant}] == 0 {
+		ofServer *= spare
 	}
-	return t.all < t.inAll
+	if t.tenants[tenant] == 0 {
+		inAll *= spare
+	}
+	return t.servers[server] < ofServer && t.tenants[tenant] < t.ofTenant && t.all < inAll
 }
 
 // add counts n more, or fewer.
@@ -40,9 +46,10 @@ func (t *tally) add(server, tenant string, n int) {
 	t.all += n
 	count(t.servers, server, n)
 	count(t.tenants, tenant, n)
+	count(t.both, pair{server, tenant}, n)
 }
 
-func count(of map[string]int, key string, n int) {
+func count[K comparable](of map[K]int, key K, n int) {
 	if of[key] += n; of[key] == 0 {
 		delete(of, key)
 	}

@@ -26,7 +26,15 @@ func TestPlaces(t *testing.T) {
 	for range MostOfServer {
 		try("one", "a", true)
 	}
+	for i := range (spare - 1) * MostOfServer {
+		try("one", fmt.Sprint("a tenant", i), true)
+		try("one", fmt.Sprint("a tenant", i), false)
+	}
 	try("one", "b", false)
+	for _, leave := range leaves[MostOfServer:] {
+		leave()
+	}
+	leaves = leaves[:MostOfServer]
 	for i := range MostOfTenant - MostOfServer {
 		try(fmt.Sprint("a", i), "a", true)
 	}
@@ -42,7 +50,7 @@ func TestPlaces(t *testing.T) {
 	for _, leave := range leaves {
 		leave()
 	}
-	if p.taken.all+len(p.taken.servers)+len(p.taken.tenants) != 0 {
+	if p.taken.all+len(p.taken.servers)+len(p.taken.tenants)+len(p.taken.both) != 0 {
 		t.Errorf("%+v are taken", p.taken)
 	}
 }

@@ -99,7 +99,8 @@ func TestLooksAreBounded(t *testing.T) {
 				<-answers
 				return nil
 			})
-			full := strings.Contains(fmt.Sprint(err), "512 looks at local file systems are under way already")
+			full := strings.Contains(fmt.Sprint(err),
+				fmt.Sprintf("%d looks at local file systems are under way already", silent.MostOfDisk))
 			if !errors.Is(err, volumes.ErrUnderWay) || full != (i >= silent.MostOfDisk) {
 				t.Errorf("look %d: %v", i, err)
 			}
