@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +81,54 @@ func TestMountTableIsCleared(t *testing.T) {
 	}
 	if mounted, err := isMountPoint(places[1]); err != nil || !mounted {
 		t.Errorf("the other subPath is mounted: %v, %v", mounted, err)
+	}
+}
+
+// TestTableThatNobodyReads checks that the node is freed of the subPath of an NFS volume that keeps
+// the kernel from writing the mount table to its end, and of no other that is known.
+func TestTableThatNobodyReads(t *testing.T) {
+	if mounttabletest.Private(t) {
+		return
+	}
+	m, volume := subPathFixture(t, nil)
+	var places []string
+	for i := range 4 {
+		place, err := m.SubPath(t.Context(), "uid-1",
+			SubPathMount{Container: "main", Index: 3 - i, Volume: "v", VolumePath: volume, Path: strconv.Itoa(i)})
+		must(t, err)
+		places = append(places, place)
+	}
+	for _, guilty := range []int{2, 0} {
+		// The kernel's table ends at the guilty one.
+		table := func(filter mountinfo.FilterFunc) (known []*mountinfo.Info, err error) {
+			all, err := mountinfo.GetMounts(filter)
+			for _, info := range all {
+				if info.Mountpoint == places[guilty] {
+					return known, &os.PathError{Op: "read", Path: "table", Err: unix.ENAMETOOLONG}
+				}
+				known = append(known, info)
+			}
+			return known, err
+		}
+		c := clearing{podsPath: m.podsDir, table: table, unmount: m.unmount, off: m.unmountAlone}
+		if err := c.run(t.Context()); err != nil || !slices.Equal(c.uids, []types.UID{"uid-1"}) {
+			t.Errorf("%d: unmounted are %v, %v", guilty, c.uids, err)
+		}
+		if exists(places[guilty]) {
+			t.Errorf("a start that is under way finds an empty directory %d", guilty)
+		}
+	}
+	for _, i := range []int{1, 3} {
+		if mounted, err := isMountPoint(places[i]); err != nil || !mounted {
+			t.Errorf("subPath %d is mounted: %v, %v", i, mounted, err)
+		}
+	}
+	c := clearing{
+		podsPath: m.podsDir, unmount: m.unmount, off: m.unmountAlone,
+		table: func(mountinfo.FilterFunc) ([]*mountinfo.Info, error) { return nil, unix.ENAMETOOLONG },
+	}
+	if err := c.run(t.Context()); !errors.Is(err, unix.ENAMETOOLONG) || len(c.uids) != 2 {
+		t.Errorf("no subPath is to blame: %v, unmounted are %v", err, c.uids)
 	}
 }
 

@@ -84,18 +84,9 @@ func mountOf(path string) (mountAt, error) {
 		return mountAt{}, err
 	}
 	real := filepath.Join(parent, filepath.Base(path))
-	infos, err := mounttable.Above(real)
+	found, err := mounttable.Of(real)
 	if err != nil {
 		return mountAt{}, err
-	}
-	var found *mountinfo.Info
-	for _, info := range infos { // of several mounts at one point, the last is on top
-		if found == nil || len(info.Mountpoint) >= len(found.Mountpoint) {
-			found = info
-		}
-	}
-	if found == nil {
-		return mountAt{}, fmt.Errorf("no mount above %s", path)
 	}
 	at := mountAt{point: found.Mountpoint, shared: peerGroup(found) != ""}
 	if at.point == real {

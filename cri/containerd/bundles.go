@@ -22,10 +22,14 @@ import (
 // on 2.4.2). For others containerd has neither a container nor a task, and no process works in
 // them. Only bundles from an earlier life of containerd count.
 func (r *Runtime) findBundles(ctx context.Context, look *leftovers, config criConfig) error {
-	dir := config.bundlesDir()
-	entries, err := os.ReadDir(dir)
+	// Mounts, and the directories that processes work in, have no symbolic links in their paths.
+	dir, err := filepath.EvalSymlinks(config.bundlesDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	var entries []fs.DirEntry
+	if err == nil {
+		entries, err = os.ReadDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("look for bundles that containerd has forgotten: %w", err)

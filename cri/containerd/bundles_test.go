@@ -51,8 +51,12 @@ func TestRemoveForgottenBundles(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	top := t.TempDir()
-	state := filepath.Join(top, "cri")
+	// As /var/run, containerd's state directory may be reached by a link.
+	top, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(top, link); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(link, "cri")
 	dir := filepath.Join(top, "io.containerd.runtime.v2.task", "k8s.io")
 	before := time.Now().Add(-time.Hour)
 	for _, name := range []string{"forgotten", ".removed", "container", "task", "worked", "young"} {

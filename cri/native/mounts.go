@@ -11,7 +11,6 @@ import (
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -166,16 +165,10 @@ func bindOptions(m *runtimeapi.Mount, source string) ([]string, error) {
 // propagates returns an error unless mounts below a path come from, or go to, other mount
 // namespaces in one of these ways (proc_pid_mountinfo(5), the optional fields).
 func propagates(path string, ways ...string) error {
-	mounts, err := mounttable.Above(path)
+	nearest, err := mounttable.Of(path)
 	if err != nil {
 		return fmt.Errorf("look how mounts propagate: %w", err)
 	}
-	if len(mounts) == 0 {
-		return classify.Invalidf("%s is on no mount", path)
-	}
-	nearest := slices.MaxFunc(mounts, func(a, b *mountinfo.Info) int {
-		return cmp.Compare(len(a.Mountpoint), len(b.Mountpoint))
-	})
 	for _, way := range ways {
 		if strings.Contains(nearest.Optional, way) {
 			return nil

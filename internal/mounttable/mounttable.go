@@ -12,7 +12,9 @@ package mounttable
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -31,7 +33,9 @@ const TooLong = "(too-long)"
 const maxPath = 4 * unix.PathMax
 
 // Mounts returns the mounts that a filter selects, in the kernel's order; nil selects all. A mount
-// whose mount point is too long for any path is left out, because nobody can name it.
+// whose mount point is too long for any path is left out, because nobody can name it. With an error
+// of the kernel's, the mounts before it are returned: the kernel names an NFS mount by its path on
+// the server, and ends the table with ENAMETOOLONG where one is longer than a page.
 func Mounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
 	return read(filter, func([]byte) bool { return true })
 }
@@ -51,14 +55,27 @@ func On(path string) ([]*mountinfo.Info, error) {
 	return read(nil, func(point []byte) bool { return string(point) == on })
 }
 
-// Above returns the mounts on path and on what it lies in, in the kernel's order. path is like that
-// of [Beneath].
-func Above(path string) ([]*mountinfo.Info, error) {
+// Of returns the mount that path lies on: the innermost, and the last of several at one point. path
+// is like that of [Beneath].
+func Of(path string) (*mountinfo.Info, error) {
 	within := []byte(escape(path))
-	return read(nil, func(point []byte) bool {
+	mounts, err := read(nil, func(point []byte) bool {
 		rest, ok := bytes.CutPrefix(within, point)
 		return ok && (len(rest) == 0 || rest[0] == '/' || string(point) == "/")
 	})
+	if err != nil {
+		return nil, err
+	}
+	var of *mountinfo.Info
+	for _, m := range mounts {
+		if of == nil || len(m.Mountpoint) >= len(of.Mountpoint) {
+			of = m
+		}
+	}
+	if of == nil {
+		return nil, fmt.Errorf("%s is on no mount", path)
+	}
+	return of, nil
 }
 
 // escape returns a path as the kernel writes it into the table.
@@ -91,12 +108,14 @@ func parse(
 		if at(pointOf(line)) {
 			short.Write(shorten(line))
 		}
+		if err == nil {
+			continue
+		}
 		if errors.Is(err, io.EOF) {
-			return mountinfo.GetMountsFromReader(&short, filter)
+			err = nil
 		}
-		if err != nil {
-			return nil, err
-		}
+		mounts, wrong := mountinfo.GetMountsFromReader(&short, filter)
+		return mounts, cmp.Or(err, wrong)
 	}
 }
 

@@ -186,18 +186,14 @@ func (l *Looks) tally(of answerer) *tally {
 	return &l.remote
 }
 
-// fresh is how old the mount table may be by which a look finds its place. It is long on a node
-// with many pods, and looks that come one after the other would each read it.
-const fresh = 100 * time.Millisecond
-
 // name finds the servers of all looks that have no name yet. It asks only the kernel's mount table,
-// as it is or was a moment ago, see [fresh]. Without the table they are local.
+// which is read at most once for all looks that wait for that. Without the table they are local.
 func (l *Looks) name() {
 	for i, k := range slices.Concat(l.placed, l.waiting) {
 		if k.named {
 			continue
 		}
-		if l.answerers == nil || k.began.Sub(l.readAt) >= fresh {
+		if l.answerers == nil || !l.readAt.After(k.began) {
 			l.readAt, l.answerers = time.Now(), map[string]answerer{}
 			mounts, _ := l.mounts()
 			for _, m := range mounts {

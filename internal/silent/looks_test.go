@@ -161,7 +161,6 @@ func TestLooksRemember(t *testing.T) {
 		if got := fmt.Sprint(l.placed[0].of.name, reads); got != "one1" {
 			t.Error(got)
 		}
-		time.Sleep(fresh)
 		for len(c.leaves) <= MostOfDisk {
 			c.enter(root + "/plugins/v")
 		}
@@ -236,24 +235,18 @@ func TestAnswerers(t *testing.T) {
 	}
 }
 
-// The mount table is read at most once in a while, however many looks have no place yet, and what
-// is mounted meanwhile is known after that.
-func TestTableIsReadRarely(t *testing.T) {
+// A look at what was just mounted waits for that, not for what the mount is on.
+func TestLooksKnowNewMounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads := 0
-		c := &crowd{t: t, looks: newLooks("/nowhere", func() ([]*mountinfo.Info, error) {
-			reads++
-			return table()
-		})}
-		const rounds, each = 4, 10
-		for range rounds {
-			for range each {
-				c.enter("/pods/a/v")
-			}
-			time.Sleep(fresh)
+		mounted, _ := table()
+		c := &crowd{t: t, looks: newLooks("/nowhere", func() ([]*mountinfo.Info, error) { return mounted, nil })}
+		for range MostOfServer {
+			c.enter("/pods/a/v")
 		}
-		if reads != rounds {
-			t.Errorf("%d looks within %v read the table %d times", rounds*each, rounds*fresh, reads)
+		mounted = append(mounted, &mountinfo.Info{Mountpoint: "/pods/new", FSType: "nfs4", Source: "new:/x"})
+		time.Sleep(time.Nanosecond)
+		if !c.enter("/pods/new") || c.looks.remote.servers["new"] != 1 {
+			t.Errorf("%+v, %+v", c.looks.remote, c.looks.local)
 		}
 	})
 }

@@ -57,20 +57,27 @@ func count[K comparable](of map[K]int, key K, n int) {
 
 // Places are those of processes that may wait for servers.
 type Places struct {
-	mu      sync.Mutex
-	taken   tally
-	waiting []*turn // in the order in which they came
+	mu    sync.Mutex
+	taken tally
+	// waiting are those who wait. All of one queue fit or none do. The queues have their turns one
+	// after the other: who has many volumes does not keep others waiting behind all of them.
+	waiting []*queue
+	queues  map[pair]*queue
+}
+
+// queue are the turns of a tenant at a server, in the order in which they came. It has one at
+// least.
+type queue struct {
+	pair
+	turns []*turn
 }
 
 // turn is one who waits for a place. placed is closed when there is one.
-type turn struct {
-	server, tenant string
-	placed         chan struct{}
-}
+type turn struct{ placed chan struct{} }
 
 // NewPlaces returns the places, which all are free.
 func NewPlaces() *Places {
-	return &Places{taken: newTally(MostOfServer, MostOfTenant, MostProcesses)}
+	return &Places{taken: newTally(MostOfServer, MostOfTenant, MostProcesses), queues: map[pair]*queue{}}
 }
 
 // Try takes a place, if there is one. leave gives it back. all and same say how many processes wait
@@ -88,15 +95,11 @@ func (p *Places) Try(server, tenant string) (leave func(), all, same int) {
 
 // Enter waits for a place, until ctx ends. leave gives it back.
 func (p *Places) Enter(ctx context.Context, server, tenant string) (leave func(), err error) {
-	t := &turn{server: server, tenant: tenant, placed: make(chan struct{})}
-	p.mu.Lock()
-	p.waiting = append(p.waiting, t)
-	p.admit()
-	p.mu.Unlock()
+	t := p.begin(pair{server, tenant})
 	select {
 	case <-t.placed:
 	case <-ctx.Done():
-		if !p.giveUp(t) {
+		if !p.giveUp(pair{server, tenant}, t) {
 			p.leave(server, tenant)
 		}
 		return nil, context.Cause(ctx)
@@ -104,32 +107,63 @@ func (p *Places) Enter(ctx context.Context, server, tenant string) (leave func()
 	return func() { p.leave(server, tenant) }, nil
 }
 
-// giveUp takes one who waits out of the queue. It returns false if he has a place meanwhile.
-func (p *Places) giveUp(t *turn) bool {
+// begin takes a place if there is one, and waits in a queue if not.
+func (p *Places) begin(of pair) *turn {
+	t := &turn{placed: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.Index(p.waiting, t)
-	if i >= 0 {
-		p.waiting = slices.Delete(p.waiting, i, i+1)
+	q := p.queues[of]
+	switch {
+	case q != nil:
+		q.turns = append(q.turns, t)
+	case p.taken.fits(of.server, of.tenant):
+		p.taken.add(of.server, of.tenant, 1)
+		close(t.placed)
+	default:
+		q = &queue{pair: of, turns: []*turn{t}}
+		p.queues[of] = q
+		p.waiting = append(p.waiting, q)
 	}
-	return i >= 0
+	return t
 }
 
+// giveUp takes one who waits out of his queue. It returns false if he has a place meanwhile.
+func (p *Places) giveUp(of pair, t *turn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[of]
+	if q == nil {
+		return false
+	}
+	i := slices.Index(q.turns, t)
+	if i < 0 {
+		return false
+	}
+	if q.turns = slices.Delete(q.turns, i, i+1); len(q.turns) == 0 {
+		delete(p.queues, of)
+		p.waiting = slices.DeleteFunc(p.waiting, func(other *queue) bool { return other == q })
+	}
+	return true
+}
+
+// leave gives a place back, which lets at most one of each queue in.
 func (p *Places) leave(server, tenant string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken.add(server, tenant, -1)
-	p.admit()
-}
-
-// admit gives those who wait the places that there are.
-func (p *Places) admit() {
-	p.waiting = slices.DeleteFunc(p.waiting, func(t *turn) bool {
-		fits := p.taken.fits(t.server, t.tenant)
-		if fits {
-			p.taken.add(t.server, t.tenant, 1)
-			close(t.placed)
+	var again []*queue
+	p.waiting = slices.DeleteFunc(p.waiting, func(q *queue) bool {
+		if !p.taken.fits(q.server, q.tenant) {
+			return false
 		}
-		return fits
+		p.taken.add(q.server, q.tenant, 1)
+		close(q.turns[0].placed)
+		if q.turns = slices.Delete(q.turns, 0, 1); len(q.turns) > 0 {
+			again = append(again, q)
+		} else {
+			delete(p.queues, q.pair)
+		}
+		return true
 	})
+	p.waiting = append(p.waiting, again...)
 }

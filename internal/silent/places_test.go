@@ -105,3 +105,71 @@ func TestPlacesAreWaitedFor(t *testing.T) {
 		}
 	})
 }
+
+// Tenants that wait have their turns one after the other, however many each of them has.
+func TestPlacesGoRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPlaces()
+		leaves := map[string][]func(){}
+		in := make(chan string, 10)
+		enter := func(tenant string) {
+			go func() {
+				leave, err := p.Enter(t.Context(), "one", tenant)
+				if err != nil {
+					t.Error(err)
+				}
+				leaves[tenant] = append(leaves[tenant], leave)
+				in <- tenant
+			}()
+			synctest.Wait()
+		}
+		for _, tenant := range []string{"a", "a", "a", "a", "a", "a", "a", "a", "b", "c"} {
+			enter(tenant)
+			if got := <-in; got != tenant {
+				t.Fatalf("%s has a place, not %s", got, tenant)
+			}
+		}
+		for _, tenant := range []string{"b", "b", "b", "c", "a"} {
+			enter(tenant)
+		}
+		for i, want := range []string{"", "", "b", "c", "a", "b", "b"} {
+			leaves["a"][i]()
+			synctest.Wait()
+			select {
+			case got := <-in:
+				if got != want {
+					t.Errorf("after %d have left, %s has a place, not %s", i+1, got, want)
+				}
+			default:
+				if want != "" {
+					t.Errorf("after %d have left, %s has no place", i+1, want)
+				}
+			}
+		}
+		if len(p.waiting)+len(p.queues) != 0 {
+			t.Errorf("%d queues of %d are left", len(p.waiting), len(p.queues))
+		}
+	})
+}
+
+// BenchmarkPlaces takes a place at one server while many wait for others.
+func BenchmarkPlaces(b *testing.B) {
+	for name, server := range map[string]func(i int) string{
+		"one server":   func(int) string { return "silent" },
+		"many servers": func(i int) string { return fmt.Sprint("silent", i%2500) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			p := NewPlaces()
+			for i := range 20_000 {
+				p.begin(pair{server(i), "a"})
+			}
+			for b.Loop() {
+				leave, err := p.Enter(b.Context(), "other", "b")
+				if err != nil {
+					b.Fatal(err)
+				}
+				leave()
+			}
+		})
+	}
+}

@@ -1,16 +1,28 @@
 package shims
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/mounttable"
 )
 
-// RemoveBundle removes a bundle. It first unmounts what is mounted in the bundle.
+// RemoveBundle removes a bundle. It first unmounts what is mounted in the bundle. A symbolic link
+// leads to no bundle, but the path of its directory may have some.
 func RemoveBundle(path string) error {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	path = filepath.Join(dir, filepath.Base(path))
 	mounts, err := mounttable.Beneath(path)
 	if err != nil {
 		return fmt.Errorf("look for mounts: %w", err)
