@@ -31,6 +31,9 @@ import (
 // Cgroups are the node's cgroups; package hostcgroups has the machine's, tests have fakes.
 type Cgroups interface {
 	pod.Cgroups
+	// SetPinned says, before Setup, who has CPUs for himself: a container or, with nil, a whole
+	// pod. No quota needs to limit these.
+	SetPinned(pinned func(pod *v1.Pod, c *v1.Container) bool)
 	// Setup makes the node's root and QoS cgroups, and Teardown removes them; Teardown fails if
 	// there are pods left.
 	Setup(ctx context.Context) error

@@ -118,6 +118,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 		return nil, err
 	}
 	deps.Node.SetDevices(b.allocation.Capacity)
+	deps.Cgroups.SetPinned(b.allocation.Pinned)
 	b.room = room.New(room.Deps{
 		Occupants: occupants, Unallocated: b.allocation.Refused, Unresizable: b.allocation.Unresizable,
 		Node: func() admit.Node {

@@ -35,7 +35,8 @@ type noCgroups struct {
 	updated func() // called for each update of the QoS cgroups, if it is set
 }
 
-func (noCgroups) Setup(context.Context) error { return nil }
+func (noCgroups) SetPinned(func(*v1.Pod, *v1.Container) bool) {}
+func (noCgroups) Setup(context.Context) error                 { return nil }
 func (c noCgroups) UpdateQoS(context.Context, []*v1.Pod) error {
 	if c.updated != nil {
 		c.updated()

@@ -15,7 +15,8 @@ import (
 // node's memory in bytes; the OOM score of a Burstable container is computed from memoryCapacity.
 //
 // CPU shares follow the request, or the limit if there is no request. A container without a limit
-// of its own gets the pod's limit, if spec.resources has one. Containers get no swap, unless the
+// of its own gets the pod's limit, if spec.resources has one. A container that has its CPUs for
+// itself has no CPU quota ([Options].WithoutQuota). Containers get no swap, unless the
 // options give them a share ([Options].Swap). With [Options].Throttle, the kernel slows a container
 // down before its memory limit.
 func ContainerResources(
@@ -23,6 +24,9 @@ func ContainerResources(
 ) *runtimeapi.LinuxContainerResources {
 	r := linuxResources(cpuRequest(container.Resources.Requests), containerLimit(pod, container, corev1.ResourceCPU),
 		containerLimit(pod, container, corev1.ResourceMemory), o)
+	if o.CPUQuota && o.unlimited(pod, container) {
+		r.CpuQuota = noQuota
+	}
 	r.OomScoreAdj = OOMScoreAdj(pod, container, memoryCapacity)
 	r.HugepageLimits = hugePageLimits(pod, container, o.HugePageSizes)
 	limitSwap(r, swapShare(pod, container, memoryCapacity, o), o)
@@ -37,6 +41,9 @@ func SandboxResources(pod *corev1.Pod, o Options) (resources, overhead *runtimea
 	ro := resource.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := resource.PodRequests(pod, ro), resource.PodLimits(pod, ro)
 	resources = linuxResources(cpuRequest(requests), *limits.Cpu(), *limits.Memory(), o)
+	if o.CPUQuota && o.unlimited(pod, nil) {
+		resources.CpuQuota = noQuota
+	}
 	overhead = &runtimeapi.LinuxContainerResources{}
 	if list := pod.Spec.Overhead; list != nil {
 		overhead = linuxResources(list.Cpu(), *list.Cpu(), *list.Memory(), o)

@@ -24,6 +24,9 @@ type Options struct {
 	Version Version
 	// CPUQuota enforces CPU limits (KubeletConfiguration.cpuCFSQuota).
 	CPUQuota bool
+	// WithoutQuota reports whether a container's CPU limit is not enforced because the container
+	// has its CPUs for itself; with nil, whether that of the whole pod is not. It may be nil.
+	WithoutQuota func(pod *corev1.Pod, c *corev1.Container) bool
 	// CPUPeriod is the period of CPU limits (cpuCFSQuotaPeriod); 0 means 100 ms.
 	CPUPeriod time.Duration
 	// PodPids is the most processes a pod may have (podPidsLimit); 0 or less sets no limit.
@@ -54,6 +57,15 @@ func (o Options) period() int64 {
 	return o.CPUPeriod.Microseconds()
 }
 
+// noQuota is the quota that does not limit.
+const noQuota = -1
+
+// unlimited reports whether the CPU limit of a container, or with nil of the whole pod, is not
+// enforced.
+func (o Options) unlimited(pod *corev1.Pod, c *corev1.Container) bool {
+	return !o.CPUQuota || o.WithoutQuota != nil && o.WithoutQuota(pod, c)
+}
+
 // Limits are the limits of a cgroup above the containers. A zero value leaves the kernel's setting
 // unchanged.
 type Limits struct {
@@ -77,7 +89,8 @@ type Limits struct {
 // PodLimits returns the limits of a pod's cgroup, with the pod's overhead included:
 //
 //   - CPU shares follow the requests;
-//   - CPU quota and memory are set only if every container or the pod itself has a limit;
+//   - CPU quota and memory are set only if every container or the pod itself has a limit; a pod
+//     that has its CPUs for itself has no quota ([Options].WithoutQuota);
 //   - huge pages follow the requests, which equal the limits;
 //   - processes follow the node's setting.
 func PodLimits(pod *corev1.Pod, o Options) Limits {
@@ -104,8 +117,8 @@ func PodLimits(pod *corev1.Pod, o Options) Limits {
 	if guaranteed := class == corev1.PodQOSGuaranteed; guaranteed || cpuLimited {
 		out.CPUPeriod = uint64(o.period())
 		out.CPUQuota = cpuQuota(limits.Cpu().MilliValue(), o.period())
-		if !o.CPUQuota {
-			out.CPUQuota = -1
+		if o.unlimited(pod, nil) {
+			out.CPUQuota = noQuota
 		}
 	}
 	if class == corev1.PodQOSGuaranteed || memoryLimited {

@@ -44,7 +44,7 @@ func parseGates(text string) map[string]gate {
 func ownGates() []string {
 	return []string{
 		"ClusterTrustBundleProjection", "ComponentFlagz", "ComponentStatusz", "ContainerCheckpoint",
-		"CustomCPUCFSQuotaPeriod", "DRAExtendedResource", "GracefulNodeShutdown",
+		"CustomCPUCFSQuotaPeriod", "DRAExtendedResource", "DisableCPUQuotaWithExclusiveCPUs", "GracefulNodeShutdown",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "MemoryQoS", "NodeDeclaredFeatures",
 		"NodeLogQuery", "PodCertificateRequest", "PodsAPI", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",

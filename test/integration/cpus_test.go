@@ -15,7 +15,8 @@ import (
 )
 
 // TestStaticCPUs checks that a Guaranteed container gets a CPU for itself under the static policy,
-// that the others leave it and come back, and that a crash of the agent changes nothing.
+// without a quota, that the others leave it and come back, and that a crash of the agent changes
+// nothing.
 func TestStaticCPUs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
@@ -46,6 +47,9 @@ containers:
 	own := cpusOf(t, a, "pinned")
 	if own.Size() != 1 || own.Contains(0) {
 		t.Errorf("the container has the CPUs %s", own)
+	}
+	for _, container := range []string{"", "main"} {
+		cgroupHas(t, e, podOf(t, a, "pinned"), container, map[string]string{"cpu/cpu.cfs_quota_us": "-1"})
 	}
 	waitCPUs(t, a, "shares", online.Difference(own))
 	started := containerID(t, a, "pinned")

@@ -365,6 +365,9 @@ func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	return Given{Given: given, CPUs: set.String(), MemoryNodes: nodes}, err
 }
 
+// Pinned reports whether a container has its CPUs for itself; with nil, whether the pod has.
+func (m *Manager) Pinned(pod *v1.Pod, c *v1.Container) bool { return m.cpus.Pinned(pod, c) }
+
 // Health returns the health of the devices of a pod's containers, those of device plugins and those
 // of resource claims, by the container's name; nil if the feature gate ResourceHealthStatus is off.
 func (m *Manager) Health(pod *v1.Pod) map[string][]v1.ResourceStatus {

@@ -53,12 +53,19 @@ type Deps struct {
 type Host struct {
 	*cgroups.Manager
 	deps Deps
+	// pinned is what SetPinned got.
+	pinned func(pod *v1.Pod, c *v1.Container) bool
 	// ready says that the node's cgroups are set up.
 	ready atomic.Bool
 }
 
 // New returns the cgroups of this machine, which can be used after [Host.Setup].
 func New(deps Deps) *Host { return &Host{deps: deps} }
+
+// SetPinned says who has CPUs for himself: a container or, with nil, a whole pod. Under the feature
+// gate DisableCPUQuotaWithExclusiveCPUs, no quota limits these. SetPinned comes before
+// [Host.Setup].
+func (h *Host) SetPinned(pinned func(pod *v1.Pod, c *v1.Container) bool) { h.pinned = pinned }
 
 // Setup waits for the runtime, makes the manager, and sets up the node's cgroups.
 func (h *Host) Setup(ctx context.Context) error {
@@ -75,6 +82,9 @@ func (h *Host) Setup(ctx context.Context) error {
 			SingleProcessOOMKill: k.SingleProcessOOMKill,
 			SwapAccounting:       cgroups.SwapAccounting(),
 		},
+	}
+	if h.deps.Config.GateEnabled("DisableCPUQuotaWithExclusiveCPUs") {
+		config.Options.WithoutQuota = h.pinned
 	}
 	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
 		config.Options.Swap, config.Options.StaticCritical = h.deps.Swap, h.deps.Config.Kubeconfig != ""
