@@ -47,8 +47,8 @@ func ownGates() []string {
 		"CustomCPUCFSQuotaPeriod", "DRAExtendedResource", "DisableCPUQuotaWithExclusiveCPUs", "GracefulNodeShutdown",
 		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"KubeletEnsureSecretPulledImages", "LoggingAlphaOptions", "LoggingBetaOptions", "MemoryQoS", "NodeDeclaredFeatures",
-		"NodeLogQuery", "PodCertificateRequest", "PodsAPI", "ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus",
-		"ResourceHealthStatusMessage",
+		"NodeLogQuery", "PodCertificateRequest", "PodLevelResourceManagers", "PodsAPI",
+		"ReduceDefaultCrashLoopBackOffDecay", "ResourceHealthStatus", "ResourceHealthStatusMessage",
 		"RestartAllContainersOnContainerExits", "RotateKubeletServerCertificate", "TaintTolerationComparisonOperators",
 	}
 }

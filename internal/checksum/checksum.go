@@ -9,6 +9,7 @@ package checksum
 
 import (
 	"hash/fnv"
+	"strings"
 
 	"k8s.io/utils/dump"
 )
@@ -17,8 +18,16 @@ import (
 type Checksum uint64
 
 // Of returns the checksum of a value.
-func Of(value any) Checksum {
+func Of(value any) Checksum { return of(dump.ForHash(value)) }
+
+// As returns the checksum that a value has if its type is called old: a kubelet computes so the
+// checksum of a format that has a newer one, whose type has got the name.
+func As(value any, name, old string) Checksum {
+	return of(strings.Replace(dump.ForHash(value), name, old, 1))
+}
+
+func of(text string) Checksum {
 	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(dump.ForHash(value))) // a hash never fails
+	_, _ = sum.Write([]byte(text)) // a hash never fails
 	return Checksum(sum.Sum32())
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/test/env"
@@ -19,17 +20,7 @@ import (
 // nothing.
 func TestStaticCPUs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("/sys/devices/system/cpu/online")
-	if err != nil {
-		t.Fatal(err)
-	}
-	online, err := cpuset.Parse(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if online.Size() < 2 {
-		t.Skip("a machine with one CPU has none to give away")
-	}
+	online := onlineCPUs(t)
 	e := env.Containerd(t, env.Options{})
 	a := e.StartAgent(t, env.AgentOptions{Kubelet: "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n"})
 	a.WaitUp(t)
@@ -67,6 +58,81 @@ containers:
 	}
 	a.RemoveManifest(t, "pinned.yaml")
 	waitCPUs(t, a, "shares", online)
+}
+
+// TestCPUsOfAWholePod checks that a pod with resources of its own has its CPU as a whole under the
+// feature gate PodLevelResourceManagers: its containers share it, and keep their quota. A crash of
+// the agent changes nothing, and a pod whose containers would share nothing fails.
+func TestCPUsOfAWholePod(t *testing.T) {
+	t.Parallel()
+	online := onlineCPUs(t)
+	e := env.Containerd(t, env.Options{})
+	a := e.StartAgent(t, env.AgentOptions{Kubelet: "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+		"topologyManagerPolicy: best-effort\ntopologyManagerScope: pod\n" +
+		"featureGates: {PodLevelResourceManagers: true}\n"})
+	a.WaitUp(t)
+	const spec = `
+resources: {requests: {cpu: "1", memory: 40Mi}, limits: {cpu: "1", memory: 40Mi}}
+containers:
+  - name: main
+    image: berth.local/busybox:v1
+    command: &forever [sh, -c, "trap 'exit 0' TERM; while true; do sleep 0.1; done"]
+    %s
+  - {name: other, image: "berth.local/busybox:v1", command: *forever}
+`
+	put(t, a, "full", fmt.Sprintf(spec, `resources: {limits: {cpu: "1", memory: 20Mi}}`))
+	waitPod(t, a, "full", "failed", func(p *corev1.Pod) error {
+		if p.Status.Reason != "EmptyPodSharedPoolError" {
+			return fmt.Errorf("its reason is %q", p.Status.Reason)
+		}
+		return nil
+	})
+	put(t, a, "whole", fmt.Sprintf(spec, ""))
+	a.WaitReady(t, "whole")
+	own := cpusOf(t, a, "whole")
+	if own.Size() != 1 || own.Contains(0) || !own.IsSubsetOf(online) {
+		t.Errorf("the pod has the CPUs %s", own)
+	}
+	has := func(when string) {
+		t.Helper()
+		for _, container := range []string{"main", "other"} {
+			got := inside(t, a, "whole", container, "grep", "Cpus_allowed_list", "/proc/self/status")
+			if _, list, _ := strings.Cut(got, ":"); strings.TrimSpace(list) != own.String() {
+				t.Errorf("%s, %s has %q, want %s", when, container, got, own)
+			}
+		}
+	}
+	has("at first")
+	for _, container := range []string{"", "main"} {
+		cgroupHas(t, e, podOf(t, a, "whole"), container, map[string]string{"cpu/cpu.cfs_quota_us": "100000"})
+	}
+	a.Kill9()
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a.WaitReady(t, "whole")
+	has("after a crash of the agent")
+	if state, err := os.ReadFile(filepath.Join(a.RootDir, "cpu_manager_state")); err != nil ||
+		!strings.Contains(string(state), `{"cpuSet":"`+own.String()+`"}`) {
+		t.Errorf("the state file is %s, %v", state, err)
+	}
+}
+
+// onlineCPUs returns the machine's CPUs. It skips a test on a machine with one CPU.
+func onlineCPUs(t *testing.T) cpuset.CPUSet {
+	t.Helper()
+	text, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	online, err := cpuset.Parse(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if online.Size() < 2 {
+		t.Skip("a machine with one CPU has none to give away")
+	}
+	return online
 }
 
 // cpusOf returns the CPUs on which the container of a pod may run.

@@ -22,6 +22,11 @@ type share interface {
 	Allocate(ctx context.Context, c *v1.Container, ends bool, hint topology.Hint) error
 }
 
+// whole is a share that can give a pod with resources of its own its pieces as a whole.
+type whole interface {
+	AllocatePod(ctx context.Context, hint topology.Hint) error
+}
+
 // later is the error of a pod that may get its pieces from the same NUMA nodes when the pods have
 // ended that are being ended.
 type later struct{}
@@ -61,12 +66,15 @@ func (m *Manager) leaving() bool {
 }
 
 func (m *Manager) share(ctx context.Context, pod *v1.Pod, shares []share) error {
-	var whole topology.Hint
+	var common topology.Hint
 	byPod := m.topology.Aligns() && m.topology.ByPod
 	byContainer := m.topology.Aligns() && !m.topology.ByPod
 	if byPod {
 		var err error
-		if whole, err = m.merge(shares, share.PodHints); err != nil {
+		if common, err = m.merge(pod, shares, share.PodHints); err != nil {
+			return err
+		}
+		if shares, err = m.shareWhole(ctx, pod, shares, common); err != nil {
 			return err
 		}
 	}
@@ -74,10 +82,10 @@ func (m *Manager) share(ctx context.Context, pod *v1.Pod, shares []share) error 
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		hint := whole
+		hint := common
 		if byContainer {
 			var err error
-			if hint, err = m.merge(shares, func(s share) [][]topology.Hint { return s.Hints(c) }); err != nil {
+			if hint, err = m.merge(pod, shares, func(s share) [][]topology.Hint { return s.Hints(c) }); err != nil {
 				return err
 			}
 		}
@@ -96,8 +104,31 @@ func (m *Manager) share(ctx context.Context, pod *v1.Pod, shares []share) error 
 	return nil
 }
 
+// shareWhole gives a pod with resources of its own its pieces as a whole, where it can have them
+// so. It returns the shares that give theirs container by container.
+func (m *Manager) shareWhole(
+	ctx context.Context, pod *v1.Pod, shares []share, hint topology.Hint,
+) (single []share, err error) {
+	if !m.rules.Whole(pod) {
+		return shares, nil
+	}
+	for _, s := range shares {
+		w, ok := s.(whole)
+		if !ok {
+			single = append(single, s)
+			continue
+		}
+		if err := w.AllocatePod(ctx, hint); err != nil {
+			return nil, err
+		}
+	}
+	return single, nil
+}
+
 // merge returns the NUMA nodes that suit all pieces of a container or a pod.
-func (m *Manager) merge(shares []share, of func(share) [][]topology.Hint) (topology.Hint, error) {
+func (m *Manager) merge(
+	pod *v1.Pod, shares []share, of func(share) [][]topology.Hint,
+) (topology.Hint, error) {
 	var all [][]topology.Hint
 	for _, s := range shares {
 		all = append(all, of(s)...)
@@ -105,9 +136,21 @@ func (m *Manager) merge(shares []share, of func(share) [][]topology.Hint) (topol
 	hint, ok := m.topology.Merge(all)
 	if !ok {
 		m.guaranteed(false)
-		return topology.Hint{}, &topology.Error{}
+		return topology.Hint{}, &topology.Error{PodLevel: m.podLevel(pod)}
 	}
 	return hint, nil
+}
+
+// podLevel says, in the kubelet's words, how a pod with resources of its own cannot be aligned;
+// nothing for other pods.
+func (m *Manager) podLevel(pod *v1.Pod) string {
+	switch {
+	case !m.rules.IsManaged(pod):
+		return ""
+	case m.rules.ByPod:
+		return "pod with pod-level resources failed admission under pod-scope topology manager"
+	}
+	return "pod with pod-level resources failed admission with a container-level topology manager"
 }
 
 // guaranteed counts a container or a pod that has its pieces on one NUMA node, or cannot have them

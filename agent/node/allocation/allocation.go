@@ -32,6 +32,7 @@ import (
 	"github.com/berthd/berth/agent/node/devices"
 	"github.com/berthd/berth/agent/node/dra"
 	"github.com/berthd/berth/agent/node/memory"
+	"github.com/berthd/berth/agent/node/podlevel"
 	"github.com/berthd/berth/agent/node/podresources"
 	"github.com/berthd/berth/agent/node/room"
 	"github.com/berthd/berth/agent/node/topology"
@@ -99,6 +100,8 @@ type Manager struct {
 	health bool
 
 	topology *topology.Policy
+	// rules are those for pods with resources of their own.
+	rules podlevel.Rules
 	// aligning is held over an allocation whose pieces have to be on the same NUMA nodes.
 	aligning sync.Mutex
 
@@ -121,6 +124,9 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	if m.topology, err = topology.ConfigFrom(cfg, topology.System); err != nil {
 		return nil, err
 	}
+	m.rules = podlevel.Rules{
+		Managed: cfg.GateEnabled("PodLevelResourceManagers"), ByPod: m.topology.Aligns() && m.topology.ByPod,
+	}
 	m.Devices = devices.New(devices.Config{Dir: devicesDir(cfg.RootDir), Nodes: m.topology.Nodes}, devices.Deps{
 		Holders: m.holders, Changed: m.changed, Affected: deps.Wake, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
@@ -136,6 +142,7 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	pinning.Rules = m.rules
 	if m.cpus, err = cpus.New(pinning, cpus.Deps{
 		Holders: m.holders, Runtime: deps.Runtime, Instances: m.instances, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
@@ -146,6 +153,7 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	nodes.Rules = m.rules
 	m.memory = memory.New(nodes, memory.Deps{
 		Holders: m.holders, Event: deps.Event, Metrics: deps.Metrics, Logger: deps.Logger,
 	})
@@ -289,6 +297,7 @@ func (m *Manager) release(uid types.UID) {
 func rejection(err error) *admit.Rejection {
 	device, cpu, cores := (*devices.Later)(nil), (*cpus.Later)(nil), (*cpus.SMTAlignmentError)(nil)
 	leaving, apart, nodes := (*later)(nil), (*topology.Error)(nil), (*memory.Later)(nil)
+	empty := (*podlevel.EmptyPool)(nil)
 	switch {
 	case err == nil:
 		return nil
@@ -296,6 +305,8 @@ func rejection(err error) *admit.Rejection {
 		return &admit.Rejection{Reason: unexpected, Message: err.Error(), Detail: err.Error(), Later: true}
 	case errors.As(err, &apart):
 		return &admit.Rejection{Reason: "TopologyAffinityError", Message: apart.Error()}
+	case errors.As(err, &empty):
+		return &admit.Rejection{Reason: "EmptyPodSharedPoolError", Message: empty.Error()}
 	case errors.As(err, &cores):
 		return &admit.Rejection{Reason: "SMTAlignmentError", Message: cores.Error()}
 	}

@@ -34,8 +34,12 @@ func (metrics) ResourceClaims(func(func(string, int))) {}
 func (metrics) ClaimsWorkedOn(string, bool, time.Duration)           {}
 func (metrics) DRADriverAsked(string, string, string, time.Duration) {}
 
-func (metrics) MemoryPinned(bool)           {}
-func (metrics) CPUsPinned(bool)             {}
+func (metrics) MemoryPinned(bool) {}
+func (metrics) CPUsPinned(bool)   {}
+
+func (metrics) Allocated(v1.ResourceName, string, bool) {}
+func (metrics) Assigned(v1.ResourceName, string)        {}
+
 func (metrics) CPUsShared(int, int)         {}
 func (metrics) CPUsOnNode(int, int)         {}
 func (metrics) CPUsAligned(string, bool)    {}

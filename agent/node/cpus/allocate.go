@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/agent/node/cpus/choose"
+	"github.com/berthd/berth/agent/node/podlevel"
 	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/internal/pods"
 )
@@ -50,7 +51,7 @@ func (p *Pod) Allocate(_ context.Context, c *v1.Container, ends bool, hint topol
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	set, has := p.m.assigned[p.pod.UID][c.Name]
-	if !has && p.m.Static() && exclusive(p.pod, c) > 0 {
+	if !has && p.m.Static() && p.m.exclusive(p.pod, c) > 0 {
 		var err error
 		if set, err = p.allocate(c, hint.Nodes); err != nil {
 			return err
@@ -68,20 +69,9 @@ func (p *Pod) Allocate(_ context.Context, c *v1.Container, ends bool, hint topol
 
 // allocate chooses the CPUs of a container; m.mu is held.
 func (p *Pod) allocate(c *v1.Container, nodes topology.Mask) (set cpuset.CPUSet, err error) {
-	m, count := p.m, exclusive(p.pod, c)
+	m := p.m
 	defer func() { m.count(set, err != nil) }()
-	if err := m.aligned(count); err != nil {
-		return set, err
-	}
-	available := m.shared.Difference(m.reserved).Union(p.reusable)
-	set, err = m.take(available, count, nodes)
-	if few := (*choose.TooFew)(nil); errors.As(err, &few) {
-		holders, _ := m.deps.Holders()
-		if available.Union(m.leaving(holders)).Size() >= count {
-			return set, &Later{"waiting until pods that are being removed give back their CPUs"}
-		}
-	}
-	if err != nil {
+	if set, err = p.choose(m.exclusive(p.pod, c), nodes); err != nil {
 		return set, err
 	}
 	if m.assigned[p.pod.UID] == nil {
@@ -92,19 +82,51 @@ func (p *Pod) allocate(c *v1.Container, nodes topology.Mask) (set cpuset.CPUSet,
 	return set, nil
 }
 
+// choose chooses CPUs of those that nobody has, and that the next container may use again; m.mu is
+// held.
+func (p *Pod) choose(count int, nodes topology.Mask) (cpuset.CPUSet, error) {
+	m := p.m
+	if err := m.aligned(count); err != nil {
+		return cpuset.New(), err
+	}
+	available := m.shared.Difference(m.reserved).Union(p.reusable)
+	set, err := m.take(available, count, nodes)
+	if few := (*choose.TooFew)(nil); errors.As(err, &few) {
+		holders, _ := m.deps.Holders()
+		if available.Union(m.leaving(holders)).Size() >= count {
+			return set, &Later{"waiting until pods that are being removed give back their CPUs"}
+		}
+	}
+	return set, err
+}
+
 // count counts a container that asked for CPUs, and how those are aligned that it got.
 func (m *Manager) count(set cpuset.CPUSet, failed bool) {
 	m.deps.Metrics.CPUsPinned(failed)
 	if m.cfg.Choose.WholeCores {
 		m.deps.Metrics.CPUsAligned("physical_cpu", failed)
 	}
+	if m.cfg.Rules.Managed {
+		m.deps.Metrics.Allocated(v1.ResourceCPU, podlevel.FromNode, failed)
+	}
+	if failed {
+		return
+	}
+	m.countCache(set)
+	if m.cfg.Rules.Managed {
+		m.deps.Metrics.Assigned(v1.ResourceCPU, podlevel.ExclusiveNode)
+	}
+}
+
+// countCache counts CPUs if they have one last-level cache.
+func (m *Manager) countCache(set cpuset.CPUSet) {
 	caches := map[int]bool{}
 	for _, c := range m.cfg.Machine {
 		if set.Contains(c.ID) {
 			caches[c.Cache] = true
 		}
 	}
-	if !failed && len(caches) == 1 {
+	if len(caches) == 1 {
 		m.deps.Metrics.CPUsAligned("uncore_cache", false)
 	}
 }
@@ -130,6 +152,9 @@ func (m *Manager) allocateMissing(pod *v1.Pod) error {
 		return nil
 	}
 	p := m.Begin(pod)
+	if m.whole(pod) > 0 {
+		return p.AllocatePod(context.Background(), topology.Hint{})
+	}
 	for c, ends := range pods.Starting(pod) {
 		if err := p.Allocate(context.Background(), c, ends, topology.Hint{}); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/agent/node/cpus/choose"
 	"github.com/berthd/berth/agent/node/cpus/state"
+	"github.com/berthd/berth/agent/node/podlevel"
 	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/configs"
 )
@@ -39,6 +40,8 @@ type Config struct {
 	// (align-by-socket).
 	BySocket bool
 	Choose   choose.Options
+	// Rules are those for pods with resources of their own.
+	Rules podlevel.Rules
 	// Period is how often Run compares what containers have with what they should have.
 	Period time.Duration
 	// File is the path of the state file, Machine the machine's CPUs.

@@ -38,6 +38,7 @@ type bed struct {
 	events    []string
 	counted   string
 	aligned   []string
+	whole     []string
 	onNodes   map[int]int
 }
 
@@ -52,6 +53,14 @@ func (b *bed) CPUsOnNode(node, exclusive int) {
 
 func (b *bed) CPUsAligned(boundary string, failed bool) {
 	b.aligned = append(b.aligned, fmt.Sprintf("%s:%t", boundary, !failed))
+}
+
+func (b *bed) Allocated(name v1.ResourceName, source string, failed bool) {
+	b.whole = append(b.whole, fmt.Sprintf("%s from %s %t", name, source, !failed))
+}
+
+func (b *bed) Assigned(name v1.ResourceName, kind string) {
+	b.whole = append(b.whole, fmt.Sprintf("%s %s", name, kind))
 }
 
 func (b *bed) CPUsShared(exclusive, shared int) { b.counted = fmt.Sprint(exclusive, shared) }

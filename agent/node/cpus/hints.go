@@ -13,7 +13,7 @@ import (
 func (p *Pod) Hints(c *v1.Container) [][]topology.Hint {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	count := exclusive(p.pod, c)
+	count := p.m.exclusive(p.pod, c)
 	if !p.m.Static() || count == 0 {
 		return nil
 	}
@@ -27,14 +27,20 @@ func (p *Pod) Hints(c *v1.Container) [][]topology.Hint {
 func (p *Pod) PodHints() [][]topology.Hint {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	count := together(p.pod)
+	count := p.m.together(p.pod)
 	if !p.m.Static() || count == 0 {
 		return nil
+	}
+	if p.m.whole(p.pod) > 0 && p.m.pool(p.pod, count) != nil {
+		return [][]topology.Hint{{}} // those that share would have no CPU
+	}
+	if set, has := p.m.pods[p.pod.UID]; has {
+		return p.m.again(set, count)
 	}
 	has := cpuset.New()
 	for c := range pods.Starting(p.pod) {
 		set, known := p.m.assigned[p.pod.UID][c.Name]
-		if known && set.Size() != exclusive(p.pod, c) {
+		if known && set.Size() != p.m.exclusive(p.pod, c) {
 			return [][]topology.Hint{{}}
 		}
 		has = has.Union(set)
@@ -45,11 +51,15 @@ func (p *Pod) PodHints() [][]topology.Hint {
 	return [][]topology.Hint{p.m.hints(p.m.shared.Difference(p.m.reserved), p.reusable.Union(has), count)}
 }
 
-// together returns how many CPUs the containers of a pod have for themselves at a time, at most.
-func together(pod *v1.Pod) int {
+// together returns how many CPUs a pod has as a whole, or else how many its containers have for
+// themselves at a time, at most.
+func (m *Manager) together(pod *v1.Pod) int {
+	if m.cfg.Rules.Whole(pod) {
+		return m.whole(pod)
+	}
 	initial, staying := 0, 0
 	for c, ends := range pods.Starting(pod) {
-		count := exclusive(pod, c)
+		count := m.exclusive(pod, c)
 		if ends {
 			initial = max(initial, staying+count)
 		} else {

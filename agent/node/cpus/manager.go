@@ -8,13 +8,13 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/agent/node/cpus/state"
+	"github.com/berthd/berth/agent/node/podlevel"
 	"github.com/berthd/berth/agent/node/topology"
-	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/internal/notify"
 	"github.com/berthd/berth/internal/pods"
 )
@@ -30,6 +30,7 @@ type Metrics interface {
 	// CPUsAligned counts a container that got whole cores ("physical_cpu") or CPUs of one last-level
 	// cache ("uncore_cache"), or that could not get them so, although the config demands it.
 	CPUsAligned(boundary string, failed bool)
+	podlevel.Metrics
 }
 
 // Deps are what a manager calls.
@@ -59,6 +60,8 @@ type Manager struct {
 	mu       sync.Mutex
 	shared   cpuset.CPUSet
 	assigned map[types.UID]map[string]cpuset.CPUSet
+	// pods are the CPUs of pods as a whole, of which assigned has the parts of their containers.
+	pods map[types.UID]cpuset.CPUSet
 	// made is what containers got at their last creation, by pod and name.
 	made map[types.UID]map[string]string
 }
@@ -68,7 +71,8 @@ type Manager struct {
 func New(cfg Config, deps Deps) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, deps: deps, changed: notify.New(), last: map[string]string{},
-		assigned: map[types.UID]map[string]cpuset.CPUSet{}, made: map[types.UID]map[string]string{},
+		assigned: map[types.UID]map[string]cpuset.CPUSet{}, pods: map[types.UID]cpuset.CPUSet{},
+		made: map[types.UID]map[string]string{},
 	}
 	if m.Static() {
 		m.reserved = cfg.Reserved
@@ -107,8 +111,18 @@ func (m *Manager) restore() error {
 	if err != nil || s == nil || s.Policy != m.cfg.Policy || !m.Static() {
 		return err
 	}
+	if !m.cfg.Rules.Managed {
+		m.unite(s)
+	}
 	all := s.Shared
-	assigned := map[types.UID]map[string]cpuset.CPUSet{}
+	assigned, whole := map[types.UID]map[string]cpuset.CPUSet{}, map[types.UID]cpuset.CPUSet{}
+	for uid, set := range s.Pods {
+		whole[types.UID(uid)], assigned[types.UID(uid)] = set, map[string]cpuset.CPUSet{}
+		all = all.Union(set)
+		if both := set.Intersection(s.Shared); !both.IsEmpty() {
+			return fmt.Errorf("%s: pod %s has the CPUs %s, which others share", m.cfg.File, uid, both)
+		}
+	}
 	for uid, containers := range s.Assigned {
 		assigned[types.UID(uid)] = containers
 		for name, set := range containers {
@@ -124,17 +138,35 @@ func (m *Manager) restore() error {
 	if lost := m.reserved.Difference(s.Shared); !lost.IsEmpty() && !m.cfg.Strict {
 		return fmt.Errorf("%s: containers have the reserved CPUs %s", m.cfg.File, lost)
 	}
-	m.shared, m.assigned = s.Shared, assigned
+	m.shared, m.assigned, m.pods = s.Shared, assigned, whole
 	return nil
+}
+
+// unite makes the pods of a file that have CPUs as a whole share like all others, because pods
+// cannot have any as a whole.
+func (m *Manager) unite(s *state.State) {
+	for uid, set := range s.Pods {
+		m.deps.Logger.Warn("the feature gate PodLevelResourceManagers is off: the containers of a pod share the node's "+
+			"CPUs", "uid", uid, "had", set.String())
+		s.Shared = s.Shared.Union(set)
+		delete(s.Assigned, uid)
+	}
+	s.Pods = nil
 }
 
 // save writes the state file; m.mu is held, or nobody else knows m yet.
 func (m *Manager) save() error {
 	s := state.State{Policy: m.cfg.Policy, Shared: m.shared, Assigned: map[string]map[string]cpuset.CPUSet{}}
+	if m.cfg.Rules.Managed {
+		s.Pods = map[string]cpuset.CPUSet{}
+	}
+	for uid, set := range m.pods {
+		s.Pods[string(uid)] = set
+	}
 	exclusive := cpuset.New()
 	for uid, containers := range m.assigned {
 		s.Assigned[string(uid)] = containers
-		exclusive = exclusive.Union(slices.Collect(maps.Values(containers))...)
+		exclusive = exclusive.Union(m.all(uid))
 	}
 	if m.Static() {
 		m.deps.Metrics.CPUsShared(exclusive.Size(), m.shared.Difference(m.reserved).Size())
@@ -145,21 +177,35 @@ func (m *Manager) save() error {
 	return state.Write(m.cfg.File, s)
 }
 
-// exclusive returns how many CPUs a container gets for itself; 0 if it shares.
-func exclusive(pod *v1.Pod, c *v1.Container) int {
-	request := c.Resources.Requests.Cpu()
-	if cgroups.QOSClass(pod) != v1.PodQOSGuaranteed || resource.IsPodLevelResourcesSet(pod) ||
-		request.Value()*1000 != request.MilliValue() {
-		return 0
-	}
-	return int(request.Value())
+// all returns all CPUs of a pod; m.mu is held, or nobody else knows m yet.
+func (m *Manager) all(uid types.UID) cpuset.CPUSet {
+	return m.pods[uid].Union(slices.Collect(maps.Values(m.assigned[uid]))...)
 }
 
-// Wants reports whether a container of a pod gets CPUs for itself.
+// exclusive returns how many CPUs a container gets for itself; 0 if it shares.
+func (m *Manager) exclusive(pod *v1.Pod, c *v1.Container) int {
+	if !m.cfg.Rules.Own(pod, c) {
+		return 0
+	}
+	return integer(c.Resources.Requests.Cpu())
+}
+
+// integer returns a whole number of CPUs; 0 if the amount is none.
+func integer(amount *resource.Quantity) int {
+	if amount.Value()*1000 != amount.MilliValue() {
+		return 0
+	}
+	return int(amount.Value())
+}
+
+// Wants reports whether a pod or a container of it gets CPUs for itself.
 func (m *Manager) Wants(pod *v1.Pod) bool {
+	if m.Static() && m.cfg.Rules.Whole(pod) {
+		return m.whole(pod) > 0
+	}
 	if m.Static() {
 		for c := range pods.Starting(pod) {
-			if exclusive(pod, c) > 0 {
+			if m.exclusive(pod, c) > 0 {
 				return true
 			}
 		}
@@ -185,9 +231,9 @@ func (m *Manager) aligned(count int) error {
 // leaving returns the CPUs of the pods that are being ended; m.mu is held.
 func (m *Manager) leaving(holders map[types.UID]bool) cpuset.CPUSet {
 	out := cpuset.New()
-	for uid, containers := range m.assigned {
+	for uid := range m.assigned {
 		if holders[uid] {
-			out = out.Union(slices.Collect(maps.Values(containers))...)
+			out = out.Union(m.all(uid))
 		}
 	}
 	return out
@@ -216,9 +262,10 @@ func (m *Manager) forgetEnded(but types.UID) (holders map[types.UID]bool) {
 // free gives the CPUs of a pod back to those who share; m.mu is held. It reports whether the pod
 // had any.
 func (m *Manager) free(uid types.UID) bool {
-	containers, had := m.assigned[uid]
-	m.shared = m.shared.Union(slices.Collect(maps.Values(containers))...)
+	_, had := m.assigned[uid]
+	m.shared = m.shared.Union(m.all(uid))
 	delete(m.assigned, uid)
+	delete(m.pods, uid)
 	delete(m.made, uid)
 	return had
 }

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/node/memory/state"
+	"github.com/berthd/berth/agent/node/podlevel"
 	"github.com/berthd/berth/agent/node/topology"
 )
 
@@ -46,13 +47,14 @@ func (m *Manager) Begin(pod *v1.Pod) *Pod {
 func (p *Pod) Allocate(_ context.Context, c *v1.Container, ends bool, hint topology.Hint) (err error) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	wants := request(p.pod, c)
+	wants := p.m.request(p.pod, c)
 	if !p.m.Static() || len(wants) == 0 {
 		return nil
 	}
-	defer func() { p.m.deps.Metrics.MemoryPinned(err != nil) }()
-	blocks, has := p.m.assigned[p.pod.UID][c.Name]
-	if has {
+	_, had := p.m.assigned[p.pod.UID][c.Name]
+	defer func() { p.m.count(len(wants), had, err != nil) }()
+	blocks := p.m.assigned[p.pod.UID][c.Name]
+	if had {
 		p.reuse(c.Name, blocks, ends)
 		return nil
 	}
@@ -71,6 +73,22 @@ func (p *Pod) Allocate(_ context.Context, c *v1.Container, ends bool, hint topol
 	p.m.assigned[p.pod.UID][c.Name] = blocks
 	p.reuse(c.Name, blocks, ends)
 	return p.m.save()
+}
+
+// count counts a container that asked for memory of some kinds, and may have had it already.
+func (m *Manager) count(kinds int, had, failed bool) {
+	m.deps.Metrics.MemoryPinned(failed)
+	switch {
+	case !m.cfg.Rules.Managed || had:
+		return
+	case failed:
+		m.deps.Metrics.Allocated(v1.ResourceMemory, podlevel.FromNode, true)
+		return
+	}
+	for range kinds {
+		m.deps.Metrics.Allocated(v1.ResourceMemory, podlevel.FromNode, false)
+	}
+	m.deps.Metrics.Assigned(v1.ResourceMemory, podlevel.ExclusiveNode)
 }
 
 // Later is the error of a pod that may get its memory when the pods have ended that are being

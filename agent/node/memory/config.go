@@ -10,6 +10,7 @@ import (
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/berthd/berth/agent/node/memory/state"
+	"github.com/berthd/berth/agent/node/podlevel"
 	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/configs"
 )
@@ -20,6 +21,8 @@ const policyStatic = kubeletconfigv1beta1.StaticMemoryManagerPolicy
 // Config configures a [Manager].
 type Config struct {
 	Policy string
+	// Rules are those for pods with resources of their own.
+	Rules podlevel.Rules
 	// File is the path of the state file.
 	File string
 	// Machine has what the NUMA nodes have, Reserved what of it is kept for the system.

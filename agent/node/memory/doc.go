@@ -7,6 +7,9 @@
 // nodes. The kernel does not reserve the memory: the manager counts what it has given. Under the
 // policy None, every container may use all memory.
 //
+// With [Config].Rules, a pod with resources of its own can have memory as a whole
+// ([Pod.AllocatePod]): its containers have parts of it, or share what is left of it.
+//
 // Truth owned: which container has memory of which nodes, kept in the kubelet's own file and format
 // (package state), which outlives both agents.
 //

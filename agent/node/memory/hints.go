@@ -13,7 +13,7 @@ import (
 func (p *Pod) Hints(c *v1.Container) [][]topology.Hint {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	wants := request(p.pod, c)
+	wants := p.m.request(p.pod, c)
 	if !p.m.Static() || len(wants) == 0 {
 		return nil
 	}
@@ -27,9 +27,15 @@ func (p *Pod) Hints(c *v1.Container) [][]topology.Hint {
 func (p *Pod) PodHints() [][]topology.Hint {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	wants := together(p.pod)
+	wants := p.m.together(p.pod)
 	if !p.m.Static() || len(wants) == 0 {
 		return nil
+	}
+	if p.m.cfg.Rules.Whole(p.pod) && p.m.pool(p.pod, wants) != nil {
+		return make([][]topology.Hint, len(wants)) // those that share would have no memory
+	}
+	if blocks, has := p.m.pods[p.pod.UID]; has {
+		return again(blocks, wants)
 	}
 	for c := range pods.Starting(p.pod) {
 		if blocks, has := p.m.assigned[p.pod.UID][c.Name]; has {
@@ -39,12 +45,15 @@ func (p *Pod) PodHints() [][]topology.Hint {
 	return each(p.hints(wants), wants)
 }
 
-// together returns what the containers of a pod have at a time, at most, of the kinds of memory
-// that its app containers want.
-func together(pod *v1.Pod) amounts {
+// together returns what a pod has as a whole, or else what its containers have at a time, at most,
+// of the kinds of memory that its app containers want.
+func (m *Manager) together(pod *v1.Pod) amounts {
+	if m.cfg.Rules.Whole(pod) {
+		return m.whole(pod)
+	}
 	initial, staying, out := amounts{}, amounts{}, amounts{}
 	for c, ends := range pods.Starting(pod) {
-		for name, size := range request(pod, c) {
+		for name, size := range m.request(pod, c) {
 			if ends {
 				initial[name] = max(initial[name], staying[name]+size)
 			} else {
@@ -53,7 +62,7 @@ func together(pod *v1.Pod) amounts {
 		}
 	}
 	for i := range pod.Spec.Containers {
-		for name := range request(pod, &pod.Spec.Containers[i]) {
+		for name := range m.request(pod, &pod.Spec.Containers[i]) {
 			out[name] = max(initial[name], staying[name])
 		}
 	}

@@ -12,12 +12,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/resource"
 	resourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berthd/berth/agent/node/memory/state"
+	"github.com/berthd/berth/agent/node/podlevel"
 	"github.com/berthd/berth/agent/node/topology"
-	"github.com/berthd/berth/cgroups"
 	"github.com/berthd/berth/internal/pods"
 )
 
@@ -25,6 +24,7 @@ import (
 type Metrics interface {
 	// MemoryPinned counts a container that asked for memory of certain NUMA nodes.
 	MemoryPinned(failed bool)
+	podlevel.Metrics
 }
 
 // Deps are what a manager calls.
@@ -45,6 +45,8 @@ type Manager struct {
 
 	mu       sync.Mutex
 	assigned map[types.UID]map[string][]state.Block
+	// pods are the blocks of pods as a whole, of which assigned has the parts of their containers.
+	pods map[types.UID][]state.Block
 	// machine is what the NUMA nodes have left beside what is assigned.
 	machine state.NUMANodeMap
 }
@@ -67,14 +69,25 @@ func (m *Manager) Static() bool { return m.cfg.Policy == policyStatic }
 
 // restore takes over the state file.
 func (m *Manager) restore() error {
-	m.assigned = map[types.UID]map[string][]state.Block{}
+	m.assigned, m.pods = map[types.UID]map[string][]state.Block{}, map[types.UID][]state.Block{}
 	m.machine = m.cfg.Machine.tables(m.cfg.Reserved)
 	s, err := state.Read(m.cfg.File)
 	if err != nil || s == nil || s.PolicyName != m.cfg.Policy || !m.Static() {
 		return err
 	}
+	if !m.cfg.Rules.Managed {
+		m.unite(s)
+	}
 	next := m.cfg.Machine.tables(m.cfg.Reserved)
+	for uid, entry := range s.PodEntries {
+		if err := assign(next, entry.MemoryBlocks); err != nil {
+			return fmt.Errorf("%s: pod %s: %w", m.cfg.File, uid, err)
+		}
+	}
 	for uid, containers := range s.Entries {
+		if _, whole := s.PodEntries[uid]; whole {
+			continue
+		}
 		for name, blocks := range containers {
 			if err := assign(next, blocks); err != nil {
 				return fmt.Errorf("%s: container %s of pod %s: %w", m.cfg.File, name, uid, err)
@@ -87,8 +100,25 @@ func (m *Manager) restore() error {
 	for uid, containers := range s.Entries {
 		m.assigned[types.UID(uid)] = containers
 	}
+	for uid, entry := range s.PodEntries {
+		uid := types.UID(uid)
+		if m.pods[uid] = entry.MemoryBlocks; m.assigned[uid] == nil {
+			m.assigned[uid] = map[string][]state.Block{}
+		}
+	}
 	m.machine = next
 	return nil
+}
+
+// unite takes their memory from the pods of a file that have some as a whole, because pods cannot
+// have any as a whole: their containers may use all memory.
+func (m *Manager) unite(s *state.MemoryManagerCheckpoint) {
+	for uid := range s.PodEntries {
+		m.deps.Logger.Warn("the feature gate PodLevelResourceManagers is off: the containers of a pod may use the "+
+			"memory of all NUMA nodes when they start again", "uid", uid)
+		delete(s.Entries, uid)
+	}
+	s.PodEntries = nil
 }
 
 // alike returns why the machine of a file is not this one: its NUMA nodes have other amounts, or
@@ -118,16 +148,27 @@ func (m *Manager) save() error {
 		entries[string(uid)] = containers
 	}
 	c := state.MemoryManagerCheckpoint{PolicyName: m.cfg.Policy, MachineState: m.machine, Entries: entries}
+	if m.cfg.Rules.Managed {
+		c.PodEntries = state.PodMemoryAssignments{}
+	}
+	for uid, blocks := range m.pods {
+		c.PodEntries[string(uid)] = state.PodEntry{MemoryBlocks: blocks}
+	}
 	return state.Write(m.cfg.File, c)
 }
 
 // request returns which memory a container gets of certain NUMA nodes; nothing if it may use all.
-func request(pod *v1.Pod, c *v1.Container) amounts {
-	if cgroups.QOSClass(pod) != v1.PodQOSGuaranteed || resource.IsPodLevelResourcesSet(pod) {
+func (m *Manager) request(pod *v1.Pod, c *v1.Container) amounts {
+	if !m.cfg.Rules.Own(pod, c) {
 		return nil
 	}
+	return memoryOf(c.Resources.Requests)
+}
+
+// memoryOf returns the memory of a list of resources.
+func memoryOf(list v1.ResourceList) amounts {
 	out := amounts{}
-	for name, amount := range c.Resources.Requests {
+	for name, amount := range list {
 		if isMemory(name) && !amount.IsZero() {
 			out[name] = uint64(amount.Value())
 		}
@@ -135,11 +176,14 @@ func request(pod *v1.Pod, c *v1.Container) amounts {
 	return out
 }
 
-// Wants reports whether a container of a pod gets memory of certain NUMA nodes.
+// Wants reports whether a pod or a container of it gets memory of certain NUMA nodes.
 func (m *Manager) Wants(pod *v1.Pod) bool {
+	if m.Static() && m.cfg.Rules.Whole(pod) {
+		return len(m.whole(pod)) > 0
+	}
 	if m.Static() {
 		for c := range pods.Starting(pod) {
-			if len(request(pod, c)) > 0 {
+			if len(m.request(pod, c)) > 0 {
 				return true
 			}
 		}
@@ -168,15 +212,21 @@ func (m *Manager) free(uid types.UID) bool {
 	for name := range containers {
 		m.freeContainer(uid, name)
 	}
+	for _, b := range m.pods[uid] {
+		giveBack(m.machine, b)
+	}
 	delete(m.assigned, uid)
+	delete(m.pods, uid)
 	return had
 }
 
-// freeContainer is free for one container.
+// freeContainer is free for one container. The part of a whole pod's memory stays the pod's.
 func (m *Manager) freeContainer(uid types.UID, name string) bool {
 	blocks, had := m.assigned[uid][name]
-	for _, b := range blocks {
-		giveBack(m.machine, b)
+	if _, whole := m.pods[uid]; !whole {
+		for _, b := range blocks {
+			giveBack(m.machine, b)
+		}
 	}
 	delete(m.assigned[uid], name)
 	return had
@@ -213,6 +263,9 @@ func (m *Manager) gone() amounts {
 	for uid, containers := range m.assigned {
 		if !holders[uid] {
 			continue
+		}
+		if whole, has := m.pods[uid]; has {
+			containers = map[string][]state.Block{"": whole}
 		}
 		for _, blocks := range containers {
 			for _, b := range blocks {
@@ -253,6 +306,12 @@ func (m *Manager) allocateMissing(pod *v1.Pod, ended []string) error {
 		return nil
 	}
 	p := m.Begin(pod)
+	if len(m.whole(pod)) > 0 {
+		if err := p.AllocatePod(context.Background(), topology.Hint{}); err != nil {
+			return fmt.Errorf("giving the pod %s its memory: %w", pods.FullName(pod), err)
+		}
+		return nil
+	}
 	for c, ends := range pods.Starting(pod) {
 		if slices.Contains(ended, c.Name) {
 			continue

@@ -28,12 +28,21 @@ type bed struct {
 	holders map[types.UID]bool
 	events  []string
 	failed  int
+	whole   []string
 }
 
 func (b *bed) MemoryPinned(failed bool) {
 	if failed {
 		b.failed++
 	}
+}
+
+func (b *bed) Allocated(name v1.ResourceName, source string, failed bool) {
+	b.whole = append(b.whole, fmt.Sprintf("%s from %s %t", name, source, !failed))
+}
+
+func (b *bed) Assigned(name v1.ResourceName, kind string) {
+	b.whole = append(b.whole, fmt.Sprintf("%s %s", name, kind))
 }
 
 // newManager returns a manager of a machine with some NUMA nodes of 10 GiB, of which node 0 keeps 2

@@ -42,10 +42,19 @@ func (p *Policy) Scope() string {
 
 // Error is the error of a pod that cannot have its resources from the same NUMA nodes, in the
 // kubelet's words.
-type Error struct{}
+type Error struct {
+	// PodLevel says, in the kubelet's words, how a pod with resources of its own failed; empty for
+	// other pods.
+	PodLevel string
+}
 
 // Error says so.
-func (*Error) Error() string { return "Resources cannot be allocated with Topology locality" }
+func (e *Error) Error() string {
+	if e.PodLevel != "" {
+		return "Pod Scope " + e.PodLevel
+	}
+	return "Resources cannot be allocated with Topology locality"
+}
 
 // Merge returns the nodes that suit the hints of all resources best, and whether the policy lets
 // the pod run with them. A resource with an empty list cannot be had at all; one without a

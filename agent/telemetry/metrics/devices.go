@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 )
 
 // deviceMetrics are about device plugins.
@@ -25,6 +26,8 @@ type cpuMetrics struct {
 	pinned, failed    prometheus.Counter
 	exclusive, shared prometheus.Gauge
 	onNode            *prometheus.GaugeVec
+	// allocated, unallocated and assigned are about memory, too.
+	allocated, unallocated, assigned *prometheus.CounterVec
 }
 
 func (s *Set) newCPUs() cpuMetrics {
@@ -46,8 +49,33 @@ func (s *Set) newCPUs() cpuMetrics {
 			Help: "CPUs that containers have for themselves, by NUMA node.",
 		}, []string{"numa_node"}),
 	}
+	m.allocated = s.counters("resource_manager_allocations_total",
+		"Containers that got CPUs or memory, by the source: node or pod. Only with the feature gate "+
+			"PodLevelResourceManagers.", "resource_name", "source")
+	m.unallocated = s.counters("resource_manager_allocation_errors_total",
+		"Containers or pods that did not get CPUs or memory, by the source: node or pod. Only with the feature gate "+
+			"PodLevelResourceManagers.", "resource_name", "source")
+	m.assigned = s.counters("resource_manager_container_assignments",
+		"Containers by the kind of their CPUs or memory: node_exclusive, pod_exclusive or pod_shared. Only with the "+
+			"feature gate PodLevelResourceManagers.",
+		"resource_name", "assignment_type")
 	s.Registry.MustRegister(m.pinned, m.failed, m.exclusive, m.shared, m.onNode)
 	return m
+}
+
+// Allocated counts a container that got CPUs or memory, from the node or from its pod, or who did
+// not get them.
+func (s *Set) Allocated(resource v1.ResourceName, source string, failed bool) {
+	counter := s.devices.cpus.allocated
+	if failed {
+		counter = s.devices.cpus.unallocated
+	}
+	counter.WithLabelValues(string(resource), source).Inc()
+}
+
+// Assigned counts a container by the kind of its CPUs or its memory.
+func (s *Set) Assigned(resource v1.ResourceName, kind string) {
+	s.devices.cpus.assigned.WithLabelValues(string(resource), kind).Inc()
 }
 
 // CPUsPinned counts a container that asked for CPUs of its own.

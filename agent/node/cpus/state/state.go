@@ -3,7 +3,9 @@
 //
 // Purpose: berth takes over a kubelet's file, and a kubelet takes over berth's. The file's checksum
 // covers the names of the Go type and of this package, so they are the kubelet's
-// (pkg/kubelet/cm/cpumanager/state, release 1.36).
+// (pkg/kubelet/cm/cpumanager/state, release 1.36). A kubelet has two formats: the one with the CPUs
+// of whole pods if its feature gate PodLevelResourceManagers is on, the one without if the gate is
+// off. The formats have different checksums also if no pod has CPUs.
 //
 // Truth owned: the format. Package cpus owns the content.
 //
@@ -20,7 +22,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/internal/atomicfile"
-	"github.com/berthd/berth/internal/checksum"
 )
 
 // File is the file's name in the agent's root directory.
@@ -34,23 +35,9 @@ type State struct {
 	Shared cpuset.CPUSet
 	// Assigned are the CPUs of the containers that have their own, by pod and container.
 	Assigned map[string]map[string]cpuset.CPUSet
-}
-
-// CPUManagerCheckpoint is the file. The checksum is computed with the checksum 0.
-type CPUManagerCheckpoint struct {
-	PolicyName    string                       `json:"policyName"`
-	DefaultCPUSet string                       `json:"defaultCpuSet"`
-	Entries       map[string]map[string]string `json:"entries,omitempty"`
-	Checksum      checksum.Checksum            `json:"checksum"`
-}
-
-// sum returns the checksum of the file's content.
-func (c CPUManagerCheckpoint) sum() checksum.Checksum {
-	c.Checksum = 0
-	if c.Entries == nil { // a kubelet's map is empty where the file has none
-		c.Entries = map[string]map[string]string{}
-	}
-	return checksum.Of(&c)
+	// Pods are the CPUs of pods as a whole, of which Assigned says which container has which. nil
+	// makes [Write] use the format without them.
+	Pods map[string]cpuset.CPUSet
 }
 
 // Read returns what the file at path has; nil if there is no file. A file that is cut short, or
@@ -67,11 +54,17 @@ func Read(path string) (*State, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("reading the CPUs of pods in %s: %w", path, err)
 	}
-	if sum := c.sum(); sum != c.Checksum && c.Checksum != 0 {
+	if sum, ok := c.verify(); !ok {
 		return nil, fmt.Errorf("reading the CPUs of pods in %s: its checksum is %d, but its content has %d", path,
 			c.Checksum, sum)
 	}
 	out := &State{Policy: c.PolicyName, Assigned: map[string]map[string]cpuset.CPUSet{}}
+	for uid, entry := range c.PodEntries {
+		if out.Pods == nil {
+			out.Pods = map[string]cpuset.CPUSet{}
+		}
+		out.Pods[uid] = entry.CPUSet
+	}
 	if out.Shared, err = cpuset.Parse(c.DefaultCPUSet); err != nil {
 		return nil, fmt.Errorf("reading the CPUs of pods in %s: %w", path, err)
 	}
@@ -88,17 +81,7 @@ func Read(path string) (*State, error) {
 
 // Write replaces the file at path.
 func Write(path string, s State) error {
-	c := CPUManagerCheckpoint{
-		PolicyName: s.Policy, DefaultCPUSet: s.Shared.String(), Entries: map[string]map[string]string{},
-	}
-	for uid, containers := range s.Assigned {
-		c.Entries[uid] = map[string]string{}
-		for name, set := range containers {
-			c.Entries[uid][name] = set.String()
-		}
-	}
-	c.Checksum = c.sum()
-	data, err := json.Marshal(c)
+	data, err := encode(s)
 	if err != nil {
 		return fmt.Errorf("writing the CPUs of pods: %w", err)
 	}

@@ -3,8 +3,9 @@
 //
 // Purpose: berth takes over a kubelet's file, and a kubelet takes over berth's. The file's checksum
 // covers the names of the Go types and of this package, so they are the kubelet's
-// (pkg/kubelet/cm/memorymanager/state, release 1.36, with the feature gate PodLevelResourceManagers
-// off).
+// (pkg/kubelet/cm/memorymanager/state, release 1.36). A kubelet has two formats: the one with the
+// memory of whole pods if its feature gate PodLevelResourceManagers is on, the one without if the
+// gate is off. The formats have different checksums also if no pod has memory.
 //
 // Truth owned: the format. Package memory owns the content.
 //
@@ -58,24 +59,84 @@ type Block struct {
 // ContainerMemoryAssignments are the blocks of containers, by pod and container.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// MemoryManagerCheckpoint is the file. The checksum is computed with the checksum 0.
+// PodMemoryAssignments are the blocks of whole pods, of which the containers have theirs.
+type PodMemoryAssignments map[string]PodEntry
+
+// PodEntry has the blocks of a whole pod.
+type PodEntry struct {
+	MemoryBlocks []Block `json:"memoryBlocks,omitempty"`
+}
+
+// MemoryManagerCheckpoint is the file in the format that has the memory of whole pods. The checksum
+// is computed with the checksum 0. If PodEntries is nil, [Write] uses the format without them.
 type MemoryManagerCheckpoint struct {
+	PolicyName   string                     `json:"policyName"`
+	MachineState NUMANodeMap                `json:"machineState"`
+	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
+	PodEntries   PodMemoryAssignments       `json:"podEntries,omitempty"`
+	Checksum     checksum.Checksum          `json:"checksum"`
+}
+
+// MemoryManagerCheckpointV1 is the file in the format without them.
+type MemoryManagerCheckpointV1 struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
 	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
 	Checksum     checksum.Checksum          `json:"checksum"`
 }
 
-// sum returns the checksum of the file's content.
+// sum returns the checksum of the content. A kubelet's maps are empty where the file has none.
 func (c MemoryManagerCheckpoint) sum() checksum.Checksum {
 	c.Checksum = 0
-	if c.Entries == nil { // a kubelet's maps are empty where the file has none
+	if c.Entries == nil {
 		c.Entries = ContainerMemoryAssignments{}
 	}
 	if c.MachineState == nil {
 		c.MachineState = NUMANodeMap{}
 	}
+	if c.PodEntries == nil {
+		c.PodEntries = PodMemoryAssignments{}
+	}
 	return checksum.Of(&c)
+}
+
+// old returns the file in the format without whole pods, with its checksum. The type had another
+// name when it was the only one, and the checksum is that of the name.
+func (c MemoryManagerCheckpoint) old() MemoryManagerCheckpointV1 {
+	out := MemoryManagerCheckpointV1{PolicyName: c.PolicyName, MachineState: c.MachineState, Entries: c.Entries}
+	if out.Entries == nil {
+		out.Entries = ContainerMemoryAssignments{}
+	}
+	if out.MachineState == nil {
+		out.MachineState = NUMANodeMap{}
+	}
+	out.Checksum = checksum.As(&out, "MemoryManagerCheckpointV1", "MemoryManagerCheckpoint")
+	return out
+}
+
+// verify reports whether the checksum is that of one of the formats, and returns the one of the
+// format that the file seems to have. A file without a checksum is right.
+func (c MemoryManagerCheckpoint) verify() (checksum.Checksum, bool) {
+	with, without := c.sum(), c.old().Checksum
+	switch {
+	case c.Checksum == 0, c.Checksum == with, c.Checksum == without && len(c.PodEntries) == 0:
+		return c.Checksum, true
+	case len(c.PodEntries) > 0:
+		return with, false
+	}
+	return without, false
+}
+
+// encode returns the file's text.
+func (c MemoryManagerCheckpoint) encode() ([]byte, error) {
+	if c.PodEntries == nil {
+		return json.Marshal(c.old())
+	}
+	if c.MachineState == nil {
+		c.MachineState = NUMANodeMap{}
+	}
+	c.Checksum = c.sum()
+	return json.Marshal(c)
 }
 
 // Read returns what the file at path has; nil if there is no file. A file that is cut short, or
@@ -92,7 +153,7 @@ func Read(path string) (*MemoryManagerCheckpoint, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("reading the memory of pods in %s: %w", path, err)
 	}
-	if sum := c.sum(); sum != c.Checksum && c.Checksum != 0 {
+	if sum, ok := c.verify(); !ok {
 		return nil, fmt.Errorf("reading the memory of pods in %s: its checksum is %d, but its content has %d", path,
 			c.Checksum, sum)
 	}
@@ -101,11 +162,7 @@ func Read(path string) (*MemoryManagerCheckpoint, error) {
 
 // Write replaces the file at path.
 func Write(path string, c MemoryManagerCheckpoint) error {
-	if c.MachineState == nil {
-		c.MachineState = NUMANodeMap{}
-	}
-	c.Checksum = c.sum()
-	data, err := json.Marshal(c)
+	data, err := c.encode()
 	if err != nil {
 		return fmt.Errorf("writing the memory of pods: %w", err)
 	}
