@@ -1,12 +1,10 @@
 package volumes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/internal/mounttable"
+	"github.com/berthd/berth/internal/thread"
 )
 
 // errTooDeep is why a directory that lies too deep in its volume is not mounted.
@@ -35,8 +34,9 @@ func checkDepth(file int) error {
 // ClearMountTable unmounts the subPaths whose directories a container has since moved so deep into
 // its volume that runtimes cannot read the node's mount table any more: runc reads it for each
 // start and fails at a line of 64 KiB. Where the volume is one of NFS, nobody can read the table,
-// see [mounttable.Mounts]. Containers that run keep theirs, because that mount is one of their own
-// namespace. ClearMountTable returns the UIDs of the pods, one for each mount.
+// see [mounttable.Mounts], and its directory can be that of another pod's volume. Containers that
+// run keep theirs, because that mount is one of their own namespace. ClearMountTable returns the
+// UIDs of the pods, one for each mount.
 func (m *Manager) ClearMountTable(ctx context.Context) ([]types.UID, error) {
 	podsPath, err := filepath.EvalSymlinks(m.podsDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,27 +45,41 @@ func (m *Manager) ClearMountTable(ctx context.Context) ([]types.UID, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := clearing{podsPath: podsPath, table: mounttable.Mounts, unmount: m.unmount, off: m.unmountAlone}
+	c := clearing{m: m, podsPath: podsPath, table: mounttable.Mounts}
 	err = c.run(ctx)
 	return c.uids, err
 }
 
-// clearing is one [Manager.ClearMountTable]. Tests replace the kernel's table.
+// clearing is one [Manager.ClearMountTable]. Tests replace the kernel's table, which is that of the
+// thread.
 type clearing struct {
+	m        *Manager
 	podsPath string
 	table    func(mountinfo.FilterFunc) ([]*mountinfo.Info, error)
-	// unmount unmounts, and off does so without the table.
-	unmount, off func(target string) error
 
 	uids []types.UID
 }
 
 func (c *clearing) run(ctx context.Context) error {
-	beneathPods := mountinfo.PrefixFilter(c.podsPath)
-	mounts, err := c.table(beneathPods)
 	var errs []error
-	if errors.Is(err, unix.ENAMETOOLONG) {
-		mounts, err = c.open(ctx, mounts, &errs)
+	mounts, err := c.table(nil)
+	for errors.Is(err, unix.ENAMETOOLONG) {
+		var ends []string
+		err = thread.Own(func() (err error) {
+			ends, err = c.ends(ctx)
+			return err
+		})
+		if err != nil {
+			break
+		}
+		for _, target := range ends {
+			if err = c.clear(target, c.m.unmountUnnamed); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			mounts, err = c.table(nil)
+		}
 	}
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("read mount table: %w", err))...)
@@ -74,68 +88,73 @@ func (c *clearing) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if info.Root == mounttable.TooLong {
-			errs = append(errs, c.clear(info.Mountpoint, c.unmount))
+		if info.Root == mounttable.TooLong && strings.HasPrefix(info.Mountpoint, c.podsPath+"/") {
+			errs = append(errs, c.clear(info.Mountpoint, c.m.unmount))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// open unmounts subPaths until the table can be read, and returns it. The mounts before the one
-// where the kernel ends are listed. The table is in the order in which mounts were made, and so
-// that one is mostly the first subPath that is not among them.
-func (c *clearing) open(
-	ctx context.Context, listed []*mountinfo.Info, errs *[]error,
-) (mounts []*mountinfo.Info, err error) {
-	hidden, err := c.hidden(listed)
-	if err != nil {
-		return nil, err
+// ends returns mounts of pods at which the kernel ends the table, one at least. Nothing says which
+// they are (before statmount(2) of Linux 6.8), and so ends tries: it unmounts one mount after the
+// other in a copy of the mount namespace, until the table can be read there, and returns those
+// after which the table went on. It changes its thread's namespace. No server is asked: an unmount
+// does not look at what is mounted (LOOKUP_MOUNTPOINT in fs/namei.c), and drops nothing that the
+// node does not have.
+func (c *clearing) ends(ctx context.Context) (found []string, err error) {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return nil, os.NewSyscallError("unshare", err)
 	}
-	err = unix.ENAMETOOLONG
-	for _, target := range hidden {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, &os.PathError{Op: "mount as private", Path: "/", Err: err}
+	}
+	written, err := c.table(nil)
+	for _, target := range c.mountedPaths() {
+		if !errors.Is(err, unix.ENAMETOOLONG) {
+			return found, err
+		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return found, ctx.Err()
 		}
-		*errs = append(*errs, c.clear(target, c.off))
-		if mounts, err = c.table(mountinfo.PrefixFilter(c.podsPath)); !errors.Is(err, unix.ENAMETOOLONG) {
-			break
+		isWritten := slices.ContainsFunc(written, func(m *mountinfo.Info) bool { return m.Mountpoint == target })
+		if isWritten || unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) != nil {
+			continue
 		}
+		var more []*mountinfo.Info
+		if more, err = c.table(nil); err == nil || len(more) > len(written) {
+			found = append(found, target)
+		}
+		written = more
 	}
-	return mounts, err
+	if err == nil && len(found) == 0 {
+		err = errors.New("the mount that nobody could read is gone already")
+	}
+	return found, err
 }
 
-// hidden returns the mounted subPaths of pods that are not listed, in the order in which they were
-// mounted. No server is asked.
-func (c *clearing) hidden(listed []*mountinfo.Info) ([]string, error) {
-	paths, err := fs.Glob(os.DirFS(c.podsPath), "*/"+subPathsDir+"/*/*/*")
-	if err != nil {
-		return nil, err
-	}
-	points := map[string]bool{}
-	for _, info := range listed {
-		points[info.Mountpoint] = true
-	}
-	ids := map[string]uint64{}
-	for _, path := range paths {
-		path = filepath.Join(c.podsPath, path)
-		var stat unix.Statx_t
-		// Linux before 6.8 knows only IDs that are used again.
-		const id = unix.STATX_MNT_ID | unix.STATX_MNT_ID_UNIQUE
-		err := unix.Statx(unix.AT_FDCWD, path, known, unix.STATX_TYPE|id, &stat)
-		if err == nil && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 && !points[path] {
-			ids[path] = stat.Mnt_id
+// mountedPaths returns where pods can have directories of other file systems mounted.
+func (c *clearing) mountedPaths() (paths []string) {
+	for _, pattern := range []string{
+		subPathsDir + "/*/*/*", "volumes/" + pluginNFS + "/*", "volumes/" + pluginCSI + "/*/mount",
+	} {
+		found, _ := fs.Glob(os.DirFS(c.podsPath), "*/"+pattern) // only a wrong pattern is an error
+		for _, path := range found {
+			paths = append(paths, filepath.Join(c.podsPath, path))
 		}
 	}
-	return slices.SortedFunc(maps.Keys(ids), func(a, b string) int { return cmp.Compare(ids[a], ids[b]) }), nil
+	return paths
 }
 
-// clear unmounts a subPath by unmount.
+// clear unmounts what a pod has mounted at target by unmount.
 func (c *clearing) clear(target string, unmount func(string) error) error {
 	if err := unmount(target); err != nil {
 		return err
 	}
-	uid, _, _ := strings.Cut(strings.TrimPrefix(target, c.podsPath+"/"), "/")
+	uid, below, _ := strings.Cut(strings.TrimPrefix(target, c.podsPath+"/"), "/")
 	c.uids = append(c.uids, types.UID(uid))
+	if !strings.HasPrefix(below, subPathsDir+"/") {
+		return nil
+	}
 	// A start that is under way must not find an empty directory there.
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -143,11 +162,15 @@ func (c *clearing) clear(target string, unmount func(string) error) error {
 	return nil
 }
 
-// unmountAlone unmounts or detaches without a look at the mount table.
-func (m *Manager) unmountAlone(target string) error {
-	err := m.deps.Mounter.Unmount(target)
-	if err != nil && (KernelMounter{}).Detach(target) == nil {
-		return nil
-	}
-	return err
+// unmountUnnamed unmounts or detaches what the mount table does not name, and so nobody can say
+// what is mounted in it.
+func (m *Manager) unmountUnnamed(target string) error {
+	const server = "" // nobody can say that, either
+	return inTime(func() error {
+		err := m.apart(server, apartUnmount, target)
+		if errors.Is(err, unix.EBUSY) {
+			err = m.apart(server, apartDetach, target)
+		}
+		return err
+	})
 }

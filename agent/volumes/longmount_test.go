@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/internal/mounttable"
 	"github.com/berthd/berth/internal/mounttable/mounttabletest"
 )
 
@@ -84,51 +85,66 @@ func TestMountTableIsCleared(t *testing.T) {
 	}
 }
 
-// TestTableThatNobodyReads checks that the node is freed of the subPath of an NFS volume that keeps
-// the kernel from writing the mount table to its end, and of no other that is known.
+// endsAt is a mount table that the kernel cannot write further than to some mounts.
+func endsAt(targets ...string) func(mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+	return func(mountinfo.FilterFunc) (written []*mountinfo.Info, err error) {
+		all, err := mounttable.Mounts(nil)
+		for _, info := range all {
+			if slices.Contains(targets, info.Mountpoint) {
+				return written, &os.PathError{Op: "read", Path: "table", Err: unix.ENAMETOOLONG}
+			}
+			written = append(written, info)
+		}
+		return written, err
+	}
+}
+
+// TestTableThatNobodyReads checks that the node is freed of the mounts that keep the kernel from
+// writing the mount table to its end, whatever of the pods they are, and of no others.
 func TestTableThatNobodyReads(t *testing.T) {
 	if mounttabletest.Private(t) {
 		return
 	}
 	m, volume := subPathFixture(t, nil)
 	var places []string
-	for i := range 4 {
+	for i := range 5 {
 		place, err := m.SubPath(t.Context(), "uid-1",
-			SubPathMount{Container: "main", Index: 3 - i, Volume: "v", VolumePath: volume, Path: strconv.Itoa(i)})
+			SubPathMount{Container: "main", Index: 4 - i, Volume: "v", VolumePath: volume, Path: strconv.Itoa(i)})
 		must(t, err)
 		places = append(places, place)
 	}
-	for _, guilty := range []int{2, 0} {
-		// The kernel's table ends at the guilty one.
-		table := func(filter mountinfo.FilterFunc) (known []*mountinfo.Info, err error) {
-			all, err := mountinfo.GetMounts(filter)
-			for _, info := range all {
-				if info.Mountpoint == places[guilty] {
-					return known, &os.PathError{Op: "read", Path: "table", Err: unix.ENAMETOOLONG}
-				}
-				known = append(known, info)
+	nfs := filepath.Join(m.PodDir("uid-1"), "volumes", pluginNFS, "v")
+	must(t, os.MkdirAll(nfs, 0o700))
+	mustMount(t, "none", nfs, "tmpfs")
+	places = append(places, nfs)
+	// Something is mounted in one: it can only be detached.
+	must(t, os.Mkdir(filepath.Join(places[4], "in"), 0o700))
+	mustMount(t, "none", filepath.Join(places[4], "in"), "tmpfs")
+
+	for _, guilty := range [][]string{{nfs}, {places[0], places[4]}, {places[2]}} {
+		c := clearing{m: m, podsPath: m.podsDir, table: endsAt(guilty...)}
+		if err := c.run(t.Context()); err != nil || len(c.uids) != len(guilty) || c.uids[0] != "uid-1" {
+			t.Errorf("%q: unmounted are %v, %v", guilty, c.uids, err)
+		}
+		for _, place := range guilty {
+			if place != nfs && exists(place) {
+				t.Errorf("a start that is under way finds the empty directory %s", place)
 			}
-			return known, err
 		}
-		c := clearing{podsPath: m.podsDir, table: table, unmount: m.unmount, off: m.unmountAlone}
-		if err := c.run(t.Context()); err != nil || !slices.Equal(c.uids, []types.UID{"uid-1"}) {
-			t.Errorf("%d: unmounted are %v, %v", guilty, c.uids, err)
+	}
+	for i, stays := range []bool{1: true, 3: true, 5: false} {
+		if mounted, err := isMountPoint(places[i]); err == nil && mounted != stays {
+			t.Errorf("%s is mounted: %v", places[i], mounted)
 		}
-		if exists(places[guilty]) {
-			t.Errorf("a start that is under way finds an empty directory %d", guilty)
-		}
+	}
+	c := clearing{m: m, podsPath: m.podsDir, table: endsAt("/proc")}
+	if err := c.run(t.Context()); !errors.Is(err, unix.ENAMETOOLONG) || len(c.uids) != 0 {
+		t.Errorf("no pod is to blame: %v, unmounted are %v", err, c.uids)
 	}
 	for _, i := range []int{1, 3} {
 		if mounted, err := isMountPoint(places[i]); err != nil || !mounted {
-			t.Errorf("subPath %d is mounted: %v, %v", i, mounted, err)
+			t.Errorf("%s is mounted: %v, %v", places[i], mounted, err)
 		}
-	}
-	c := clearing{
-		podsPath: m.podsDir, unmount: m.unmount, off: m.unmountAlone,
-		table: func(mountinfo.FilterFunc) ([]*mountinfo.Info, error) { return nil, unix.ENAMETOOLONG },
-	}
-	if err := c.run(t.Context()); !errors.Is(err, unix.ENAMETOOLONG) || len(c.uids) != 2 {
-		t.Errorf("no subPath is to blame: %v, unmounted are %v", err, c.uids)
 	}
 }
 

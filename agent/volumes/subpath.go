@@ -230,8 +230,19 @@ func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (strin
 	if err == nil && !same {
 		err = errors.New("what was mounted is not what was opened")
 	}
+	undo := m.unmount
+	if err == nil {
+		// On an NFS server the path may be longer than on the node, see [mounttable.Mounts].
+		if _, err = inMountTable(target); errors.Is(err, unix.ENAMETOOLONG) {
+			undo = m.unmountUnnamed
+		}
+	}
 	if err != nil {
-		return "", errors.Join(err, m.unmount(target), root.Remove(name))
+		err = errors.Join(err, undo(target), root.Remove(name))
+		if _, again := inMountTable(target); errors.Is(err, unix.ENAMETOOLONG) && again == nil {
+			err = errTooDeep
+		}
+		return "", err
 	}
 	return target, nil
 }

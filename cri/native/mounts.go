@@ -3,6 +3,7 @@ package native
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -166,6 +167,9 @@ func bindOptions(m *runtimeapi.Mount, source string) ([]string, error) {
 // namespaces in one of these ways (proc_pid_mountinfo(5), the optional fields).
 func propagates(path string, ways ...string) error {
 	nearest, err := mounttable.Of(path)
+	if errors.Is(err, mounttable.ErrNone) {
+		return classify.Invalidf("%s", err)
+	}
 	if err != nil {
 		return fmt.Errorf("look how mounts propagate: %w", err)
 	}

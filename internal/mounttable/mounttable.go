@@ -55,6 +55,9 @@ func On(path string) ([]*mountinfo.Info, error) {
 	return read(nil, func(point []byte) bool { return string(point) == on })
 }
 
+// ErrNone is the error of [Of] for a path that lies on no mount.
+var ErrNone = errors.New("is on no mount")
+
 // Of returns the mount that path lies on: the innermost, and the last of several at one point. path
 // is like that of [Beneath].
 func Of(path string) (*mountinfo.Info, error) {
@@ -73,7 +76,7 @@ func Of(path string) (*mountinfo.Info, error) {
 		}
 	}
 	if of == nil {
-		return nil, fmt.Errorf("%s is on no mount", path)
+		return nil, fmt.Errorf("%s %w", path, ErrNone)
 	}
 	return of, nil
 }

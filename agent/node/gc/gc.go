@@ -204,8 +204,8 @@ func (c *Collector) clearForgotten(ctx context.Context) {
 func (c *Collector) clearMountTable(ctx context.Context) {
 	uids, err := c.deps.Volumes.ClearMountTable(ctx)
 	for _, uid := range uids {
-		c.log.Warn("a container has moved the directory of its subPath so deep that runtimes could not read the node's "+
-			"mount table; the container keeps it, the node has unmounted it", "uid", uid)
+		c.log.Warn("a container has moved the directory of a subPath, or of a volume, so deep that runtimes could not read "+
+			"the node's mount table; the containers that have it keep it, the node has unmounted it", "uid", uid)
 	}
 	c.warn(ctx, &c.mounts, "mount table not cleared of paths that are too long; it is tried again each minute", err)
 }
