@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -61,29 +60,11 @@ type clearing struct {
 }
 
 func (c *clearing) run(ctx context.Context) error {
-	var errs []error
-	mounts, err := c.table(nil)
-	for errors.Is(err, unix.ENAMETOOLONG) {
-		var ends []string
-		err = thread.Own(func() (err error) {
-			ends, err = c.ends(ctx)
-			return err
-		})
-		if err != nil {
-			break
-		}
-		for _, target := range ends {
-			if err = c.clear(target, c.m.unmountUnnamed); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			mounts, err = c.table(nil)
-		}
-	}
+	mounts, err := c.readable(ctx)
 	if err != nil {
-		return errors.Join(append(errs, fmt.Errorf("read mount table: %w", err))...)
+		return fmt.Errorf("read mount table: %w", err)
 	}
+	var errs []error
 	for _, info := range mounts {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -95,51 +76,102 @@ func (c *clearing) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ends returns mounts of pods at which the kernel ends the table, one at least. Nothing says which
-// they are (before statmount(2) of Linux 6.8), and so ends tries: it unmounts one mount after the
-// other in a copy of the mount namespace, until the table can be read there, and returns those
-// after which the table went on. It changes its thread's namespace. No server is asked: an unmount
-// does not look at what is mounted (LOOKUP_MOUNTPOINT in fs/namei.c), and drops nothing that the
-// node does not have.
-func (c *clearing) ends(ctx context.Context) (found []string, err error) {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return nil, os.NewSyscallError("unshare", err)
+// readable returns the mount table, and unmounts what keeps the kernel from writing it.
+func (c *clearing) readable(ctx context.Context) ([]*mountinfo.Info, error) {
+	mounts, err := c.table(nil)
+	if !errors.Is(err, unix.ENAMETOOLONG) {
+		return mounts, err
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, &os.PathError{Op: "mount as private", Path: "/", Err: err}
+	targets := c.mountedPaths()
+	if ends, err := c.endsWith(ctx, targets, nil); err != nil || ends {
+		return nil, errors.Join(unix.ENAMETOOLONG, err) // it is not one of these
 	}
-	written, err := c.table(nil)
-	for _, target := range c.mountedPaths() {
-		if !errors.Is(err, unix.ENAMETOOLONG) {
-			return found, err
-		}
-		if ctx.Err() != nil {
-			return found, ctx.Err()
-		}
-		isWritten := slices.ContainsFunc(written, func(m *mountinfo.Info) bool { return m.Mountpoint == target })
-		if isWritten || unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) != nil {
+	ends, err := c.find(ctx, targets, targets)
+	for _, target := range ends {
+		if !strings.HasPrefix(target, c.podsPath+"/") { // a CSI driver has staged it
+			err = errors.Join(err, fmt.Errorf("the directory that is mounted on %s was moved too deep: unmount it", target))
 			continue
 		}
-		var more []*mountinfo.Info
-		if more, err = c.table(nil); err == nil || len(more) > len(written) {
-			found = append(found, target)
-		}
-		written = more
+		err = errors.Join(err, c.clear(target, c.m.unmountUnnamed))
 	}
-	if err == nil && len(found) == 0 {
-		err = errors.New("the mount that nobody could read is gone already")
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	return c.table(nil)
 }
 
-// mountedPaths returns where pods can have directories of other file systems mounted.
+// confirmations is how often a mount must be the one at which the table ends, and the table be
+// readable without it: whoever moved its directory can move it back and forth meanwhile, so that
+// others are suspected.
+const confirmations = 8
+
+// find returns which of some targets are mounts at which the kernel ends the table, by halves.
+// Nothing says it (before statmount(2) of Linux 6.8).
+func (c *clearing) find(ctx context.Context, targets, some []string) (found []string, err error) {
+	if ends, err := c.endsWith(ctx, targets, some); err != nil || !ends {
+		return nil, err
+	}
+	if len(some) > 1 {
+		half := len(some) / 2
+		first, err := c.find(ctx, targets, some[:half])
+		if err != nil {
+			return nil, err
+		}
+		second, err := c.find(ctx, targets, some[half:])
+		return append(first, second...), err
+	}
+	for range confirmations {
+		for _, with := range [][]string{nil, some} {
+			if ends, err := c.endsWith(ctx, targets, with); err != nil || ends != (with != nil) {
+				return nil, err
+			}
+		}
+	}
+	return some, nil
+}
+
+// endsWith reports whether the kernel ends the table where only some of the targets are mounted. It
+// tries that in a copy of the mount namespace, which harms nobody and asks no server: an unmount
+// does not look at what is mounted (LOOKUP_MOUNTPOINT in fs/namei.c), and the node has it still.
+func (c *clearing) endsWith(ctx context.Context, targets, some []string) (ends bool, err error) {
+	stays := map[string]bool{}
+	for _, target := range some {
+		stays[target] = true
+	}
+	err = thread.Own(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return os.NewSyscallError("unshare", err)
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return &os.PathError{Op: "mount as private", Path: "/", Err: err}
+		}
+		for _, target := range targets {
+			for !stays[target] && unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+			}
+		}
+		_, err := c.table(nil)
+		if errors.Is(err, unix.ENAMETOOLONG) {
+			ends, err = true, nil
+		}
+		return err
+	})
+	return ends, err
+}
+
+// mountedPaths returns where something of the NFS servers of pods can be mounted. It reads the
+// directories in which mounts are, and none that may be a mount itself.
 func (c *clearing) mountedPaths() (paths []string) {
-	for _, pattern := range []string{
-		subPathsDir + "/*/*/*", "volumes/" + pluginNFS + "/*", "volumes/" + pluginCSI + "/*/mount",
+	staged := filepath.Join(c.m.cfg.RootDir, "plugins", "kubernetes.io", "csi")
+	for _, places := range []struct{ dir, pattern string }{
+		{c.podsPath, "*/" + subPathsDir + "/*/*/*"}, {c.podsPath, "*/volumes/*/*"},
+		{c.podsPath, "*/volumes/" + pluginCSI + "/*/mount"}, {staged, "*/*/globalmount"},
 	} {
-		found, _ := fs.Glob(os.DirFS(c.podsPath), "*/"+pattern) // only a wrong pattern is an error
+		found, _ := fs.Glob(os.DirFS(places.dir), places.pattern) // only a wrong pattern is an error
 		for _, path := range found {
-			paths = append(paths, filepath.Join(c.podsPath, path))
+			paths = append(paths, filepath.Join(places.dir, path))
 		}
 	}
 	return paths

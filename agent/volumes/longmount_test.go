@@ -3,6 +3,7 @@ package volumes
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,9 +138,21 @@ func TestTableThatNobodyReads(t *testing.T) {
 			t.Errorf("%s is mounted: %v", places[i], mounted)
 		}
 	}
-	c := clearing{m: m, podsPath: m.podsDir, table: endsAt("/proc")}
-	if err := c.run(t.Context()); !errors.Is(err, unix.ENAMETOOLONG) || len(c.uids) != 0 {
-		t.Errorf("no pod is to blame: %v, unmounted are %v", err, c.uids)
+	for name, table := range map[string]func(mountinfo.FilterFunc) ([]*mountinfo.Info, error){
+		"the mount is none of a pod": endsAt("/proc"),
+		"its directory is moved back and forth": func(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+			if rand.IntN(2) == 0 {
+				return nil, unix.ENAMETOOLONG
+			}
+			return mounttable.Mounts(filter)
+		},
+	} {
+		for range 100 {
+			c := clearing{m: m, podsPath: m.podsDir, table: table}
+			if err := c.run(t.Context()); err != nil && !errors.Is(err, unix.ENAMETOOLONG) || len(c.uids) != 0 {
+				t.Fatalf("%s: %v, unmounted are %v", name, err, c.uids)
+			}
+		}
 	}
 	for _, i := range []int{1, 3} {
 		if mounted, err := isMountPoint(places[i]); err != nil || !mounted {

@@ -231,7 +231,7 @@ func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (strin
 		err = errors.New("what was mounted is not what was opened")
 	}
 	undo := m.unmount
-	if err == nil {
+	if err == nil && hasNoDevice(source) {
 		// On an NFS server the path may be longer than on the node, see [mounttable.Mounts].
 		if _, err = inMountTable(target); errors.Is(err, unix.ENAMETOOLONG) {
 			undo = m.unmountUnnamed
@@ -245,6 +245,13 @@ func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (strin
 		return "", err
 	}
 	return target, nil
+}
+
+// hasNoDevice reports whether an open file's file system is on no block device, as servers' are.
+func hasNoDevice(file int) bool {
+	var stat unix.Statx_t
+	err := unix.Statx(file, "", known|unix.AT_EMPTY_PATH, unix.STATX_TYPE, &stat)
+	return err == nil && stat.Dev_major == 0
 }
 
 // clearTarget unmounts what an earlier call mounted at target. If that is still source, it stays,
