@@ -21,13 +21,30 @@ import (
 var errTooDeep = errors.New("its path in the volume is longer than a path may be")
 
 // checkDepth refuses an open file whose path is longer than paths may be (PATH_MAX): symbolic links
-// can lead to one. Runtimes cannot read a mount table that has it.
+// can lead to one. Runtimes cannot read a mount table that has it. That counts on an NFS server,
+// too, see [mounttable.Mounts].
 func checkDepth(file int) error {
-	_, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file))
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file))
 	if errors.Is(err, unix.ENAMETOOLONG) {
 		return errTooDeep
 	}
-	return err
+	if err != nil || !hasNoDevice(file) {
+		return err
+	}
+	of, err := mounttable.Of(path)
+	if err != nil {
+		return fmt.Errorf("look where %s is: %w", path, err)
+	}
+	if isTooLongOn(of, path) {
+		return errTooDeep
+	}
+	return nil
+}
+
+// isTooLongOn reports whether the name that the kernel has for a path on an NFS mount is longer
+// than a page.
+func isTooLongOn(mount *mountinfo.Info, path string) bool {
+	return isNFS(mount.FSType) && len(mount.Source)+len(path)-len(mount.Mountpoint) >= unix.PathMax
 }
 
 // ClearMountTable unmounts the subPaths whose directories a container has since moved so deep into
@@ -166,8 +183,10 @@ func (c *clearing) endsWith(ctx context.Context, targets, some []string) (ends b
 func (c *clearing) mountedPaths() (paths []string) {
 	staged := filepath.Join(c.m.cfg.RootDir, "plugins", "kubernetes.io", "csi")
 	for _, places := range []struct{ dir, pattern string }{
-		{c.podsPath, "*/" + subPathsDir + "/*/*/*"}, {c.podsPath, "*/volumes/*/*"},
-		{c.podsPath, "*/volumes/" + pluginCSI + "/*/mount"}, {staged, "*/*/globalmount"},
+		{c.podsPath, "*/" + subPathsDir + "/*/*/*"},
+		{c.podsPath, "*/volumes/*/*"},
+		{c.podsPath, "*/volumes/" + pluginCSI + "/*/mount"},
+		{staged, "*/*/globalmount"},
 	} {
 		found, _ := fs.Glob(os.DirFS(places.dir), places.pattern) // only a wrong pattern is an error
 		for _, path := range found {

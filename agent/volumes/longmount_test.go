@@ -190,3 +190,24 @@ func TestSubPathTooDeep(t *testing.T) {
 		t.Errorf("a runtime reads the mount table: %v", err)
 	}
 }
+
+// A path is too long if the kernel's name for it on the server is, however short it is on the node.
+func TestTooLongOnTheServer(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	for _, test := range []struct {
+		fsType, source, path string
+		want                 bool
+	}{
+		{"nfs4", "s:/x", "/m/" + long(4000), false},
+		{"nfs4", "s:/" + long(1000), "/m/" + long(3000), false},
+		{"nfs4", "s:/" + long(1000), "/m/" + long(3091), false},
+		{"nfs4", "s:/" + long(1000), "/m/" + long(3092), true},
+		{"nfs", "s:/" + long(1000), "/m/" + long(3200), true},
+		{"tmpfs", long(1000), "/m/" + long(3200), false},
+	} {
+		mount := &mountinfo.Info{FSType: test.fsType, Source: test.source, Mountpoint: "/m"}
+		if got := isTooLongOn(mount, test.path); got != test.want {
+			t.Errorf("%d bytes of %s on %d: %v", len(test.path), test.fsType, len(test.source), got)
+		}
+	}
+}

@@ -97,7 +97,9 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPathMount) (h
 	if err := tasks.Hold(ctx); err != nil {
 		return "", err
 	}
-	if err := checkDepth(source); err != nil {
+	if err := checkDepth(source); errors.Is(err, errTooDeep) {
+		return "", &SubPathError{Message: hidden("prepare subPath", nil).Error(), Detail: err.Error(), Err: err}
+	} else if err != nil {
 		return "", hidden("prepare subPath", err)
 	}
 	hostPath, err = m.bindSubPath(uid, &s, source)
@@ -230,19 +232,8 @@ func (m *Manager) bindSubPath(uid types.UID, s *SubPathMount, source int) (strin
 	if err == nil && !same {
 		err = errors.New("what was mounted is not what was opened")
 	}
-	undo := m.unmount
-	if err == nil && hasNoDevice(source) {
-		// On an NFS server the path may be longer than on the node, see [mounttable.Mounts].
-		if _, err = inMountTable(target); errors.Is(err, unix.ENAMETOOLONG) {
-			undo = m.unmountUnnamed
-		}
-	}
 	if err != nil {
-		err = errors.Join(err, undo(target), root.Remove(name))
-		if _, again := inMountTable(target); errors.Is(err, unix.ENAMETOOLONG) && again == nil {
-			err = errTooDeep
-		}
-		return "", err
+		return "", errors.Join(err, m.unmount(target), root.Remove(name))
 	}
 	return target, nil
 }
