@@ -85,7 +85,8 @@ func (c *memoryCgroups) change(f func(pods map[types.UID]bool)) error {
 	return nil
 }
 
-func (c *memoryCgroups) Setup(context.Context) error { return nil }
+func (c *memoryCgroups) SetPinned(func(*v1.Pod, *v1.Container) bool) {}
+func (c *memoryCgroups) Setup(context.Context) error                 { return nil }
 
 func (c *memoryCgroups) EnsurePod(_ context.Context, pod *v1.Pod) (string, error) {
 	limits := cgroups.PodLimits(pod, options)
