@@ -40,7 +40,7 @@ func (m *Manager) GiveUp(ctx context.Context, uid types.UID) error {
 	dir := filepath.Join(podsPath, string(uid))
 	a := aborter{
 		targets: func() ([]string, error) {
-			all, err := mounttable.Mounts(nil)
+			all, err := mounttable.Mounts()
 			if err != nil {
 				return nil, fmt.Errorf("read mount table: %w", err)
 			}

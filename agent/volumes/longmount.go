@@ -71,7 +71,7 @@ func (m *Manager) ClearMountTable(ctx context.Context) ([]types.UID, error) {
 type clearing struct {
 	m        *Manager
 	podsPath string
-	table    func(mountinfo.FilterFunc) ([]*mountinfo.Info, error)
+	table    func() ([]*mountinfo.Info, error)
 
 	uids []types.UID
 }
@@ -95,7 +95,7 @@ func (c *clearing) run(ctx context.Context) error {
 
 // readable returns the mount table, and unmounts what keeps the kernel from writing it.
 func (c *clearing) readable(ctx context.Context) ([]*mountinfo.Info, error) {
-	mounts, err := c.table(nil)
+	mounts, err := c.table()
 	if !errors.Is(err, unix.ENAMETOOLONG) {
 		return mounts, err
 	}
@@ -114,7 +114,7 @@ func (c *clearing) readable(ctx context.Context) ([]*mountinfo.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.table(nil)
+	return c.table()
 }
 
 // confirmations is how often a mount must be the one at which the table ends, and the table be
@@ -169,7 +169,7 @@ func (c *clearing) endsWith(ctx context.Context, targets, some []string) (ends b
 				}
 			}
 		}
-		_, err := c.table(nil)
+		_, err := c.table()
 		if errors.Is(err, unix.ENAMETOOLONG) {
 			ends, err = true, nil
 		}

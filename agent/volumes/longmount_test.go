@@ -87,9 +87,9 @@ func TestMountTableIsCleared(t *testing.T) {
 }
 
 // endsAt is a mount table that the kernel cannot write further than to some mounts.
-func endsAt(targets ...string) func(mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
-	return func(mountinfo.FilterFunc) (written []*mountinfo.Info, err error) {
-		all, err := mounttable.Mounts(nil)
+func endsAt(targets ...string) func() ([]*mountinfo.Info, error) {
+	return func() (written []*mountinfo.Info, err error) {
+		all, err := mounttable.Mounts()
 		for _, info := range all {
 			if slices.Contains(targets, info.Mountpoint) {
 				return written, &os.PathError{Op: "read", Path: "table", Err: unix.ENAMETOOLONG}
@@ -138,13 +138,13 @@ func TestTableThatNobodyReads(t *testing.T) {
 			t.Errorf("%s is mounted: %v", places[i], mounted)
 		}
 	}
-	for name, table := range map[string]func(mountinfo.FilterFunc) ([]*mountinfo.Info, error){
+	for name, table := range map[string]func() ([]*mountinfo.Info, error){
 		"the mount is none of a pod": endsAt("/proc"),
-		"its directory is moved back and forth": func(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+		"its directory is moved back and forth": func() ([]*mountinfo.Info, error) {
 			if rand.IntN(2) == 0 {
 				return nil, unix.ENAMETOOLONG
 			}
-			return mounttable.Mounts(filter)
+			return mounttable.Mounts()
 		},
 	} {
 		for range 100 {

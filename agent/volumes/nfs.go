@@ -214,7 +214,7 @@ func inTime(f func() error) error {
 
 // mountedOnce reports whether the file system that is mounted on target is mounted nowhere else.
 func mountedOnce(target string) bool {
-	all, err := mounttable.Mounts(nil)
+	all, err := mounttable.Mounts()
 	return err == nil && slices.Contains(soleNFS(all, filepath.Dir(target)), target)
 }
 

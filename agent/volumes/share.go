@@ -111,7 +111,7 @@ func peerGroup(mount *mountinfo.Info) string {
 // of the volume, and what is unmounted on one peer is unmounted on all. So each mount beneath dir
 // that has mounts on it, and a peer elsewhere, becomes a slave of that peer.
 func loosen(dir string) error {
-	all, err := mounttable.Mounts(nil)
+	all, err := mounttable.Mounts()
 	if err != nil {
 		return fmt.Errorf("read mount table: %w", err)
 	}

@@ -26,6 +26,19 @@ func As(value any, name, old string) Checksum {
 	return of(strings.Replace(dump.ForHash(value), name, old, 1))
 }
 
+// Verify reports whether a file's checksum is that of one of its formats, and returns that of the
+// format that the file seems to have. only says that it has what only the newer one can have. A
+// file without a checksum, 0, is right.
+func Verify(have, newer, older Checksum, only bool) (Checksum, bool) {
+	switch {
+	case have == 0, have == newer, have == older && !only:
+		return have, true
+	case only:
+		return newer, false
+	}
+	return older, false
+}
+
 func of(text string) Checksum {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(text)) // a hash never fails

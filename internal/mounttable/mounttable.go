@@ -32,27 +32,25 @@ const TooLong = "(too-long)"
 // Shorter lines are left as they are.
 const maxPath = 4 * unix.PathMax
 
-// Mounts returns the mounts that a filter selects, in the kernel's order; nil selects all. A mount
-// whose mount point is too long for any path is left out, because nobody can name it. With an error
-// of the kernel's, the mounts before it are returned: the kernel names an NFS mount by its path on
-// the server, and ends the table with ENAMETOOLONG where one is longer than a page.
-func Mounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
-	return read(filter, func([]byte) bool { return true })
-}
+// Mounts returns all mounts, in the kernel's order. A mount whose mount point is too long for any
+// path is left out, because nobody can name it. With an error of the kernel's, the mounts before it
+// are returned: the kernel names an NFS mount by its path on the server, and ends the table with
+// ENAMETOOLONG where one is longer than a page.
+func Mounts() ([]*mountinfo.Info, error) { return read(func([]byte) bool { return true }) }
 
 // Beneath returns the mounts on dir and beneath it, in the kernel's order. dir is absolute, clean
 // and without symbolic links. Beneath parses no other line of the table.
 func Beneath(dir string) ([]*mountinfo.Info, error) {
 	on := escape(dir)
 	below := []byte(strings.TrimSuffix(on, "/") + "/")
-	return read(nil, func(point []byte) bool { return string(point) == on || bytes.HasPrefix(point, below) })
+	return read(func(point []byte) bool { return string(point) == on || bytes.HasPrefix(point, below) })
 }
 
 // On returns the mounts on path itself, the last of which is on top. path is like that of
 // [Beneath].
 func On(path string) ([]*mountinfo.Info, error) {
 	on := escape(path)
-	return read(nil, func(point []byte) bool { return string(point) == on })
+	return read(func(point []byte) bool { return string(point) == on })
 }
 
 // ErrNone is the error of [Of] for a path that lies on no mount.
@@ -62,7 +60,7 @@ var ErrNone = errors.New("is on no mount")
 // is like that of [Beneath].
 func Of(path string) (*mountinfo.Info, error) {
 	within := []byte(escape(path))
-	mounts, err := read(nil, func(point []byte) bool {
+	mounts, err := read(func(point []byte) bool {
 		rest, ok := bytes.CutPrefix(within, point)
 		return ok && (len(rest) == 0 || rest[0] == '/' || string(point) == "/")
 	})
@@ -87,7 +85,7 @@ func escape(path string) string {
 }
 
 // read reads this thread's table. at selects the mount points whose lines are parsed.
-func read(filter mountinfo.FilterFunc, at func(point []byte) bool) ([]*mountinfo.Info, error) {
+func read(at func(point []byte) bool) ([]*mountinfo.Info, error) {
 	// A thread can have a mount namespace of its own.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -96,13 +94,11 @@ func read(filter mountinfo.FilterFunc, at func(point []byte) bool) ([]*mountinfo
 		return nil, err
 	}
 	defer table.Close()
-	return parse(table, filter, at)
+	return parse(table, at)
 }
 
 // parse reads a table with lines of any length.
-func parse(
-	table io.Reader, filter mountinfo.FilterFunc, at func(point []byte) bool,
-) ([]*mountinfo.Info, error) {
+func parse(table io.Reader, at func(point []byte) bool) ([]*mountinfo.Info, error) {
 	var short bytes.Buffer
 	var line []byte
 	for r := bufio.NewReader(table); ; {
@@ -117,7 +113,7 @@ func parse(
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		mounts, wrong := mountinfo.GetMountsFromReader(&short, filter)
+		mounts, wrong := mountinfo.GetMountsFromReader(&short, nil)
 		return mounts, cmp.Or(err, wrong)
 	}
 }

@@ -21,7 +21,7 @@ func TestMountsAreThoseOfTheLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Mounts(nil)
+	got, err := Mounts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestLinesOfAnyLength(t *testing.T) {
 		`24 21 0:23 / /lower rw master:3 - overlay overlay rw,lowerdir=` + long,
 		`25 21 0:24 /in /last rw - tmpfs tmpfs rw`,
 	}, "\n") + "\n"
-	mounts, err := parse(strings.NewReader(table), nil, all)
+	mounts, err := parse(strings.NewReader(table), all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func of(path string) ([]*mountinfo.Info, error) {
 func TestTableThatEndsEarly(t *testing.T) {
 	table := io.MultiReader(strings.NewReader("25 21 0:24 /in /first rw - tmpfs tmpfs rw\n"),
 		iotest.ErrReader(unix.ENAMETOOLONG))
-	mounts, err := parse(table, nil, all)
+	mounts, err := parse(table, all)
 	if !errors.Is(err, unix.ENAMETOOLONG) || len(mounts) != 1 || mounts[0].Mountpoint != "/first" {
 		t.Errorf("%v, %v", mounts, err)
 	}
@@ -132,7 +132,7 @@ func TestLongLinesAreNotHeld(t *testing.T) {
 	var err error
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	mounts, err = parse(table, nil, all)
+	mounts, err = parse(table, all)
 	runtime.ReadMemStats(&after)
 	if err != nil || len(mounts) != 2 || mounts[0].Root != TooLong || mounts[0].Mountpoint != "/a" {
 		t.Errorf("%v, %v", mounts, err)
@@ -165,7 +165,7 @@ func BenchmarkTable(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := parse(strings.NewReader(table.String()), nil, at); err != nil {
+				if _, err := parse(strings.NewReader(table.String()), at); err != nil {
 					b.Fatal(err)
 				}
 			}

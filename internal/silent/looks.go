@@ -49,7 +49,7 @@ type look struct {
 // NewLooks returns a Looks without looks. root is an absolute path. Paths beneath root have
 // symbolic links at most in root itself, as far as mounts are named by them.
 func NewLooks(root string) *Looks {
-	return newLooks(root, func() ([]*mountinfo.Info, error) { return mounttable.Mounts(nil) })
+	return newLooks(root, mounttable.Mounts)
 }
 
 func newLooks(root string, mounts func() ([]*mountinfo.Info, error)) *Looks {

@@ -80,19 +80,6 @@ func (c CPUManagerCheckpoint) old() CPUManagerCheckpointV2 {
 	return out
 }
 
-// verify reports whether the checksum is that of one of the formats, and returns the one of the
-// format that the file seems to have. A file without a checksum is right.
-func (c CPUManagerCheckpoint) verify() (checksum.Checksum, bool) {
-	with, without := c.sum(), c.old().Checksum
-	switch {
-	case c.Checksum == 0, c.Checksum == with, c.Checksum == without && len(c.PodEntries) == 0:
-		return c.Checksum, true
-	case len(c.PodEntries) > 0:
-		return with, false
-	}
-	return without, false
-}
-
 // encode returns the file's text.
 func encode(s State) ([]byte, error) {
 	c := CPUManagerCheckpoint{

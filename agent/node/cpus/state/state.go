@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/internal/atomicfile"
+	"github.com/berthd/berth/internal/checksum"
 )
 
 // File is the file's name in the agent's root directory.
@@ -54,7 +55,7 @@ func Read(path string) (*State, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("reading the CPUs of pods in %s: %w", path, err)
 	}
-	if sum, ok := c.verify(); !ok {
+	if sum, ok := checksum.Verify(c.Checksum, c.sum(), c.old().Checksum, len(c.PodEntries) > 0); !ok {
 		return nil, fmt.Errorf("reading the CPUs of pods in %s: its checksum is %d, but its content has %d", path,
 			c.Checksum, sum)
 	}

@@ -114,19 +114,6 @@ func (c MemoryManagerCheckpoint) old() MemoryManagerCheckpointV1 {
 	return out
 }
 
-// verify reports whether the checksum is that of one of the formats, and returns the one of the
-// format that the file seems to have. A file without a checksum is right.
-func (c MemoryManagerCheckpoint) verify() (checksum.Checksum, bool) {
-	with, without := c.sum(), c.old().Checksum
-	switch {
-	case c.Checksum == 0, c.Checksum == with, c.Checksum == without && len(c.PodEntries) == 0:
-		return c.Checksum, true
-	case len(c.PodEntries) > 0:
-		return with, false
-	}
-	return without, false
-}
-
 // encode returns the file's text.
 func (c MemoryManagerCheckpoint) encode() ([]byte, error) {
 	if c.PodEntries == nil {
@@ -153,7 +140,7 @@ func Read(path string) (*MemoryManagerCheckpoint, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("reading the memory of pods in %s: %w", path, err)
 	}
-	if sum, ok := c.verify(); !ok {
+	if sum, ok := checksum.Verify(c.Checksum, c.sum(), c.old().Checksum, len(c.PodEntries) > 0); !ok {
 		return nil, fmt.Errorf("reading the memory of pods in %s: its checksum is %d, but its content has %d", path,
 			c.Checksum, sum)
 	}
