@@ -50,7 +50,8 @@
 //	which sandboxes and containers exist               the runtime, read by pod/observe
 //	whether the runtime answers                        the runtime, watched by node/runtimestate
 //	which pods are admitted, what they were allocated  node/room
-//	which container has which device, CPUs, memory     node/devices, node/cpus, node/memory,
+//	which pod, which container has which devices, CPUs, memory
+//	                                                   node/devices, node/cpus, node/memory,
 //	                                                   given by node/allocation
 //	which resource claims are prepared, and by whom    node/dra
 //	what the node has for pods                         node, read at each decision
