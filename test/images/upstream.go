@@ -37,7 +37,7 @@ exec -a /bin/sh ` + busyboxPath + ` "$@"
 
 // Upstream makes images that replace those of Kubernetes' own end-to-end tests (test/utils/image in
 // its source), and serves them as registry.k8s.io. They have upstream's programs, which
-// "scripts/deps conformance" has built in the checkout at root, on the host's busybox.
+// "scripts/deps cluster conformance" has built in the checkout at root, on the host's busybox.
 func Upstream(ctx context.Context, root string) (*Mirror, error) {
 	built, err := upstreamFiles(root)
 	if err != nil {
@@ -123,23 +123,29 @@ func Upstream(ctx context.Context, root string) (*Mirror, error) {
 		with(e2eRegistry+"sample-device-plugin:1.7", ocispec.ImageConfig{
 			Entrypoint: []string{"/sample-device-plugin", "-alsologtostderr"},
 		}, File{Path: "/sample-device-plugin", Mode: 0o755, Body: built["sample-device-plugin"]}),
+		with(e2eRegistry+"sample-apiserver:1.29.2", ocispec.ImageConfig{Entrypoint: []string{"/sample-apiserver"}},
+			File{Path: "/sample-apiserver", Mode: 0o755, Body: built["sample-apiserver"]}),
+		with("registry.k8s.io/etcd:3.6.8-0", ocispec.ImageConfig{}, append(tools,
+			File{Path: "/usr/local", Mode: os.ModeDir | 0o755}, File{Path: "/usr/local/bin", Mode: os.ModeDir | 0o755},
+			File{Path: "/usr/local/bin/etcd", Mode: 0o755, Body: built["etcd"]})...),
 		{Name: "registry.k8s.io/pause:3.10.2", Config: pause.Config, Files: pause.Files},
 	}
 	return newMirror(list)
 }
 
-// upstreamFiles returns what "scripts/deps conformance" has built, by name.
+// upstreamFiles returns what "scripts/deps cluster conformance" has built, by name.
 func upstreamFiles(root string) (map[string][]byte, error) {
 	built := map[string][]byte{}
-	for _, name := range []string{
-		"agnhost", "localhost.crt", "localhost.key", "nonewprivs", "kitten.jpg", "kitten.json", "nautilus.jpg",
-		"nautilus.json", "sample-device-plugin",
+	for _, file := range []string{
+		"conformance/agnhost", "conformance/localhost.crt", "conformance/localhost.key", "conformance/nonewprivs",
+		"conformance/kitten.jpg", "conformance/kitten.json", "conformance/nautilus.jpg", "conformance/nautilus.json",
+		"conformance/sample-device-plugin", "conformance/sample-apiserver", "etcd",
 	} {
-		text, err := os.ReadFile(filepath.Join(root, ".cache", "bin", "conformance", name))
+		text, err := os.ReadFile(filepath.Join(root, ".cache", "bin", file))
 		if err != nil {
-			return nil, fmt.Errorf("read upstream's programs (run \"scripts/deps conformance\"): %w", err)
+			return nil, fmt.Errorf("read upstream's programs (run \"scripts/deps cluster conformance\"): %w", err)
 		}
-		built[name] = text
+		built[path.Base(file)] = text
 	}
 	return built, nil
 }

@@ -207,4 +207,5 @@ tool (
 	k8s.io/kubernetes/test/images/agnhost
 	k8s.io/kubernetes/test/images/nonewprivs
 	k8s.io/kubernetes/test/images/sample-device-plugin
+	k8s.io/sample-apiserver
 )
