@@ -27,6 +27,8 @@ const (
 type truth struct {
 	// nodes has the node of each pod that is or was on one.
 	nodes map[types.UID]string
+	// users are the users of nodes that have or had pods in a namespace.
+	users map[string][]string
 	// ended are the namespaces that were deleted.
 	ended map[string]bool
 	// starts are the starts of the API server.
@@ -40,7 +42,9 @@ type start struct{ began, ready time.Time }
 // newTruth reads a record. A pod is on a node if it was made for the node or bound to it, or if the
 // API server has accepted its status from the node.
 func newTruth(record []asked, starts []start) truth {
-	out := truth{nodes: map[types.UID]string{}, ended: map[string]bool{}, starts: starts}
+	out := truth{
+		nodes: map[types.UID]string{}, users: map[string][]string{}, ended: map[string]bool{}, starts: starts,
+	}
 	for _, r := range record {
 		if r.ResponseStatus.Code/100 != 2 {
 			continue
@@ -48,19 +52,35 @@ func newTruth(record []asked, starts []start) truth {
 		switch r.Verb + " " + r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource {
 		case "create pods/":
 			if node := r.ResponseObject.Spec.NodeName; node != "" {
-				out.nodes[r.ResponseObject.Metadata.UID] = node
+				out.put(r.ResponseObject.Metadata.UID, r.ObjectRef.Namespace, node)
 			}
 		case "create pods/binding":
-			out.nodes[r.RequestObject.Metadata.UID] = r.RequestObject.Target.Name
+			out.put(r.RequestObject.Metadata.UID, r.ObjectRef.Namespace, r.RequestObject.Target.Name)
 		case "patch pods/status":
 			if node, ok := strings.CutPrefix(r.User.Username, nodeUser); ok {
-				out.nodes[r.RequestObject.Metadata.UID] = node
+				out.put(r.RequestObject.Metadata.UID, r.ObjectRef.Namespace, node)
 			}
 		case "delete namespaces/":
 			out.ended[r.ObjectRef.Name] = true
 		}
 	}
 	return out
+}
+
+// put notes that a pod of a namespace is on a node.
+func (t truth) put(uid types.UID, namespace, node string) {
+	t.nodes[uid] = node
+	if user := nodeUser + node; !slices.Contains(t.users[namespace], user) {
+		t.users[namespace] = append(t.users[namespace], user)
+	}
+}
+
+// endsEarly reports whether the Node authorizer refused a token, as too early, that the node could
+// not ask for again: it has pods in the namespace, and the namespace was deleted. The authorizer
+// does not record for which pod the token would have been.
+func (t truth) endsEarly(r asked) bool {
+	return r.ObjectRef.Resource == "serviceaccounts" && r.ObjectRef.Subresource == "token" &&
+		t.ended[r.ObjectRef.Namespace] && slices.Contains(t.users[r.ObjectRef.Namespace], r.User.Username)
 }
 
 // proves reports whether the node was right to send a request that was refused:

@@ -53,6 +53,7 @@ func TestRefusals(t *testing.T) {
 	}
 	event := to("create", "events", "", 403, namespaceEnds, nil)
 	end := to("delete", "namespaces", "", 200, "", func(r *asked) { byOthers(r); r.ObjectRef.Name = "default" })
+	early := to("create", "serviceaccounts", "token", 403, objectTooEarly, nil)
 	secret := func(code int) asked { return to("get", "secrets", "", code, objectTooEarly, nil) }
 	pod := func(from string) asked {
 		return to("get", "pods", "", 403, "forbidden", func(r *asked) { r.SourceIPs = []string{from} })
@@ -61,21 +62,25 @@ func TestRefusals(t *testing.T) {
 		record []asked
 		faults int
 	}{
-		"readiness while it starts":        {[]asked{ready(time.Millisecond)}, 0},
-		"readiness later":                  {[]asked{ready(time.Minute)}, 1},
-		"a token of a pod of the node":     {[]asked{bind(mine, "node"), token(mine)}, 0},
-		"a token of a pod elsewhere":       {[]asked{bind(mine, "node"), bind(others, "other"), token(others)}, 1},
-		"a token of no pod":                {[]asked{bind(mine, "node"), token("")}, 1},
-		"a status of a pod of the node":    {[]asked{status(mine, 200), status(mine, 403)}, 0},
-		"a status of its successor":        {[]asked{status(mine, 200), status(others, 403)}, 1},
-		"an event where all ends":          {[]asked{end, event}, 0},
-		"an event where nothing ends":      {[]asked{event}, 1},
-		"a secret that is granted later":   {[]asked{secret(403), secret(200)}, 0},
-		"a secret that is never granted":   {[]asked{secret(200), secret(403)}, 1},
-		"a pod, asked for by a thief":      {[]asked{pod("192.0.2.1")}, 0},
-		"a pod, asked for by the agent":    {[]asked{pod("127.0.0.1")}, 1},
-		"what a kubelet does not ask for":  {[]asked{to("delete", "secrets", "", 200, "", nil)}, 1},
-		"what the API server cannot grasp": {[]asked{to("create", "events", "", 422, "", nil)}, 1},
+		"readiness while it starts":         {[]asked{ready(time.Millisecond)}, 0},
+		"readiness later":                   {[]asked{ready(time.Minute)}, 1},
+		"a token of a pod of the node":      {[]asked{bind(mine, "node"), token(mine)}, 0},
+		"a token of a pod elsewhere":        {[]asked{bind(mine, "node"), bind(others, "other"), token(others)}, 1},
+		"a token of no pod":                 {[]asked{bind(mine, "node"), token("")}, 1},
+		"a status of a pod of the node":     {[]asked{status(mine, 200), status(mine, 403)}, 0},
+		"a status of its successor":         {[]asked{status(mine, 200), status(others, 403)}, 1},
+		"an event where all ends":           {[]asked{end, event}, 0},
+		"an event where nothing ends":       {[]asked{event}, 1},
+		"a secret that is granted later":    {[]asked{secret(403), secret(200)}, 0},
+		"a secret that is never granted":    {[]asked{secret(200), secret(403)}, 1},
+		"a token that comes too late":       {[]asked{bind(mine, "node"), early, end}, 0},
+		"a token that never comes":          {[]asked{bind(mine, "node"), early}, 1},
+		"a token where the node has no pod": {[]asked{bind(others, "other"), early, end}, 1},
+		"a secret where all ends":           {[]asked{bind(mine, "node"), secret(403), end}, 1},
+		"a pod, asked for by a thief":       {[]asked{pod("192.0.2.1")}, 0},
+		"a pod, asked for by the agent":     {[]asked{pod("127.0.0.1")}, 1},
+		"what a kubelet does not ask for":   {[]asked{to("delete", "secrets", "", 200, "", nil)}, 1},
+		"what the API server cannot grasp":  {[]asked{to("create", "events", "", 422, "", nil)}, 1},
 	} {
 		if _, faults, _ := c.refusals(tc.record); len(faults) != tc.faults {
 			t.Errorf("%s: %d faults, want %d: %s", name, len(faults), tc.faults, strings.Join(faults, "; "))
