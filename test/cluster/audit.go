@@ -116,8 +116,8 @@ func (c *Cluster) nodeRequests(t testing.TB) []asked {
 //
 // A refusal counts unless the API server's own record proves that the node was right, see
 // [truth.proves]. An object that was refused and granted later was refused because the Node
-// authorizer learns a pod's node a moment later than that node, for every agent. So was a token for
-// which the node could not ask again, see [truth.endsEarly].
+// authorizer learns a pod's node a moment later than that node, for every agent. So was what the
+// node could not ask for again, see [truth.endsEarly].
 //
 // Requests of [Cluster.notTheAgents] are not checked.
 func (c *Cluster) checkRefusals(t testing.TB) {

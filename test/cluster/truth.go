@@ -75,12 +75,14 @@ func (t truth) put(uid types.UID, namespace, node string) {
 	}
 }
 
-// endsEarly reports whether the Node authorizer refused a token, as too early, that the node could
-// not ask for again: it has pods in the namespace, and the namespace was deleted. The authorizer
-// does not record for which pod the token would have been.
+// endsEarly reports whether the Node authorizer refused, as too early, what each pod has, and the
+// node could not ask for again: the node has pods in the namespace, and the namespace was deleted.
+// The authorizer does not record for which pod a token would have been.
 func (t truth) endsEarly(r asked) bool {
-	return r.ObjectRef.Resource == "serviceaccounts" && r.ObjectRef.Subresource == "token" &&
-		t.ended[r.ObjectRef.Namespace] && slices.Contains(t.users[r.ObjectRef.Namespace], r.User.Username)
+	to := r.ObjectRef
+	eachHas := to.Resource == "serviceaccounts" && to.Subresource == "token" ||
+		to.Resource == "configmaps" && to.Name == "kube-root-ca.crt"
+	return eachHas && t.ended[to.Namespace] && slices.Contains(t.users[to.Namespace], r.User.Username)
 }
 
 // proves reports whether the node was right to send a request that was refused:

@@ -16,8 +16,8 @@ func TestRefusals(t *testing.T) {
 	began := time.Now()
 	c := &Cluster{
 		nodeRules: []rbacv1.PolicyRule{{
-			Verbs: []string{"create", "patch", "get"}, APIGroups: []string{""},
-			Resources: []string{"pods/status", "serviceaccounts/token", "events", "secrets", "pods"},
+			Verbs: []string{"create", "patch", "get", "list"}, APIGroups: []string{""},
+			Resources: []string{"pods/status", "serviceaccounts/token", "events", "secrets", "configmaps", "pods"},
 		}},
 		starts:       []start{{began: began, ready: began.Add(time.Second)}},
 		notTheAgents: []func(asked) bool{from("192.0.2.1")},
@@ -54,6 +54,7 @@ func TestRefusals(t *testing.T) {
 	event := to("create", "events", "", 403, namespaceEnds, nil)
 	end := to("delete", "namespaces", "", 200, "", func(r *asked) { byOthers(r); r.ObjectRef.Name = "default" })
 	early := to("create", "serviceaccounts", "token", 403, objectTooEarly, nil)
+	bundle := to("list", "configmaps", "", 403, objectTooEarly, func(r *asked) { r.ObjectRef.Name = "kube-root-ca.crt" })
 	secret := func(code int) asked { return to("get", "secrets", "", code, objectTooEarly, nil) }
 	pod := func(from string) asked {
 		return to("get", "pods", "", 403, "forbidden", func(r *asked) { r.SourceIPs = []string{from} })
@@ -74,6 +75,7 @@ func TestRefusals(t *testing.T) {
 		"a secret that is granted later":    {[]asked{secret(403), secret(200)}, 0},
 		"a secret that is never granted":    {[]asked{secret(200), secret(403)}, 1},
 		"a token that comes too late":       {[]asked{bind(mine, "node"), early, end}, 0},
+		"certificates that come too late":   {[]asked{bind(mine, "node"), bundle, end}, 0},
 		"a token that never comes":          {[]asked{bind(mine, "node"), early}, 1},
 		"a token where the node has no pod": {[]asked{bind(others, "other"), early, end}, 1},
 		"a secret where all ends":           {[]asked{bind(mine, "node"), secret(403), end}, 1},
