@@ -55,7 +55,8 @@ const bindingsInterval = time.Second
 
 // ensureBindings creates the bindings that are missing, and tries again until all are there or the
 // context ends: admission refuses objects until its informers are synced. A binding that a person
-// changed stays as it is.
+// changed stays as it is. A store that is too large for new objects does not keep the controllers
+// from starting, which make room there: of what exists, nothing is written.
 func ensureBindings(ctx context.Context, client kubernetes.Interface) error {
 	said := ""
 	err := wait.PollUntilContextCancel(ctx, bindingsInterval, true, func(ctx context.Context) (bool, error) {
@@ -74,9 +75,13 @@ func ensureBindings(ctx context.Context, client kubernetes.Interface) error {
 
 func createBindings(ctx context.Context, client kubernetes.Interface) error {
 	for i := range bindings {
-		_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &bindings[i], metav1.CreateOptions{})
+		name := bindings[i].Name
+		_, err := client.RbacV1().ClusterRoleBindings().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &bindings[i], metav1.CreateOptions{})
+		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create the ClusterRoleBinding %s: %w", bindings[i].Name, err)
+			return fmt.Errorf("create the ClusterRoleBinding %s: %w", name, err)
 		}
 	}
 	return nil

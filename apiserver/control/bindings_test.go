@@ -51,6 +51,22 @@ func TestBindingsAreTriedAgain(t *testing.T) {
 	})
 }
 
+// TestBindingsOfALargeStore starts a server whose store takes no new objects.
+func TestBindingsOfALargeStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		if err := ensureBindings(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		notReady(client, 1, cancel)
+		if err := ensureBindings(ctx, client); err != nil {
+			t.Errorf("the bindings exist, and the server waits for them: %v", err)
+		}
+	})
+}
+
 func TestBindingsEndWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
