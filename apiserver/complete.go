@@ -31,6 +31,15 @@ func (o *Options) complete() error {
 		return err
 	}
 	s := o.Server
+	if !o.external() && len(s.Etcd.EtcdServersOverrides) > 0 {
+		return fmt.Errorf("--etcd-servers-overrides %s: kinds can be elsewhere only beside --etcd-servers: the store in "+
+			"this process has all or none", strings.Join(s.Etcd.EtcdServersOverrides, ","))
+	}
+	if !o.external() && s.EndpointReconcilerType == string(reconcilers.LeaseEndpointReconcilerType) {
+		// Leases are for several servers. They would be written every ten seconds, also to a full
+		// disk: the store of this process has one server.
+		s.EndpointReconcilerType = string(reconcilers.MasterCountReconcilerType)
+	}
 	if bound := s.SecureServing.BindAddress; s.GenericServerRunOptions.AdvertiseAddress == nil && bound.IsLoopback() {
 		// No pod can reach a loopback address of the host, and the Endpoints of the Service
 		// kubernetes must not have one.
@@ -76,6 +85,9 @@ func (o *Options) completeNames() error {
 // completeDataDir makes the path of the data directory absolute, and checks that the store's socket
 // can be there.
 func (o *Options) completeDataDir() error {
+	if o.DataDir == "" {
+		return errors.New("--data-dir is empty: name the directory with the content, or leave the flag out")
+	}
 	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {
 		return fmt.Errorf("find the data directory: %w", err)

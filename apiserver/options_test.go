@@ -44,6 +44,10 @@ func TestOptions(t *testing.T) {
 		}},
 		"an address for other machines": {
 			[]string{"--bind-address", "0.0.0.0", "--advertise-address", "192.0.2.7"},
+			func(o *Options) bool { return o.Server.EndpointReconcilerType == "master-count" },
+		},
+		"one of several servers": {
+			[]string{"--bind-address", "0.0.0.0", "--advertise-address", "192.0.2.7", "--etcd-servers", "http://192.0.2.8:2379"},
 			func(o *Options) bool { return o.Server.EndpointReconcilerType == "lease" },
 		},
 		"no workloads by default": {nil, func(o *Options) bool {
@@ -119,6 +123,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"--tls-san", "a b"},
 		{"--tls-san", "https://x"},
 		{"--data-dir", long + "d"},
+		{"--data-dir", ""},
+		{"--etcd-servers-overrides", "/events#http://192.0.2.1:2379"},
 	} {
 		if _, err := parsed(t, c[:]...); err == nil || !strings.Contains(err.Error(), c[0]) {
 			t.Errorf("%s %.40q: %v", c[0], c[1], err)

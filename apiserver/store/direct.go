@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -12,6 +13,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Client returns a new client that calls the store's functions and has no connection. The caller
@@ -20,7 +23,7 @@ import (
 func (s *Store) Client() *kubernetes.Client {
 	server := s.etcd.Server
 	c := v3client.New(server)
-	kv := &direct{KVServer: v3rpc.NewQuotaKVServer(server), gate: &s.gate}
+	kv := &direct{KVServer: v3rpc.NewQuotaKVServer(server), gate: &s.gate, room: s.room.check}
 	c.KV = clientv3.NewKVFromKVClient(adapter.KvServerToKvClient(kv), c)
 	watches := &watches{adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server))}
 	c.Watcher = clientv3.NewWatchFromWatchClient(watches, c)
@@ -57,6 +60,8 @@ func through[Q, A any](ctx context.Context, g *gate, call func(context.Context, 
 type direct struct {
 	pb.KVServer
 	gate *gate
+	// room is the room's check. Who writes without a request of the API has not asked it.
+	room func() error
 }
 
 // Range reads keys. A store with one member answers a write only after it has applied it, and
@@ -69,22 +74,30 @@ func (d *direct) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeRespon
 
 // Put writes a key.
 func (d *direct) Put(ctx context.Context, q *pb.PutRequest) (*pb.PutResponse, error) {
-	return through(ctx, d.gate, d.KVServer.Put, q)
+	return write(ctx, d, d.KVServer.Put, q)
 }
 
 // DeleteRange deletes keys.
 func (d *direct) DeleteRange(ctx context.Context, q *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
-	return through(ctx, d.gate, d.KVServer.DeleteRange, q)
+	return write(ctx, d, d.KVServer.DeleteRange, q)
 }
 
 // Txn reads and writes keys in one step.
 func (d *direct) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
-	return through(ctx, d.gate, d.KVServer.Txn, q)
+	return write(ctx, d, d.KVServer.Txn, q)
 }
 
 // Compact drops old revisions.
 func (d *direct) Compact(ctx context.Context, q *pb.CompactionRequest) (*pb.CompactionResponse, error) {
-	return through(ctx, d.gate, d.KVServer.Compact, q)
+	return write(ctx, d, d.KVServer.Compact, q)
+}
+
+// write calls a function that writes to the store's log, unless the disk is full.
+func write[Q, A any](ctx context.Context, d *direct, call func(context.Context, *Q) (*A, error), q *Q) (*A, error) {
+	if err := d.room(); errors.Is(err, ErrNoRoom) {
+		return nil, status.Error(codes.ResourceExhausted, err.Error())
+	}
+	return through(ctx, d.gate, call, q)
 }
 
 // watches opens streams of watches whose requests wait in a queue. The client's goroutine that

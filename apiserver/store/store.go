@@ -31,8 +31,8 @@ const (
 	snapshotEvery = 2000
 	// freeAtStart is how many megabytes the file must have free inside for a start to defragment it.
 	freeAtStart = 64
-	// bufferSize is that of the buffers of each connection, in bytes. The API server has a
-	// connection for each kind of object, and most of them have nothing to say.
+	// bufferSize is that of the buffers of each connection, in bytes. The API server has a few for
+	// what is no kind of object, and they have little to say.
 	bufferSize = 4 << 10
 	// limit is how large the file of the content may be, in bytes: the largest for which etcd is made
 	// (https://etcd.io/docs/v3.6/dev-guide/limit/).
