@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,6 +77,19 @@ func Run(ctx context.Context, o *Options) error {
 	return errors.Join(serve(ctx, o, own, keys, cancel), failure(ctx))
 }
 
+// removeForgotten removes workloads of namespaces that are gone. Without it the server serves all the
+// same.
+func removeForgotten(ctx context.Context, s *store.Store, prefix string) {
+	client := s.Client()
+	defer client.Close()
+	switch n, err := storage.RemoveForgotten(ctx, client.Client, prefix); {
+	case err != nil:
+		klog.ErrorS(err, "Workloads of namespaces that are gone may come back in new ones of the same name")
+	case n > 0:
+		klog.InfoS("Workloads of namespaces are removed that were deleted while --workloads was off", "objects", n)
+	}
+}
+
 // startTimeout is how long a server that was asked to stop may take to end its start.
 const startTimeout = time.Minute
 
@@ -89,18 +103,27 @@ func afterStart(ctx context.Context, loopback *rest.Config) (serving context.Con
 	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var waiting sync.WaitGroup
+	started := make(chan struct{}) // once: a server that is not ready any more does not start
 	waiting.Go(func() {
+		if awaitReady(serving, client) {
+			close(started)
+		}
+	})
+	waiting.Go(func() {
+		defer cancel()
 		select {
 		case <-ctx.Done():
 		case <-serving.Done():
 			return
 		}
-		if failure(ctx) == nil {
-			starting, done := context.WithTimeout(serving, startTimeout)
-			awaitReady(starting, client)
-			done()
+		if failure(ctx) != nil {
+			return
 		}
-		cancel()
+		select {
+		case <-started:
+		case <-serving.Done():
+		case <-time.After(startTimeout):
+		}
 	})
 	return serving, func() {
 		cancel()
@@ -193,6 +216,10 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	}
 	config, err := app.NewConfig(completed)
 	if err != nil {
+		if o.external() && own == nil && errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: no etcd answers at %s (--etcd-servers)", err,
+				strings.Join(o.Server.Etcd.StorageConfig.Transport.ServerList, ","))
+		}
 		return fmt.Errorf("configure the API server: %w", err)
 	}
 	fit(config, o)
@@ -203,6 +230,9 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	}
 	if own != nil {
 		refuseWithoutRoom(config, own.Room)
+		if o.Workloads {
+			removeForgotten(ctx, own, o.Server.Etcd.StorageConfig.Prefix)
+		}
 		direct := storage.New(own.Client, o.compaction)
 		defer direct.Close()
 		if err := withoutConnections(config, direct, *o.Server.Etcd); err != nil {

@@ -1,0 +1,64 @@
+package storage
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/berthd/berth/apiserver/store"
+)
+
+// TestRemoveForgotten deletes a namespace and makes it again, as a server without workloads does:
+// what was in the old one goes, and nothing else.
+func TestRemoveForgotten(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := store.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	s, err := store.Start(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client := s.Client()
+	defer client.Close()
+	for _, key := range []string{
+		"namespaces/again", "namespaces/gone", "namespaces/stays", "namespaces/stays-too",
+		"deployments/again/old", "replicasets/gone/old", "jobs/stays/old", "jobs/stays-too/old", "pods/gone/other",
+		"-namespaces/gone", "-namespaces/again", "namespaces/again", "deployments/again/new", "cronjobs/again/new",
+	} {
+		name, gone := strings.CutPrefix(key, "-")
+		if _, err := client.Put(t.Context(), "/registry/"+name, "an object"); err != nil {
+			t.Fatal(err)
+		}
+		if !gone {
+			continue
+		}
+		if _, err := client.Delete(t.Context(), "/registry/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{2, 0} {
+		if n, err := RemoveForgotten(t.Context(), client.Client, "/registry"); err != nil || n != want {
+			t.Errorf("%d are removed, want %d: %v", n, want, err)
+		}
+	}
+	left, err := client.Client.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, kv := range left.Kvs {
+		names = append(names, strings.TrimPrefix(string(kv.Key), "/registry/"))
+	}
+	if want := []string{
+		"cronjobs/again/new", "deployments/again/new", "jobs/stays-too/old", "jobs/stays/old", "namespaces/again",
+		"namespaces/stays", "namespaces/stays-too", "pods/gone/other",
+	}; !slices.Equal(names, want) {
+		t.Errorf("the store has %v, want %v", names, want)
+	}
+}
