@@ -15,8 +15,8 @@
 //	  storage               the registries' storage, by calls of the store's functions
 //	  store                 etcd in the process; snapshots
 //
-// Parts start in the order in which they need each other, and stop in reverse: keys, store, API
-// server, controllers.
+// Parts start in the order in which they need each other: keys, store, API server, controllers. The
+// last two stop together, and then the store.
 //
 // It is a module of its own, because the agent must not depend on an API server.
 //

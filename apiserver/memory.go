@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,6 +116,13 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
+// isMoved says whether the program was built to run at any address: then its data that nobody may
+// write was written once, at its start.
+func isMoved() bool {
+	info, ok := debug.ReadBuildInfo()
+	return !ok || slices.Contains(info.Settings, debug.BuildSetting{Key: "-buildmode", Value: "pie"})
+}
+
 // sleep returns after that time, or false when the context ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
@@ -133,6 +141,7 @@ func dropCode() error {
 	if err != nil {
 		return fmt.Errorf("find the program: %w", err)
 	}
+	moved := isMoved()
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return fmt.Errorf("read the mappings of the program: %w", err)
@@ -143,7 +152,8 @@ func dropCode() error {
 		var begin, end uintptr
 		var rights string
 		fields := strings.Fields(lines.Text()) // range, rights, offset, device, inode, path: proc(5)
-		if len(fields) != 6 || fields[5] != program || strings.Contains(fields[1], "w") {
+		if len(fields) != 6 || fields[5] != program || strings.Contains(fields[1], "w") ||
+			moved && !strings.Contains(fields[1], "x") {
 			continue
 		}
 		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &begin, &end, &rights); err != nil {

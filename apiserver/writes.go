@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ func refuseWithoutRoom(config *app.Config, room func(store.Write) error) {
 func withRoom(api http.Handler, room func(store.Write) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !writes(info) {
+		if !ok || !writes(info) || isDry(info, r) {
 			api.ServeHTTP(w, r)
 			return
 		}
@@ -70,6 +71,12 @@ func withRoom(api http.Handler, room func(store.Write) error) http.Handler {
 func writes(info *request.RequestInfo) bool {
 	return info.IsResourceRequest && writing.Has(info.Verb) && !answered.Has(info.APIGroup) &&
 		!passedOn.Has(info.Subresource)
+}
+
+// isDry says whether a request only tries what a write would do. The body of a deletion can say that,
+// too, and decides if there is one: a deletion is taken for one.
+func isDry(info *request.RequestInfo, r *http.Request) bool {
+	return does(info) != store.Deletion && slices.Equal(r.URL.Query()["dryRun"], []string{metav1.DryRunAll})
 }
 
 // does says what a write does to the store. An eviction is created, but it deletes a pod.

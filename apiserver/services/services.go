@@ -70,6 +70,8 @@ func Manifests(ctx context.Context, client kubernetes.Interface, o Options) (tex
 		if o.DNS, err = dnsAddress(ctx, client); err != nil {
 			return nil, "", err
 		}
+	} else if net.ParseIP(o.DNS) == nil {
+		return nil, "", fmt.Errorf("read --cluster-dns %q: it is no IP address", o.DNS)
 	}
 	if why := validation.IsDNS1123Subdomain(o.Domain); len(why) > 0 {
 		return nil, "", fmt.Errorf("read --cluster-domain %q: %s", o.Domain, strings.Join(why, "; "))

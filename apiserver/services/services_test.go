@@ -79,6 +79,12 @@ func TestManifestsRefused(t *testing.T) {
 		!strings.Contains(err.Error(), `--cluster-domain "a b"`) {
 		t.Errorf("a domain with a space: %v", err)
 	}
+	o = Defaults()
+	o.DNS = "foo"
+	if _, _, err := Manifests(t.Context(), server("10.96.0.1"), o); err == nil ||
+		!strings.Contains(err.Error(), `--cluster-dns "foo"`) {
+		t.Errorf("an address that is none: %v", err)
+	}
 	if _, _, err := Manifests(t.Context(), fake.NewClientset(), Defaults()); err == nil ||
 		!strings.Contains(err.Error(), "--bind-address") {
 		t.Errorf("a server that no pod reaches: %v", err)
