@@ -2,14 +2,16 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	save "go.etcd.io/etcd/client/v3/snapshot"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 )
@@ -22,19 +24,59 @@ const dialTimeout = 5 * time.Second
 // (https://etcd.io/docs/v3.6/op-guide/recovery/, "Restoring with revision bump").
 const revisionBump = 1_000_000_000
 
-// Save writes a snapshot of the running store of a data directory to a file, which only the owner
-// may read: it has all Secrets. An existing file is replaced, but only when the snapshot is whole.
+// A whole snapshot has full blocks, and beyond them etcd's checksum of it.
+const block, checksum = 512, sha256.Size
+
+// Save writes a snapshot of the running store of a data directory to a file, which is new, the
+// caller's, and for nobody else to read: it has all Secrets. An existing file or link of that name
+// is replaced, but only when the snapshot is whole.
 func Save(ctx context.Context, dataDir, file string) error {
 	if err := running(ctx, dataDir); err != nil {
 		return err
 	}
-	_, err := save.SaveWithVersion(ctx, zap.NewNop(), clientv3.Config{
-		Endpoints: []string{Endpoint(dataDir)}, DialTimeout: dialTimeout,
-	}, file)
-	if err != nil {
+	if err := save(ctx, Endpoint(dataDir), file); err != nil {
 		return fmt.Errorf("save a snapshot of %s to %s: %w", dataDir, file, err)
 	}
 	return nil
+}
+
+// save writes the snapshot to a file of another name first. That file is made and never opened
+// again, as etcd's own client opens FILE.part: somebody who may write to the folder could have put
+// a file of his there, or a link.
+func save(ctx context.Context, endpoint, file string) (err error) {
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{endpoint}, DialTimeout: dialTimeout, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	f, err := os.CreateTemp(filepath.Dir(file), ".snapshot.*") // O_EXCL and the mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	from, err := c.SnapshotWithVersion(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Snapshot.Close()
+	size, err := io.Copy(f, from.Snapshot)
+	if err != nil {
+		return err
+	}
+	if size%block != checksum {
+		return fmt.Errorf("the store sent %d bytes, which are no whole snapshot", size)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
 }
 
 // running returns an error unless a store of the data directory accepts connections: etcd's client

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -157,6 +158,83 @@ func TestSnapshot(t *testing.T) {
 	start(t, other)
 	if got, _ := get(t, client(t, other), "later"); got != "2" {
 		t.Errorf("the content that was kept has %q", got)
+	}
+}
+
+// TestSnapshotIsNewAndTheCallersAlone shows that a snapshot goes to no file and through no link that
+// somebody else has put where it is made, and that a file or link of its name is replaced.
+func TestSnapshotIsNewAndTheCallersAlone(t *testing.T) {
+	dir := t.TempDir()
+	start(t, dir)
+	put(t, client(t, dir), "a", "1")
+	for name, c := range map[string]struct {
+		suffix string // of what is there before
+		link   bool
+	}{
+		"a file":                  {"", false},
+		"a link":                  {"", true},
+		"a file of an older save": {".part", false},
+		"a link of an older save": {".part", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder, others := t.TempDir(), filepath.Join(t.TempDir(), "others")
+			file := filepath.Join(folder, "snapshot.db")
+			there := file + c.suffix
+			if c.link {
+				if err := os.Symlink(others, there); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				others = there
+			}
+			if err := os.WriteFile(others, []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(others, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if os.Geteuid() == 0 {
+				if err := os.Chown(others, 65534, 65534); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := store.Save(t.Context(), dir, file); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Lstat(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if owner := info.Sys().(*syscall.Stat_t).Uid; info.Mode() != 0o600 || int(owner) != os.Geteuid() {
+				t.Errorf("the snapshot has the mode %v and the owner %d", info.Mode(), owner)
+			}
+			if text, err := os.ReadFile(others); others != file && (err != nil || string(text) != "old") {
+				t.Errorf("what was there before has now %d bytes: %v", len(text), err)
+			}
+			want := 1
+			if c.suffix != "" {
+				want = 2
+			}
+			if entries, err := os.ReadDir(folder); err != nil || len(entries) != want {
+				t.Errorf("the folder has %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// TestFailedSnapshotLeavesNothing shows that a save that fails at its end leaves what was there.
+func TestFailedSnapshotLeavesNothing(t *testing.T) {
+	dir, folder := t.TempDir(), t.TempDir()
+	start(t, dir)
+	there := filepath.Join(folder, "snapshot.db")
+	if err := os.Mkdir(there, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Save(t.Context(), dir, there); err == nil {
+		t.Error("a folder was replaced")
+	}
+	if entries, err := os.ReadDir(folder); err != nil || len(entries) != 1 || !entries[0].IsDir() {
+		t.Errorf("the folder has %v, %v", entries, err)
 	}
 }
 
