@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -10,13 +11,22 @@ import (
 
 // Lock takes a data directory for this process until it ends or unlock is called. It makes the
 // directory where it is missing, and lets only its owner enter it. It refuses a directory with the
-// files of others that is open to more than its owner.
+// files of others that is open to more than its owner, and one that is another user's.
 func Lock(dataDir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
+	if err := refuseOthers(dataDir); err != nil {
+		return nil, err
+	}
 	if err := closeToOthers(dataDir); err != nil {
 		return nil, err
+	}
+	// From here on nobody else can put anything there.
+	for _, path := range []string{filepath.Join(dataDir, "pki"), folder(dataDir)} {
+		if err := refuseOthers(path); err != nil {
+			return nil, err
+		}
 	}
 	f, err := os.OpenFile(lockFile(dataDir), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -33,6 +43,37 @@ func Lock(dataDir string) (unlock func(), err error) {
 }
 
 func lockFile(dataDir string) string { return filepath.Join(dataDir, "lock") }
+
+// refuseOthers returns an error if a directory, or the link that leads to it, is not of the user as
+// whom this process runs: the owner could give the server his own authority, and so may do
+// everything. A link may also be root's, as systemd makes one for a service with DynamicUser=. It
+// says nothing of a directory that is missing.
+func refuseOthers(path string) error {
+	for _, look := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
+		info, err := look(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look whose the data directory is: %w", err)
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return fmt.Errorf("look whose %s is: the system does not say it", path)
+		}
+		owner, link := int(stat.Uid), info.Mode()&fs.ModeSymlink != 0
+		if owner == os.Geteuid() || link && owner == 0 {
+			continue
+		}
+		what := path
+		if !link {
+			what += "/" // chown -R goes through no link, but for a slash after its name
+		}
+		return fmt.Errorf("%s belongs to the user with uid %d, who could give the server other keys: if nobody has changed "+
+			"what is in it, run \"chown -hR %d %s\", or choose another --data-dir", path, owner, os.Geteuid(), what)
+	}
+	return nil
+}
 
 // closeToOthers lets only the owner enter the directory if it is empty or has been a data directory
 // before. It changes no other directory: --data-dir /tmp must not close /tmp.

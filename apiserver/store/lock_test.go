@@ -68,6 +68,69 @@ func TestLockClosesOnlyItsOwnDirectory(t *testing.T) {
 	}
 }
 
+// TestLockRefusesWhatIsAnotherUsers shows that nobody else can own the directory, or the keys and the
+// content in it: such a user could put his own authority there.
+func TestLockRefusesWhatIsAnotherUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give a directory to another user")
+	}
+	const other = 65534
+	for name, c := range map[string]struct {
+		links   map[string]string // from a path in the directory to a folder
+		folders []string
+		owned   string // what is the other user's
+		refused string // what the error names
+	}{
+		"nothing":             {nil, []string{"data/pki", "data/etcd"}, "", ""},
+		"the directory":       {nil, []string{"data"}, "data", "data"},
+		"the keys":            {nil, []string{"data/pki", "data/etcd"}, "data/pki", "data/pki"},
+		"the content":         {nil, []string{"data/pki", "data/etcd"}, "data/etcd", "data/etcd"},
+		"root's link":         {map[string]string{"data": "real"}, []string{"real"}, "", ""},
+		"a link":              {map[string]string{"data": "real"}, []string{"real"}, "data", "data"},
+		"what a link means":   {map[string]string{"data": "real"}, []string{"real"}, "real", "data"},
+		"a link to the keys":  {map[string]string{"data/pki": "keys"}, []string{"data", "keys"}, "data/pki", "data/pki"},
+		"keys beyond a link":  {map[string]string{"data/pki": "keys"}, []string{"data", "keys"}, "keys", "data/pki"},
+		"a link that dangles": {map[string]string{"data/etcd": "no"}, []string{"data"}, "data/etcd", "data/etcd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for _, path := range c.folders {
+				if err := os.MkdirAll(filepath.Join(root, path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for from, to := range c.links {
+				if err := os.Symlink(filepath.Join(root, to), filepath.Join(root, from)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.owned != "" {
+				if err := os.Lchown(filepath.Join(root, c.owned), other, other); err != nil {
+					t.Fatal(err)
+				}
+			}
+			unlock, err := store.Lock(filepath.Join(root, "data"))
+			if err == nil {
+				unlock()
+			}
+			if c.refused == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			for _, want := range []string{filepath.Join(root, c.refused) + " ", "65534", "chown", "--data-dir"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("the lock says %v, which lacks %q", err, want)
+				}
+			}
+			if _, err := os.Lstat(filepath.Join(root, "data", "lock")); err == nil {
+				t.Error("the refused directory has a lock")
+			}
+		})
+	}
+}
+
 func TestLockMakesTheDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "data")
 	unlock, err := store.Lock(dir)
