@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/component-base/metrics/prometheus/controllers"
 	"k8s.io/controller-manager/pkg/clientbuilder"
@@ -97,7 +96,7 @@ type controllerSet struct {
 	gate chan struct{}
 }
 
-// newControllerSet makes what the controllers share.
+// newControllerSet makes what the controllers share. That acts as kube-controller-manager.
 func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error) {
 	config, err := options.NewDefaultComponentConfig()
 	if err != nil {
@@ -106,7 +105,7 @@ func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error)
 	config.SAController.RootCAFile = opts.CA
 	config.CSRSigningController.ClusterSigningCertFile = opts.CA
 	config.CSRSigningController.ClusterSigningKeyFile = opts.CAKey
-	clients := clientbuilder.SimpleControllerClientBuilder{ClientConfig: unlimited(opts.Loopback)}
+	clients := clientbuilder.SimpleControllerClientBuilder{ClientConfig: actingAs(opts.Loopback, managerUser)}
 	metadataConfig, err := clients.Config("metadata-informers")
 	if err != nil {
 		return nil, fmt.Errorf("make the client of controllers: %w", err)
@@ -129,7 +128,7 @@ func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error)
 		return nil, err
 	}
 	s := &controllerSet{gate: gate, context: manager.ControllerContext{
-		ClientBuilder:   clients,
+		ClientBuilder:   controllerClients{loopback: opts.Loopback},
 		InformerFactory: shared,
 		ObjectOrMetadataInformerFactory: informerfactory.NewInformerFactory(shared,
 			metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, resync,
@@ -156,14 +155,6 @@ func (s *controllerSet) start(ctx context.Context) {
 	s.context.InformerFactory.Start(ctx.Done())
 	s.context.ObjectOrMetadataInformerFactory.Start(ctx.Done())
 	close(s.context.InformersStarted)
-}
-
-// unlimited returns the config of a client whose requests only the server limits: a client's own
-// limit is there to protect a server that others use, too.
-func unlimited(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	return config
 }
 
 // withoutManagedFields drops what no controller reads and what may be half of an object.

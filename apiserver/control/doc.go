@@ -2,8 +2,10 @@
 // in the process of the API server.
 //
 // Purpose: [Run] starts them when the API server serves. They are upstream's, with upstream's
-// defaults, and use the API as clients through the server's own loopback connection. There is one
-// process, so nothing elects a leader.
+// defaults, and use the API as clients through the server's own loopback connection. There they act
+// as the users that Kubernetes' bootstrap policy has for them: each controller as its own
+// ServiceAccount in kube-system, what controllers share as system:kube-controller-manager, the
+// scheduler as system:kube-scheduler. There is one process, so nothing elects a leader.
 //
 //	--controllers  namespaces, ServiceAccounts, the ConfigMap with the root CA, aggregated
 //	               ClusterRoles, owners and their dependents, pods that ended, nodes, taints,

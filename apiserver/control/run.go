@@ -13,7 +13,8 @@ import (
 
 // Options say what runs.
 type Options struct {
-	// Loopback is the API server's connection to itself, which may do everything.
+	// Loopback is the API server's connection to itself, which may do everything. Controllers and the
+	// scheduler act as users of their own over it.
 	Loopback *rest.Config
 	// Informers are the API server's own. They may have started already.
 	Informers informers.SharedInformerFactory
@@ -35,6 +36,9 @@ func Run(ctx context.Context, opts Options) error {
 		return fmt.Errorf("make a client: %w", err)
 	}
 	err = ensureBindings(ctx, client)
+	if err == nil {
+		err = awaitRights(ctx, client)
+	}
 	var set *controllerSet
 	if err == nil {
 		set, err = buildControllers(ctx, opts)

@@ -22,7 +22,8 @@ func runScheduler(ctx context.Context, opts Options, controllers informers.Share
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(unlimited(opts.Loopback))
+	connection := actingAs(opts.Loopback, schedulerUser)
+	client, err := kubernetes.NewForConfig(connection)
 	if err != nil {
 		return fmt.Errorf("make the scheduler's client: %w", err)
 	}
@@ -34,7 +35,7 @@ func runScheduler(ctx context.Context, opts Options, controllers informers.Share
 	}
 	s, err := scheduler.New(ctx, client, shared, nil, profile.NewRecorderFactory(broadcaster),
 		scheduler.WithComponentConfigVersion(settings.APIVersion),
-		scheduler.WithKubeConfig(opts.Loopback),
+		scheduler.WithKubeConfig(connection),
 		scheduler.WithProfiles(settings.Profiles...),
 		scheduler.WithPercentageOfNodesToScore(settings.PercentageOfNodesToScore),
 		scheduler.WithPodMaxBackoffSeconds(settings.PodMaxBackoffSeconds),
