@@ -11,8 +11,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestRightsAreAwaited shows that the controllers wait for their rights, not for ever, and do not begin
-// when the server ends meanwhile.
+// TestRightsAreAwaited shows that the controllers wait for their rights, not for ever, and do not
+// begin when the server ends meanwhile.
 func TestRightsAreAwaited(t *testing.T) {
 	for name, after := range map[string]int{"at once": 0, "soon": 3 * len(granted), "never": -1} {
 		t.Run(name, func(t *testing.T) {
