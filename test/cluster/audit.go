@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -54,11 +55,15 @@ type asked struct {
 
 // auditedObject has what some requests and answers tell about a pod.
 type auditedObject struct {
-	Metadata struct{ UID types.UID }
+	Metadata struct {
+		UID  types.UID
+		Name string
+	}
 	// Target is where a binding puts a pod.
 	Target struct{ Name string }
 	Spec   struct {
 		NodeName string
+		Volumes  []corev1.Volume
 		// BoundObjectRef is for which pod a token is.
 		BoundObjectRef struct{ UID types.UID }
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -27,12 +28,20 @@ const (
 type truth struct {
 	// nodes has the node of each pod that is or was on one.
 	nodes map[types.UID]string
-	// users are the users of nodes that have or had pods in a namespace.
-	users map[string][]string
+	// pods has what is known of each pod's start and end.
+	pods map[types.UID]*podTruth
 	// ended are the namespaces that were deleted.
 	ended map[string]bool
 	// starts are the starts of the API server.
 	starts []start
+}
+
+// podTruth is what is known of a pod.
+type podTruth struct {
+	namespace, name string
+	volumes         []corev1.Volume
+	// isGone says that its node has confirmed its end.
+	isGone bool
 }
 
 // start is a start of the API server: from its process's start until it has reported that it is
@@ -43,7 +52,7 @@ type start struct{ began, ready time.Time }
 // API server has accepted its status from the node.
 func newTruth(record []asked, starts []start) truth {
 	out := truth{
-		nodes: map[types.UID]string{}, users: map[string][]string{}, ended: map[string]bool{}, starts: starts,
+		nodes: map[types.UID]string{}, pods: map[types.UID]*podTruth{}, ended: map[string]bool{}, starts: starts,
 	}
 	for _, r := range record {
 		if r.ResponseStatus.Code/100 != 2 {
@@ -51,14 +60,25 @@ func newTruth(record []asked, starts []start) truth {
 		}
 		switch r.Verb + " " + r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource {
 		case "create pods/":
-			if node := r.ResponseObject.Spec.NodeName; node != "" {
-				out.put(r.ResponseObject.Metadata.UID, r.ObjectRef.Namespace, node)
+			pod := r.ResponseObject
+			out.pods[pod.Metadata.UID] = &podTruth{
+				namespace: r.ObjectRef.Namespace, name: pod.Metadata.Name, volumes: pod.Spec.Volumes,
+			}
+			if node := pod.Spec.NodeName; node != "" {
+				out.nodes[pod.Metadata.UID] = node
 			}
 		case "create pods/binding":
-			out.put(r.RequestObject.Metadata.UID, r.ObjectRef.Namespace, r.RequestObject.Target.Name)
+			out.nodes[r.RequestObject.Metadata.UID] = r.RequestObject.Target.Name
 		case "patch pods/status":
 			if node, ok := strings.CutPrefix(r.User.Username, nodeUser); ok {
-				out.put(r.RequestObject.Metadata.UID, r.ObjectRef.Namespace, node)
+				out.nodes[r.RequestObject.Metadata.UID] = node
+			}
+		case "delete pods/":
+			for uid, p := range out.pods {
+				if p.namespace == r.ObjectRef.Namespace && p.name == r.ObjectRef.Name &&
+					r.User.Username == nodeUser+out.nodes[uid] {
+					p.isGone = true
+				}
 			}
 		case "delete namespaces/":
 			out.ended[r.ObjectRef.Name] = true
@@ -67,22 +87,39 @@ func newTruth(record []asked, starts []start) truth {
 	return out
 }
 
-// put notes that a pod of a namespace is on a node.
-func (t truth) put(uid types.UID, namespace, node string) {
-	t.nodes[uid] = node
-	if user := nodeUser + node; !slices.Contains(t.users[namespace], user) {
-		t.users[namespace] = append(t.users[namespace], user)
+// endsEarly reports whether the Node authorizer refused, as too early, what a pod of the node
+// needs, and the node could not ask for again: the pod is gone, or its namespace was deleted. The
+// authorizer does not record for which pod a token would have been.
+func (t truth) endsEarly(r asked) bool {
+	for uid, p := range t.pods {
+		if r.User.Username == nodeUser+t.nodes[uid] && p.namespace == r.ObjectRef.Namespace && p.needs(r) &&
+			(p.isGone || t.ended[p.namespace]) {
+			return true
+		}
 	}
+	return false
 }
 
-// endsEarly reports whether the Node authorizer refused, as too early, what each pod has, and the
-// node could not ask for again: the node has pods in the namespace, and the namespace was deleted.
-// The authorizer does not record for which pod a token would have been.
-func (t truth) endsEarly(r asked) bool {
+// needs reports whether a request is for what the pod needs: what each pod has, or one of its
+// volumes.
+func (p *podTruth) needs(r asked) bool {
 	to := r.ObjectRef
-	eachHas := to.Resource == "serviceaccounts" && to.Subresource == "token" ||
-		to.Resource == "configmaps" && to.Name == "kube-root-ca.crt"
-	return eachHas && t.ended[to.Namespace] && slices.Contains(t.users[to.Namespace], r.User.Username)
+	if to.Resource == "serviceaccounts" && to.Subresource == "token" ||
+		to.Resource == "configmaps" && to.Name == "kube-root-ca.crt" {
+		return true
+	}
+	return slices.ContainsFunc(p.volumes, func(v corev1.Volume) bool {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			return to.Resource == "persistentvolumeclaims" && to.Name == v.PersistentVolumeClaim.ClaimName
+		case v.Secret != nil:
+			return to.Resource == "secrets" && to.Name == v.Secret.SecretName
+		case v.ConfigMap != nil:
+			return to.Resource == "configmaps" && to.Name == v.ConfigMap.Name
+		default:
+			return false
+		}
+	})
 }
 
 // proves reports whether the node was right to send a request that was refused:

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -16,8 +17,8 @@ func TestRefusals(t *testing.T) {
 	began := time.Now()
 	c := &Cluster{
 		nodeRules: []rbacv1.PolicyRule{{
-			Verbs: []string{"create", "patch", "get", "list"}, APIGroups: []string{""},
-			Resources: []string{"pods/status", "serviceaccounts/token", "events", "secrets", "configmaps", "pods"},
+			Verbs: []string{"create", "patch", "get", "list", "delete"}, APIGroups: []string{""},
+			Resources: []string{"pods/status", "serviceaccounts/token", "events", "secrets", "configmaps", "pods", "persistentvolumeclaims"},
 		}},
 		starts:       []start{{began: began, ready: began.Add(time.Second)}},
 		notTheAgents: []func(asked) bool{from("192.0.2.1")},
@@ -53,6 +54,19 @@ func TestRefusals(t *testing.T) {
 	}
 	event := to("create", "events", "", 403, namespaceEnds, nil)
 	end := to("delete", "namespaces", "", 200, "", func(r *asked) { byOthers(r); r.ObjectRef.Name = "default" })
+	made := func(uid types.UID) asked { // with a claim
+		return to("create", "pods", "", 201, "", func(r *asked) {
+			byOthers(r)
+			r.ResponseObject.Metadata.UID, r.ResponseObject.Metadata.Name = uid, string(uid)
+			r.ResponseObject.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"},
+			}}}
+		})
+	}
+	gone := to("delete", "pods", "", 200, "", func(r *asked) { r.ObjectRef.Name = string(mine) })
+	claim := func(name string) asked {
+		return to("get", "persistentvolumeclaims", "", 403, objectTooEarly, func(r *asked) { r.ObjectRef.Name = name })
+	}
 	early := to("create", "serviceaccounts", "token", 403, objectTooEarly, nil)
 	bundle := to("list", "configmaps", "", 403, objectTooEarly, func(r *asked) { r.ObjectRef.Name = "kube-root-ca.crt" })
 	secret := func(code int) asked { return to("get", "secrets", "", code, objectTooEarly, nil) }
@@ -74,14 +88,18 @@ func TestRefusals(t *testing.T) {
 		"an event where nothing ends":       {[]asked{event}, 1},
 		"a secret that is granted later":    {[]asked{secret(403), secret(200)}, 0},
 		"a secret that is never granted":    {[]asked{secret(200), secret(403)}, 1},
-		"a token that comes too late":       {[]asked{bind(mine, "node"), early, end}, 0},
-		"certificates that come too late":   {[]asked{bind(mine, "node"), bundle, end}, 0},
-		"a token that never comes":          {[]asked{bind(mine, "node"), early}, 1},
-		"a token where the node has no pod": {[]asked{bind(others, "other"), early, end}, 1},
-		"a secret where all ends":           {[]asked{bind(mine, "node"), secret(403), end}, 1},
+		"a token that comes too late":       {[]asked{made(mine), bind(mine, "node"), early, end}, 0},
+		"certificates that come too late":   {[]asked{made(mine), bind(mine, "node"), bundle, end}, 0},
+		"a claim of a pod that is gone":     {[]asked{made(mine), bind(mine, "node"), claim("claim"), gone}, 0},
+		"a claim of a pod that is there":    {[]asked{made(mine), bind(mine, "node"), claim("claim")}, 1},
+		"a claim of no pod":                 {[]asked{made(mine), bind(mine, "node"), claim("other"), gone}, 1},
+		"a claim of a pod elsewhere":        {[]asked{made(mine), bind(mine, "other"), claim("claim"), end}, 1},
+		"a token that never comes":          {[]asked{made(mine), bind(mine, "node"), early}, 1},
+		"a token where the node has no pod": {[]asked{made(others), bind(others, "other"), early, end}, 1},
+		"a secret where all ends":           {[]asked{made(mine), bind(mine, "node"), secret(403), end}, 1},
 		"a pod, asked for by a thief":       {[]asked{pod("192.0.2.1")}, 0},
 		"a pod, asked for by the agent":     {[]asked{pod("127.0.0.1")}, 1},
-		"what a kubelet does not ask for":   {[]asked{to("delete", "secrets", "", 200, "", nil)}, 1},
+		"what a kubelet does not ask for":   {[]asked{to("watch", "events", "", 200, "", nil)}, 1},
 		"what the API server cannot grasp":  {[]asked{to("create", "events", "", 422, "", nil)}, 1},
 	} {
 		if _, faults, _ := c.refusals(tc.record); len(faults) != tc.faults {
