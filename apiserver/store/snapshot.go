@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // dialTimeout is how long a store may take to accept a connection on its socket.
@@ -108,6 +109,9 @@ func Restore(dataDir, file string, now time.Time) (kept string, err error) {
 		RevisionBump: revisionBump, MarkCompacted: true,
 	})
 	if err != nil {
+		if !errors.Is(err, unix.ENOSPC) {
+			err = fmt.Errorf("the file is damaged or no snapshot, take another: %w", err)
+		}
 		return "", errors.Join(fmt.Errorf("restore the snapshot %s: %w", file, err), os.RemoveAll(fresh))
 	}
 	return replace(dataDir, now)
