@@ -81,7 +81,7 @@ func Run(ctx context.Context, o *Options) error {
 // same.
 func removeForgotten(ctx context.Context, s *store.Store, prefix string) {
 	client := s.Client()
-	defer client.Close()
+	defer func() { _ = client.Close() }() // says only that its context has ended
 	switch n, err := storage.RemoveForgotten(ctx, client.Client, prefix); {
 	case err != nil:
 		klog.ErrorS(err, "Workloads of namespaces that are gone may come back in new ones of the same name")

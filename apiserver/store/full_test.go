@@ -23,9 +23,12 @@ func TestClientOnAFullDisk(t *testing.T) {
 	kv := &direct{gate: &s.gate, room: func() error { return ErrNoRoom }, KVServer: v3rpc.NewQuotaKVServer(s.etcd.Server)}
 	full := clientv3.NewKVFromKVClient(adapter.KvServerToKvClient(kv), own)
 	for name, write := range map[string]func() error{
-		"a key":          func() error { _, err := full.Put(t.Context(), "a", "2"); return err },
-		"a deletion":     func() error { _, err := full.Delete(t.Context(), "a"); return err },
-		"a transaction":  func() error { _, err := full.Txn(t.Context()).Then(clientv3.OpPut("a", "3")).Commit(); return err },
+		"a key":      func() error { _, err := full.Put(t.Context(), "a", "2"); return err },
+		"a deletion": func() error { _, err := full.Delete(t.Context(), "a"); return err },
+		"a transaction": func() error {
+			_, err := full.Txn(t.Context()).Then(clientv3.OpPut("a", "3")).Commit()
+			return err
+		},
 		"the compaction": func() error { _, err := full.Compact(t.Context(), before.Header.Revision); return err },
 	} {
 		if err := write(); err == nil || !strings.Contains(err.Error(), ErrNoRoom.Error()) {

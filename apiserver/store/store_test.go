@@ -315,7 +315,9 @@ func TestFailedRestoreChangesNothing(t *testing.T) {
 	if err := os.WriteFile(broken, []byte(strings.Repeat("no snapshot", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{broken: "take another", filepath.Join(t.TempDir(), "missing"): "no such file"} {
+	for file, want := range map[string]string{
+		broken: "take another", filepath.Join(t.TempDir(), "missing"): "no such file",
+	} {
 		if _, err := store.Restore(dir, file, time.Now()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the restore of %s: %v, want %q", file, err, want)
 		}

@@ -18,7 +18,9 @@ func TestRefusals(t *testing.T) {
 	c := &Cluster{
 		nodeRules: []rbacv1.PolicyRule{{
 			Verbs: []string{"create", "patch", "get", "list", "delete"}, APIGroups: []string{""},
-			Resources: []string{"pods/status", "serviceaccounts/token", "events", "secrets", "configmaps", "pods", "persistentvolumeclaims"},
+			Resources: []string{
+				"pods", "pods/status", "serviceaccounts/token", "events", "secrets", "configmaps", "persistentvolumeclaims",
+			},
 		}},
 		starts:       []start{{began: began, ready: began.Add(time.Second)}},
 		notTheAgents: []func(asked) bool{from("192.0.2.1")},
