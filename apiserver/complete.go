@@ -30,16 +30,10 @@ func (o *Options) complete() error {
 	if err := o.completeDataDir(); err != nil {
 		return err
 	}
+	if err := o.completeStore(); err != nil {
+		return err
+	}
 	s := o.Server
-	if !o.external() && len(s.Etcd.EtcdServersOverrides) > 0 {
-		return fmt.Errorf("--etcd-servers-overrides %s: kinds can be elsewhere only beside --etcd-servers: the store in "+
-			"this process has all or none", strings.Join(s.Etcd.EtcdServersOverrides, ","))
-	}
-	if !o.external() && s.EndpointReconcilerType == string(reconcilers.LeaseEndpointReconcilerType) {
-		// Leases are for several servers. They would be written every ten seconds, also to a full
-		// disk: the store of this process has one server.
-		s.EndpointReconcilerType = string(reconcilers.MasterCountReconcilerType)
-	}
 	if bound := s.SecureServing.BindAddress; s.GenericServerRunOptions.AdvertiseAddress == nil && bound.IsLoopback() {
 		// No pod can reach a loopback address of the host, and the Endpoints of the Service
 		// kubernetes must not have one.
@@ -97,6 +91,24 @@ func (o *Options) completeDataDir() error {
 	if longest := len(unix.RawSockaddrUnix{}.Path) - 1; !o.external() && len(socket) > longest {
 		return fmt.Errorf("the path %s has more than %d bytes, which no socket may have: choose a shorter --data-dir",
 			socket, longest)
+	}
+	return nil
+}
+
+// completeStore sets what a store in this process is the reason for.
+func (o *Options) completeStore() error {
+	if o.external() {
+		return nil
+	}
+	s := o.Server
+	if elsewhere := s.Etcd.EtcdServersOverrides; len(elsewhere) > 0 {
+		return fmt.Errorf("--etcd-servers-overrides %s: kinds can be elsewhere only beside --etcd-servers: the store in "+
+			"this process has all or none", strings.Join(elsewhere, ","))
+	}
+	if s.EndpointReconcilerType == string(reconcilers.LeaseEndpointReconcilerType) {
+		// Leases are for several servers, and such a store has one. They would be written every ten
+		// seconds, also to a full disk.
+		s.EndpointReconcilerType = string(reconcilers.MasterCountReconcilerType)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@
 //	cmd/berth-apiserver     the program
 //	apiserver (this)        settings and composition
 //	  control               scheduler and controllers, as clients of the API server
+//	  files                 files that are replaced as a whole
 //	  pki                   keys, certificates and kubeconfigs
 //	  queues                metrics of work queues
 //	  services              what kube-proxy and CoreDNS need

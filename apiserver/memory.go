@@ -116,9 +116,9 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// isMoved says whether the program was built to run at any address: then its data that nobody may
-// write was written once, at its start.
-func isMoved() bool {
+// isPIE says whether the program is position-independent: then data that nobody may write was written
+// once, at the start (ld.so(8), RELRO), and must not be dropped.
+func isPIE() bool {
 	info, ok := debug.ReadBuildInfo()
 	return !ok || slices.Contains(info.Settings, debug.BuildSetting{Key: "-buildmode", Value: "pie"})
 }
@@ -141,7 +141,7 @@ func dropCode() error {
 	if err != nil {
 		return fmt.Errorf("find the program: %w", err)
 	}
-	moved := isMoved()
+	pie := isPIE()
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return fmt.Errorf("read the mappings of the program: %w", err)
@@ -153,7 +153,7 @@ func dropCode() error {
 		var rights string
 		fields := strings.Fields(lines.Text()) // range, rights, offset, device, inode, path: proc(5)
 		if len(fields) != 6 || fields[5] != program || strings.Contains(fields[1], "w") ||
-			moved && !strings.Contains(fields[1], "x") {
+			pie && !strings.Contains(fields[1], "x") {
 			continue
 		}
 		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &begin, &end, &rights); err != nil {

@@ -216,7 +216,7 @@ func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, st
 	}
 	config, err := app.NewConfig(completed)
 	if err != nil {
-		if o.external() && own == nil && errors.Is(err, context.DeadlineExceeded) {
+		if own == nil && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: no etcd answers at %s (--etcd-servers)", err,
 				strings.Join(o.Server.Etcd.StorageConfig.Transport.ServerList, ","))
 		}

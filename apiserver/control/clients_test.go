@@ -46,15 +46,8 @@ func TestClientsActAsTheirOwnUsers(t *testing.T) {
 		seen = nil
 	}
 
-	name, groups := account("job-controller")
-	config, err := clients.Config("job-controller")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, config := range []*rest.Config{config, clients.ConfigOrDie("job-controller")} {
-		if config.QPS >= 0 {
-			t.Errorf("the client's own limit is %v requests in a second", config.QPS)
-		}
+	ask := func(config *rest.Config) {
+		t.Helper()
 		client, err := rest.HTTPClientFor(config)
 		if err != nil {
 			t.Fatal(err)
@@ -64,6 +57,18 @@ func TestClientsActAsTheirOwnUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer.Body.Close()
+	}
+
+	name, groups := account("job-controller")
+	config, err := clients.Config("job-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, config := range []*rest.Config{config, clients.ConfigOrDie("job-controller")} {
+		if config.QPS >= 0 {
+			t.Errorf("the client's own limit is %v requests in a second", config.QPS)
+		}
+		ask(config)
 		check("a config", name, groups)
 		if agent := config.UserAgent; !strings.Contains(agent, "job-controller") {
 			t.Errorf("the client's user agent is %q", agent)
@@ -86,15 +91,7 @@ func TestClientsActAsTheirOwnUsers(t *testing.T) {
 	}
 	check("a discovery client", name, groups)
 	for _, u := range []user.Info{managerUser, schedulerUser} {
-		client, err := rest.HTTPClientFor(actingAs(loopback, u))
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := client.Get(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer.Body.Close()
+		ask(actingAs(loopback, u))
 		check(u.GetName(), u.GetName(), []string{"system:authenticated"})
 	}
 	if loopback.Impersonate.UserName != "" || loopback.WrapTransport != nil || loopback.QPS != 50 {

@@ -8,35 +8,22 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"k8s.io/klog/v2"
+
+	"github.com/berthd/berth/apiserver/files"
 )
 
-// writeFile replaces a file by one rename, so that a crash leaves the old content or the new one.
-// Only the owner may read the file.
+// writeFile replaces a file. Only the owner may read it.
 func writeFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // CreateTemp's mode is 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncFolder(filepath.Dir(path))
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return files.Replace(path, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err //nolint:wrapcheck // Replace says which file
+	})
 }
 
 // closeKeys lets only the owner read and write the files that have keys, and logs which of them
@@ -70,15 +57,6 @@ func closeKeys(dataDir, keys string) error {
 			"mode", fmt.Sprintf("%04o", info.Mode().Perm()))
 	}
 	return nil
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // encodeKey returns a key as PEM in the form "EC PRIVATE KEY", which every client reads.

@@ -3,6 +3,7 @@
 // Purpose: upstream's registries reach etcd by a connection for each kind. With etcd in the same
 // process these cost memory for two ends each, timers, and most of the time of a read. [Direct] has
 // upstream's storage, its watch caches and its compaction call the store's functions instead.
+// [RemoveForgotten] tidies the content that no server would, before one starts.
 //
 // Truth owned: none; package store owns the content.
 //

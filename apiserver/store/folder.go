@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/apiserver/files"
 )
 
 // folder is where the store of a data directory is.
@@ -45,7 +47,7 @@ func ensureFolder(dataDir string) error {
 	if err := os.MkdirAll(folder(dataDir), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the store: %w", err)
 	}
-	return syncDirectory(dataDir)
+	return files.SyncDirectory(dataDir)
 }
 
 // replace puts the restored store into its place. It keeps the old store beside it and returns the
@@ -59,7 +61,7 @@ func replace(dataDir string, now time.Time) (kept string, err error) {
 		if err := os.Rename(fresh, place); err != nil {
 			return "", fmt.Errorf("put the restored store into its place: %w", err)
 		}
-		return "", syncDirectory(dataDir)
+		return "", files.SyncDirectory(dataDir)
 	}
 	// The name of an old store is given before the exchange, because the next restore removes what
 	// has the name of a broken-off one.
@@ -78,20 +80,7 @@ func replace(dataDir string, now time.Time) (kept string, err error) {
 			"renameat2's RENAME_EXCHANGE, as ext4, XFS, Btrfs and tmpfs do): %w", place, kept, err)
 		return "", errors.Join(err, os.RemoveAll(kept))
 	}
-	return kept, syncDirectory(dataDir)
-}
-
-// syncDirectory brings the names in a directory to the disk.
-func syncDirectory(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync a directory: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync the directory %s: %w", path, err)
-	}
-	return nil
+	return kept, files.SyncDirectory(dataDir)
 }
 
 // syncFileSystem brings everything below a directory to the disk, and the rest of its file system

@@ -8,13 +8,14 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/apiserver/files"
 )
 
 // dialTimeout is how long a store may take to accept a connection on its socket.
@@ -36,48 +37,33 @@ func Save(ctx context.Context, dataDir, file string) error {
 		return err
 	}
 	if err := save(ctx, Endpoint(dataDir), file); err != nil {
-		return fmt.Errorf("save a snapshot of %s to %s: %w", dataDir, file, err)
+		return fmt.Errorf("save a snapshot of %s: %w", dataDir, err)
 	}
 	return nil
 }
 
-// save writes the snapshot to a file of another name first. That file is made and never opened
-// again, as etcd's own client opens FILE.part: somebody who may write to the folder could have put
-// a file of his there, or a link.
-func save(ctx context.Context, endpoint, file string) (err error) {
+// save writes the snapshot to a new file. etcd's own client would open FILE.part: somebody who may
+// write to the folder could have put a file of his there, or a link.
+func save(ctx context.Context, endpoint, file string) error {
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{endpoint}, DialTimeout: dialTimeout, Logger: zap.NewNop(),
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }()
-	f, err := os.CreateTemp(filepath.Dir(file), ".snapshot.*") // O_EXCL and the mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		f.Close()
+	defer func() { _ = c.Close() }() // says only that its context has ended
+	return files.Replace(file, func(w io.Writer) error {
+		from, err := c.SnapshotWithVersion(ctx)
 		if err != nil {
-			os.Remove(f.Name())
+			return err
 		}
-	}()
-	from, err := c.SnapshotWithVersion(ctx)
-	if err != nil {
+		defer from.Snapshot.Close()
+		size, err := io.Copy(w, from.Snapshot)
+		if err == nil && size%block != checksum {
+			err = fmt.Errorf("the store sent %d bytes, which are no whole snapshot", size)
+		}
 		return err
-	}
-	defer from.Snapshot.Close()
-	size, err := io.Copy(f, from.Snapshot)
-	if err != nil {
-		return err
-	}
-	if size%block != checksum {
-		return fmt.Errorf("the store sent %d bytes, which are no whole snapshot", size)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	})
 }
 
 // running returns an error unless a store of the data directory accepts connections: etcd's client

@@ -62,20 +62,11 @@ func TestAuditAndEncryption(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := false
-	for line := range bytes.Lines(text) {
-		event := struct {
-			Verb      string
-			User      struct{ Username string }
-			ObjectRef struct{ Resource, Name string }
-		}{}
-		if err := json.Unmarshal(line, &event); err != nil {
-			t.Fatalf("%v: %s", err, line)
+	for _, r := range audited(t, text) {
+		if r.ObjectRef.Resource != "secrets" {
+			t.Errorf("it has more than Secrets: %+v", r)
 		}
-		if event.ObjectRef.Resource != "secrets" {
-			t.Errorf("it has more than Secrets: %s", line)
-		}
-		found = found || event.Verb == "create" && event.User.Username == "kubernetes-admin" &&
-			event.ObjectRef.Name == "after"
+		found = found || r.Verb == "create" && r.User.Username == "kubernetes-admin" && r.ObjectRef.Name == "after"
 	}
 	if !found || bytes.Contains(text, []byte("d3JpdHRlb")) {
 		t.Errorf("the audit log is\n%s", text)
@@ -85,6 +76,37 @@ func TestAuditAndEncryption(t *testing.T) {
 		!strings.Contains(clear, "k8s:enc:aescbc:v1:one:") {
 		t.Error("what is stored is not encrypted as the configuration says")
 	}
+}
+
+// auditedRequest is what the tests read of a line of the audit log.
+type auditedRequest struct {
+	Verb, RequestURI       string
+	User, ImpersonatedUser struct{ Username string }
+	ObjectRef              struct{ Resource, Subresource, Name string }
+	ResponseStatus         struct{ Message string }
+	Annotations            map[string]string
+}
+
+// who returns the user as whom the request was made.
+func (r auditedRequest) who() string {
+	if r.ImpersonatedUser.Username != "" {
+		return r.ImpersonatedUser.Username
+	}
+	return r.User.Username
+}
+
+// audited returns what an audit log has.
+func audited(t *testing.T, log []byte) []auditedRequest {
+	t.Helper()
+	var all []auditedRequest
+	for line := range bytes.Lines(log) {
+		var r auditedRequest
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // stored returns all keys and values of a stopped server's store.

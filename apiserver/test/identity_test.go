@@ -3,8 +3,6 @@
 package test
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,41 +51,6 @@ spec:
     metadata: {labels: {app: NAME}}
     spec: {hostPID: VALUE, containers: [{name: c, image: "registry.example/image:1"}]}
 `
-
-// auditedRequest is what the tests read of a line of the audit log.
-type auditedRequest struct {
-	Verb, RequestURI       string
-	User, ImpersonatedUser struct{ Username string }
-	ObjectRef              struct{ Resource, Subresource string }
-	ResponseStatus         struct{ Message string }
-	Annotations            map[string]string
-}
-
-// who returns the user as whom the request was made.
-func (r auditedRequest) who() string {
-	if r.ImpersonatedUser.Username != "" {
-		return r.ImpersonatedUser.Username
-	}
-	return r.User.Username
-}
-
-// audited returns what is in a server's audit log.
-func audited(t *testing.T, path string) []auditedRequest {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []auditedRequest
-	for line := range bytes.Lines(text) {
-		var r auditedRequest
-		if err := json.Unmarshal(line, &r); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
-		all = append(all, r)
-	}
-	return all
-}
 
 // TestControllersActAsThemselves shows that a policy that exempts administrators holds for the pods
 // that a user has a controller make, and that the audit log tells who made a pod and who bound it.
@@ -140,7 +103,11 @@ func TestControllersActAsThemselves(t *testing.T) {
 	s.stop(t)
 
 	makers, scheduled := map[string]int{}, false
-	for _, r := range audited(t, log) {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range audited(t, text) {
 		who := r.who()
 		if strings.HasSuffix(who, ":editor") {
 			continue
