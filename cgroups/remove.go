@@ -139,7 +139,8 @@ func (m *Manager) Teardown(ctx context.Context) error {
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("remove cgroup of all pods: there are still %d pods", len(left))
+		return fmt.Errorf("remove cgroup of all pods: cgroups of pods %v are below it, which this agent does not have: "+
+			"another agent with the same cgroupRoot has them, or their root directory was removed before they ended", left)
 	}
 	m.mu.Lock()
 	m.nodeLimited = false

@@ -62,11 +62,13 @@ var lasting = regexp.MustCompile(`^berth (agent|attach|cri serve|port-forward|ru
 
 // reader stands in for somebody who tries the examples of the help.
 type reader struct {
-	env    *env.Env
-	agent  *env.Agent
-	binary string
-	work   string
-	moved  *strings.Replacer
+	env *env.Env
+	// agent runs all the time. own stands for the agents that examples run themselves: no pod or
+	// cgroup of theirs is agent's.
+	agent, own *env.Agent
+	binary     string
+	work       string
+	moved      *strings.Replacer
 }
 
 // TestExamplesWork runs each example of each verb's help.
@@ -80,13 +82,17 @@ func TestExamplesWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	own, err := e.NewAgent(t.Context(), env.AgentOptions{Name: "own"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	binary, err := env.Binary(t.Context(), e.Checkout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{env: e, agent: a, binary: binary, work: filepath.Join(a.Home, "work"), moved: strings.NewReplacer(
+	r := &reader{env: e, agent: a, own: own, binary: binary, work: filepath.Join(a.Home, "work"), moved: strings.NewReplacer(
 		"/etc/kubernetes/manifests", a.Manifests,
-		"/etc/berth/config.yaml", filepath.Join(a.Home, "berth.yaml"),
+		"/etc/berth/config.yaml", `"$config"`,
 		"0.0.0.0", "127.0.0.1",
 		// Any free local port will do.
 		" 8080", " :8080", " 8081:", " :", " 8082:", " :",
@@ -166,18 +172,21 @@ func (r *reader) script(c command, lasts bool) string {
 	if lasts {
 		call = "exec" // the process is berth itself, which is interrupted
 	}
-	return fmt.Sprintf(`berth() {
+	at := r.agent
+	if words := c.words(); words[1] == "run" || words[1] == "agent" {
+		at = r.own
+	}
+	return fmt.Sprintf(`config=%[1]q
+berth() {
   case "$1" in
-    run|agent) verb=$1; shift; set -- "$verb" --config %[1]q --root-dir %[2]q "$@" ;;
-    doctor|purge) verb=$1; shift; set -- "$verb" --config %[1]q --root-dir %[5]q "$@" ;;
-    cri) set -- "$@" --containerd %[6]q --listen unix://%[7]q --root-dir %[7]q-root --state-dir %[7]q-state ;;
+    run|agent|doctor|purge) verb=$1; shift; set -- "$verb" --config "$config" --root-dir %[2]q "$@" ;;
+    cri) set -- "$@" --containerd %[5]q --listen unix://%[6]q --root-dir %[6]q-root --state-dir %[6]q-state ;;
   esac
   %[3]s berth "$@"
 }
 command -v jq >/dev/null || jq() { cat; }
 %[4]s
-`, filepath.Join(r.agent.Home, "berth.yaml"), filepath.Join(r.agent.Home, "own"), call, r.moved.Replace(c.text),
-		filepath.Join(r.agent.Home, "root"), r.env.Endpoint, filepath.Join(r.agent.Home, "cri"))
+`, at.Config, at.RootDir, call, r.moved.Replace(c.text), r.env.Endpoint, filepath.Join(r.agent.Home, "cri"))
 }
 
 // try runs an example as it stands.
@@ -191,11 +200,7 @@ func (r *reader) try(t *testing.T, c command) {
 	case slices.Contains(words, "-it"):
 		r.tryTerminal(t, cmd)
 	case words[1] == "agent":
-		if err := r.agent.Stop(); err != nil { // two agents do not share a socket
-			t.Fatal(err)
-		}
 		r.tryLasting(t, cmd, "earlier run taken over")
-		r.start(t)
 	case words[1] == "cri":
 		r.tryLasting(t, cmd, "the CRI is served on")
 	case words[1] == "run" && lasts:
@@ -206,7 +211,7 @@ func (r *reader) try(t *testing.T, c command) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
-		<-r.agent.Done() // it ends the agent, too, which the examples that follow need
+		r.agent.WaitEnded(t) // it ends the agent, too, which the examples that follow need
 		r.start(t)
 	case words[1] == "doctor":
 		out, err := cmd.CombinedOutput()

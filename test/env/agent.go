@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -212,18 +213,63 @@ func (a *Agent) PID() int {
 // LogTail returns the end of the agent's output.
 func (a *Agent) LogTail() string { return tail(a.Log) }
 
+// WaitEnded waits until the agent's process has ended.
+func (a *Agent) WaitEnded(t testing.TB) {
+	t.Helper()
+	select {
+	case <-a.Done():
+	case <-time.After(podTimeout):
+		t.Fatalf("the agent does not end; its goroutines:\n%s", a.goroutines())
+	}
+}
+
 // CLI runs a verb of berth against this agent. It returns what the verb printed and its exit code,
-// -1 if the verb could not be run.
+// -1 if the verb could not be run. A verb that does not end is ended, and says where it was.
 func (a *Agent) CLI(args ...string) (stdout, stderr string, code int) {
 	full := append([]string{args[0], "--socket", a.Socket}, args[1:]...)
 	cmd := exec.CommandContext(context.Background(), a.binary, full...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as from a login of its own
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+	cmd.WaitDelay = stopTimeout
+	if err := cmd.Start(); err != nil {
 		return "", err.Error(), -1
 	}
+	if err := a.Await(cmd); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		return out.String(), errOut.String() + err.Error(), -1
+	}
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// Await waits for a verb of berth that asks this agent. If the verb does not end, the error has the
+// agent's goroutines, and the verb prints its own.
+func (a *Agent) Await(verb *exec.Cmd) error {
+	stuck := make(chan string, 1)
+	late := time.AfterFunc(podTimeout, func() {
+		stuck <- a.goroutines()
+		_ = verb.Process.Signal(syscall.SIGQUIT)
+	})
+	err := verb.Wait()
+	if !late.Stop() {
+		return fmt.Errorf("%v did not end within %v: %v; the agent's goroutines:\n%s", verb.Args, podTimeout, err, <-stuck)
+	}
+	return err
+}
+
+// goroutines returns where the agent's goroutines are, or why that is not known.
+func (a *Agent) goroutines() string {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	resp, err := a.Get(ctx, "/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // Get returns the answer of the agent's local API to a path such as /pods.

@@ -31,7 +31,7 @@ containers:
 		before := strings.Count(follower.out.String(), "\n")
 		again := strings.Count(follower.errOut.String(), "reconnected")
 		a.Kill9()
-		<-a.Done()
+		a.WaitEnded(t)
 		env.Eventually(t, "word of the agent's end", func() error {
 			if strings.Count(follower.errOut.String(), "reconnecting") <= again {
 				return fmt.Errorf("it says %q", follower.errOut.String())
@@ -62,7 +62,7 @@ func cliExecOverKill(t *testing.T, _ *env.Env, a *env.Agent) {
 		"echo $$ >/tmp/left; echo begun; exec sleep 4321")
 	x.waitOut(t, "begun\n")
 	a.Kill9()
-	<-a.Done()
+	a.WaitEnded(t)
 	if code := x.wait(t); code != 1 ||
 		!strings.Contains(x.errOut.String(), "the connection was lost before the command had ended") {
 		t.Errorf("code %d, %q", code, x.errOut.String())

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,6 +30,7 @@ func binary(t *testing.T, a *env.Agent) string {
 
 // command is a verb in progress.
 type command struct {
+	agent       *env.Agent
 	cmd         *exec.Cmd
 	out, errOut safeBuffer
 }
@@ -37,6 +39,7 @@ type command struct {
 func begin(t *testing.T, a *env.Agent, in io.Reader, args ...string) *command {
 	t.Helper()
 	x := &command{
+		agent: a,
 		cmd: exec.CommandContext(t.Context(), binary(t, a),
 			append([]string{args[0], "--socket", a.Socket}, args[1:]...)...),
 	}
@@ -62,7 +65,7 @@ func (x *command) waitOut(t *testing.T, text string) {
 // wait waits for the verb's end and returns its exit code.
 func (x *command) wait(t *testing.T) int {
 	t.Helper()
-	if err := x.cmd.Wait(); err != nil && x.cmd.ProcessState == nil {
+	if err := x.agent.Await(x.cmd); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		t.Fatal(err)
 	}
 	return x.cmd.ProcessState.ExitCode()

@@ -253,7 +253,7 @@ containers:
 			return nil
 		})
 		a.Kill9()
-		<-a.Done()
+		a.WaitEnded(t)
 		if err := a.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,7 @@ func TestResize(t *testing.T) {
 			}
 
 			a.Kill9()
-			<-a.Done()
+			a.WaitEnded(t)
 			put(t, a, "web", sized("{requests: {cpu: 60m}, limits: {cpu: 120m, memory: 40Mi}}", other))
 			if err := a.Start(); err != nil {
 				t.Fatal(err)

@@ -30,7 +30,7 @@ func TestAgentsShareNothing(t *testing.T) {
 		"ports":     healthz,
 	} {
 		second := e.StartAgent(t, env.AgentOptions{Name: name, Kubelet: shared})
-		<-second.Done()
+		second.WaitEnded(t)
 		said := fmt.Sprintf("another agent (process %d, root directory %s) holds the ", a.PID(), a.RootDir)
 		setting, _, _ := strings.Cut(shared, ":")
 		if log := second.LogTail(); !strings.Contains(log, said) || !strings.Contains(log, "its own "+setting) {
@@ -38,7 +38,7 @@ func TestAgentsShareNothing(t *testing.T) {
 		}
 	}
 	a.Kill9()
-	<-a.Done()
+	a.WaitEnded(t)
 	if err := a.Start(); err != nil {
 		t.Fatal(err)
 	}

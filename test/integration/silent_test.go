@@ -59,7 +59,7 @@ func TestSilentFileSystem(t *testing.T) {
 	})
 	env.Eventually(t, "the agent's exit", func() error { return onlyBlocked(pid) })
 	server.Close()
-	<-a.Done()
+	a.WaitEnded(t)
 	if err := a.Start(); err != nil {
 		t.Fatal(err)
 	}

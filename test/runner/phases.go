@@ -34,6 +34,9 @@ const (
 	// lazyCollector has Go programs collect garbage a quarter as often as they do by themselves:
 	// what lives a minute has better use for two cores.
 	lazyCollector = "GOGC=400"
+	// hangTimeout is the time after which a package's tests are taken to hang, and say where. It is
+	// three times what the longest take, and lets the phases after them run in time.
+	hangTimeout = "30m"
 )
 
 // testFlags are the flags of each "go test". With -trimpath, what is compiled is the same in every
@@ -116,10 +119,10 @@ func crashes(ctx context.Context, s *total) error {
 
 // sideBySide are the flags for packages that wait more than they compute, for a probe or for a
 // process: more of them than cores run side by side.
-var sideBySide = []string{"-timeout", "30m", "-p", strconv.Itoa(2 * runtime.NumCPU())}
+var sideBySide = []string{"-timeout", hangTimeout, "-p", strconv.Itoa(2 * runtime.NumCPU())}
 
 // crashTest are the arguments of "go test" for TestCrashes alone.
-var crashTest = []string{"-timeout", "30m", "-run", "^TestCrashes$", "./test/scenario"}
+var crashTest = []string{"-timeout", hangTimeout, "-run", "^TestCrashes$", "./test/scenario"}
 
 // sharedMemory is a file system in memory that every Linux has, and roomForTests is the least space
 // that it must have, in bytes: a container's has often less.
@@ -179,7 +182,7 @@ func integration(ctx context.Context, s *total) error {
 		return err
 	}
 	return errors.Join(err, goTest(ctx, s, ".", []string{runtimeVariable + "=native"}, "-tags", integrationTag,
-		"-count", "1", "-timeout", "30m", "-run", nativeTests, "./test/integration"))
+		"-count", "1", "-timeout", hangTimeout, "-run", nativeTests, "./test/integration"))
 }
 
 // cluster runs the tests that need a control plane: those of a node, and beside them those of
@@ -213,7 +216,7 @@ func tagged(ctx context.Context, s *total, module, tag string, env []string) err
 	}
 	slices.Sort(folders)
 	args := []string{
-		"-tags", tag, "-count", "1", "-p", "2", "-timeout", "90m", "-run", "^(" + strings.Join(names, "|") + ")$",
+		"-tags", tag, "-count", "1", "-p", "2", "-timeout", hangTimeout, "-run", "^(" + strings.Join(names, "|") + ")$",
 	}
 	return goTest(ctx, s, module, env, append(args, slices.Compact(folders)...)...)
 }
