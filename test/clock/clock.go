@@ -122,13 +122,15 @@ func vdso(pid int) (start, end int64, err error) {
 		return 0, 0, err
 	}
 	defer f.Close()
+	err = os.ErrProcessDone // a zombie has no memory at all
 	for lines := bufio.NewScanner(f); lines.Scan(); {
+		err = errors.New("it has no vDSO")
 		if strings.HasSuffix(lines.Text(), "[vdso]") {
 			_, err := fmt.Sscanf(lines.Text(), "%x-%x ", &start, &end)
 			return start, end, err
 		}
 	}
-	return 0, 0, errors.New("it has no vDSO")
+	return 0, 0, err
 }
 
 // function returns the offset of clock_gettime in the vDSO.

@@ -4,7 +4,10 @@ package clock
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -86,5 +89,34 @@ func TestMove(t *testing.T) {
 	}
 	if err := Move(child.Process.Pid+1<<22, 0); err == nil {
 		t.Error("no error for a process that is not there")
+	}
+}
+
+// TestMoveOfAnEndedProcess: a process that has ended, and that nobody has waited for, has no clock.
+func TestMoveOfAnEndedProcess(t *testing.T) {
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^$")
+	child.Env = os.Environ()
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer child.Wait()
+	if _, err := io.Copy(io.Discard, out); err != nil { // to its end
+		t.Fatal(err)
+	}
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(stat, []byte(") Z ")) {
+			break
+		}
+	}
+	if err := Move(child.Process.Pid, 0); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("the clock of a process that has ended: %v", err)
 	}
 }
