@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/options"
@@ -93,7 +95,7 @@ func (g *getter) GetRESTOptions(resource schema.GroupResource, example runtime.O
 	case ok && resource.Resource != events:
 		o.Decorator = g.direct.seldom
 	default:
-		o.Decorator = g.direct.uncached
+		o.Decorator = g.direct.often
 	}
 	return o, nil
 }
@@ -104,14 +106,34 @@ func (d *Direct) seldom(config *storagebackend.ConfigForResource, prefix string,
 	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	return d.stored(d.shared, config, prefix, newFunc, newListFunc)
+	kind, end, err := d.stored(d.shared, config, prefix, newFunc, newListFunc)
+	return bookmarks{kind}, end, err
 }
 
-// uncached makes storage without a watch cache, with a client of its own. It is a
-// generic.StorageDecorator.
-func (d *Direct) uncached(config *storagebackend.ConfigForResource, prefix string,
+// bookmarks is storage whose watches send bookmarks to clients that understand them, as those of a
+// watch cache do. A client that goes on after a long time without a change then need not list all
+// anew because the revision that it knows was dropped.
+type bookmarks struct{ storage.Interface }
+
+// Watch begins a watch. opts say whether its client understands bookmarks.
+func (b bookmarks) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	opts.ProgressNotify = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
+	return b.Interface.Watch(ctx, key, opts)
+}
+
+// often makes storage without a watch cache for a kind that changes all the time, or that can go. It
+// is a generic.StorageDecorator.
+func (d *Direct) often(config *storagebackend.ConfigForResource, prefix string,
 	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	kind, end, err := d.uncached(config, prefix, newFunc, newListFunc)
+	return bookmarks{kind}, end, err
+}
+
+// uncached makes storage without a watch cache, with a client of its own.
+func (d *Direct) uncached(config *storagebackend.ConfigForResource, prefix string,
+	newFunc, newListFunc func() runtime.Object,
 ) (storage.Interface, factory.DestroyFunc, error) {
 	client := d.client()
 	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
@@ -160,7 +182,7 @@ func (d *Direct) cached(config *storagebackend.ConfigForResource, prefix string,
 	keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	kind, endKind, err := d.uncached(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+	kind, endKind, err := d.uncached(config, prefix, newFunc, newListFunc)
 	if err != nil {
 		return nil, nil, err
 	}

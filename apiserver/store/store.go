@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -24,6 +25,9 @@ const (
 	// election is how long, in milliseconds, etcd's only member waits at a start for others to vote
 	// for. There are none; it is the least that etcd allows.
 	election = 500
+	// progressEvery is how often an idle watch hears how far the store is, for which upstream's
+	// bookmarks come about once a minute.
+	progressEvery = time.Minute
 	// keptEntries is how many entries of its log etcd keeps in memory for members that are behind.
 	// There are none.
 	keptEntries = 100
@@ -131,6 +135,7 @@ func config(dataDir string, level zap.AtomicLevel, starting *atomic.Bool) (*embe
 	c.InitialCluster = c.InitialClusterFromName(member)
 	c.EnableGRPCGateway = false
 	c.ElectionMs = election
+	c.WatchProgressNotifyInterval = progressEvery
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{
 		grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true),
 	}
