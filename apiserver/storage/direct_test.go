@@ -36,7 +36,8 @@ func TestBookmarksWithoutACache(t *testing.T) {
 	defer direct.Close()
 	config := &storagebackend.ConfigForResource{GroupResource: corev1.Resource("serviceaccounts")}
 	config.Prefix, config.Codec = "/registry", scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion)
-	kind, end, err := direct.seldom(config, "/serviceaccounts", nil, func() runtime.Object { return &corev1.ServiceAccount{} },
+	kind, end, err := direct.seldom(config, "/serviceaccounts", nil,
+		func() runtime.Object { return &corev1.ServiceAccount{} },
 		func() runtime.Object { return &corev1.ServiceAccountList{} }, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
