@@ -102,10 +102,13 @@ func (e *Env) NewAgent(ctx context.Context, opts AgentOptions) (*Agent, error) {
 	}
 	a.args = append([]string{"agent", "--config", a.Config, "--root-dir", d.root, "--hostname-override", NodeName},
 		opts.Flags...)
-	a.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, "unix", a.Socket)
-	}}
+	a.client.Transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", a.Socket)
+		},
+		ResponseHeaderTimeout: podTimeout,
+	}
 	e.mu.Lock()
 	e.agents = append(e.agents, a)
 	e.mu.Unlock()

@@ -126,14 +126,13 @@ func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
 	if err := os.MkdirAll(e.Dir, 0o711); err != nil {
 		return fmt.Errorf("make the environment's folder: %w", err)
 	}
-	conn, err := grpc.NewClient(e.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := dial(e.Endpoint)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", e.Endpoint, err)
 	}
 	e.conn, e.criConn = conn, conn
 	if e.Native {
-		if e.criConn, err = grpc.NewClient("unix://"+agentDirs(e.Dir, firstAgent).criSocket(),
-			grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		if e.criConn, err = dial("unix://" + agentDirs(e.Dir, firstAgent).criSocket()); err != nil {
 			return fmt.Errorf("connect to the agent's CRI: %w", err)
 		}
 	}
@@ -167,6 +166,18 @@ func (e *Env) setUp(ctx context.Context, ownNetwork bool) error {
 		}
 	}
 	return nil
+}
+
+// dial returns a connection to a CRI service whose requests end, whatever the service does.
+func dial(endpoint string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			ctx, cancel := context.WithTimeout(ctx, podTimeout)
+			defer cancel()
+			return invoke(ctx, method, request, reply, conn, opts...)
+		}))
 }
 
 // NativeByDefault reports whether environments are native unless they say otherwise.

@@ -237,7 +237,8 @@ func forward(t *testing.T, a *env.Agent, pod, port string) (x *command, local st
 // through returns what a forwarded port answers over HTTP.
 func through(t *testing.T, port string) string {
 	t.Helper()
-	resp, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", port) + "/")
+	client := http.Client{Timeout: 10 * time.Minute} // only a forwarding that does not work takes as long
+	resp, err := client.Get("http://" + net.JoinHostPort("127.0.0.1", port) + "/")
 	if err != nil {
 		t.Fatal(err)
 	}
