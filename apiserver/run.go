@@ -44,6 +44,11 @@ func Run(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
+	if !o.external() {
+		if err := prepareStore(o.DataDir); err != nil {
+			return err
+		}
+	}
 	keys, err := pki.Ensure(config, time.Now())
 	if err != nil {
 		return err
@@ -75,6 +80,19 @@ func Run(ctx context.Context, o *Options) error {
 		return failure(ctx)
 	}
 	return errors.Join(serve(ctx, o, own, keys, cancel), failure(ctx))
+}
+
+// prepareStore makes the folder of a new store, and logs that it is new.
+func prepareStore(dataDir string) error {
+	empty, err := store.Prepare(dataDir)
+	if err != nil {
+		return err
+	}
+	if empty {
+		klog.InfoS("A new store begins with an empty API. If there was another, stop the server and restore a snapshot "+
+			"of it: berth-apiserver snapshot restore FILE", "dataDir", dataDir)
+	}
+	return nil
 }
 
 // removeForgotten removes workloads of namespaces that are gone. Without it the server serves all the

@@ -20,14 +20,36 @@ func folder(dataDir string) string { return filepath.Join(dataDir, "etcd") }
 // restoring is where [Restore] makes a store. Until it has another name it may not be whole.
 func restoring(dataDir string) string { return folder(dataDir) + ".restoring" }
 
-// ensureFolder makes the folder of the store if the data directory never had one. A directory with
-// only the folder of a restore has lost its store: an empty one would remove all pods of the node.
-func ensureFolder(dataDir string) error {
-	if _, err := os.Stat(folder(dataDir)); err == nil {
-		return nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("look for the store: %w", err)
+// Prepare makes the folder of the store if the data directory never had one, and says whether the
+// store begins empty. It comes before the keys are made: a directory that has keys, or the folder of
+// a restore, has lost its store, and an empty one would remove all pods of the node. The caller
+// holds the directory's [Lock].
+func Prepare(dataDir string) (empty bool, err error) {
+	if _, err := os.Stat(folder(dataDir)); errors.Is(err, fs.ErrNotExist) {
+		return true, makeFolder(dataDir)
+	} else if err != nil {
+		return false, fmt.Errorf("look for the store: %w", err)
 	}
+	_, err = os.Stat(filepath.Dir(journal(folder(dataDir))))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look into the store: %w", err)
+	}
+	return err != nil, nil
+}
+
+// makeFolder makes the folder of the store unless the data directory had one.
+func makeFolder(dataDir string) error {
+	if err := refuseLost(dataDir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder(dataDir), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the store: %w", err)
+	}
+	return files.SyncDirectory(dataDir)
+}
+
+// refuseLost returns an error if a data directory without a store had one.
+func refuseLost(dataDir string) error {
 	entries, err := os.ReadDir(dataDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for the store: %w", err)
@@ -44,10 +66,13 @@ func ensureFolder(dataDir string) error {
 				"restore a snapshot, or move it elsewhere to begin with an empty API", folder(dataDir), left, folder(dataDir))
 		}
 	}
-	if err := os.MkdirAll(folder(dataDir), 0o700); err != nil {
-		return fmt.Errorf("make the folder of the store: %w", err)
+	if !isFile(lastKey(dataDir)) {
+		return nil
 	}
-	return files.SyncDirectory(dataDir)
+	return fmt.Errorf("the store %s is missing, but its keys are in %s: restore a snapshot with \"berth-apiserver "+
+		"snapshot restore FILE\", set --etcd-servers if the content is elsewhere, or run \"mkdir -m 0700 %s\" to begin "+
+		"with an empty API, whose node then stops all pods of the old one", folder(dataDir),
+		filepath.Dir(lastKey(dataDir)), folder(dataDir))
 }
 
 // replace puts the restored store into its place. It keeps the old store beside it and returns the

@@ -101,11 +101,12 @@ func closeToOthers(dataDir string) error {
 
 // usedBefore says whether a directory has the file of a lock, or keys that were copied to it. Other
 // directories have the names, too, but not as these files: /run/lock, /etc/pki, /var/lib/etcd.
-func usedBefore(dataDir string) bool {
-	for _, path := range []string{lockFile(dataDir), filepath.Join(dataDir, "pki", "service-accounts.key")} {
-		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
-			return true
-		}
-	}
-	return false
+func usedBefore(dataDir string) bool { return isFile(lockFile(dataDir)) || isFile(lastKey(dataDir)) }
+
+// lastKey is the last key that package pki makes.
+func lastKey(dataDir string) string { return filepath.Join(dataDir, "pki", "service-accounts.key") }
+
+func isFile(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().IsRegular()
 }

@@ -117,7 +117,7 @@ func config(dataDir string, level zap.AtomicLevel, starting *atomic.Bool) (*embe
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("the data directory %s is no absolute path", dataDir)
 	}
-	if err := ensureFolder(dataDir); err != nil {
+	if _, err := Prepare(dataDir); err != nil {
 		return nil, err
 	}
 	peer, err := url.Parse(peerURL)

@@ -255,6 +255,59 @@ func TestStartRefusesAStoreThatARestoreLeft(t *testing.T) {
 	}
 }
 
+// TestStartRefusesALostStore removes a store beside its keys. The server must not begin with an empty
+// API unless somebody says so, and a snapshot can be restored.
+func TestStartRefusesALostStore(t *testing.T) {
+	dir := t.TempDir()
+	etcd, pki := filepath.Join(dir, "etcd"), filepath.Join(dir, "pki")
+	prepare := func(want bool) {
+		t.Helper()
+		if empty, err := store.Prepare(dir); err != nil || empty != want {
+			t.Fatalf("the store begins empty: %t, %v; want %t", empty, err, want)
+		}
+	}
+	prepare(true)
+	if err := os.Mkdir(pki, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(pki, "service-accounts.key"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stop := start(t, dir)
+	put(t, client(t, dir), "a", "1")
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := store.Save(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	prepare(false)
+	if err := os.RemoveAll(etcd); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.Start(t.Context(), dir)
+	for _, want := range []string{etcd, pki, "snapshot restore", "--etcd-servers", "mkdir -m 0700 " + etcd} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without its store it says %v, which lacks %q", err, want)
+		}
+	}
+	if _, err := os.Stat(etcd); err == nil {
+		t.Error("a new store was made")
+	}
+	if _, err := store.Restore(dir, file, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	_, stop = start(t, dir)
+	if got, _ := get(t, client(t, dir), "a"); got != "1" {
+		t.Errorf("after a restore the value is %q", got)
+	}
+	stop()
+	if err := errors.Join(os.RemoveAll(etcd), os.Mkdir(etcd, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	prepare(true)
+	start(t, dir)
+}
+
 func TestRestoreAfterOneThatBrokeOff(t *testing.T) {
 	dir := t.TempDir()
 	_, stop := start(t, dir)

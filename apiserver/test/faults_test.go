@@ -46,6 +46,47 @@ func TestSnapshot(t *testing.T) {
 	s.kubectl(t, "create", "configmap", "later")
 }
 
+// TestLostStore removes the store of a server that has stopped. The next start must refuse an empty
+// API, unless somebody makes the folder of an empty store, and a restored snapshot must be there.
+func TestLostStore(t *testing.T) {
+	s := start(t, "--scheduler=false")
+	s.kubectl(t, "create", "configmap", "before")
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	snapshot := func(verb string) {
+		t.Helper()
+		if out, err := exec.Command(program, "snapshot", "--data-dir", s.dir, verb, file).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", verb, err, out)
+		}
+	}
+	lose := func() {
+		t.Helper()
+		s.stop(t)
+		if err := os.RemoveAll(s.file("etcd")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshot("save")
+	lose()
+	out, err := exec.Command(program, s.args...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "snapshot restore") {
+		t.Errorf("without its store it ends with %v and says %s", err, out)
+	}
+	snapshot("restore")
+	s.start(t)
+	s.kubectl(t, "get", "configmap", "before")
+	lose()
+	if err := os.Mkdir(s.file("etcd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	if out := s.kubectl(t, "get", "configmap", "before", "--ignore-not-found"); out != "" {
+		t.Errorf("a new store has %s", out)
+	}
+	if text, err := os.ReadFile(s.log); err != nil || !strings.Contains(string(text), "A new store begins") {
+		t.Errorf("the log does not say that the store is new: %v", err)
+	}
+}
+
 // TestWorkloads shows that a Deployment makes pods, and that its end takes them away.
 func TestWorkloads(t *testing.T) {
 	s := start(t, "--workloads")
