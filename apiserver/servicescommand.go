@@ -46,7 +46,8 @@ the DNS server as clusterDNS: the command says it on standard error.`,
 	flags.StringVar(&dir, "data-dir", dir, "The data directory of the server, which runs.")
 	flags.StringVar(&o.Server, "server", o.Server,
 		"The URL under which the nodes reach the server (default: the address that the server advertises).")
-	flags.StringVar(&o.DNS, "cluster-dns", o.DNS, "The address of the Service kube-dns (default: the tenth of the range).")
+	flags.StringVar(&o.DNS, "cluster-dns", o.DNS,
+		"The address of the Service kube-dns, in the range of Services (default: its tenth).")
 	flags.StringVar(&o.Domain, "cluster-domain", o.Domain, "The domain of the cluster.")
 	flags.StringVar(&o.ProxyImage, "kube-proxy-image", o.ProxyImage, "The image of kube-proxy.")
 	flags.StringVar(&o.DNSImage, "coredns-image", o.DNSImage, "The image of CoreDNS.")

@@ -70,8 +70,8 @@ func Manifests(ctx context.Context, client kubernetes.Interface, o Options) (tex
 		if o.DNS, err = dnsAddress(ctx, client); err != nil {
 			return nil, "", err
 		}
-	} else if net.ParseIP(o.DNS) == nil {
-		return nil, "", fmt.Errorf("read --cluster-dns %q: it is no IP address", o.DNS)
+	} else if err := checkDNS(ctx, client, o.DNS); err != nil {
+		return nil, "", err
 	}
 	if why := validation.IsDNS1123Subdomain(o.Domain); len(why) > 0 {
 		return nil, "", fmt.Errorf("read --cluster-domain %q: %s", o.Domain, strings.Join(why, "; "))
@@ -104,6 +104,29 @@ func advertised(ctx context.Context, client kubernetes.Interface) (string, error
 	}
 	return "", errors.New("no pod reaches the server: start berth-apiserver with --bind-address 0.0.0.0, " +
 		"or with an address of this host that is not the loopback's")
+}
+
+// checkDNS returns an error unless a Service can have the address.
+func checkDNS(ctx context.Context, client kubernetes.Interface, address string) error {
+	dns, err := netip.ParseAddr(address)
+	if err != nil {
+		return fmt.Errorf("read --cluster-dns %q: it is no IP address", address)
+	}
+	all, err := client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("find the ranges of Services: %w", err)
+	}
+	var ranges []string
+	for _, r := range all.Items {
+		for _, text := range r.Spec.CIDRs {
+			if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Contains(dns) {
+				return nil
+			}
+		}
+		ranges = append(ranges, r.Spec.CIDRs...)
+	}
+	return fmt.Errorf("--cluster-dns %s is in no range of Services (%s): choose an address in one, or leave the flag out",
+		address, strings.Join(ranges, ", "))
 }
 
 // dnsAddress returns the tenth address of the range whose first one is that of the Service

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
@@ -15,6 +16,10 @@ import (
 func server(address string) *fake.Clientset {
 	port := int32(6443)
 	return fake.NewClientset(
+		&networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+			Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16", "fd00::/112"}},
+		},
 		&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default"},
 			Spec:       corev1.ServiceSpec{ClusterIP: address},
@@ -79,11 +84,17 @@ func TestManifestsRefused(t *testing.T) {
 		!strings.Contains(err.Error(), `--cluster-domain "a b"`) {
 		t.Errorf("a domain with a space: %v", err)
 	}
-	o = Defaults()
-	o.DNS = "foo"
-	if _, _, err := Manifests(t.Context(), server("10.96.0.1"), o); err == nil ||
-		!strings.Contains(err.Error(), `--cluster-dns "foo"`) {
-		t.Errorf("an address that is none: %v", err)
+	for dns, want := range map[string]string{
+		"foo":           `--cluster-dns "foo": it is no IP address`,
+		"10.97.0.10":    "--cluster-dns 10.97.0.10 is in no range of Services (10.96.0.0/16, fd00::/112)",
+		"2001:db8::a":   "--cluster-dns 2001:db8::a is in no range",
+		"fd00::2:0:0:1": "is in no range",
+	} {
+		o := Defaults()
+		o.DNS = dns
+		if _, _, err := Manifests(t.Context(), server("10.96.0.1"), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the address %s of the DNS server: %v, want %q", dns, err, want)
+		}
 	}
 	if _, _, err := Manifests(t.Context(), fake.NewClientset(), Defaults()); err == nil ||
 		!strings.Contains(err.Error(), "--bind-address") {
