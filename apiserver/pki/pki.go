@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // KubeletClientUser is the user as which the API server calls agents. Package control binds the
@@ -108,10 +109,19 @@ func adminKubeconfig(dataDir string) string { return filepath.Join(dataDir, "adm
 
 func nodeKubeconfig(dataDir string) string { return filepath.Join(dataDir, "node.kubeconfig") }
 
-// ensureSigningKey makes the key of ServiceAccounts' tokens if there is none.
+// ensureSigningKey makes the key of ServiceAccounts' tokens if there is none, and reads one that is
+// there.
 func ensureSigningKey(path string) error {
-	if found, err := exists(path); err != nil || found {
-		return err
+	found, err := exists(path)
+	if err != nil {
+		return fmt.Errorf("look for the key of service accounts: %w", err)
+	}
+	if found {
+		if _, err := keyutil.PrivateKeyFromFile(path); err != nil {
+			return fmt.Errorf("read the key of service accounts %s (restore the file, or remove it to begin with a new key, "+
+				"which makes all tokens of service accounts invalid): %w", path, err)
+		}
+		return nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -240,6 +240,28 @@ func TestEnsureReplacesABrokenCertificate(t *testing.T) {
 	leaf(t, ensure(t, c, now), k.Server, now, x509.ExtKeyUsageServerAuth, "localhost")
 }
 
+// TestEnsureRefusesABrokenSigningKey shows that a key which is none stays, and that the error names it.
+func TestEnsureRefusesABrokenSigningKey(t *testing.T) {
+	for name, junk := range map[string]string{"empty": "", "text": "no key"} {
+		t.Run(name, func(t *testing.T) {
+			c, now := config(t), time.Now()
+			path := ensure(t, c, now).ServiceAccounts
+			if err := os.WriteFile(path, []byte(junk), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := pki.Ensure(c, now)
+			for _, want := range []string{path, "restore", "remove"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("it says %v, want %q", err, want)
+				}
+			}
+			if got, err := os.ReadFile(path); err != nil || string(got) != junk {
+				t.Errorf("the file is %q, %v", got, err)
+			}
+		})
+	}
+}
+
 func TestNoCertificateOutlivesItsAuthority(t *testing.T) {
 	c, now := config(t), time.Now()
 	ensure(t, c, now)
