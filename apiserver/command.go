@@ -137,7 +137,7 @@ func newSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "snapshot", Short: "Save and restore the content of the API", Args: cobra.NoArgs}
 	cmd.PersistentFlags().StringVar(&dir, "data-dir", dir, "The data directory of the server.")
 	cmd.AddCommand(&cobra.Command{
-		Use: "save FILE", Short: "Save a snapshot of a running server's content", Args: cobra.ExactArgs(1),
+		Use: "save FILE", Short: "Save a snapshot of a running server's content", Args: oneFile,
 		PreRun: withoutGRPCLog,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := store.Save(cmd.Context(), dir, args[0]); err != nil {
@@ -147,7 +147,7 @@ func newSnapshotCommand() *cobra.Command {
 			return nil
 		},
 	}, &cobra.Command{
-		Use: "restore FILE", Short: "Replace a stopped server's content by a snapshot", Args: cobra.ExactArgs(1),
+		Use: "restore FILE", Short: "Replace a stopped server's content by a snapshot", Args: oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			unlock, err := store.Lock(dir)
 			if err != nil {

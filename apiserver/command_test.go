@@ -36,27 +36,34 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestCommandLinesThatAreWrong checks that a command line without sense is an error of usage.
+// TestCommandLinesThatAreWrong checks that a command line without sense is an error of usage that says
+// what helps.
 func TestCommandLinesThatAreWrong(t *testing.T) {
-	for _, args := range [][]string{
-		{"snapshot"},
-		{"token"},
-		{"snapshot", "save"},
-		{"snapshot", "nothing"},
-		{"nothing"},
-		{"--nothing"},
-		{"token", "create", "--nothing"},
-		{"token", "create", "--server", "foo"},
-		{"token", "create", "--server", "http://192.0.2.1:6443"},
-		{"token", "create", "--server", "https://"},
-		{"token", "create", "--server", "https://:6443"},
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"snapshot"}, "no whole command"},
+		{[]string{"token"}, "no whole command"},
+		{[]string{"snapshot", "save"}, `berth-apiserver snapshot save FILE (see "berth-apiserver snapshot save --help")`},
+		{[]string{"snapshot", "save", ""}, "snapshot save FILE"},
+		{[]string{"snapshot", "restore", "a", "b"}, "snapshot restore FILE"},
+		{[]string{"snapshot", "nothing"}, `see "berth-apiserver snapshot --help"`},
+		{[]string{"nothing"}, `see "berth-apiserver --help"`},
+		{[]string{"--nothing"}, `unknown flag: --nothing (see "berth-apiserver --help")`},
+		{[]string{"token", "create", "--nothing"}, `see "berth-apiserver token create --help"`},
+		{[]string{"token", "create", "--server", "foo"}, "--server"},
+		{[]string{"token", "create", "--server", "http://192.0.2.1:6443"}, "--server"},
+		{[]string{"token", "create", "--server", "https://"}, "--server"},
+		{[]string{"token", "create", "--server", "https://:6443"}, "--server"},
 	} {
 		cmd := NewCommand("v1")
 		var out strings.Builder
 		cmd.SetOut(&out)
-		cmd.SetArgs(args)
-		if err := cmd.Execute(); err == nil || !errors.As(err, new(UsageError)) {
-			t.Errorf("%q: %v", args, err)
+		cmd.SetArgs(c.args)
+		err := cmd.Execute()
+		if err == nil || !errors.As(err, new(UsageError)) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s", c.args, err, c.want)
 		}
 	}
 }
