@@ -2,8 +2,19 @@ package apiserver
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/apiserver/pki"
 )
 
 // TestHelp checks that each command's help has its own flags: the server's are some hundred.
@@ -64,6 +75,52 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 		err := cmd.Execute()
 		if err == nil || !errors.As(err, new(UsageError)) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %s", c.args, err, c.want)
+		}
+	}
+}
+
+// TestCommandsWithoutAServer runs the commands that are clients while no server runs, and as a user
+// who may not read the data directory.
+func TestCommandsWithoutAServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := "https://" + l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	keys := pki.Config{DataDir: dir, Hosts: []string{"localhost"}, Server: server, NodeName: "one"}
+	if _, err := pki.Ensure(keys, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"services"}, {"token", "create", "--server", "https://192.0.2.1:6443"}} {
+		run := func() string {
+			cmd := NewCommand("v1")
+			cmd.SetOut(io.Discard)
+			cmd.SetArgs(append(args, "--data-dir", dir))
+			return fmt.Sprint(cmd.ExecuteContext(t.Context()))
+		}
+		want := "no server answers at " + server + " (start berth-apiserver first"
+		if said := run(); !strings.Contains(said, want) {
+			t.Errorf("%q without a server: %s", args, said)
+		}
+		if os.Geteuid() != 0 {
+			continue // only root may act as another user
+		}
+		runtime.LockOSThread()
+		if err := unix.Setfsuid(65534); err != nil {
+			t.Fatal(err)
+		}
+		said := run()
+		_ = unix.Setfsuid(0)
+		runtime.UnlockOSThread()
+		if !strings.Contains(said, "run this command as root") {
+			t.Errorf("%q as another user: %s", args, said)
 		}
 	}
 }

@@ -1,7 +1,11 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -10,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berthd/berth/apiserver/services"
+	"github.com/berthd/berth/apiserver/store"
 )
 
 // newServicesCommand returns "berth-apiserver services".
@@ -34,7 +39,7 @@ the DNS server as clusterDNS: the command says it on standard error.`,
 			}
 			text, dns, err := services.Manifests(cmd.Context(), client, o)
 			if err != nil {
-				return err
+				return unreachable(config.Host, err)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(),
 				"agents need this in their KubeletConfiguration: clusterDNS: [%s], clusterDomain: %s\n", dns, o.Domain)
@@ -57,9 +62,24 @@ the DNS server as clusterDNS: the command says it on standard error.`,
 // adminConfig returns how the administrator reaches the server with that data directory.
 func adminConfig(dir string) (*rest.Config, error) {
 	path := filepath.Join(dir, "admin.kubeconfig")
-	config, err := clientcmd.BuildConfigFromFlags("", path)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, store.MayNot(dir, err)
+	}
+	var config *rest.Config
+	if err == nil {
+		config, err = clientcmd.RESTConfigFromKubeConfig(text)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s (start berth-apiserver first, or set --data-dir): %w", path, err)
 	}
 	return config, nil
+}
+
+// unreachable adds to an error what to do, if the error is that no server answers.
+func unreachable(server string, err error) error {
+	if !errors.As(err, new(*net.OpError)) {
+		return err
+	}
+	return fmt.Errorf("no server answers at %s (start berth-apiserver first, or set --data-dir): %w", server, err)
 }

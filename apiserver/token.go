@@ -85,7 +85,7 @@ func (o *tokenOptions) create(ctx context.Context, out io.Writer) error {
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("store the token: %w", err)
+		return unreachable(config.Host, fmt.Errorf("store the token: %w", err))
 	}
 	text, err := clientcmd.Write(kubeconfigWithToken(o.server, config.CAData, token))
 	if err != nil {

@@ -13,7 +13,11 @@ import (
 // directory where it is missing, and lets only its owner enter it. It refuses a directory with the
 // files of others that is open to more than its owner, and one that is another user's.
 func Lock(dataDir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+	err = os.MkdirAll(dataDir, 0o700)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("make the data directory (run this command as root, or choose another --data-dir): %w", err)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	if err := refuseOthers(dataDir); err != nil {
@@ -65,14 +69,38 @@ func refuseOthers(path string) error {
 		if owner == os.Geteuid() || link && owner == 0 {
 			continue
 		}
-		what := path
-		if !link {
-			what += "/" // chown -R goes through no link, but for a slash after its name
-		}
-		return fmt.Errorf("%s belongs to the user with uid %d, who could give the server other keys: if nobody has changed "+
-			"what is in it, run \"chown -hR %d %s\", or choose another --data-dir", path, owner, os.Geteuid(), what)
+		return foreign(path, owner, os.Geteuid(), link)
 	}
 	return nil
+}
+
+// foreign is the error of a directory, or of the link to it, whose owner is another user than the one
+// as whom this process runs.
+func foreign(path string, owner, user int, link bool) error {
+	if user != 0 { // and may give nobody's files to anybody
+		return fmt.Errorf("%s belongs to the user with uid %d: run this command as that user, or choose another --data-dir",
+			path, owner)
+	}
+	what := path
+	if !link {
+		what += "/" // chown -R goes through no link, but for a slash after its name
+	}
+	return fmt.Errorf("%s belongs to the user with uid %d, who could give the server other keys: if nobody has changed "+
+		"what is in it, run \"chown -hR %d %s\", or choose another --data-dir", path, owner, user, what)
+}
+
+// MayNot adds to an error who may use a data directory, if the error is that this process may not.
+func MayNot(dataDir string, err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	who := "root"
+	if info, err := os.Stat(dataDir); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 {
+			who = fmt.Sprintf("root or as the user with uid %d", stat.Uid)
+		}
+	}
+	return fmt.Errorf("%s is for its owner alone, run this command as %s: %w", dataDir, who, err)
 }
 
 // closeToOthers lets only the owner enter the directory if it is empty or has been a data directory

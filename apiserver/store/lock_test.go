@@ -1,10 +1,15 @@
 package store_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/apiserver/store"
 )
@@ -129,6 +134,50 @@ func TestLockRefusesWhatIsAnotherUsers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCommandsOfAnotherUser shows what a user is told who may not enter the data directory.
+func TestCommandsOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may act as another user")
+	}
+	root := t.TempDir()
+	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // of all TempDirs of the test
+		t.Fatal(err)
+	}
+	for owner, want := range map[int]string{
+		0: "run this command as root: ", 65533: "as root or as the user with uid 65533",
+	} {
+		dir := filepath.Join(root, strconv.Itoa(owner))
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, owner, owner)); err != nil {
+			t.Fatal(err)
+		}
+		asOther(t, func() {
+			err := store.Save(t.Context(), dir, filepath.Join(dir, "snapshot.db"))
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("a snapshot says %v, want %q", err, want)
+			}
+			if _, err := store.Lock(dir + "-new"); err == nil || !strings.Contains(err.Error(), "as root, or choose another") {
+				t.Errorf("a new data directory: %v", err)
+			}
+			_, _, err = store.Defragment(t.Context(), dir)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("a defragmentation says %v, want %q", err, want)
+			}
+		})
+	}
+}
+
+// asOther calls a function whose thread has the rights of another user.
+func asOther(t *testing.T, call func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Setfsuid(65534); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setfsuid(0) }()
+	call()
 }
 
 func TestLockMakesTheDirectory(t *testing.T) {

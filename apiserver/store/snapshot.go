@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"time"
@@ -70,6 +71,9 @@ func save(ctx context.Context, endpoint, file string) error {
 // would wait for ever for a server that was killed and has left its socket.
 func running(ctx context.Context, dataDir string) error {
 	c, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", socket(dataDir))
+	if errors.Is(err, fs.ErrPermission) {
+		return MayNot(dataDir, err)
+	}
 	if err != nil {
 		return fmt.Errorf("find the running store of %s (start berth-apiserver first; for an external etcd use its own "+
 			"etcdctl): %w", dataDir, err)
