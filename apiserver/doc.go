@@ -16,9 +16,9 @@
 //	  storage               the registries' storage, by calls of the store's functions
 //	  store                 etcd in the process; snapshots
 //
-// Parts start in the order in which they need each other: keys, store, API server, controllers. The
-// last two stop together, and then the store. Only the folder of the store comes before the keys: so
-// it is seen when it is lost.
+// Settings are checked before anything is written. Parts start in the order in which they need each
+// other: keys, store, API server, controllers. The last two stop together, and then the store. Only
+// the folder of the store comes before the keys: so it is seen when it is lost.
 //
 // It is a module of its own, because the agent must not depend on an API server.
 //

@@ -50,6 +50,8 @@ type Options struct {
 
 	// compaction is how often the store in this process drops old revisions.
 	compaction time.Duration
+	// flags are those of the command line.
+	flags cliflag.NamedFlagSets
 }
 
 // NewOptions returns the defaults. They differ from kube-apiserver's where a machine of its own
@@ -95,6 +97,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	own.BoolVar(&o.Workloads, "workloads", o.Workloads,
 		"Serve Deployments, DaemonSets, StatefulSets, Jobs and the like, and run their controllers.")
 	o.Server.Flagz = flagz.NamedFlagSetsReader{FlagSets: all}
+	o.flags = all
 	return all
 }
 

@@ -23,6 +23,13 @@ import (
 // parsed returns the completed options of a command line.
 func parsed(t *testing.T, flags ...string) (*Options, error) {
 	t.Helper()
+	o := read(t, flags...)
+	return o, o.complete()
+}
+
+// read returns the options of a command line.
+func read(t *testing.T, flags ...string) *Options {
+	t.Helper()
 	o := NewOptions()
 	set := pflag.NewFlagSet("berth-apiserver", pflag.ContinueOnError)
 	for _, s := range o.Flags().FlagSets {
@@ -31,7 +38,7 @@ func parsed(t *testing.T, flags ...string) (*Options, error) {
 	if err := set.Parse(append([]string{"--node-name", "one"}, flags...)); err != nil {
 		t.Fatal(err)
 	}
-	return o, o.complete()
+	return o
 }
 
 func TestOptions(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 
 	"github.com/berthd/berth/apiserver/control"
@@ -32,7 +32,8 @@ import (
 func Run(ctx context.Context, o *Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := o.complete(); err != nil {
+	checked, err := o.check(ctx)
+	if err != nil {
 		return err
 	}
 	unlock, err := store.Lock(o.DataDir)
@@ -40,16 +41,7 @@ func Run(ctx context.Context, o *Options) error {
 		return err
 	}
 	defer unlock()
-	config, err := o.keysConfig()
-	if err != nil {
-		return err
-	}
-	if !o.external() {
-		if err := prepareStore(o.DataDir); err != nil {
-			return err
-		}
-	}
-	keys, err := pki.Ensure(config, time.Now())
+	keys, err := o.prepare(checked)
 	if err != nil {
 		return err
 	}
@@ -62,7 +54,7 @@ func Run(ctx context.Context, o *Options) error {
 		keys.Maintain(ctx, func(err error) { klog.ErrorS(err, "Certificates could not be renewed") })
 	})
 	var own *store.Store
-	if !o.external() {
+	if !checked.external {
 		s, err := store.Start(ctx, o.DataDir)
 		if err != nil && ctx.Err() != nil {
 			return failure(ctx) // somebody asked it to stop
@@ -72,14 +64,26 @@ func Run(ctx context.Context, o *Options) error {
 		}
 		defer s.Close()
 		parts.Go(func() { watchStore(ctx, s, cancel) })
-		o.useStore()
 		own = s
 	}
-	o.useKeys(keys)
 	if ctx.Err() != nil {
 		return failure(ctx)
 	}
-	return errors.Join(serve(ctx, o, own, keys, cancel), failure(ctx))
+	return errors.Join(serve(ctx, o, checked.server, own, keys, cancel), failure(ctx))
+}
+
+// prepare makes in the data directory what the server needs before its store starts.
+func (o *Options) prepare(c *checked) (*pki.Keys, error) {
+	if !c.external {
+		if err := prepareStore(o.DataDir); err != nil {
+			return nil, err
+		}
+	}
+	keys, err := pki.Ensure(c.keys, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return keys, c.signTokens(o.Server.ServiceAccountSigningKeyFile)
 }
 
 // prepareStore makes the folder of a new store, and logs that it is new.
@@ -224,15 +228,11 @@ func fit(config *app.Config, o *Options) {
 
 // serve runs the API server, and the controllers as soon as the API answers. own is the store in
 // this process, if there is one.
-func serve(ctx context.Context, o *Options, own *store.Store, keys *pki.Keys, stop context.CancelCauseFunc) error {
-	completed, err := o.Server.Complete(ctx)
-	if err != nil {
-		return fmt.Errorf("complete the settings: %w", err)
-	}
-	if errs := completed.Validate(); len(errs) > 0 {
-		return fmt.Errorf("check the settings: %w", utilerrors.NewAggregate(errs))
-	}
-	config, err := app.NewConfig(completed)
+func serve(
+	ctx context.Context, o *Options, settings options.CompletedOptions, own *store.Store, keys *pki.Keys,
+	stop context.CancelCauseFunc,
+) error {
+	config, err := app.NewConfig(settings)
 	if err != nil {
 		if own == nil && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: no etcd answers at %s (--etcd-servers)", err,

@@ -34,7 +34,7 @@ type Config struct {
 	NodeHosts []string
 }
 
-// Keys are the paths of the files that [Ensure] made or found.
+// Keys are the paths of the files that [Ensure] makes or finds.
 type Keys struct {
 	// CA and FrontProxyCA are the certificates of the authorities. CAKey is the key of the first.
 	CA, CAKey, FrontProxyCA string
@@ -50,12 +50,25 @@ type Keys struct {
 	config Config
 }
 
+func folder(dataDir string) string { return filepath.Join(dataDir, "pki") }
+
+// Paths says where [Ensure] makes the files of a data directory.
+func Paths(dataDir string) *Keys {
+	in := func(name string) string { return filepath.Join(folder(dataDir), name) }
+	return &Keys{
+		CA: in("ca.crt"), CAKey: in("ca.key"), FrontProxyCA: in("front-proxy-ca.crt"),
+		Server: in("server.pem"), NodeServing: in("node-serving.pem"), KubeletClient: in("kubelet-client.pem"),
+		FrontProxyClient: in("front-proxy-client.pem"), ServiceAccounts: in("service-accounts.key"),
+		AdminKubeconfig: adminKubeconfig(dataDir), NodeKubeconfig: nodeKubeconfig(dataDir),
+	}
+}
+
 // Ensure makes the keys, certificates and kubeconfigs of config that are missing, that end within a
 // third of their life, or that say something else than they should. Files with keys that others may
 // read or write are their owner's alone again. It returns where all of them are. now decides what
 // ends soon.
 func Ensure(config Config, now time.Time) (*Keys, error) {
-	dir := filepath.Join(config.DataDir, "pki")
+	dir := folder(config.DataDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of keys: %w", err)
 	}
@@ -70,14 +83,8 @@ func Ensure(config Config, now time.Time) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keys{
-		CA: filepath.Join(dir, "ca.crt"), CAKey: filepath.Join(dir, "ca.key"),
-		FrontProxyCA:    filepath.Join(dir, "front-proxy-ca.crt"),
-		ServiceAccounts: filepath.Join(dir, "service-accounts.key"),
-		AdminKubeconfig: adminKubeconfig(config.DataDir),
-		NodeKubeconfig:  nodeKubeconfig(config.DataDir),
-		config:          config,
-	}
+	k := Paths(config.DataDir)
+	k.config = config
 	var admin, node string
 	nodeUser, nodeGroups := "system:node:"+config.NodeName, []string{"system:nodes"}
 	for _, l := range []struct {

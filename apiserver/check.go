@@ -1,0 +1,153 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/server/resourceconfig"
+	"k8s.io/client-go/util/keyutil"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/controlplane"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/berthd/berth/apiserver/pki"
+)
+
+// checked are settings that were checked, and what follows from them.
+type checked struct {
+	server options.CompletedOptions
+	keys   pki.Config
+	// external says that the content is in an etcd outside of this process.
+	external bool
+}
+
+// check completes the settings and checks them. It writes nothing: what is refused leaves no trace
+// in the data directory. Whether the files that flags name make sense is seen when they are used.
+func (o *Options) check(ctx context.Context) (*checked, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	keys, err := o.keysConfig()
+	if err != nil {
+		return nil, err
+	}
+	c := &checked{keys: keys, external: o.external()}
+	if !c.external {
+		o.useStore()
+	}
+	paths := pki.Paths(o.DataDir)
+	o.useKeys(paths)
+	if err := o.checkFiles(filepath.Dir(paths.CA)); err != nil {
+		return nil, err
+	}
+	if err := o.checkValues(); err != nil {
+		return nil, err
+	}
+	c.server, err = o.completeServer(ctx, paths.ServiceAccounts)
+	return c, err
+}
+
+// completeServer completes and checks kube-apiserver's own settings. Upstream reads the key that
+// signs tokens meanwhile, which a first start makes only later: [checked.signTokens] reads it then.
+func (o *Options) completeServer(ctx context.Context, ownKey string) (options.CompletedOptions, error) {
+	s := *o.Server.Options
+	unsigned := s.ServiceAccountSigningKeyFile == ownKey && s.ServiceAccountSigningEndpoint == ""
+	if unsigned {
+		s.ServiceAccountSigningKeyFile, s.ServiceAccountIssuer = "", noTokens{}
+	}
+	completed, err := (&options.ServerRunOptions{Options: &s, Extra: o.Server.Extra}).Complete(ctx)
+	if err != nil {
+		return completed, fmt.Errorf("complete the settings: %w", err)
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return completed, fmt.Errorf("check the settings: %w", utilerrors.NewAggregate(errs))
+	}
+	return completed, nil
+}
+
+// noTokens stands for the key that signs tokens until it is read.
+type noTokens struct{ serviceaccount.TokenGenerator }
+
+// signTokens has the server sign tokens with the key in that file.
+func (c *checked) signTokens(file string) error {
+	if _, missing := c.server.ServiceAccountIssuer.(noTokens); !missing {
+		return nil
+	}
+	key, err := keyutil.PrivateKeyFromFile(file)
+	if err != nil {
+		return fmt.Errorf("read the key that signs tokens: %w", err)
+	}
+	c.server.ServiceAccountIssuer, err = serviceaccount.JWTTokenGenerator(
+		c.server.Authentication.ServiceAccounts.Issuers[0], key)
+	if err != nil {
+		return fmt.Errorf("use %s, which signs tokens: %w", file, err)
+	}
+	return nil
+}
+
+// checkValues checks what upstream checks only when the files of the keys are there.
+func (o *Options) checkValues() error {
+	tls := o.Server.SecureServing
+	if _, err := cliflag.TLSCipherSuites(tls.CipherSuites); err != nil {
+		return fmt.Errorf("read --tls-cipher-suites: %w", err)
+	}
+	if _, err := cliflag.TLSVersion(tls.MinTLSVersion); err != nil {
+		return fmt.Errorf("read --tls-min-version: %w", err)
+	}
+	if _, err := cliflag.TLSCurvePreferences(tls.CurvePreferences); err != nil {
+		return fmt.Errorf("read --tls-curve-preferences: %w", err)
+	}
+	_, err := resourceconfig.MergeAPIResourceConfigs(
+		controlplane.DefaultAPIResourceConfigSource(), o.Server.APIEnablement.RuntimeConfig, legacyscheme.Scheme)
+	if err != nil {
+		return fmt.Errorf("read --runtime-config: %w", err)
+	}
+	return nil
+}
+
+// checkFiles returns an error if a flag names a file that cannot be read. Those of the folder with
+// the keys may be made later.
+func (o *Options) checkFiles(keys string) error {
+	var errs []error
+	for _, set := range o.flags.FlagSets {
+		set.VisitAll(func(f *pflag.Flag) {
+			for _, path := range filesOf(f) {
+				if abs, err := filepath.Abs(path); err == nil && filepath.Dir(abs) == keys {
+					continue
+				}
+				file, err := os.Open(path)
+				if err == nil {
+					err = file.Close()
+				}
+				if err != nil {
+					errs = append(errs, fmt.Errorf("read the file of --%s: %w", f.Name, err))
+				}
+			}
+		})
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+// filesOf returns the files that a flag of the command line names for reading.
+func filesOf(f *pflag.Flag) []string {
+	kubelet := []string{"kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key"}
+	if !f.Changed || !strings.HasSuffix(f.Name, "file") && !strings.HasSuffix(f.Name, "-config") &&
+		!slices.Contains(kubelet, f.Name) {
+		return nil
+	}
+	paths := []string{f.Value.String()}
+	if several, ok := f.Value.(pflag.SliceValue); ok {
+		paths = several.GetSlice()
+	} else if f.Value.Type() != "string" {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path == "" })
+}

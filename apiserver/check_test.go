@@ -1,0 +1,83 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestABadFlagLeavesNoTrace starts servers with flags that are wrong. Each must be refused before
+// the data directory is made.
+func TestABadFlagLeavesNoTrace(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--secure-port", "70000"}, "--secure-port"},
+		{[]string{"--service-cluster-ip-range", "wrong"}, "--service-cluster-ip-range"},
+		{[]string{"--service-cluster-ip-range", "10.0.0.0/16,10.1.0.0/16"}, "--service-cluster-ip-range"},
+		{[]string{"--authorization-mode", "Nobody"}, "Nobody"},
+		{[]string{"--enable-admission-plugins", "Nothing"}, "Nothing"},
+		{[]string{"--max-requests-inflight", "-1"}, "--max-requests-inflight"},
+		{[]string{"--service-account-max-token-expiration", "1s"}, "service-account-max-token-expiration"},
+		{[]string{"--service-account-issuer", "a", "--service-account-issuer", "a"}, "service-account-issuer"},
+		{[]string{"--storage-media-type", "text/html"}, "--storage-media-type"},
+		{[]string{"--watch-cache-sizes", "pods"}, "pods"},
+		{[]string{"--runtime-config", "nothing/v1=true"}, "nothing/v1"},
+		{[]string{"--runtime-config", "apps/v1=maybe"}, "--runtime-config"},
+		{[]string{"--tls-min-version", "VersionTLS99"}, "--tls-min-version"},
+		{[]string{"--tls-cipher-suites", "ROT13"}, "--tls-cipher-suites"},
+		{[]string{"--audit-policy-file", missing}, "--audit-policy-file"},
+		{[]string{"--client-ca-file", missing}, "--client-ca-file"},
+		{[]string{"--encryption-provider-config", missing}, "--encryption-provider-config"},
+		{[]string{"--kubelet-certificate-authority", missing}, "--kubelet-certificate-authority"},
+		{[]string{"--service-account-key-file", missing}, "--service-account-key-file"},
+		{[]string{"--service-account-signing-key-file", missing}, "--service-account-signing-key-file"},
+		{[]string{"--service-account-signing-endpoint", "@signer"}, "service-account-signing-endpoint"},
+	} {
+		t.Run(strings.Join(c.flags, " "), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "d")
+			o := read(t, append(c.flags, "--data-dir", dir)...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a server that starts
+			defer cancel()
+			if err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("it says %v, want %s", err, c.want)
+			}
+			if entries, err := os.ReadDir(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the data directory has %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// TestGoodFlagsLeaveNoTrace shows that a check of good flags passes, and that it writes nothing.
+func TestGoodFlagsLeaveNoTrace(t *testing.T) {
+	for _, flags := range [][]string{
+		nil,
+		{"--workloads", "--runtime-config", "api/beta=true"},
+		{"--etcd-servers", "http://192.0.2.1:2379"},
+		{"--kubelet-certificate-authority", "PKI/ca.crt", "--service-account-key-file", "PKI/service-accounts.key"},
+	} {
+		dir := filepath.Join(t.TempDir(), "d")
+		for i, flag := range flags {
+			flags[i] = strings.Replace(flag, "PKI", filepath.Join(dir, "pki"), 1)
+		}
+		c, err := read(t, append(flags, "--data-dir", dir)...).check(t.Context())
+		if err != nil {
+			t.Errorf("%v: %v", flags, err)
+			continue
+		}
+		if want := len(flags) > 0 && flags[0] == "--etcd-servers"; c.external != want {
+			t.Errorf("%v: external is %t", flags, c.external)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v: the data directory is there: %v", flags, err)
+		}
+	}
+}
