@@ -1,14 +1,19 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/server/resourceconfig"
 	"k8s.io/client-go/util/keyutil"
@@ -150,4 +155,27 @@ func filesOf(f *pflag.Flag) []string {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path == "" })
+}
+
+// checkAddress returns an error if the server cannot listen at its address now.
+func (o *Options) checkAddress(ctx context.Context) error {
+	s := o.Server.SecureServing
+	if s.PermitPortSharing {
+		return nil
+	}
+	host, port := s.BindAddress.String(), strconv.Itoa(s.BindPort)
+	// Who asks the server to stop meanwhile makes no error here.
+	ctx = context.WithoutCancel(ctx)
+	l, err := new(net.ListenConfig).Listen(ctx, cmp.Or(s.BindNetwork, "tcp"), net.JoinHostPort(host, port))
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("another program listens on port %s: end it, or choose another port with --secure-port: %w", port,
+			err)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("%s is no address of this host: choose another --bind-address: %w", host, err)
+	default:
+		return fmt.Errorf("listen (--bind-address, --secure-port): %w", err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,5 +80,42 @@ func TestGoodFlagsLeaveNoTrace(t *testing.T) {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v: the data directory is there: %v", flags, err)
 		}
+	}
+}
+
+// TestAddressesThatCannotBe shows what a server says that cannot listen, and that it has made no keys.
+func TestAddressesThatCannotBe(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		flags []string
+		want  []string
+	}{
+		"the port is taken": {
+			[]string{"--secure-port", port}, []string{"port " + port, "--secure-port", "address already in use"},
+		},
+		"the address is another host's": {
+			[]string{"--bind-address", "192.0.2.1"}, []string{"192.0.2.1 is no address", "--bind-address"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "d")
+			err := Run(t.Context(), read(t, append(c.flags, "--data-dir", dir)...))
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("it says %v, want %q", err, want)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "pki")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("there are keys: %v", err)
+			}
+		})
 	}
 }

@@ -40,8 +40,12 @@ func (o *Options) complete() error {
 		s.GenericServerRunOptions.AdvertiseAddress = bound
 		s.EndpointReconcilerType = string(reconcilers.NoneEndpointReconcilerType)
 	}
-	if err := s.GenericServerRunOptions.DefaultAdvertiseAddress(s.SecureServing.SecureServingOptions); err != nil {
-		return fmt.Errorf("find the address of this host (set --advertise-address): %w", err)
+	if address := &s.GenericServerRunOptions.AdvertiseAddress; *address == nil || address.IsUnspecified() {
+		found, err := s.SecureServing.DefaultExternalAddress()
+		if err != nil {
+			return fmt.Errorf("find at which address others reach this host (name it with --advertise-address): %w", err)
+		}
+		*address = found
 	}
 	if o.restrictsAnonymous() {
 		s.Authentication.Anonymous.Allow = false // allowAnonymous adds what is allowed

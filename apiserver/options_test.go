@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -142,6 +144,33 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	if _, err := parsed(t, "--data-dir", long+"d", "--etcd-servers", "http://192.0.2.1:2379"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNoDefaultRoute shows what a server for other machines says on a host without a default route,
+// and that an address by flag helps. It runs itself in a network namespace of its own.
+func TestNoDefaultRoute(t *testing.T) {
+	const inside = "BERTH_TEST_NO_ROUTE"
+	if os.Getenv(inside) == "" {
+		self := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		self.Env = append(os.Environ(), inside+"=1")
+		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		if os.Geteuid() != 0 {
+			self.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		}
+		if out, err := self.CombinedOutput(); errors.Is(err, syscall.EPERM) {
+			t.Skip(err)
+		} else if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	_, err := parsed(t, "--bind-address", "0.0.0.0")
+	if err == nil || !strings.Contains(err.Error(), "(name it with --advertise-address): no default route") {
+		t.Errorf("it says %v", err)
+	}
+	if _, err := parsed(t, "--bind-address", "0.0.0.0", "--advertise-address", "192.0.2.7"); err != nil {
+		t.Errorf("with an address: %v", err)
 	}
 }
 

@@ -41,7 +41,7 @@ func Run(ctx context.Context, o *Options) error {
 		return err
 	}
 	defer unlock()
-	keys, err := o.prepare(checked)
+	keys, err := o.prepare(ctx, checked)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,10 @@ func Run(ctx context.Context, o *Options) error {
 }
 
 // prepare makes in the data directory what the server needs before its store starts.
-func (o *Options) prepare(c *checked) (*pki.Keys, error) {
+func (o *Options) prepare(ctx context.Context, c *checked) (*pki.Keys, error) {
+	if err := o.checkAddress(ctx); err != nil {
+		return nil, err
+	}
 	if !c.external {
 		if err := prepareStore(o.DataDir); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -116,11 +117,11 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		"port taken":     {[]string{"--data-dir", short, "--secure-port", port}, "address already in use"},
+		"port taken":     {[]string{"--data-dir", short, "--secure-port", port}, "port " + port + ": end it"},
 		"unknown flag":   {[]string{"--no-such-flag"}, "no-such-flag"},
 		"long path":      {[]string{"--data-dir", filepath.Join(dir, strings.Repeat("x", 100))}, "shorter --data-dir"},
 		"service range":  {[]string{"--data-dir", dir, "--service-cluster-ip-range", "wrong"}, "--service-cluster-ip-range"},
-		"authority gone": {[]string{"--data-dir", dir}, "restore both"},
+		"authority gone": {[]string{"--data-dir", dir, "--secure-port", strconv.Itoa(freePort(t))}, "restore both"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "authority gone" {
