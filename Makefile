@@ -14,8 +14,8 @@ BIN      := bin
 # One way to build our programs, so that none of their packages is compiled twice.
 # nri_no_wasm leaves out what runs NRI plugins in WebAssembly: 3 MB.
 GOBUILD  := CGO_ENABLED=0 go build -trimpath -tags nri_no_wasm
-# The release of Kubernetes that bin/berth-apiserver says it is of: the one that its module pins. gitCommit stays upstream's
-# placeholder: the module does not say its commit, and one of berth is none of Kubernetes.
+# The release of Kubernetes that bin/berth-apiserver says it is of: the one that its module pins. gitCommit stays
+# upstream's placeholder: the module does not say its commit, and one of berth is none of Kubernetes.
 KUBERNETES = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2 }' apiserver/go.mod)
 KUBEFLAGS  = $(LDFLAGS) -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))

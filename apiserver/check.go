@@ -34,8 +34,9 @@ type checked struct {
 	external bool
 }
 
-// check completes the settings and checks them. It writes nothing: what is refused leaves no trace
-// in the data directory. Whether the files that flags name make sense is seen when they are used.
+// check completes the settings in place, once, and checks them. It writes nothing: what is refused
+// leaves no trace in the data directory. What the files say that flags name is seen when they are
+// used.
 func (o *Options) check(ctx context.Context) (*checked, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -50,21 +51,33 @@ func (o *Options) check(ctx context.Context) (*checked, error) {
 	}
 	paths := pki.Paths(o.DataDir)
 	o.useKeys(paths)
-	if err := o.checkFiles(filepath.Dir(paths.CA)); err != nil {
+	if err := o.checkFiles(paths); err != nil {
 		return nil, err
 	}
-	if err := o.checkValues(); err != nil {
+	if err := o.checkTLS(); err != nil {
 		return nil, err
 	}
-	c.server, err = o.completeServer(ctx, paths.ServiceAccounts)
-	return c, err
+	if c.server, err = o.completeServer(ctx, paths.ServiceAccounts); err != nil {
+		return nil, err
+	}
+	return c, c.validate()
 }
 
-// completeServer completes and checks kube-apiserver's own settings. Upstream reads the key that
+// validate checks kube-apiserver's own settings. Some checks need the files of the keys, and pass
+// without them.
+func (c *checked) validate() error {
+	if errs := c.server.Validate(); len(errs) > 0 {
+		return fmt.Errorf("check the settings: %w", utilerrors.NewAggregate(errs))
+	}
+	return nil
+}
+
+// completeServer completes kube-apiserver's own settings. Upstream reads the key that
 // signs tokens meanwhile, which a first start makes only later: [checked.signTokens] reads it then.
 func (o *Options) completeServer(ctx context.Context, ownKey string) (options.CompletedOptions, error) {
 	s := *o.Server.Options
-	unsigned := s.ServiceAccountSigningKeyFile == ownKey && s.ServiceAccountSigningEndpoint == ""
+	unsigned := s.ServiceAccountSigningKeyFile != "" && s.ServiceAccountSigningEndpoint == "" &&
+		resolved(s.ServiceAccountSigningKeyFile) == resolved(ownKey)
 	if unsigned {
 		s.ServiceAccountSigningKeyFile, s.ServiceAccountIssuer = "", noTokens{}
 	}
@@ -72,8 +85,10 @@ func (o *Options) completeServer(ctx context.Context, ownKey string) (options.Co
 	if err != nil {
 		return completed, fmt.Errorf("complete the settings: %w", err)
 	}
-	if errs := completed.Validate(); len(errs) > 0 {
-		return completed, fmt.Errorf("check the settings: %w", utilerrors.NewAggregate(errs))
+	_, err = resourceconfig.MergeAPIResourceConfigs(
+		controlplane.DefaultAPIResourceConfigSource(), completed.APIEnablement.RuntimeConfig, legacyscheme.Scheme)
+	if err != nil {
+		return completed, fmt.Errorf("read --runtime-config: %w", err)
 	}
 	return completed, nil
 }
@@ -98,8 +113,8 @@ func (c *checked) signTokens(file string) error {
 	return nil
 }
 
-// checkValues checks what upstream checks only when the files of the keys are there.
-func (o *Options) checkValues() error {
+// checkTLS checks what upstream checks only when the files of the keys are there.
+func (o *Options) checkTLS() error {
 	tls := o.Server.SecureServing
 	if _, err := cliflag.TLSCipherSuites(tls.CipherSuites); err != nil {
 		return fmt.Errorf("read --tls-cipher-suites: %w", err)
@@ -110,35 +125,67 @@ func (o *Options) checkValues() error {
 	if _, err := cliflag.TLSCurvePreferences(tls.CurvePreferences); err != nil {
 		return fmt.Errorf("read --tls-curve-preferences: %w", err)
 	}
-	_, err := resourceconfig.MergeAPIResourceConfigs(
-		controlplane.DefaultAPIResourceConfigSource(), o.Server.APIEnablement.RuntimeConfig, legacyscheme.Scheme)
-	if err != nil {
-		return fmt.Errorf("read --runtime-config: %w", err)
-	}
 	return nil
 }
 
-// checkFiles returns an error if a flag names a file that cannot be read. Those of the folder with
-// the keys may be made later.
-func (o *Options) checkFiles(keys string) error {
+// checkFiles returns an error if a flag names a file that cannot be read. Those that [pki.Ensure]
+// makes may not be there yet.
+func (o *Options) checkFiles(keys *pki.Keys) error {
 	var errs []error
+	check := func(flag, path string) {
+		if made(keys, path) {
+			return
+		}
+		if err := readable(path); err != nil {
+			errs = append(errs, fmt.Errorf("read the file of --%s: %w", flag, err))
+		}
+	}
 	for _, set := range o.flags.FlagSets {
 		set.VisitAll(func(f *pflag.Flag) {
 			for _, path := range filesOf(f) {
-				if abs, err := filepath.Abs(path); err == nil && filepath.Dir(abs) == keys {
-					continue
-				}
-				file, err := os.Open(path)
-				if err == nil {
-					err = file.Close()
-				}
-				if err != nil {
-					errs = append(errs, fmt.Errorf("read the file of --%s: %w", f.Name, err))
-				}
+				check(f.Name, path)
 			}
 		})
 	}
+	for _, pair := range o.Server.SecureServing.SNICertKeys {
+		check("tls-sni-cert-key", pair.CertFile)
+		check("tls-sni-cert-key", pair.KeyFile)
+	}
 	return utilerrors.NewAggregate(errs)
+}
+
+// readable returns an error if a file cannot be read. What a pipe has can be read only once, and is
+// left for its reader.
+func readable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// made says whether a file is one that [pki.Ensure] makes, or in their folder.
+func made(keys *pki.Keys, path string) bool {
+	path = resolved(path)
+	return filepath.Dir(path) == filepath.Dir(resolved(keys.CA)) || path == resolved(keys.AdminKubeconfig) ||
+		path == resolved(keys.NodeKubeconfig)
+}
+
+// resolved returns the absolute path without links, of which the end may not be there yet.
+func resolved(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	for dir, rest := abs, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+		if there, err := filepath.EvalSymlinks(dir); err == nil || dir == "/" {
+			return filepath.Join(there, rest)
+		}
+	}
 }
 
 // filesOf returns the files that a flag of the command line names for reading.

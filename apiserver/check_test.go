@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestABadFlagLeavesNoTrace starts servers with flags that are wrong. Each must be refused before
@@ -32,6 +34,8 @@ func TestABadFlagLeavesNoTrace(t *testing.T) {
 		{[]string{"--watch-cache-sizes", "pods"}, "pods"},
 		{[]string{"--runtime-config", "nothing/v1=true"}, "nothing/v1"},
 		{[]string{"--runtime-config", "apps/v1=maybe"}, "--runtime-config"},
+		{[]string{"--runtime-config", "v1=maybe"}, "--runtime-config"},
+		{[]string{"--tls-sni-cert-key", missing + "," + missing}, "--tls-sni-cert-key"},
 		{[]string{"--tls-min-version", "VersionTLS99"}, "--tls-min-version"},
 		{[]string{"--tls-cipher-suites", "ROT13"}, "--tls-cipher-suites"},
 		{[]string{"--audit-policy-file", missing}, "--audit-policy-file"},
@@ -64,10 +68,19 @@ func TestGoodFlagsLeaveNoTrace(t *testing.T) {
 		{"--workloads", "--runtime-config", "api/beta=true"},
 		{"--etcd-servers", "http://192.0.2.1:2379"},
 		{"--kubelet-certificate-authority", "PKI/ca.crt", "--service-account-key-file", "PKI/service-accounts.key"},
+		{
+			"--kubelet-certificate-authority", "LINK/d/pki/ca.crt", "--service-account-signing-key-file",
+			"LINK/d//pki/service-accounts.key",
+		},
+		{"--service-account-signing-key-file", "PKI//service-accounts.key"},
+		{"--audit-webhook-config-file", "PKI/../admin.kubeconfig"},
 	} {
-		dir := filepath.Join(t.TempDir(), "d")
+		dir, link := filepath.Join(t.TempDir(), "d"), filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(filepath.Dir(dir), link); err != nil {
+			t.Fatal(err)
+		}
 		for i, flag := range flags {
-			flags[i] = strings.Replace(flag, "PKI", filepath.Join(dir, "pki"), 1)
+			flags[i] = strings.NewReplacer("PKI", filepath.Join(dir, "pki"), "LINK", link).Replace(flag)
 		}
 		c, err := read(t, append(flags, "--data-dir", dir)...).check(t.Context())
 		if err != nil {
@@ -83,17 +96,33 @@ func TestGoodFlagsLeaveNoTrace(t *testing.T) {
 	}
 }
 
+// listen returns a listener at a port of its own.
+func listen(t *testing.T) (l net.Listener, port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, port, err = net.SplitHostPort(l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	return l, port
+}
+
+// freePort returns a port at which nobody listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, port := listen(t)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
 // TestAddressesThatCannotBe shows what a server says that cannot listen, and that it has made no keys.
 func TestAddressesThatCannotBe(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken, port := listen(t)
 	defer taken.Close()
-	_, port, err := net.SplitHostPort(taken.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		flags []string
 		want  []string
@@ -117,5 +146,30 @@ func TestAddressesThatCannotBe(t *testing.T) {
 				t.Errorf("there are keys: %v", err)
 			}
 		})
+	}
+}
+
+// TestOneAuthorityForTwoPurposes: upstream refuses an authority of clients that is also that of proxies,
+// who may name any user. A first start, which makes the authority, refuses it too.
+func TestOneAuthorityForTwoPurposes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	o := read(t, "--data-dir", dir, "--secure-port", freePort(t), "--bind-address", "127.0.0.1",
+		"--requestheader-client-ca-file", filepath.Join(dir, "pki", "ca.crt"),
+		"--requestheader-username-headers", "X-Remote-User")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a server that starts
+	defer cancel()
+	if err := Run(ctx, o); err == nil || !strings.Contains(err.Error(), "requestheader") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// TestPipesAreLeftAlone: the check of a flag's file takes nothing out of a pipe, and does not wait.
+func TestPipesAreLeftAlone(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := readable(pipe); err != nil {
+		t.Error(err)
 	}
 }

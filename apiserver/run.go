@@ -32,7 +32,7 @@ import (
 func Run(ctx context.Context, o *Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	checked, err := o.check(ctx)
+	c, err := o.check(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func Run(ctx context.Context, o *Options) error {
 		return err
 	}
 	defer unlock()
-	keys, err := o.prepare(ctx, checked)
+	keys, err := o.prepare(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func Run(ctx context.Context, o *Options) error {
 		keys.Maintain(ctx, func(err error) { klog.ErrorS(err, "Certificates could not be renewed") })
 	})
 	var own *store.Store
-	if !checked.external {
+	if !c.external {
 		s, err := store.Start(ctx, o.DataDir)
 		if err != nil && ctx.Err() != nil {
 			return failure(ctx) // somebody asked it to stop
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o *Options) error {
 	if ctx.Err() != nil {
 		return failure(ctx)
 	}
-	return errors.Join(serve(ctx, o, checked.server, own, keys, cancel), failure(ctx))
+	return errors.Join(serve(ctx, o, ready{c.server, keys, own}, cancel), failure(ctx))
 }
 
 // prepare makes in the data directory what the server needs before its store starts.
@@ -84,6 +84,9 @@ func (o *Options) prepare(ctx context.Context, c *checked) (*pki.Keys, error) {
 	}
 	keys, err := pki.Ensure(c.keys, time.Now())
 	if err != nil {
+		return nil, err
+	}
+	if err := c.validate(); err != nil { // by the keys, too
 		return nil, err
 	}
 	return keys, c.signTokens(o.Server.ServiceAccountSigningKeyFile)
@@ -229,13 +232,18 @@ func fit(config *app.Config, o *Options) {
 	}
 }
 
-// serve runs the API server, and the controllers as soon as the API answers. own is the store in
-// this process, if there is one.
-func serve(
-	ctx context.Context, o *Options, settings options.CompletedOptions, own *store.Store, keys *pki.Keys,
-	stop context.CancelCauseFunc,
-) error {
-	config, err := app.NewConfig(settings)
+// ready is what a server needs before it can serve. own is the store in this process, if there is
+// one.
+type ready struct {
+	settings options.CompletedOptions
+	keys     *pki.Keys
+	own      *store.Store
+}
+
+// serve runs the API server, and the controllers as soon as the API answers.
+func serve(ctx context.Context, o *Options, with ready, stop context.CancelCauseFunc) error {
+	own := with.own
+	config, err := app.NewConfig(with.settings)
 	if err != nil {
 		if own == nil && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: no etcd answers at %s (--etcd-servers)", err,
@@ -276,7 +284,7 @@ func serve(
 	}
 	var controllers sync.WaitGroup
 	defer controllers.Wait()
-	run := controllersOf(o, factory, keys, &controllers, stop)
+	run := controllersOf(o, factory, with.keys, &controllers, stop)
 	if err := server.GenericAPIServer.AddPostStartHook("berth-controllers", run); err != nil {
 		return fmt.Errorf("add the controllers: %w", err)
 	}

@@ -76,9 +76,10 @@ func adminConfig(dir string) (*rest.Config, error) {
 	return config, nil
 }
 
-// unreachable adds to an error what to do, if the error is that no server answers.
+// unreachable adds to an error what to do, if the error is that no server listens.
 func unreachable(server string, err error) error {
-	if !errors.As(err, new(*net.OpError)) {
+	var network *net.OpError
+	if !errors.As(err, &network) || network.Op != "dial" {
 		return err
 	}
 	return fmt.Errorf("no server answers at %s (start berth-apiserver first, or set --data-dir): %w", server, err)

@@ -106,7 +106,7 @@ func advertised(ctx context.Context, client kubernetes.Interface) (string, error
 		"or with an address of this host that is not the loopback's")
 }
 
-// checkDNS returns an error unless a Service can have the address.
+// checkDNS returns an error if the address is in no range of Services.
 func checkDNS(ctx context.Context, client kubernetes.Interface, address string) error {
 	dns, err := netip.ParseAddr(address)
 	if err != nil {

@@ -59,8 +59,8 @@ func unusable(dir string, cause error) error {
 		return fmt.Errorf("start the store in %s: its disk is full, free some space: %w", dir, cause)
 	}
 	return fmt.Errorf("the store in %s is damaged (%w): restore a snapshot with \"berth-apiserver snapshot restore "+
-		"FILE\", which keeps the damaged store beside the restored one, or move the folder elsewhere to begin with an "+
-		"empty API, whose node then stops all pods of the old one", dir, cause)
+		"FILE\", which keeps the damaged store beside the restored one, or move the folder elsewhere and %s", dir, cause,
+		toBeginEmpty(filepath.Dir(dir)))
 }
 
 // checkContent returns what is wrong with the files of a store. A new store has none, and one whose

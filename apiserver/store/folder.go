@@ -60,19 +60,24 @@ func refuseLost(dataDir string) error {
 		case !e.IsDir() || !strings.HasPrefix(left, folder(dataDir)+"."):
 		case left == restoring(dataDir):
 			return fmt.Errorf("the store %s is missing, and %s is of a restore that broke off: run \"berth-apiserver "+
-				"snapshot restore\" again, or remove that folder to begin with an empty API", folder(dataDir), left)
+				"snapshot restore\" again, or %s", folder(dataDir), left, toBeginEmpty(dataDir))
 		default:
 			return fmt.Errorf("the store %s is missing, but %s is there, which a restore kept: rename it to %s to use it, "+
-				"restore a snapshot, or move it elsewhere to begin with an empty API", folder(dataDir), left, folder(dataDir))
+				"restore a snapshot, or %s", folder(dataDir), left, folder(dataDir), toBeginEmpty(dataDir))
 		}
 	}
 	if !isFile(lastKey(dataDir)) {
 		return nil
 	}
 	return fmt.Errorf("the store %s is missing, but its keys are in %s: restore a snapshot with \"berth-apiserver "+
-		"snapshot restore FILE\", set --etcd-servers if the content is elsewhere, or run \"mkdir -m 0700 %s\" to begin "+
-		"with an empty API, whose node then stops all pods of the old one", folder(dataDir),
-		filepath.Dir(lastKey(dataDir)), folder(dataDir))
+		"snapshot restore FILE\", set --etcd-servers if the content is elsewhere, or %s", folder(dataDir),
+		filepath.Dir(lastKey(dataDir)), toBeginEmpty(dataDir))
+}
+
+// toBeginEmpty says how a data directory without a store gets an empty one.
+func toBeginEmpty(dataDir string) string {
+	return fmt.Sprintf("run \"mkdir -m 0700 %s\" to begin with an empty API, whose node then stops all pods of the old one",
+		folder(dataDir))
 }
 
 // replace puts the restored store into its place. It keeps the old store beside it and returns the

@@ -145,6 +145,11 @@ func TestCommandsOfAnotherUser(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // of all TempDirs of the test
 		t.Fatal(err)
 	}
+	asOther(t, func() {
+		if _, err := os.Stat(root); err != nil {
+			t.Skipf("other users do not come to the folder of temporary files: %v", err)
+		}
+	})
 	for owner, want := range map[int]string{
 		0: "run this command as root: ", 65533: "as root or as the user with uid 65533",
 	} {

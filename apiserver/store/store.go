@@ -26,7 +26,8 @@ const (
 	// for. There are none; it is the least that etcd allows.
 	election = 500
 	// progressEvery is how often an idle watch hears how far the store is, for which upstream's
-	// bookmarks come about once a minute.
+	// bookmarks come about once a minute. If a stream has more than 128 watches, etcd tells only some
+	// of them each time.
 	progressEvery = time.Minute
 	// keptEntries is how many entries of its log etcd keeps in memory for members that are behind.
 	// There are none.
