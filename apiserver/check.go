@@ -158,8 +158,13 @@ func (o *Options) checkFiles(keys *pki.Keys) error {
 // left for its reader.
 func readable(path string) error {
 	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
+	switch {
+	case err != nil:
 		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a directory", path)
+	case !info.Mode().IsRegular():
+		return nil
 	}
 	file, err := os.Open(path)
 	if err != nil {

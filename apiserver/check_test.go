@@ -40,6 +40,7 @@ func TestABadFlagLeavesNoTrace(t *testing.T) {
 		{[]string{"--tls-cipher-suites", "ROT13"}, "--tls-cipher-suites"},
 		{[]string{"--audit-policy-file", missing}, "--audit-policy-file"},
 		{[]string{"--client-ca-file", missing}, "--client-ca-file"},
+		{[]string{"--client-ca-file", t.TempDir()}, "--client-ca-file"},
 		{[]string{"--encryption-provider-config", missing}, "--encryption-provider-config"},
 		{[]string{"--kubelet-certificate-authority", missing}, "--kubelet-certificate-authority"},
 		{[]string{"--service-account-key-file", missing}, "--service-account-key-file"},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -98,9 +100,14 @@ func prepareStore(dataDir string) error {
 	if err != nil {
 		return err
 	}
-	if empty {
+	_, err = os.Stat(pki.Paths(dataDir).ServiceAccounts)
+	switch {
+	case empty:
 		klog.InfoS("A new store begins with an empty API. If there was another, stop the server and restore a snapshot "+
 			"of it: berth-apiserver snapshot restore FILE", "dataDir", dataDir)
+	case errors.Is(err, fs.ErrNotExist):
+		klog.InfoS("New keys are made for a store that has content: kubeconfigs, nodes and tokens that the old keys signed "+
+			"are not valid any more. To keep them, stop the server and put the old folder pki back", "dataDir", dataDir)
 	}
 	return nil
 }
@@ -245,7 +252,7 @@ func serve(ctx context.Context, o *Options, with ready, stop context.CancelCause
 	own := with.own
 	config, err := app.NewConfig(with.settings)
 	if err != nil {
-		if own == nil && errors.Is(err, context.DeadlineExceeded) {
+		if own == nil && strings.Contains(err.Error(), context.DeadlineExceeded.Error()) { // upstream wraps not all
 			err = fmt.Errorf("%w: no etcd answers at %s (--etcd-servers)", err,
 				strings.Join(o.Server.Etcd.StorageConfig.Transport.ServerList, ","))
 		}

@@ -41,7 +41,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	var set *controllerSet
 	if err == nil {
-		set, err = buildControllers(ctx, opts)
+		set, err = unlessEnding(ctx, func() (*controllerSet, error) { return buildControllers(ctx, opts) })
 	}
 	if ctx.Err() != nil {
 		return nil // and so everything fails
@@ -67,4 +67,21 @@ func Run(ctx context.Context, opts Options) error {
 		return fmt.Errorf("run the scheduler: %w", cause)
 	}
 	return nil
+}
+
+// unlessEnding calls build unless the server ends. Informers that have stopped give upstream's
+// constructors nothing, and these panic: such a panic is the end that was asked for.
+func unlessEnding[T any](ctx context.Context, build func() (T, error)) (made T, err error) {
+	if err := ctx.Err(); err != nil {
+		return made, err
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			if ctx.Err() == nil {
+				panic(r)
+			}
+			err = ctx.Err()
+		}
+	}()
+	return build()
 }

@@ -41,6 +41,10 @@ func ensureAuthority(dir, name string, now time.Time) (*authority, error) {
 		return nil, fmt.Errorf("look for the authority: %w", err)
 	}
 	if !found {
+		if lost, err := exists(filepath.Join(dir, "service-accounts.key")); err != nil || lost { // the last one made
+			return nil, errors.Join(err, fmt.Errorf("the authority %s is missing beside other keys: restore both of its files, "+
+				"or remove %s to begin with a new one, which makes all kubeconfigs and nodes invalid", certFile, dir))
+		}
 		if err := makeAuthority(certFile, keyFile, name, now); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,27 +26,47 @@ func restoring(dataDir string) string { return folder(dataDir) + ".restoring" }
 // a restore, has lost its store, and an empty one would remove all pods of the node. The caller
 // holds the directory's [Lock].
 func Prepare(dataDir string) (empty bool, err error) {
-	if _, err := os.Stat(folder(dataDir)); errors.Is(err, fs.ErrNotExist) {
-		return true, makeFolder(dataDir)
-	} else if err != nil {
+	_, err = os.Stat(folder(dataDir))
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(journal(folder(dataDir))))
+	}
+	switch {
+	case err == nil:
+		return false, nil
+	case !errors.Is(err, fs.ErrNotExist):
 		return false, fmt.Errorf("look for the store: %w", err)
+	case !missing:
+		return true, refuseSmall(dataDir, newStore)
 	}
-	_, err = os.Stat(filepath.Dir(journal(folder(dataDir))))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("look into the store: %w", err)
+	if err := refuseLost(dataDir); err != nil {
+		return true, err
 	}
-	return err != nil, nil
+	if err := refuseSmall(dataDir, newStore); err != nil {
+		return true, err
+	}
+	return true, makeFolder(dataDir)
 }
 
-// makeFolder makes the folder of the store unless the data directory had one.
+// makeFolder makes the folder of the store.
 func makeFolder(dataDir string) error {
-	if err := refuseLost(dataDir); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(folder(dataDir), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the store: %w", err)
 	}
 	return files.SyncDirectory(dataDir)
+}
+
+// refuseSmall returns an error if the disk of a folder has less than least bytes free.
+func refuseSmall(dir string, least uint64) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return fmt.Errorf("look for room on the disk of %s: %w", dir, err)
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < least {
+		return fmt.Errorf("a new store needs %d MiB, and the disk of %s has %d MiB left: free some space, or choose another "+
+			"--data-dir", least>>20, dir, free>>20)
+	}
+	return nil
 }
 
 // refuseLost returns an error if a data directory without a store had one.
@@ -54,7 +75,7 @@ func refuseLost(dataDir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for the store: %w", err)
 	}
-	for _, e := range entries {
+	for _, e := range slices.Backward(entries) { // the newest first
 		left := filepath.Join(dataDir, e.Name())
 		switch {
 		case !e.IsDir() || !strings.HasPrefix(left, folder(dataDir)+"."):

@@ -14,6 +14,9 @@ const (
 	// leastFree is how much space the disk of a store must have for a write, in bytes: as much as
 	// the next file of etcd's log takes at once.
 	leastFree = 64 << 20
+	// newStore is how much space a new store must have, in bytes: etcd's log has two files of 64 MiB
+	// from the start, a first start writes some 30 MiB, and every write leaves leastFree.
+	newStore = 256 << 20
 	// ahead is how much space the file of the content has beyond its end, in bytes. What was
 	// acknowledged and is not yet in that file fits there when the disk fills up suddenly.
 	ahead = 16 << 20

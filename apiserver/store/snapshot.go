@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -32,13 +34,39 @@ const block, checksum = 512, sha256.Size
 
 // Save writes a snapshot of the running store of a data directory to a file, which is new, the
 // caller's, and for nobody else to read: it has all Secrets. An existing file or link of that name
-// is replaced, but only when the snapshot is whole.
+// is replaced, but only when the snapshot is whole; a device or a socket is not, and neither is a
+// file of the store.
 func Save(ctx context.Context, dataDir, file string) error {
+	if err := refuseTarget(dataDir, file); err != nil {
+		return err
+	}
 	if err := running(ctx, dataDir); err != nil {
 		return err
 	}
 	if err := save(ctx, Endpoint(dataDir), file); err != nil {
 		return fmt.Errorf("save a snapshot of %s: %w", dataDir, err)
+	}
+	return nil
+}
+
+// refuseTarget returns an error if a snapshot must not take the place of a file.
+func refuseTarget(dataDir, file string) error {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("save a snapshot: %s is there and is no regular file: name a new file", file)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(file))
+	if err != nil {
+		return fmt.Errorf("save a snapshot: %w", err)
+	}
+	store, err := filepath.EvalSymlinks(folder(dataDir))
+	if err != nil {
+		return fmt.Errorf("save a snapshot: %w", err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("save a snapshot: %w", err)
+	}
+	if dir == store || strings.HasPrefix(dir, store+"/") {
+		return fmt.Errorf("save a snapshot: %s is in the folder of the running store: name a file elsewhere", file)
 	}
 	return nil
 }

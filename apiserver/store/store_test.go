@@ -111,6 +111,33 @@ func TestStartRefusesALongPath(t *testing.T) {
 	}
 }
 
+// TestSnapshotReplacesNoOtherThings names pipes, sockets and the store's own files as the file of a
+// snapshot.
+func TestSnapshotReplacesNoOtherThings(t *testing.T) {
+	dir := t.TempDir()
+	start(t, dir)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(dir, "etcd"), link); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{
+		pipe, t.TempDir(), filepath.Join(dir, "etcd.sock"),
+		filepath.Join(dir, "etcd", "member", "snap", "db"), filepath.Join(dir, "etcd", "new"), filepath.Join(link, "new"),
+	} {
+		before, _ := os.Lstat(file)
+		if err := store.Save(t.Context(), dir, file); err == nil || !strings.Contains(err.Error(), "name a") {
+			t.Errorf("a snapshot to %s: %v", file, err)
+		}
+		if after, _ := os.Lstat(file); before != nil && !os.SameFile(before, after) || before == nil && after != nil {
+			t.Errorf("a refused snapshot has replaced %s", file)
+		}
+	}
+}
+
 func TestSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	_, stop := start(t, dir)
@@ -252,6 +279,19 @@ func TestStartRefusesAStoreThatARestoreLeft(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "etcd")); err == nil {
 			t.Errorf("with %s alone: a new store was made", left)
 		}
+	}
+}
+
+// TestNewestKeptStoreIsNamed: of several stores that restores kept, the newest is the one to use.
+func TestNewestKeptStoreIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"etcd.20200101T000000Z", "etcd.20260102T030405Z", "etcd.20260102T030405Z-2"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.Prepare(dir); err == nil || !strings.Contains(err.Error(), "etcd.20260102T030405Z-2 is there") {
+		t.Errorf("it says %v", err)
 	}
 }
 

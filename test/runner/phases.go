@@ -35,8 +35,8 @@ const (
 	// what lives a minute has better use for two cores.
 	lazyCollector = "GOGC=400"
 	// hangTimeout is the time after which a package's tests are taken to hang, and say where. It is
-	// three times what the longest take, and lets the phases after them run in time.
-	hangTimeout = "30m"
+	// three times what the longest take on a machine that does nothing else.
+	hangTimeout = "45m"
 )
 
 // testFlags are the flags of each "go test". With -trimpath, what is compiled is the same in every
