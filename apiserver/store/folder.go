@@ -97,8 +97,8 @@ func refuseLost(dataDir string) error {
 
 // toBeginEmpty says how a data directory without a store gets an empty one.
 func toBeginEmpty(dataDir string) string {
-	return fmt.Sprintf("run \"mkdir -m 0700 %s\" to begin with an empty API, whose node then stops all pods of the old one",
-		folder(dataDir))
+	return fmt.Sprintf("run \"mkdir -m 0700 %s\" to begin with an empty API, whose node then stops all pods of the old "+
+		"one", folder(dataDir))
 }
 
 // replace puts the restored store into its place. It keeps the old store beside it and returns the
