@@ -90,13 +90,14 @@ func TestExamplesWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{env: e, agent: a, own: own, binary: binary, work: filepath.Join(a.Home, "work"), moved: strings.NewReplacer(
+	r := &reader{env: e, agent: a, own: own, binary: binary, work: filepath.Join(a.Home, "work")}
+	r.moved = strings.NewReplacer(
 		"/etc/kubernetes/manifests", a.Manifests,
 		"/etc/berth/config.yaml", `"$config"`,
 		"0.0.0.0", "127.0.0.1",
 		// Any free local port will do.
 		" 8080", " :8080", " 8081:", " :", " 8082:", " :",
-	)}
+	)
 	// the one that berth debug is shown with
 	if err := e.Tag(t.Context(), images.Busybox, "docker.io/library/busybox:1.36"); err != nil {
 		t.Fatal(err)

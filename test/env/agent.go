@@ -254,7 +254,7 @@ func (a *Agent) Await(verb *exec.Cmd) error {
 	})
 	err := verb.Wait()
 	if !late.Stop() {
-		return fmt.Errorf("%v did not end within %v: %v; the agent's goroutines:\n%s", verb.Args, podTimeout, err, <-stuck)
+		return fmt.Errorf("%v did not end within %v; the agent's goroutines:\n%s", verb.Args, podTimeout, <-stuck)
 	}
 	return err
 }
