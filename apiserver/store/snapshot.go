@@ -37,10 +37,10 @@ const block, checksum = 512, sha256.Size
 // is replaced, but only when the snapshot is whole; a device or a socket is not, and neither is a
 // file of the store.
 func Save(ctx context.Context, dataDir, file string) error {
-	if err := refuseTarget(dataDir, file); err != nil {
+	if err := running(ctx, dataDir); err != nil {
 		return err
 	}
-	if err := running(ctx, dataDir); err != nil {
+	if err := refuseTarget(dataDir, file); err != nil {
 		return err
 	}
 	if err := save(ctx, Endpoint(dataDir), file); err != nil {
