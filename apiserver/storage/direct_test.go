@@ -13,24 +13,12 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"github.com/berthd/berth/apiserver/store"
 )
 
 // TestBookmarksWithoutACache: a watch of a kind without a cache, of which nothing changes, hears how
 // far the store is.
 func TestBookmarksWithoutACache(t *testing.T) {
-	dir := t.TempDir()
-	unlock, err := store.Lock(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unlock()
-	s, err := store.Start(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := startStore(t)
 	direct := New(s.Client, time.Hour)
 	defer direct.Close()
 	config := &storagebackend.ConfigForResource{GroupResource: corev1.Resource("serviceaccounts")}

@@ -10,20 +10,27 @@ import (
 	"github.com/berthd/berth/apiserver/store"
 )
 
-// TestRemoveForgotten deletes a namespace and makes it again, as a server without workloads does:
-// what was in the old one goes, and nothing else.
-func TestRemoveForgotten(t *testing.T) {
+// startStore starts a store of its own, which ends with the test.
+func startStore(t *testing.T) *store.Store {
+	t.Helper()
 	dir := t.TempDir()
 	unlock, err := store.Lock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unlock()
+	t.Cleanup(unlock)
 	s, err := store.Start(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestRemoveForgotten deletes a namespace and makes it again, as a server without workloads does:
+// what was in the old one goes, and nothing else.
+func TestRemoveForgotten(t *testing.T) {
+	s := startStore(t)
 	client := s.Client()
 	defer client.Close()
 	for _, key := range []string{

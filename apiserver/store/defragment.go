@@ -7,7 +7,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 )
 
 // Defragment gives the disk back what the running store of a data directory has free inside of its
@@ -48,12 +47,12 @@ func Defragment(ctx context.Context, dataDir string) (before, after int64, err e
 // roomForCopy reports whether the disk has room for a copy of a store's file, and for writes
 // afterwards. Without it a start may not make the copy, which would end the start.
 func roomForCopy(dataDir string) bool {
-	var disk unix.Statfs_t
 	info, err := os.Stat(database(folder(dataDir)))
-	if err == nil {
-		err = unix.Statfs(folder(dataDir), &disk)
+	if err != nil {
+		return false
 	}
-	return err == nil && disk.Bavail*uint64(disk.Bsize) > uint64(info.Size())+leastFree
+	free, err := freeSpace(folder(dataDir))
+	return err == nil && free > uint64(info.Size())+leastFree
 }
 
 // size returns the size of the file of a running store.

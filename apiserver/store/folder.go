@@ -58,11 +58,11 @@ func makeFolder(dataDir string) error {
 
 // refuseSmall returns an error if the disk of a folder has less than least bytes free.
 func refuseSmall(dir string, least uint64) error {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(dir, &disk); err != nil {
-		return fmt.Errorf("look for room on the disk of %s: %w", dir, err)
+	free, err := freeSpace(dir)
+	if err != nil {
+		return err
 	}
-	if free := disk.Bavail * uint64(disk.Bsize); free < least {
+	if free < least {
 		return fmt.Errorf("a new store needs %d MiB, and the disk of %s has %d MiB left: free some space, or choose another "+
 			"--data-dir", least>>20, dir, free>>20)
 	}

@@ -47,19 +47,28 @@ func (s *Store) Room(w Write) error {
 }
 
 func (r *room) check() error {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(r.dir, &disk); err != nil {
-		return fmt.Errorf("look for room on the disk of %s: %w", r.dir, err)
+	free, err := freeSpace(r.dir)
+	if err != nil {
+		return err
 	}
-	if free := disk.Bavail * uint64(disk.Bsize); free < leastFree {
+	if free < leastFree {
 		return r.full(free)
 	}
 	if err := r.reserve(); errors.Is(err, unix.ENOSPC) {
-		return r.full(disk.Bavail * uint64(disk.Bsize))
+		return r.full(free)
 	} else if err != nil {
 		return fmt.Errorf("keep room for %s: %w", database(r.dir), err)
 	}
 	return nil
+}
+
+// freeSpace returns how many bytes the disk of a folder has free.
+func freeSpace(dir string) (uint64, error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return 0, fmt.Errorf("look for room on the disk of %s: %w", dir, err)
+	}
+	return disk.Bavail * uint64(disk.Bsize), nil
 }
 
 // full is the error of a disk with that many bytes free.

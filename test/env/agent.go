@@ -250,7 +250,7 @@ func (a *Agent) Await(verb *exec.Cmd) error {
 	stuck := make(chan string, 1)
 	late := time.AfterFunc(podTimeout, func() {
 		stuck <- a.goroutines()
-		_ = verb.Process.Signal(syscall.SIGQUIT)
+		_ = verb.Process.Signal(syscall.SIGQUIT) // unless it has just ended
 	})
 	err := verb.Wait()
 	if !late.Stop() {
