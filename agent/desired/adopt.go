@@ -105,11 +105,11 @@ func (a *Adopter) Restore(ctx context.Context) error {
 	}
 	a.deps.Engine.Began(time.Now())
 	release := a.deps.Hold()
-	files := map[types.UID]string{}
+	files := map[types.UID]origin{}
 	for uid, rec := range records {
 		if rec.File != "" {
 			a.remember(rec)
-			files[uid] = rec.File
+			files[uid] = origin{file: rec.File}
 		}
 		if !a.deps.Gate.Held() && a.deps.Stopped(rec.Pod) == nil && revive(rec) {
 			a.log.Info("pod that a shutdown or a drain ended is started again", "pod", pods.FullName(rec.Pod),

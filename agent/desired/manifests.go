@@ -67,18 +67,24 @@ func (r *Reconciler) report(now map[resultKey]bool, key resultKey, what string, 
 
 // rememberFiles notes the file of each pod, and wakes the pods whose file was renamed. A pod's
 // record names the pod's file: if the file is bad when the agent starts again, the file's pods are
-// kept.
-func (r *Reconciler) rememberFiles(results []source.Result) {
-	files := map[types.UID]string{}
+// kept. rememberFiles returns the pods whose file was deleted and is there again, and was not seen
+// missing.
+func (r *Reconciler) rememberFiles(results []source.Result) (returned map[types.UID]bool) {
+	files := map[types.UID]origin{}
 	for _, v := range results {
 		if v.Accepted && v.UID != "" {
-			files[v.UID] = v.File
+			files[v.UID] = origin{file: v.File, arrival: v.Arrival}
 		}
 	}
 	before := r.deps.State.setFiles(files)
-	for uid, file := range files {
-		if before != nil && before[uid] != file {
+	returned = map[types.UID]bool{}
+	for uid, now := range files {
+		if before != nil && before[uid].file != now.file {
 			r.deps.Workers.Wake(uid)
 		}
+		if before[uid].returned(now) {
+			returned[uid] = true
+		}
 	}
+	return returned
 }

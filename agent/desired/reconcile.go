@@ -117,14 +117,14 @@ func (r *Reconciler) apply(u source.Update) {
 	u = r.continued(u)
 	state := r.deps.Gate.State()
 	known := r.deps.Workers.List()
+	returned := r.rememberFiles(u.Results)
 	if state == drain.Drained {
-		u.Pods = r.keptOf(u.Pods, known)
+		u.Pods = r.keptOf(u.Pods, known, returned)
 	}
 	if r.deps.State.set(u) {
 		defer r.wakeAll() // after the removal of unwanted pods
 	}
 	r.reportResults(u.Results)
-	r.rememberFiles(u.Results)
 	if state == drain.Draining {
 		if r.deps.Gate.ShuttingDown() {
 			r.refuse(u)
@@ -140,6 +140,12 @@ func (r *Reconciler) apply(u source.Update) {
 	}
 	for uid, pod := range u.Pods {
 		e, ok := known[uid]
+		if ok && returned[uid] && !r.changed(pod, e) {
+			r.log.Info("the pod's manifest was deleted and is there again: the pod starts anew", "pod", pods.FullName(pod),
+				"uid", uid)
+			r.deps.Workers.Remove(uid)
+			e.Unwanted = true
+		}
 		if pods.FromAPI(pod) {
 			r.wantFromAPI(pod, e, ok)
 		} else {
@@ -185,12 +191,15 @@ func (r *Reconciler) disown() {
 
 // keptOf returns the wanted pods that have ended here in the version that is wanted now, and the
 // pods of the API server that are to end. The API server waits for the confirmation that nothing is
-// left of a deleted pod, even if the pod has never run.
-func (r *Reconciler) keptOf(wanted map[types.UID]*v1.Pod, known map[types.UID]worker.Entry) map[types.UID]*v1.Pod {
+// left of a deleted pod, even if the pod has never run. A pod whose manifest was deleted and is
+// there again would start anew.
+func (r *Reconciler) keptOf(wanted map[types.UID]*v1.Pod, known map[types.UID]worker.Entry,
+	returned map[types.UID]bool,
+) map[types.UID]*v1.Pod {
 	out := map[types.UID]*v1.Pod{}
 	for uid, pod := range wanted {
 		e, ok := known[uid]
-		if ok && drain.Kept(e) && !r.changed(pod, e) || pods.FromAPI(pod) && ends(pod) {
+		if ok && drain.Kept(e) && !r.changed(pod, e) && !returned[uid] || pods.FromAPI(pod) && ends(pod) {
 			out[uid] = pod
 		}
 	}

@@ -16,7 +16,18 @@ type State struct {
 	mu   sync.Mutex
 	last source.Update
 	// files has the manifest of each pod.
-	files map[types.UID]string
+	files map[types.UID]origin
+}
+
+// origin is the file that a pod came from, and the file's arrival (see [source.Result]).
+type origin struct {
+	file    string
+	arrival int
+}
+
+// returned reports whether the file of before was deleted and is there again now.
+func (o origin) returned(now origin) bool {
+	return o.file == now.file && o.arrival != now.arrival && o.arrival != 0 && now.arrival != 0
 }
 
 // set replaces the wanted pods, and reports whether this is the first update with the API server's
@@ -74,11 +85,11 @@ func (s *State) Wants(uid types.UID) bool {
 func (s *State) File(uid types.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.files[uid]
+	return s.files[uid].file
 }
 
 // setFiles replaces the files of the pods, and returns the files of before; nil if none were set.
-func (s *State) setFiles(files map[types.UID]string) (before map[types.UID]string) {
+func (s *State) setFiles(files map[types.UID]origin) (before map[types.UID]origin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, s.files = s.files, files

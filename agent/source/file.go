@@ -162,6 +162,11 @@ func (f *File) handle(batch []notice) {
 	if len(batch) == 0 {
 		return
 	}
+	for _, n := range batch {
+		if f.wanted(n.name) && n.mask&unix.IN_DELETE != 0 {
+			f.known.deleted(n.name)
+		}
+	}
 	if f.trouble != "" || slices.ContainsFunc(batch, f.beyondFiles) {
 		f.lookThrough()
 		return

@@ -27,8 +27,9 @@ type manifests struct {
 	now      func() time.Time
 	lastGood func(file string) []*v1.Pod
 
-	files map[string]*manifest
-	since map[string]time.Time // when each result was first given
+	files    map[string]*manifest
+	arrivals int                  // how often any file has arrived
+	since    map[string]time.Time // when each result was first given
 	// owned is the file that had each object in the last snapshot. It is nil before the first
 	// snapshot.
 	owned map[key]string
@@ -44,6 +45,7 @@ type manifest struct {
 	warnings []string
 	problem  string    // why the file could not be read
 	link     bool      // the file is a symbolic link
+	arrival  int       // see [Result]
 	busy     time.Time // since when the file is open for writing; zero if it is not
 }
 
@@ -64,6 +66,7 @@ func (m *manifests) update(dir *directory, name string, complete bool) {
 	known := m.files[name]
 	if known == nil {
 		known = &manifest{}
+		m.arrived(known)
 	}
 	v, err := dir.read(name, known.id, complete)
 	switch {
@@ -84,6 +87,20 @@ func (m *manifests) update(dir *directory, name string, complete bool) {
 		known.busy = time.Time{}
 	}
 	m.files[name] = known
+}
+
+// arrived gives a file the number of a new arrival.
+func (m *manifests) arrived(f *manifest) {
+	m.arrivals++
+	f.arrival = m.arrivals
+}
+
+// deleted notes that a file was deleted. By now it may be there again, so that nobody sees it
+// missing.
+func (m *manifests) deleted(name string) {
+	if f := m.files[name]; f != nil {
+		m.arrived(f)
+	}
 }
 
 // updateLinks reads the files again that symbolic links lead to, if they changed. The kernel gives
@@ -259,6 +276,7 @@ func (m *manifests) snapshot(dir string) Snapshot {
 		s.Results = append(s.Results, m.fileResults(file, f)...)
 		for _, item := range f.items {
 			v := item.Result
+			v.Arrival = f.arrival
 			if v.Accepted {
 				if conflict := owners.Claim(item, file); conflict == "" {
 					s.add(item)

@@ -71,6 +71,11 @@ type Result struct {
 	// Warnings are about ignored things (unknown fields) and dangerous things (ownership).
 	Warnings []string
 
+	// Arrival tells one arrival of the file from another: a file that was deleted and created again
+	// has arrived again, even if nobody saw it missing. It is 0 if that is not known, as for a
+	// version that is kept, or for a source that has no files.
+	Arrival int
+
 	// Since is the time when the source first gave this result.
 	Since time.Time
 }

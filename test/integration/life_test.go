@@ -29,7 +29,7 @@ func TestLife(t *testing.T) {
 	t.Run("pods", func(t *testing.T) {
 		onOneAgent(t, e, a, podTests{
 			"sample": sampleAnswers, "edit": editReplaces, "grace": deleteKeepsGrace, "values": valuesReach,
-			"hosts":    namesResolve,
+			"hosts": namesResolve, "back": backStartsAnew,
 			"liveness": livenessRestarts, "readiness": readinessFlips, "startup": startupGates, "hooks": hooksRun,
 			"messages": endsAreReported, "crash loop": crashLoops, "oom": memoryEnds, "host network": hostNetwork,
 			"cgroups": cgroupsLimit,
@@ -176,6 +176,37 @@ func editReplaces(t *testing.T, e *env.Env, a *env.Agent) {
 	if got := lines(log); got[len(got)-1] != "end-2" {
 		t.Errorf("after the deletion the trace is %q", got)
 	}
+}
+
+// backStartsAnew checks that a pod whose manifest was deleted and created again starts anew, even
+// if the agent sees both at once, as with a kubelet.
+func backStartsAnew(t *testing.T, _ *env.Env, a *env.Agent) {
+	log := filepath.Join(t.TempDir(), "log")
+	put(t, a, "back", tracer(filepath.Dir(log), "1"))
+	a.WaitReady(t, "back")
+	manifest := filepath.Join(a.Manifests, "back.yaml")
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(a.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	a.RemoveManifest(t, "back.yaml")
+	err = os.WriteFile(manifest, text, 0o600)
+	if err := errors.Join(err, syscall.Kill(a.PID(), syscall.SIGCONT)); err != nil {
+		t.Fatal(err)
+	}
+	env.Eventually(t, "the pod's new start", func() error {
+		want := []string{"start-1", "prestop-1", "prestopped-1", "term-1", "end-1", "start-1"}
+		if got := lines(log); !slices.Equal(got, want) {
+			return fmt.Errorf("the trace is %q, want %q", got, want)
+		}
+		return nil
+	})
+	a.WaitReady(t, "back")
+	a.RemoveManifest(t, "back.yaml")
+	a.WaitGone(t, "back")
 }
 
 // deleteKeepsGrace checks that a pod that ignores its signal has its whole grace and is then
