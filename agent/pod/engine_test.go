@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/pod/checkpoint"
+	"github.com/berthd/berth/agent/pod/steps"
 	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/agent/telemetry/metrics"
@@ -101,5 +103,17 @@ func TestGoneGoesOnAfterPanics(t *testing.T) {
 		if f.GetName() == "berth_pod_sync_panics_total" && f.Metric[0].GetCounter().GetValue() == 0 {
 			t.Error("no panic is counted")
 		}
+	}
+}
+
+// A sync that is cut short between the take-down and the status has not ended the pod: a record of
+// the end without the status would keep the API server waiting for ever.
+func TestTakeDownAloneIsNoEnd(t *testing.T) {
+	s := &podSync{work: worker.Work{Phase: worker.Terminating}, Sync: &steps.Sync{
+		Given: steps.Given{Record: &checkpoint.Record{}},
+	}}
+	(&Engine{}).takeDown(t.Context(), s)
+	if !s.res.Done || s.Record.Ended {
+		t.Errorf("taken down: %v, ended on record: %v", s.res.Done, s.Record.Ended)
 	}
 }

@@ -216,12 +216,16 @@ func (e *Engine) lookAgain(ctx context.Context, s *podSync) (steps.Outcome, erro
 }
 
 // report derives the pod's status and writes the checkpoint. An end that is not on record does not
-// count, because the pod would run again after a restart. A pod that is to be forgotten may go on,
-// because this frees space on a full disk.
+// count, because the pod would run again after a restart. The end and its status go on record
+// together: a sync that is cut short before this stage has not ended the pod. A pod that is to be
+// forgotten may go on, because this frees space on a full disk.
 func (e *Engine) report(_ context.Context, s *podSync) (steps.Outcome, error) {
 	if s.Terminated {
 		_ = s.Save() // the record is going to be removed anyway
 		return steps.Outcome{}, nil
+	}
+	if s.res.Done && s.work.Phase == worker.Terminating {
+		s.Record.Ended = true
 	}
 	if err := e.reporter.derive(s); err != nil {
 		s.res.Done = s.res.Done && s.work.Unwanted

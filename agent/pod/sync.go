@@ -166,9 +166,6 @@ func (e *Engine) takeDown(ctx context.Context, s *podSync) {
 	}
 	s.res.Err = errors.Join(errs...)
 	s.res.Done = !s.halted && s.res.Err == nil
-	if s.res.Done && s.work.Phase == worker.Terminating {
-		s.Record.Ended = true
-	}
 }
 
 // walk makes one step in one direction, and notes the result.

@@ -80,12 +80,16 @@ func TestResume(t *testing.T) {
 		{"running", func(r *Record) { r.Stop = nil }, worker.Running},
 		{"ending", func(*Record) {}, worker.Terminating},
 		{"ended", func(r *Record) { r.Ended = true }, worker.Terminated},
+		{"ended and never told anybody", func(r *Record) { r.Ended, r.Status = true, nil }, worker.Terminating},
 	} {
 		r := record("u")
 		r.Stops["signaled"] = plan.ContainerStop{Since: r.Stops["id"].Since, Grace: 30 * time.Second, Signaled: true}
 		tc.change(r)
 		if got := r.Resume(now); got.Phase != tc.want || got.Stop != r.Stop || got.UnwantedSince != r.UnwantedSince {
 			t.Errorf("%s: %+v", tc.name, got)
+		}
+		if r.Ended != (tc.want == worker.Terminated) {
+			t.Errorf("%s: the record says that the pod has ended: %v", tc.name, r.Ended)
 		}
 		if got := r.Stops["id"]; got.Since != now || !got.Hooked {
 			t.Errorf("%s: a stop before its signal goes on as %+v", tc.name, got)
