@@ -87,7 +87,7 @@ func (e *Engine) newSync(work worker.Work) *podSync {
 			Log: e.log.With("pod", pods.FullName(work.Pod), "uid", work.UID),
 		},
 		Found: steps.Found{Waiting: map[string]status.Reason{}},
-		Made:  steps.Made{Started: map[string]string{}},
+		Made:  steps.Made{Started: map[string]string{}, Stuck: map[string]steps.Stuck{}},
 	}}
 	s.Save = func() error { return e.save(s.Record) }
 	return s
@@ -137,7 +137,7 @@ func (e *Engine) bringUp(ctx context.Context, s *podSync) {
 			return
 		}
 		if err != nil {
-			s.res.Err = fmt.Errorf("%s: %w", step.Name(), err)
+			s.res.Err = errors.Join(s.res.Err, fmt.Errorf("%s: %w", step.Name(), err))
 			s.Problem = problemOf(step.Name(), err)
 			if !step.goesOn {
 				return

@@ -122,8 +122,8 @@ type Rejected struct {
 }
 
 // Resume lets the record's stops go on from now. It returns how far the pod had come, for the pod's
-// worker. An end without a status counts as no end: the pod is taken down again, which finds nothing
-// to do, and gets the status that its source waits for.
+// worker. An end without a status counts as no end: the pod is taken down again, which finds
+// nothing to do, and gets the status that its source waits for.
 func (r *Record) Resume(now time.Time) worker.State {
 	r.Ended = r.Ended && r.Status != nil
 	for id, stop := range r.Stops {

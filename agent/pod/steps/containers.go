@@ -75,15 +75,24 @@ func lastStop(stops map[string]plan.ContainerStop) time.Time {
 	return last
 }
 
-// tidy removes the attempts of containers that plan named.
+// stuckAfter is how old an attempt is that never started and that nobody can be starting any more.
+// A call of the CRI ends after two minutes, if the config does not say otherwise, or with its
+// caller.
+const stuckAfter = 2 * time.Minute
+
+// tidy removes the attempts of containers that plan named. An attempt that is not removed does not
+// hold back the others.
 func (s *Starter) tidy(ctx context.Context, p *Sync) error {
+	var errs []error
 	for _, c := range p.Actions.RemoveContainers {
 		p.Changed = true
-		if err := s.remove(ctx, p, c); err != nil {
-			return err
+		err := s.remove(ctx, p, c)
+		if err != nil && c.Created() {
+			p.Stuck[c.Name()] = Stuck{c.Attempt(), err, time.Since(time.Unix(0, c.CreatedAt)) > stuckAfter}
 		}
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // remove removes one attempt of a container. The log of the newest attempt stays with the pod's

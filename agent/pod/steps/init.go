@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 
 	"github.com/berthd/berth/agent/pod/plan"
 	"github.com/berthd/berth/internal/pods"
@@ -16,12 +17,11 @@ type Init struct {
 func (Init) Name() string { return "init" }
 
 // Ensure removes what earlier attempts left behind, and starts the init containers whose turn it
-// is.
+// is, even if something is left behind.
 func (i Init) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
-	if err := i.tidy(ctx, p); err != nil {
-		return Outcome{}, err
-	}
+	left := i.tidy(ctx, p)
 	out, err := i.startAll(ctx, p, plan.Init)
+	err = errors.Join(left, err)
 	if err == nil && out.Waiting == "" && !p.Actions.Initialized {
 		out.Waiting = i.current(p)
 	}

@@ -153,6 +153,18 @@ type Made struct {
 	// Started has the ids of the containers that this sync started, by name. The init and
 	// containers steps write it.
 	Started map[string]string
+	// Stuck has the attempts that were created, that never started, and that the runtime did not
+	// remove in this sync, by container. The init step writes it.
+	Stuck map[string]Stuck
+}
+
+// Stuck is an attempt of a container that the runtime does not remove. The runtime does not give
+// its name away again.
+type Stuck struct {
+	Attempt uint32
+	Err     error
+	// Old says that nobody can be starting it any more.
+	Old bool
 }
 
 // Found is what the stages and steps leave for the pod's status. Any of them writes it.
