@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/agent/pod/checkpoint"
 	"github.com/berthd/berth/agent/pod/plan"
+	"github.com/berthd/berth/agent/pod/steps"
 	"github.com/berthd/berth/agent/pod/tasks"
 	"github.com/berthd/berth/internal/loglimit"
 )
@@ -28,6 +29,8 @@ type state struct {
 	active plan.Active
 	// unmounted is the time since which the pod has waited for volumes, according to the step.
 	unmounted time.Time
+	// leftovers are what the runtime does not remove of the pod.
+	leftovers steps.Leftovers
 	// overdue says that it was reported that the pod should have left the node.
 	overdue bool
 	// failures limits the log lines about the pod's failed syncs.
@@ -52,7 +55,7 @@ func (s *states) of(uid types.UID) *state {
 	defer s.mu.Unlock()
 	st := s.byUID[uid]
 	if st == nil {
-		st = &state{record: &checkpoint.Record{}, tasks: s.group(uid), messages: map[string]string{}}
+		st = &state{record: &checkpoint.Record{}, tasks: s.group(uid), messages: map[string]string{}, leftovers: steps.Leftovers{}}
 		s.byUID[uid] = st
 	}
 	return st

@@ -83,11 +83,11 @@ func (e *Engine) newSync(work worker.Work) *podSync {
 	s := &podSync{work: work, state: st, began: time.Now(), release: func() {}, Sync: &steps.Sync{
 		Given: steps.Given{
 			Pod: e.ephemerals.with(work.Pod), Record: st.record, Unmounted: &st.unmounted, Tasks: st.tasks,
-			Looks: e.deps.Looks, Stop: work.Stop, Terminated: work.Phase == worker.Terminated,
+			Leftovers: st.leftovers, Looks: e.deps.Looks, Stop: work.Stop, Terminated: work.Phase == worker.Terminated,
 			Log: e.log.With("pod", pods.FullName(work.Pod), "uid", work.UID),
 		},
 		Found: steps.Found{Waiting: map[string]status.Reason{}},
-		Made:  steps.Made{Started: map[string]string{}, Stuck: map[string]steps.Stuck{}},
+		Made:  steps.Made{Started: map[string]string{}},
 	}}
 	s.Save = func() error { return e.save(s.Record) }
 	return s

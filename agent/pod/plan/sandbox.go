@@ -83,9 +83,8 @@ func (d *decision) garbage() {
 	for _, c := range d.Observed.Containers {
 		switch {
 		case c.Running(), d.Busy[c.Id] != "":
-		case c.Created():
+		case c.Created(): // its sandbox is removed after it, in another sync
 			d.RemoveContainers = append(d.RemoveContainers, c)
-			continue
 		case d.Dead.sparesNumber(dead[c.Name()]):
 			dead[c.Name()]++
 		case d.Dead.spares(c.CreatedAt, d.Now):

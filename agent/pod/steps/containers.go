@@ -75,22 +75,17 @@ func lastStop(stops map[string]plan.ContainerStop) time.Time {
 	return last
 }
 
-// stuckAfter is how old an attempt is that never started and that nobody can be starting any more.
-// A call of the CRI ends after two minutes, if the config does not say otherwise, or with its
-// caller.
-const stuckAfter = 2 * time.Minute
-
 // tidy removes the attempts of containers that plan named. An attempt that is not removed does not
 // hold back the others.
 func (s *Starter) tidy(ctx context.Context, p *Sync) error {
 	var errs []error
 	for _, c := range p.Actions.RemoveContainers {
-		p.Changed = true
-		err := s.remove(ctx, p, c)
-		if err != nil && c.Created() {
-			p.Stuck[c.Name()] = Stuck{c.Attempt(), err, time.Since(time.Unix(0, c.CreatedAt)) > stuckAfter}
+		if c.Created() {
+			errs = append(errs, s.removeUnstarted(ctx, p, c))
+			continue
 		}
-		errs = append(errs, err)
+		p.Changed = true
+		errs = append(errs, s.remove(ctx, p, c))
 	}
 	return errors.Join(errs...)
 }

@@ -22,6 +22,9 @@ func (i Init) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
 	left := i.tidy(ctx, p)
 	out, err := i.startAll(ctx, p, plan.Init)
 	err = errors.Join(left, err)
+	for _, leftover := range p.Leftovers {
+		out.RetryAt = Earlier(out.RetryAt, leftover.tried.Add(leftoverRetry))
+	}
 	if err == nil && out.Waiting == "" && !p.Actions.Initialized {
 		out.Waiting = i.current(p)
 	}

@@ -66,6 +66,7 @@ func Settle(ctx context.Context, p *Sync) {
 		})
 	})
 	maps.DeleteFunc(p.Record.StartFailed, func(id string, _ bool) bool { return !known[id] })
+	maps.DeleteFunc(p.Leftovers, func(id string, _ leftover) bool { return !known[id] })
 	for _, key := range p.Tasks.Active() {
 		for _, prefix := range []string{preStopTask, hookTask, postStartTask} {
 			if id, hook := strings.CutPrefix(key, prefix); hook && !running[id] {

@@ -97,15 +97,15 @@ func (s *Starter) startAll(ctx context.Context, p *Sync, kinds ...plan.Kind) (Ou
 // hooked reports whether a container has a postStart hook.
 func hooked(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
 
-// start makes a container's next attempt and starts it. While an attempt that never started is
-// stuck, the next one waits until nobody can be starting the old one any more, and gets the next
-// number. hooking says that the container's postStart hook is under way.
+// start makes a container's next attempt and starts it. Beside a leftover the attempt waits, and
+// then gets the next number. hooking says that the container's postStart hook is under way.
 func (s *Starter) start(ctx context.Context, p *Sync, start plan.Start) (hooking bool, err error) {
 	name := start.Container.Name
-	if left, stuck := p.Stuck[name]; stuck && !left.Old {
-		return false, s.failed(ctx, p, name, "CreateContainerError", left.Err)
-	} else if stuck {
-		start.Attempt = max(start.Attempt, left.Attempt+1)
+	if left, is := p.stuck[name]; is && !left.over {
+		_ = s.failed(ctx, p, name, "CreateContainerError", left.err) // the init step returns the error
+		return false, nil
+	} else if is {
+		start.Attempt++ // plan has that of the leftover
 	}
 	config, err := s.config(ctx, p, start)
 	if err == nil {

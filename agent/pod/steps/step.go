@@ -113,6 +113,8 @@ type Given struct {
 	// Unmounted is since when the pod has waited for volumes, or when that was last reported. It is
 	// zero if no volume is missing. It outlives the sync.
 	Unmounted *time.Time
+	// Leftovers are what the runtime does not remove. They outlive the sync.
+	Leftovers Leftovers
 	// Save writes the record now.
 	Save func() error
 }
@@ -153,18 +155,9 @@ type Made struct {
 	// Started has the ids of the containers that this sync started, by name. The init and
 	// containers steps write it.
 	Started map[string]string
-	// Stuck has the attempts that were created, that never started, and that the runtime did not
-	// remove in this sync, by container. The init step writes it.
-	Stuck map[string]Stuck
-}
-
-// Stuck is an attempt of a container that the runtime does not remove. The runtime does not give
-// its name away again.
-type Stuck struct {
-	Attempt uint32
-	Err     error
-	// Old says that nobody can be starting it any more.
-	Old bool
+	// stuck has the newest attempts that the runtime does not remove, by container. The init step
+	// writes it.
+	stuck map[string]stuck
 }
 
 // Found is what the stages and steps leave for the pod's status. Any of them writes it.
