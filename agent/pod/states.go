@@ -55,7 +55,9 @@ func (s *states) of(uid types.UID) *state {
 	defer s.mu.Unlock()
 	st := s.byUID[uid]
 	if st == nil {
-		st = &state{record: &checkpoint.Record{}, tasks: s.group(uid), messages: map[string]string{}, leftovers: steps.Leftovers{}}
+		st = &state{
+			record: &checkpoint.Record{}, tasks: s.group(uid), messages: map[string]string{}, leftovers: steps.Leftovers{},
+		}
 		s.byUID[uid] = st
 	}
 	return st

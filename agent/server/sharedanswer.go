@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"golang.org/x/sync/singleflight"
@@ -13,6 +14,9 @@ type sharedAnswer struct {
 	// making has one place, which the request has that makes the answer.
 	making chan struct{}
 	asked  singleflight.Group
+	// last is the last answer. An equal one takes no memory beside it, however many callers are slow
+	// to read theirs. Who has the place in making has it.
+	last []byte
 }
 
 func newSharedAnswer() *sharedAnswer { return &sharedAnswer{making: make(chan struct{}, 1)} }
@@ -23,7 +27,11 @@ func (a *sharedAnswer) get(value func() any) ([]byte, error) {
 		a.making <- struct{}{}
 		defer func() { <-a.making }()
 		a.asked.Forget("") // who asks from here on gets a newer one
-		return json.Marshal(value())
+		data, err := json.Marshal(value())
+		if err == nil && !bytes.Equal(data, a.last) {
+			a.last = data
+		}
+		return a.last, err
 	})
 	return data.([]byte), err
 }

@@ -55,3 +55,22 @@ func TestSharedAnswerOfNoJSON(t *testing.T) {
 		t.Errorf("got %s", data)
 	}
 }
+
+// TestEqualAnswersShareMemory has callers that read nothing hold their answers.
+func TestEqualAnswersShareMemory(t *testing.T) {
+	c := newSharedAnswer()
+	get := func(value string) []byte {
+		data, err := c.get(func() any { return value })
+		if err != nil || string(data) != fmt.Sprintf("%q", value) {
+			t.Fatalf("got %s, %v; want %s", data, err, value)
+		}
+		return data
+	}
+	one, two, three := get("a"), get("a"), get("b")
+	if &one[0] != &two[0] {
+		t.Error("equal answers have two copies")
+	}
+	if &two[0] == &three[0] || string(one) != `"a"` {
+		t.Errorf("another answer took the place of %s", one)
+	}
+}

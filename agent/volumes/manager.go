@@ -273,6 +273,8 @@ type bringUp struct {
 	trusted int
 	// content is how many bytes all files of the volumes have so far.
 	content int
+	// configMaps has the keys of the ConfigMaps that the volumes have used so far.
+	configMaps map[string]map[string][]byte
 }
 
 // volume brings up one volume, the i-th of the pod's spec. ok says that the volume can be used,

@@ -178,13 +178,20 @@ func (b *bringUp) configMap(name string, items []v1.KeyToPath, mode fs.FileMode,
 		}
 		return nil, notFound("configmap %q not found", name)
 	}
-	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
-	maps.Copy(data, object.BinaryData)
-	for key, value := range object.Data {
-		data[key] = []byte(value)
-	}
-	if err := checkSize("configmap", name, data); err != nil {
-		return nil, err
+	data := b.configMaps[name] // a pod can have an object's keys as files without end
+	if data == nil {
+		data = make(map[string][]byte, len(object.Data)+len(object.BinaryData))
+		maps.Copy(data, object.BinaryData)
+		for key, value := range object.Data {
+			data[key] = []byte(value)
+		}
+		if err := checkSize("configmap", name, data); err != nil {
+			return nil, err
+		}
+		if b.configMaps == nil {
+			b.configMaps = map[string]map[string][]byte{}
+		}
+		b.configMaps[name] = data
 	}
 	return project(data, items, mode, func(key string) error {
 		if optional {
@@ -255,12 +262,18 @@ func project(
 
 func (b *bringUp) downwardAPI(items []v1.DownwardAPIVolumeFile, mode fs.FileMode) (payload, error) {
 	files := make(payload, len(items))
+	made := 0
 	var errs []error
 	for i := range items {
 		value, err := b.downwardValue(&items[i])
 		if err != nil {
 			errs = append(errs, err)
 			continue
+		}
+		// each value takes memory of its own, so not all are made before they are counted
+		if made += len(value); b.content+made > maxContent {
+			b.content += made
+			return nil, b.take(nil)
 		}
 		files.add(items[i].Path, content{data: []byte(value), mode: modeOr(items[i].Mode, mode)})
 	}

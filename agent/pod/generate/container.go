@@ -30,6 +30,9 @@ type ContainerInput struct {
 	// TargetID is the container whose processes an ephemeral container shares. It is empty for any
 	// other container.
 	TargetID string
+
+	// values is Env by name.
+	values map[string]string
 }
 
 // Container returns the config of a container. The error is a [ConfigError] of [ReasonContainer].
@@ -43,16 +46,26 @@ func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 
 func container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Container
-	values := envMap(in.Env)
+	in.values = envMap(in.Env)
 	lookup := func(name string) (string, bool) {
-		value, ok := values[name]
+		value, ok := in.values[name]
 		return value, ok
+	}
+	room := budget(maxArguments)
+	take := func(n int) error { return room.take("the container's command", n) }
+	command, err := expandAll(c.Command, lookup, take)
+	if err != nil {
+		return nil, err
+	}
+	args, err := expandAll(c.Args, lookup, take)
+	if err != nil {
+		return nil, err
 	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(max(in.RestartCount, 0))},
 		Image:       &runtimeapi.ImageSpec{Image: in.Image.Ref, UserSpecifiedImage: c.Image},
-		Command:     expandAll(c.Command, lookup),
-		Args:        expandAll(c.Args, lookup),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        in.Env,
 		Labels:      cri.ContainerLabels(in.Pod, c.Name),

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -465,5 +466,24 @@ func TestSubPathSaysWhy(t *testing.T) {
 	if config, ok := errors.AsType[*ConfigError](err); !ok || config.Message != message ||
 		config.Reason != ReasonContainer {
 		t.Errorf("got %+v", err)
+	}
+}
+
+// Neither a command nor a subPath expands without end.
+func TestExpansionIsBounded(t *testing.T) {
+	many := strings.Repeat("$(BIG)", 5000)
+	for want, edit := range map[string]func(*v1.Container){
+		"the container's command is larger than the 6 MiB that a process can have": func(c *v1.Container) {
+			c.Command, c.Args = []string{"$(BIG)"}, []string{many}
+		},
+		`unable to provision the SubPath of volume mount "data": longer than a path can be`: func(c *v1.Container) {
+			c.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/m", SubPathExpr: many}}
+		},
+	} {
+		in := containerInput(testPod(mainContainer(edit)))
+		in.Env = append(in.Env, &runtimeapi.KeyValue{Key: "BIG", Value: bytes.Repeat([]byte("x"), 1<<20)})
+		if config, err := Container(in); err == nil || err.Error() != want || config != nil {
+			t.Errorf("the error is %v, want %q", err, want)
+		}
 	}
 }

@@ -46,9 +46,12 @@ type EnvInput struct {
 // Env returns the environment of a container. First come the variables of envFrom, in order, with
 // each source's keys sorted. Then come those of env, in order; a variable takes the place of one of
 // the same name. Then come the services' variables, sorted, if the name is free. $(NAME) in a value
-// is replaced by a variable before it, or by a service's. The error is a [ConfigError].
+// is replaced by a variable before it, or by a service's. All values together have at most
+// [maxArguments] bytes, those that others took the place of, too. The error is a [ConfigError].
 func Env(in EnvInput) ([]*runtimeapi.KeyValue, error) {
-	b := envBuilder{in: in, index: map[string]int{}, services: serviceEnv(in.Pod, in.Services)}
+	b := envBuilder{
+		in: in, index: map[string]int{}, services: serviceEnv(in.Pod, in.Services), budget: maxArguments,
+	}
 	for i := range in.Container.EnvFrom {
 		if err := b.addFrom(&in.Container.EnvFrom[i]); err != nil {
 			return nil, withReason(ReasonContainer, err)
@@ -61,7 +64,9 @@ func Env(in EnvInput) ([]*runtimeapi.KeyValue, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.services)) {
 		if _, taken := b.index[name]; !taken {
-			b.set(name, b.services[name])
+			if err := b.set(name, b.services[name]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return b.vars, b.check()
@@ -73,15 +78,23 @@ type envBuilder struct {
 	vars     []*runtimeapi.KeyValue
 	index    map[string]int
 	services map[string]string
+	budget   budget
 }
 
-func (b *envBuilder) set(name, value string) {
+func (b *envBuilder) take(n int) error { return b.budget.take("the container's environment", n) }
+
+// set sets a variable, unless its value is too large beside those before it.
+func (b *envBuilder) set(name, value string) error {
+	if err := b.take(len(name) + len(value)); err != nil {
+		return err
+	}
 	if i, ok := b.index[name]; ok {
 		b.vars[i].Value = []byte(value)
-		return
+		return nil
 	}
 	b.index[name] = len(b.vars)
 	b.vars = append(b.vars, &runtimeapi.KeyValue{Key: name, Value: []byte(value)})
+	return nil
 }
 
 func (b *envBuilder) lookup(name string) (string, bool) {
@@ -115,7 +128,9 @@ func (b *envBuilder) addFrom(from *v1.EnvFromSource) error {
 			return err
 		}
 		for _, key := range slices.Sorted(maps.Keys(object.Data)) {
-			b.set(from.Prefix+key, object.Data[key])
+			if err := b.set(from.Prefix+key, object.Data[key]); err != nil {
+				return err
+			}
 		}
 	case from.SecretRef != nil:
 		object, err := b.secret(from.SecretRef.Name, isTrue(from.SecretRef.Optional))
@@ -123,7 +138,9 @@ func (b *envBuilder) addFrom(from *v1.EnvFromSource) error {
 			return err
 		}
 		for _, key := range slices.Sorted(maps.Keys(object.Data)) {
-			b.set(from.Prefix+key, string(object.Data[key]))
+			if err := b.set(from.Prefix+key, string(object.Data[key])); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -132,15 +149,20 @@ func (b *envBuilder) addFrom(from *v1.EnvFromSource) error {
 // add adds one variable. It adds none if the variable's source is optional and missing.
 func (b *envBuilder) add(env *v1.EnvVar) error {
 	if env.Value != "" || env.ValueFrom == nil {
-		b.set(env.Name, expand(env.Value, b.lookup))
-		return nil
+		room := b.budget // what is expanded counts once, as the variable's value
+		value, err := expand(env.Value, b.lookup, func(n int) error {
+			return room.take("the container's environment", n)
+		})
+		if err != nil {
+			return err
+		}
+		return b.set(env.Name, value)
 	}
 	value, ok, err := b.resolve(env.ValueFrom)
 	if err != nil || !ok {
 		return err
 	}
-	b.set(env.Name, value)
-	return nil
+	return b.set(env.Name, value)
 }
 
 // resolve returns a source's value. ok is false if the source is optional and missing.

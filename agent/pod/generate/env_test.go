@@ -407,3 +407,44 @@ func TestEnvOfWhatCannotBeKnownNow(t *testing.T) {
 		})
 	}
 }
+
+// A short text must not take the node's memory: neither by references to references, nor by many
+// references to one value.
+func TestEnvIsBounded(t *testing.T) {
+	const want = "the container's environment is larger than the 6 MiB that a process can have"
+	big := strings.Repeat("x", 1<<20)
+	doubling := []v1.EnvVar{{Name: "A0", Value: "0123456789abcdef"}}
+	for i := range 60 {
+		doubling = append(doubling, v1.EnvVar{Name: fmt.Sprint("A", i+1), Value: fmt.Sprintf("$(A%d)$(A%d)", i, i)})
+	}
+	var keys, again []v1.EnvVar
+	var prefixes []v1.EnvFromSource
+	for i := range 2000 {
+		keys = append(keys, v1.EnvVar{Name: fmt.Sprint("K", i), ValueFrom: configMapKey("big", "key", false)})
+		again = append(again, v1.EnvVar{Name: "K", ValueFrom: configMapKey("big", "key", false)})
+		prefixes = append(prefixes, fromConfigMap("big", fmt.Sprint("P", i), false))
+	}
+	for name, c := range map[string]v1.Container{
+		"references to references": {Env: doubling},
+		"many references": {Env: []v1.EnvVar{
+			{Name: "A", Value: big}, {Name: "B", Value: strings.Repeat("$(A)", 5000)},
+		}},
+		"one key many times":    {Env: keys},
+		"one name many times":   {Env: again},
+		"one object many times": {EnvFrom: prefixes},
+	} {
+		env, err := Env(EnvInput{Pod: &v1.Pod{}, Container: &c, Objects: bigObject{big}})
+		if err == nil || err.Error() != want || env != nil {
+			t.Errorf("%s: %d variables, and the error is %v", name, len(env), err)
+		}
+	}
+}
+
+// bigObject has one ConfigMap with one large value.
+type bigObject struct{ value string }
+
+func (o bigObject) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) {
+	return &v1.ConfigMap{Data: map[string]string{"key": o.value}}, nil
+}
+
+func (bigObject) Secret(*v1.Pod, string) (*v1.Secret, error) { return nil, nil }

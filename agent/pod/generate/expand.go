@@ -2,19 +2,34 @@ package generate
 
 import "strings"
 
+// maxArguments is how many bytes of arguments and environment Linux gives a process, see execve(2).
+// A pod's author can write a short text that expands to more than the node has memory for.
+const maxArguments = 6 << 20
+
+// budget is how many bytes may still be made of a container's texts.
+type budget int
+
+// take takes n bytes from the budget. The error says what is larger than [maxArguments].
+func (b *budget) take(what string, n int) error {
+	if *b -= budget(n); *b < 0 {
+		return containerError("%s is larger than the %d MiB that a process can have", what, maxArguments>>20)
+	}
+	return nil
+}
+
 // expand replaces every $(NAME) by lookup's value. A name that lookup does not know stays as
 // written. $$ is a literal $, and any other $ has no special meaning. A value is not expanded
-// again.
-func expand(text string, lookup func(name string) (string, bool)) string {
-	if !strings.Contains(text, "$") {
-		return text
+// again. take is asked before bytes are added, and its error ends the expansion.
+func expand(text string, lookup func(name string) (string, bool), take func(n int) error) (string, error) {
+	if err := take(len(text)); err != nil || !strings.Contains(text, "$") {
+		return text, err
 	}
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "$")
 		out.WriteString(before)
 		if !found {
-			return out.String()
+			return out.String(), nil
 		}
 		text = rest
 		switch {
@@ -27,10 +42,12 @@ func expand(text string, lookup func(name string) (string, bool)) string {
 				out.WriteByte('$')
 				continue
 			}
-			if value, known := lookup(name); known {
-				out.WriteString(value)
-			} else {
+			if value, known := lookup(name); !known {
 				out.WriteString("$(" + name + ")")
+			} else if err := take(len(value)); err != nil {
+				return "", err
+			} else {
+				out.WriteString(value)
 			}
 			text = after
 		default:
@@ -40,13 +57,16 @@ func expand(text string, lookup func(name string) (string, bool)) string {
 }
 
 // expandAll expands each text; nil stays nil.
-func expandAll(texts []string, lookup func(string) (string, bool)) []string {
+func expandAll(texts []string, lookup func(string) (string, bool), take func(n int) error) ([]string, error) {
 	if texts == nil {
-		return nil
+		return nil, nil
 	}
 	out := make([]string, len(texts))
 	for i, text := range texts {
-		out[i] = expand(text, lookup)
+		var err error
+		if out[i], err = expand(text, lookup, take); err != nil {
+			return nil, err
+		}
 	}
-	return out
+	return out, nil
 }

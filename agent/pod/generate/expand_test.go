@@ -28,12 +28,12 @@ func TestExpand(t *testing.T) {
 		"\xff$\xff":   "\xff$\xff",
 	}
 	for text, want := range tests {
-		got := expand(text, func(name string) (string, bool) {
+		got, err := expand(text, func(name string) (string, bool) {
 			value, ok := vars[name]
 			return value, ok
-		})
-		if got != want {
-			t.Errorf("expand(%q) = %q, want %q", text, got, want)
+		}, func(int) error { return nil })
+		if got != want || err != nil {
+			t.Errorf("expand(%q) = %q (%v), want %q", text, got, err, want)
 		}
 	}
 }

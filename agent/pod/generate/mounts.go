@@ -119,7 +119,7 @@ func volumeMount(in ContainerInput, index int) (*runtimeapi.Mount, error) {
 	if out.RecursiveReadOnly, err = recursiveReadOnly(from, in.Node.Features.RecursiveReadOnly); err != nil {
 		return nil, err
 	}
-	subPath, err := subPathOf(from, in.Env)
+	subPath, err := subPathOf(from, in.values)
 	switch {
 	case err != nil:
 		return nil, err
@@ -178,20 +178,32 @@ func subPathField(in ContainerInput, index int) string {
 	return ""
 }
 
+// maxSubPath is more than a path can have (PATH_MAX), with the references that are replaced.
+const maxSubPath = 2 * 4096
+
 // subPathOf returns a mount's subPath with its variables replaced, after a check that it cannot
 // leave the volume. Errors name the expression, not its result: the variables may hold secrets.
-func subPathOf(mount *v1.VolumeMount, env []*runtimeapi.KeyValue) (string, error) {
+func subPathOf(mount *v1.VolumeMount, values map[string]string) (string, error) {
 	subPath, written := mount.SubPath, mount.SubPath
 	if mount.SubPathExpr != "" {
 		written = mount.SubPathExpr
 		missing := map[string]bool{}
-		values := envMap(env)
-		subPath = expand(mount.SubPathExpr, func(name string) (string, bool) {
+		room := maxSubPath
+		var err error
+		subPath, err = expand(mount.SubPathExpr, func(name string) (string, bool) {
 			if values[name] == "" {
 				missing[name] = true
 			}
 			return values[name], true
+		}, func(n int) error {
+			if room -= n; room < 0 {
+				return fmt.Errorf("unable to provision the SubPath of volume mount %q: longer than a path can be", mount.Name)
+			}
+			return nil
 		})
+		if err != nil {
+			return "", err
+		}
 		if len(missing) > 0 {
 			return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
 		}
