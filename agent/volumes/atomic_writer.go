@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -176,13 +175,11 @@ func addParents(dirs map[string]bool, dir string) {
 	}
 }
 
+// equal reports whether a file has this data. A file that cannot be read counts as different, and
+// is replaced. A container can cause that with a lease, which does not take a right to write.
 func (w *writer) equal(name string, data []byte) bool {
-	info, err := w.root.Lstat(name)
-	if err != nil || info.Size() != int64(len(data)) {
-		return false
-	}
-	have, err := w.root.ReadFile(name)
-	return err == nil && bytes.Equal(have, data)
+	same, err := sameContent(w.root, name, data)
+	return err == nil && same
 }
 
 // writeContent writes a new directory of content and returns its name. It removes the directory if

@@ -14,7 +14,8 @@ import (
 )
 
 // openRegular opens a regular file beneath the directory dir for reading. Symbolic links are
-// followed as long as they stay beneath dir, unless resolve (see [beneath.Open]) refuses them.
+// followed as long as they stay beneath dir, unless resolve (see [beneath.Open]) refuses them. A
+// lease that keeps others from reading the file is an error.
 func openRegular(dir, name string, resolve uint64) (*os.File, error) {
 	top, err := os.Open(dir)
 	if err != nil {
@@ -35,7 +36,11 @@ func openRegular(dir, name string, resolve uint64) (*os.File, error) {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	// It is opened for reading only now: to open a pipe or a device would have had an effect.
-	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	file, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, leased(path, err)
+	}
+	return file, nil
 }
 
 // maxEnvFile bounds an environment file, in bytes. No process can have a larger environment.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -87,9 +88,10 @@ func createOrCheck(ctx context.Context, path, what string, is func(fs.FileMode) 
 }
 
 func createFile(path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, hostFileMode)
+	// Another pod may have made the file meanwhile, and hold a lease on it.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_NONBLOCK, hostFileMode)
 	if err != nil {
-		return err
+		return leased(path, err)
 	}
 	return file.Close()
 }

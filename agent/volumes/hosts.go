@@ -1,12 +1,12 @@
 package volumes
 
 import (
+	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -16,7 +16,8 @@ const (
 )
 
 // WriteHosts writes the pod's /etc/hosts, and returns its path. A file that exists is changed in
-// place, because running containers have it mounted. Equal content is not written again.
+// place, because running containers have it mounted. Equal content is not written again. A
+// lease on the file that a container holds is an error, if it forbids what is to be done.
 func (m *Manager) WriteHosts(pod *v1.Pod, content []byte) (hostPath string, err error) {
 	root, err := m.openPod(pod.UID)
 	if err != nil {
@@ -33,21 +34,15 @@ func writeInPlace(root *os.Root, name string, content []byte) error {
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s exists and is not a regular file", name)
 	}
-	file, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, hostsMode)
+	same, err := sameContent(root, name, content)
+	if same || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := openShared(root, name, os.O_CREATE|os.O_WRONLY, hostsMode)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() == int64(len(content)) {
-		current := make([]byte, len(content))
-		if _, err := io.ReadFull(file, current); err == nil && string(current) == string(content) {
-			return nil
-		}
-	}
 	if err := file.Chmod(hostsMode); err != nil {
 		return err
 	}
