@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -110,6 +111,23 @@ func (s *Starter) Discard(ctx context.Context, pod *v1.Pod, c *plan.Container, l
 	}
 	if logs && c.LogPath != "" {
 		return removeLogs(s.PodLogsDir, c.LogPath)
+	}
+	return nil
+}
+
+// removeLogs removes a log and its rotated parts.
+func removeLogs(root, path string) error {
+	if rel, err := filepath.Rel(root, path); err != nil || !filepath.IsLocal(rel) {
+		return nil //nolint:nilerr // not one of our logs: there is nothing to remove
+	}
+	rotated, err := filepath.Glob(path + ".*")
+	if err != nil {
+		return fmt.Errorf("looking for rotated logs: %w", err)
+	}
+	for _, f := range append(rotated, path) {
+		if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("removing an old log: %w", err)
+		}
 	}
 	return nil
 }

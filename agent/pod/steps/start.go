@@ -68,11 +68,16 @@ type NodeView interface {
 // startAll starts the containers of the given kinds, in order. A container that cannot start does
 // not hold back the others, with one exception. A postStart hook that is under way, or that comes
 // after a pull under way, holds back the containers behind it: people put a proxy first, and its
-// hook waits until the proxy answers.
+// hook waits until the proxy answers. Once ctx has ended, no further container is started: the stop
+// of a pod waits for the sync that it overtakes.
 func (s *Starter) startAll(ctx context.Context, p *Sync, kinds ...plan.Kind) (Outcome, error) {
 	var out Outcome
 	var errs []error
 	for _, start := range p.starting(kinds...) {
+		if ctx.Err() != nil {
+			errs = append(errs, context.Cause(ctx))
+			break
+		}
 		img, ok := p.Images[start.Container.Name]
 		if !ok || !img.Ready {
 			if hooked(start.Container) && img.Reason == images.ReasonCreating {
@@ -373,23 +378,6 @@ func (p *Sync) startFailed(name string) *status.Reason {
 		}
 	}
 	return &status.Reason{Reason: runError, Message: last.Message}
-}
-
-// removeLogs removes a log and its rotated parts.
-func removeLogs(root, path string) error {
-	if rel, err := filepath.Rel(root, path); err != nil || !filepath.IsLocal(rel) {
-		return nil //nolint:nilerr // not one of our logs: there is nothing to remove
-	}
-	rotated, err := filepath.Glob(path + ".*")
-	if err != nil {
-		return fmt.Errorf("looking for rotated logs: %w", err)
-	}
-	for _, f := range append(rotated, path) {
-		if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
-			return fmt.Errorf("removing an old log: %w", err)
-		}
-	}
-	return nil
 }
 
 func first(list []string) string {
