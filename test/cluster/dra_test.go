@@ -202,7 +202,7 @@ func TestResourceClaims(t *testing.T) {
 	if err := a.Start(); err != nil {
 		t.Fatal(err)
 	}
-	a.WaitUp(t)
+	a.WaitReady(t, "own", "left", "right")
 	// With process 1, the kernel may end the command itself before it returns.
 	if _, said, err := c.TryKubectl(t.Context(), "", "exec", "own", "-c", "main", "--", "kill", "1"); err != nil &&
 		ExitCode(err) != 128+int(unix.SIGKILL) {
