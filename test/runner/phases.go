@@ -36,7 +36,7 @@ const (
 	lazyCollector = "GOGC=400"
 	// hangTimeout is the time after which a package's tests are taken to hang, and say where. It is
 	// three times what the longest take on a machine that does nothing else.
-	hangTimeout = "45m"
+	hangTimeout = "60m"
 )
 
 // testFlags are the flags of each "go test". With -trimpath, what is compiled is the same in every
