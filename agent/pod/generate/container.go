@@ -51,13 +51,12 @@ func container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 		value, ok := in.values[name]
 		return value, ok
 	}
-	room := budget(maxArguments)
-	take := func(n int) error { return room.take("the container's command", n) }
-	command, err := expandAll(c.Command, lookup, take)
+	room := budget{what: "the container's command"}
+	command, err := expandAll(c.Command, lookup, room.take)
 	if err != nil {
 		return nil, err
 	}
-	args, err := expandAll(c.Args, lookup, take)
+	args, err := expandAll(c.Args, lookup, room.take)
 	if err != nil {
 		return nil, err
 	}

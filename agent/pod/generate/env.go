@@ -50,7 +50,8 @@ type EnvInput struct {
 // [maxArguments] bytes, those that others took the place of, too. The error is a [ConfigError].
 func Env(in EnvInput) ([]*runtimeapi.KeyValue, error) {
 	b := envBuilder{
-		in: in, index: map[string]int{}, services: serviceEnv(in.Pod, in.Services), budget: maxArguments,
+		in: in, index: map[string]int{}, services: serviceEnv(in.Pod, in.Services),
+		budget: budget{what: "the container's environment"},
 	}
 	for i := range in.Container.EnvFrom {
 		if err := b.addFrom(&in.Container.EnvFrom[i]); err != nil {
@@ -81,11 +82,9 @@ type envBuilder struct {
 	budget   budget
 }
 
-func (b *envBuilder) take(n int) error { return b.budget.take("the container's environment", n) }
-
 // set sets a variable, unless its value is too large beside those before it.
 func (b *envBuilder) set(name, value string) error {
-	if err := b.take(len(name) + len(value)); err != nil {
+	if err := b.budget.take(len(name) + len(value)); err != nil {
 		return err
 	}
 	if i, ok := b.index[name]; ok {
@@ -150,9 +149,7 @@ func (b *envBuilder) addFrom(from *v1.EnvFromSource) error {
 func (b *envBuilder) add(env *v1.EnvVar) error {
 	if env.Value != "" || env.ValueFrom == nil {
 		room := b.budget // what is expanded counts once, as the variable's value
-		value, err := expand(env.Value, b.lookup, func(n int) error {
-			return room.take("the container's environment", n)
-		})
+		value, err := expand(env.Value, b.lookup, room.take)
 		if err != nil {
 			return err
 		}

@@ -6,13 +6,16 @@ import "strings"
 // A pod's author can write a short text that expands to more than the node has memory for.
 const maxArguments = 6 << 20
 
-// budget is how many bytes may still be made of a container's texts.
-type budget int
+// budget is how many bytes of [maxArguments] a container's texts have taken. The texts are what.
+type budget struct {
+	what  string
+	taken int
+}
 
-// take takes n bytes from the budget. The error says what is larger than [maxArguments].
-func (b *budget) take(what string, n int) error {
-	if *b -= budget(n); *b < 0 {
-		return containerError("%s is larger than the %d MiB that a process can have", what, maxArguments>>20)
+// take takes n bytes from the budget, or returns the error that there are not so many left.
+func (b *budget) take(n int) error {
+	if b.taken += n; b.taken > maxArguments {
+		return containerError("%s is larger than the %d MiB that a process can have", b.what, maxArguments>>20)
 	}
 	return nil
 }
