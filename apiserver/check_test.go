@@ -45,7 +45,12 @@ func TestABadFlagLeavesNoTrace(t *testing.T) {
 		{[]string{"--kubelet-certificate-authority", missing}, "--kubelet-certificate-authority"},
 		{[]string{"--service-account-key-file", missing}, "--service-account-key-file"},
 		{[]string{"--service-account-signing-key-file", missing}, "--service-account-signing-key-file"},
-		{[]string{"--service-account-signing-endpoint", "@signer"}, "service-account-signing-endpoint"},
+		{
+			[]string{"--service-account-signing-endpoint", "@signer", "--service-account-signing-key-file", missing},
+			"service-account-signing-key-file",
+		},
+		{[]string{"--etcd-cafile", missing}, "--etcd-servers"},
+		{[]string{"--peer-ca-file", missing}, "peer-ca-file"},
 	} {
 		t.Run(strings.Join(c.flags, " "), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "d")

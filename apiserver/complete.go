@@ -109,6 +109,9 @@ func (o *Options) completeStore() error {
 		return fmt.Errorf("--etcd-servers-overrides %s: kinds can be elsewhere only beside --etcd-servers: the store in "+
 			"this process has all or none", strings.Join(elsewhere, ","))
 	}
+	if t := s.Etcd.StorageConfig.Transport; t.CertFile != "" || t.KeyFile != "" || t.TrustedCAFile != "" {
+		return errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are for an etcd that --etcd-servers names")
+	}
 	if s.EndpointReconcilerType == string(reconcilers.LeaseEndpointReconcilerType) {
 		// Leases are for several servers, and such a store has one. They would be written every ten
 		// seconds, also to a full disk.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,6 +58,7 @@ type Options struct {
 // NewOptions returns the defaults. They differ from kube-apiserver's where a machine of its own
 // needs others.
 func NewOptions() *Options {
+	withoutPeers()
 	o := &Options{DataDir: DefaultDataDir, Controllers: true, Scheduler: true, Server: options.NewServerRunOptions()}
 	if name, err := os.Hostname(); err == nil {
 		o.NodeName = strings.ToLower(name) // as a kubelet does
@@ -176,21 +178,46 @@ func (o *Options) useKeys(k *pki.Keys) {
 		{&s.KubeletConfig.TLSClientConfig.KeyFile, k.KubeletClient},
 		{&s.ProxyClientCertFile, k.FrontProxyClient},
 		{&s.ProxyClientKeyFile, k.FrontProxyClient},
-		{&s.ServiceAccountSigningKeyFile, k.ServiceAccounts},
 	} {
 		if *f.flag == "" {
 			*f.flag = f.path
 		}
 	}
-	if len(s.Authentication.ServiceAccounts.KeyFiles) == 0 {
-		s.Authentication.ServiceAccounts.KeyFiles = []string{k.ServiceAccounts}
+	o.useTokenKeys(k.ServiceAccounts)
+	proxy := s.Authentication.RequestHeader
+	if proxy.ClientCAFile != "" {
+		return
 	}
-	if proxy := s.Authentication.RequestHeader; proxy.ClientCAFile == "" {
-		proxy.ClientCAFile = k.FrontProxyCA
-		proxy.AllowedNames = []string{"front-proxy-client"}
-		proxy.UsernameHeaders = []string{"X-Remote-User"}
-		proxy.GroupHeaders = []string{"X-Remote-Group"}
-		proxy.ExtraHeaderPrefixes = []string{"X-Remote-Extra-"}
+	proxy.ClientCAFile = k.FrontProxyCA
+	for _, f := range []struct {
+		flag  *[]string
+		value string
+	}{
+		{&proxy.AllowedNames, "front-proxy-client"},
+		{&proxy.UsernameHeaders, "X-Remote-User"},
+		{&proxy.GroupHeaders, "X-Remote-Group"},
+		{&proxy.ExtraHeaderPrefixes, "X-Remote-Extra-"},
+	} {
+		if len(*f.flag) == 0 {
+			*f.flag = []string{f.value}
+		}
+	}
+}
+
+// useTokenKeys has the server sign the tokens of ServiceAccounts with its own key, unless a flag
+// names another key or who signs, and accept what it signs. Flags that name both a key that signs
+// and keys that are accepted have the last word.
+func (o *Options) useTokenKeys(own string) {
+	accepted := &o.Server.Authentication.ServiceAccounts.KeyFiles
+	signs := o.Server.ServiceAccountSigningKeyFile
+	if signs == "" && o.Server.ServiceAccountSigningEndpoint == "" {
+		o.Server.ServiceAccountSigningKeyFile = own
+		if !slices.ContainsFunc(*accepted, func(path string) bool { return resolved(path) == resolved(own) }) {
+			*accepted = append(slices.Clone(*accepted), own)
+		}
+	}
+	if len(*accepted) == 0 && signs != "" {
+		*accepted = []string{signs} // a key that signs has the one that verifies
 	}
 }
 

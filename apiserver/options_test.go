@@ -15,7 +15,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	aggregator "k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 
@@ -234,6 +236,65 @@ func TestFlagsHavePriorityOverKeys(t *testing.T) {
 	}
 	if got := o.Server.KubeletConfig.TLSClientConfig.CAFile; got != "/ca.crt" {
 		t.Errorf("agents are verified by %q", got)
+	}
+}
+
+// TestTokenKeys shows which key signs tokens, and that the server accepts what it signs.
+func TestTokenKeys(t *testing.T) {
+	const own = "/data/pki/service-accounts.key"
+	for _, c := range []struct {
+		flags    []string
+		signs    string
+		accepted []string
+	}{
+		{nil, own, []string{own}},
+		{[]string{"--service-account-key-file=/old.pub"}, own, []string{"/old.pub", own}},
+		{
+			[]string{"--service-account-key-file=/data/../data/pki/service-accounts.key"},
+			own,
+			[]string{"/data/../data/pki/service-accounts.key"},
+		},
+		{[]string{"--service-account-signing-key-file=/my.key"}, "/my.key", []string{"/my.key"}},
+		{
+			[]string{"--service-account-signing-key-file=/my.key", "--service-account-key-file=/my.pub"},
+			"/my.key",
+			[]string{"/my.pub"},
+		},
+		{[]string{"--service-account-signing-endpoint=/run/signer.sock"}, "", nil},
+	} {
+		o, err := parsed(t, c.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.useKeys(&pki.Keys{ServiceAccounts: own})
+		accepted := o.Server.Authentication.ServiceAccounts.KeyFiles
+		if signs := o.Server.ServiceAccountSigningKeyFile; signs != c.signs || !slices.Equal(accepted, c.accepted) {
+			t.Errorf("%v: %q signs, accepted is %q", c.flags, signs, accepted)
+		}
+	}
+}
+
+// TestProxyFlagsStay: who trusts the own authority of proxies may still say what they send.
+func TestProxyFlagsStay(t *testing.T) {
+	o, err := parsed(t, "--requestheader-allowed-names=mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.useKeys(&pki.Keys{FrontProxyCA: "/proxy.crt"})
+	proxy := o.Server.Authentication.RequestHeader
+	if proxy.ClientCAFile != "/proxy.crt" || !slices.Equal(proxy.AllowedNames, []string{"mine"}) ||
+		!slices.Equal(proxy.UsernameHeaders, []string{"X-Remote-User"}) {
+		t.Errorf("proxies are %+v", proxy)
+	}
+}
+
+// TestNoPeers: the server passes nothing on to servers of other versions, unless a flag says so.
+func TestNoPeers(t *testing.T) {
+	if _, err := parsed(t); err != nil {
+		t.Fatal(err)
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.UnknownVersionInteroperabilityProxy) {
+		t.Error("the gate is on")
 	}
 }
 
