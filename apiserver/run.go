@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -125,47 +124,6 @@ func removeForgotten(ctx context.Context, s *store.Store, prefix string) {
 	}
 }
 
-// startTimeout is how long a server that was asked to stop may take to end its start.
-const startTimeout = time.Minute
-
-// afterStart returns a context that ends when ctx does, but not while the server starts: what runs
-// once at the start exits the process when its context ends. If the server has failed, nobody waits
-// for its start. The caller calls end.
-func afterStart(ctx context.Context, loopback *rest.Config) (serving context.Context, end func(), err error) {
-	client, err := discovery.NewDiscoveryClientForConfig(loopback)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a client: %w", err)
-	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var waiting sync.WaitGroup
-	started := make(chan struct{}) // once: a server that is not ready any more does not start
-	waiting.Go(func() {
-		if awaitReady(serving, client) {
-			close(started)
-		}
-	})
-	waiting.Go(func() {
-		defer cancel()
-		select {
-		case <-ctx.Done():
-		case <-serving.Done():
-			return
-		}
-		if failure(ctx) != nil {
-			return
-		}
-		select {
-		case <-started:
-		case <-serving.Done():
-		case <-time.After(startTimeout):
-		}
-	})
-	return serving, func() {
-		cancel()
-		waiting.Wait()
-	}, nil
-}
-
 // failure returns what stopped the server, nil if somebody asked for it.
 func failure(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
@@ -258,6 +216,9 @@ func serve(ctx context.Context, o *Options, with ready, stop context.CancelCause
 		}
 		return fmt.Errorf("configure the API server: %w", err)
 	}
+	if ctx.Err() != nil {
+		return nil // somebody asked it to stop, or Run knows the failure
+	}
 	fit(config, o)
 	var documents *common.OpenAPIV3Config
 	if !o.OpenAPIV2 {
@@ -280,9 +241,18 @@ func serve(ctx context.Context, o *Options, with ready, stop context.CancelCause
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
 	}
+	first := takePolicies(chain)
 	server, err := newChain(chain, o.CRDs)
 	if err != nil {
 		return fmt.Errorf("make the API server: %w", err)
+	}
+	// A server that runs does this by itself. One that is not run must not read a store that ends.
+	defer server.GenericAPIServer.Destroy()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err := addPolicies(server.GenericAPIServer, chain, first, stop); err != nil {
+		return err
 	}
 	if documents != nil {
 		if err := serveDocuments(server.GenericAPIServer, documents); err != nil {
@@ -302,7 +272,7 @@ func serve(ctx context.Context, o *Options, with ready, stop context.CancelCause
 	if documents != nil {
 		forgetDefinitions(documents, o.CRDs)
 	}
-	serving, end, err := afterStart(ctx, server.GenericAPIServer.LoopbackClientConfig)
+	serving, end, err := afterStart(ctx, server.GenericAPIServer.LoopbackClientConfig, fatalHooks(o.CRDs))
 	if err != nil {
 		return err
 	}
