@@ -88,9 +88,11 @@ func start(ctx context.Context, dataDir string, limit int64) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{etcd: etcd, level: level, room: room{dir: config.Dir}, limit: limit}
+	tick(etcd.Server, electing)
+	s := &Store{etcd: etcd, level: level, room: room{dir: config.Dir}, limit: limit, gate: newGate()}
 	select {
 	case <-etcd.Server.ReadyNotify():
+		tick(etcd.Server, elected)
 		if err := s.endAlarm(ctx); err != nil {
 			s.Close()
 			return nil, err
