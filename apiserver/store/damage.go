@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
@@ -18,6 +19,9 @@ import (
 
 // openTimeout is how long another program may have the file of the store's content open.
 const openTimeout = 10 * time.Second
+
+// firstPages is the size of a database before it has content, in bytes: four pages.
+var firstPages = 4 * int64(os.Getpagesize())
 
 // database is the file with the store's content, journal the folder of the log that is written
 // before it.
@@ -64,7 +68,7 @@ func unusable(dir string, cause error) error {
 }
 
 // checkContent returns what is wrong with the files of a store. A new store has none, and one whose
-// first start was broken off may have an empty database alone.
+// first start was broken off may have an empty database alone, or the beginning of one, which goes.
 func checkContent(dir string) (err error) {
 	logs, err := filepath.Glob(filepath.Join(journal(dir), "*.wal"))
 	if err != nil {
@@ -82,6 +86,9 @@ func checkContent(dir string) (err error) {
 		return fmt.Errorf("the file %s is empty", database(dir))
 	case info.Size() == 0:
 		return nil
+	}
+	if len(logs) == 0 && info.Size() <= firstPages {
+		return removeTorn(database(dir))
 	}
 	// etcd opens it in a goroutine of its own, where nobody can recover.
 	db, err := bbolt.Open(database(dir), 0o600, &bbolt.Options{
@@ -102,6 +109,18 @@ func checkContent(dir string) (err error) {
 		}
 		return nil
 	})
+}
+
+// removeTorn removes a database without content if it cannot be read: it is one that was being made.
+func removeTorn(path string) error {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: openTimeout})
+	if err == nil {
+		return db.Close()
+	}
+	if errors.Is(err, berrors.ErrTimeout) {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // atStart is what follows a line of etcd's log that etcd itself does not survive: while the store

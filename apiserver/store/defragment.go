@@ -20,6 +20,10 @@ func Defragment(ctx context.Context, dataDir string) (before, after int64, err e
 	if before, err = size(dataDir); err != nil {
 		return 0, 0, err
 	}
+	if !roomForCopy(dataDir) {
+		return 0, 0, fmt.Errorf("defragment the store of %s: its disk needs %d MiB for the copy: free some space", dataDir,
+			(before+leastFree)>>20)
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{Endpoint(dataDir)}, DialTimeout: dialTimeout, Context: ctx, Logger: zap.NewNop(),
 	})
@@ -45,7 +49,7 @@ func Defragment(ctx context.Context, dataDir string) (before, after int64, err e
 }
 
 // roomForCopy reports whether the disk has room for a copy of a store's file, and for writes
-// afterwards. Without it a start may not make the copy, which would end the start.
+// afterwards. etcd ends if it cannot make the copy.
 func roomForCopy(dataDir string) bool {
 	info, err := os.Stat(database(folder(dataDir)))
 	if err != nil {

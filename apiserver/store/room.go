@@ -11,12 +11,15 @@ import (
 )
 
 const (
-	// leastFree is how much space the disk of a store must have for a write, in bytes: as much as
-	// the next file of etcd's log takes at once.
-	leastFree = 64 << 20
+	// logFile is how much of the disk the next file of etcd's log takes at once, in bytes.
+	logFile = 64 << 20
+	// leastFree is how much space the disk of a store must have for a write, in bytes: a file of the
+	// log, and what others take between the look and the write. etcd makes the file ahead of its need,
+	// and ends when it needs one that once could not be made, although there may be room again.
+	leastFree = logFile + 32<<20
 	// newStore is how much space a new store must have, in bytes: etcd's log has two files of 64 MiB
 	// from the start, a first start writes some 30 MiB, and every write leaves leastFree.
-	newStore = 256 << 20
+	newStore = 288 << 20
 	// ahead is how much space the file of the content has beyond its end, in bytes. What was
 	// acknowledged and is not yet in that file fits there when the disk fills up suddenly.
 	ahead = 16 << 20

@@ -19,7 +19,7 @@ func reserveLog(dir string) {
 		return
 	}
 	defer f.Close()
-	if unix.Fallocate(int(f.Fd()), 0, 0, leastFree) != nil {
+	if unix.Fallocate(int(f.Fd()), 0, 0, logFile) != nil {
 		_ = os.Remove(f.Name())
 	}
 }
