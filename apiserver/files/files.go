@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Replace puts a new file, which only the caller's user may read and write, in the place of path,
@@ -33,6 +34,26 @@ func Replace(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return SyncDirectory(filepath.Dir(path))
+}
+
+// RemoveLeftovers removes what processes that were killed in [Replace] left beside a file. Nobody
+// replaces it meanwhile.
+func RemoveLeftovers(path string) error {
+	dir, name := filepath.Split(path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look for what is left of %s: %w", path, err)
+	}
+	for _, e := range entries {
+		number, ok := strings.CutPrefix(e.Name(), "."+name+".")
+		if !ok || strings.Trim(number, "0123456789") != "" {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("remove what is left of %s: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // SyncDirectory brings the names in a directory to the disk.

@@ -18,8 +18,12 @@ import (
 	"github.com/berthd/berth/apiserver/files"
 )
 
-// writeFile replaces a file. Only the owner may read it.
+// writeFile replaces a file, also what a process left of it that was killed meanwhile. Only the
+// owner may read it.
 func writeFile(path string, content []byte) error {
+	if err := files.RemoveLeftovers(path); err != nil {
+		return err
+	}
 	return files.Replace(path, func(w io.Writer) error {
 		_, err := w.Write(content)
 		return err //nolint:wrapcheck // Replace says which file

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -67,5 +68,24 @@ func TestRemoveForgotten(t *testing.T) {
 		"namespaces/stays", "namespaces/stays-too", "pods/gone/other",
 	}; !slices.Equal(names, want) {
 		t.Errorf("the store has %v, want %v", names, want)
+	}
+}
+
+// TestNothingIsForgottenInACopy: whoever copies a store's keys in their order makes every workload
+// older than its namespace.
+func TestNothingIsForgottenInACopy(t *testing.T) {
+	client := startStore(t).Client()
+	defer client.Close()
+	for _, key := range []string{"deployments/mine/web", "namespaces/kube-system", "namespaces/mine"} {
+		if _, err := client.Put(t.Context(), "/registry/"+key, "an object"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := RemoveForgotten(t.Context(), client.Client, "/registry"); n != 0 || !errors.Is(err, ErrCopied) {
+		t.Errorf("%d are removed: %v", n, err)
+	}
+	left, err := client.Client.Get(t.Context(), "/registry/deployments/mine/web")
+	if err != nil || left.Count != 1 {
+		t.Errorf("the Deployment is gone: %v", err)
 	}
 }
