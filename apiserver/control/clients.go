@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/discovery"
@@ -75,12 +76,18 @@ func (c controllerClients) ClientOrDie(name string) kubernetes.Interface {
 
 // DiscoveryClient returns what asks for a controller which kinds the server has.
 func (c controllerClients) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
-	return c.of(name).DiscoveryClient(name)
+	config, err := c.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	return newKinds(config)
 }
 
 // DiscoveryClientOrDie does the same, and ends the process if that fails.
 func (c controllerClients) DiscoveryClientOrDie(name string) discovery.DiscoveryInterface {
-	return c.of(name).DiscoveryClientOrDie(name)
+	client, err := c.DiscoveryClient(name)
+	utilruntime.Must(err)
+	return client
 }
 
 // refusals logs the requests that user has no right to make: not every controller tells of them,
