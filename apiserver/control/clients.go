@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"slices"
@@ -49,7 +50,11 @@ func actingAs(loopback *rest.Config, u user.Info) *rest.Config {
 // controllerClients makes the clients of controllers. Each controller acts as its own
 // ServiceAccount, so that admission and the audit log see who asks, and what a user has a
 // controller do is not done with all rights.
-type controllerClients struct{ loopback *rest.Config }
+type controllerClients struct {
+	loopback *rest.Config
+	// building ends when all controllers are made, or when they are not wanted any more.
+	building context.Context //nolint:containedctx // upstream gives its builders of clients none
+}
 
 var _ clientbuilder.ControllerClientBuilder = controllerClients{}
 
@@ -66,12 +71,22 @@ func (c controllerClients) ConfigOrDie(name string) *rest.Config { return c.of(n
 
 // Client returns a controller's client.
 func (c controllerClients) Client(name string) (kubernetes.Interface, error) {
-	return c.of(name).Client(name)
+	client, err := c.of(name).Client(name)
+	if err != nil {
+		return nil, err
+	}
+	asks, err := c.DiscoveryClient(name)
+	if err != nil {
+		return nil, err
+	}
+	return discovering{client, answered{asks, c.building}}, nil
 }
 
 // ClientOrDie does the same, and ends the process if that fails.
 func (c controllerClients) ClientOrDie(name string) kubernetes.Interface {
-	return c.of(name).ClientOrDie(name)
+	client, err := c.Client(name)
+	utilruntime.Must(err)
+	return client
 }
 
 // DiscoveryClient returns what asks for a controller which kinds the server has.

@@ -52,7 +52,9 @@ const resync = 12 * time.Hour
 
 // buildControllers makes the controllers that opts asks for. They do nothing before run.
 func buildControllers(ctx context.Context, opts Options) (*controllerSet, error) {
-	s, err := newControllerSet(ctx, opts)
+	building, built := context.WithCancelCause(ctx)
+	defer built(errBuilt)
+	s, err := newControllerSet(ctx, opts, controllerClients{loopback: opts.Loopback, building: building})
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +98,9 @@ type controllerSet struct {
 	gate chan struct{}
 }
 
-// newControllerSet makes what the controllers share. That acts as kube-controller-manager.
-func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error) {
+// newControllerSet makes what the controllers share. That acts as kube-controller-manager. own makes
+// each controller's own clients.
+func newControllerSet(ctx context.Context, opts Options, own controllerClients) (*controllerSet, error) {
 	config, err := options.NewDefaultComponentConfig()
 	if err != nil {
 		return nil, fmt.Errorf("make the settings of controllers: %w", err)
@@ -128,7 +131,7 @@ func newControllerSet(ctx context.Context, opts Options) (*controllerSet, error)
 		return nil, err
 	}
 	s := &controllerSet{gate: gate, context: manager.ControllerContext{
-		ClientBuilder:   controllerClients{loopback: opts.Loopback},
+		ClientBuilder:   own,
 		InformerFactory: shared,
 		ObjectOrMetadataInformerFactory: informerfactory.NewInformerFactory(shared,
 			metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, resync,

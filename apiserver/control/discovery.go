@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -113,3 +115,43 @@ func (k *kinds) tag(path string) string {
 	}
 	return answer.Header.Get("ETag")
 }
+
+// discovering is a client that asks in its own way which kinds the server has.
+type discovering struct {
+	kubernetes.Interface
+	kinds discovery.DiscoveryInterface
+}
+
+// Discovery returns what asks.
+func (d discovering) Discovery() discovery.DiscoveryInterface { return d.kinds }
+
+// answered asks until it gets an answer while controllers are made: a constructor of upstream's exits
+// the process if it gets none, as on a busy machine, or when the server ends.
+type answered struct {
+	discovery.DiscoveryInterface
+	building context.Context //nolint:containedctx // upstream asks without one
+}
+
+// askInterval is the time between two questions for the kinds.
+const askInterval = time.Second
+
+// ServerPreferredNamespacedResources returns the kinds that are in namespaces. It panics if there is no
+// answer when the server ends while controllers are made, see [unlessEnding].
+func (a answered) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	for {
+		lists, err := a.DiscoveryInterface.ServerPreferredNamespacedResources()
+		if len(lists) > 0 || errors.Is(context.Cause(a.building), errBuilt) {
+			return lists, err //nolint:wrapcheck // callers look for discovery's own errors
+		}
+		select {
+		case <-a.building.Done():
+			if !errors.Is(context.Cause(a.building), errBuilt) {
+				panic("the server ends before it has said which kinds it has")
+			}
+		case <-time.After(askInterval):
+		}
+	}
+}
+
+// errBuilt is why the context of building controllers ends well.
+var errBuilt = errors.New("all controllers are made")

@@ -1,9 +1,12 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,10 +22,13 @@ type kindsServer struct {
 	kind    atomic.Pointer[string]
 	answers atomic.Int32
 	broken  atomic.Bool
+	// refusals counts the requests while it was broken.
+	refusals atomic.Int32
 }
 
 func (s *kindsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.broken.Load() {
+		s.refusals.Add(1)
 		http.Error(w, "broken", http.StatusInternalServerError)
 		return
 	}
@@ -95,4 +101,57 @@ func TestKindsAreReadOnce(t *testing.T) {
 	}
 	server.broken.Store(false)
 	has("pears", true)
+}
+
+// TestConstructorsGetTheKinds: while controllers are made, a server that does not answer yet is asked
+// again; when it ends, what asks ends by a panic that [unlessEnding] takes for the end; later, an error
+// is an error.
+func TestConstructorsGetTheKinds(t *testing.T) {
+	server := new(kindsServer)
+	one, apples := `"1"`, "apples"
+	server.mark.Store(&one)
+	server.kind.Store(&apples)
+	h := httptest.NewServer(server)
+	defer h.Close()
+	building, end := context.WithCancelCause(t.Context())
+	client, err := controllerClients{loopback: &rest.Config{Host: h.URL}, building: building}.Client("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() ([]*metav1.APIResourceList, error) {
+		return client.Discovery().ServerPreferredNamespacedResources()
+	}
+
+	server.broken.Store(true)
+	asked := make(chan int)
+	go func() {
+		lists, _ := ask()
+		asked <- len(lists)
+	}()
+	for server.refusals.Load() == 0 {
+		runtime.Gosched()
+	}
+	server.broken.Store(false)
+	if n := <-asked; n != 1 {
+		t.Errorf("it has %d lists of kinds", n)
+	}
+
+	server.broken.Store(true)
+	_, err = unlessEnding(building, func() ([]*metav1.APIResourceList, error) {
+		end(errors.New("the server ends"))
+		return ask()
+	})
+	if err == nil {
+		t.Error("a constructor goes on without kinds")
+	}
+
+	building, end = context.WithCancelCause(t.Context())
+	end(errBuilt)
+	kinds, err := newKinds(&rest.Config{Host: h.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lists, err := (answered{kinds, building}).ServerPreferredNamespacedResources(); err == nil {
+		t.Errorf("there are %v", lists)
+	}
 }
