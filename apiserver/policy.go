@@ -83,12 +83,10 @@ func ensure(ctx context.Context, loopback *rest.Config, do func(context.Context,
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	for end := time.Now().Add(policyPatience); ; {
+	end := time.Now().Add(policyPatience)
+	for {
 		err := do(ctx, client)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return nil
-		case time.Now().After(end):
+		if err == nil || ctx.Err() == nil && time.Now().After(end) {
 			return err
 		}
 		klog.V(2).InfoS("The API's first objects are not complete yet", "err", err)

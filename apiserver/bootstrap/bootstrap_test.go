@@ -46,7 +46,8 @@ func TestRoles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		role.Rules, role.Annotations = []rbacv1.PolicyRule{{Verbs: []string{"mine"}, NonResourceURLs: []string{"/mine"}}}, annotations
+		role.Rules = []rbacv1.PolicyRule{{Verbs: []string{"mine"}, NonResourceURLs: []string{"/mine"}}}
+		role.Annotations = annotations
 		if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,9 @@ func TestWhatFailsIsMadeLater(t *testing.T) {
 		do   func() error
 	}{
 		{"make the role view: no room", func() error { return Roles(t.Context(), client) }},
-		{"make the priority class system-node-critical: no room", func() error { return PriorityClasses(t.Context(), client) }},
+		{"make the priority class system-node-critical: no room", func() error {
+			return PriorityClasses(t.Context(), client)
+		}},
 	} {
 		broken = true
 		writes(client)

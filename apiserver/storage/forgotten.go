@@ -18,7 +18,9 @@ var workloads = []string{
 }
 
 // ErrCopied is of a store whose revisions say nothing about the age of its objects.
-var ErrCopied = errors.New("the store was filled key by key, not by a snapshot: what is older than its namespace is unknown")
+var ErrCopied = errors.New(
+	"the store was filled key by key, not by a snapshot: it does not say what is older than its namespace",
+)
 
 // RemoveForgotten removes the workloads that were in a namespace when it was deleted by a server
 // that did not serve them, and returns how many. They would come back to life in another namespace
