@@ -8,6 +8,7 @@
 //
 //	cmd/berth-apiserver     the program
 //	apiserver (this)        settings and composition
+//	  bootstrap             what every API has from its first start: roles, priority classes
 //	  control               scheduler and controllers, as clients of the API server
 //	  files                 files that are replaced as a whole
 //	  pki                   keys, certificates and kubeconfigs

@@ -205,19 +205,35 @@ type ready struct {
 	own      *store.Store
 }
 
+// newConfig returns upstream's configuration of these settings.
+func newConfig(with ready) (*app.Config, error) {
+	config, err := app.NewConfig(with.settings)
+	switch {
+	case err == nil:
+		return config, nil
+	case with.own == nil && strings.Contains(err.Error(), context.DeadlineExceeded.Error()): // upstream wraps not all
+		err = fmt.Errorf("%w: no etcd answers at %s (--etcd-servers)", err,
+			strings.Join(with.settings.Etcd.StorageConfig.Transport.ServerList, ","))
+	}
+	return nil, fmt.Errorf("configure the API server: %w", err)
+}
+
+// keepHere has the server keep its content in the store in this process. The caller calls end after
+// the server has ended.
+func keepHere(ctx context.Context, config *app.Config, o *Options, own *store.Store) (end func(), err error) {
+	refuseWithoutRoom(config, own.Room)
+	if o.Workloads {
+		removeForgotten(ctx, own, o.Server.Etcd.StorageConfig.Prefix)
+	}
+	direct := storage.New(own.Client, o.compaction)
+	return direct.Close, withoutConnections(config, direct, *o.Server.Etcd)
+}
+
 // serve runs the API server, and the controllers as soon as the API answers.
 func serve(ctx context.Context, o *Options, with ready, stop context.CancelCauseFunc) error {
-	own := with.own
-	config, err := app.NewConfig(with.settings)
-	if err != nil {
-		if own == nil && strings.Contains(err.Error(), context.DeadlineExceeded.Error()) { // upstream wraps not all
-			err = fmt.Errorf("%w: no etcd answers at %s (--etcd-servers)", err,
-				strings.Join(o.Server.Etcd.StorageConfig.Transport.ServerList, ","))
-		}
-		return fmt.Errorf("configure the API server: %w", err)
-	}
-	if ctx.Err() != nil {
-		return nil // somebody asked it to stop, or Run knows the failure
+	config, err := newConfig(with)
+	if err != nil || ctx.Err() != nil {
+		return err // none: somebody asked it to stop, or Run knows the failure
 	}
 	fit(config, o)
 	var documents *common.OpenAPIV3Config
@@ -225,14 +241,10 @@ func serve(ctx context.Context, o *Options, with ready, stop context.CancelCause
 		withoutOpenAPIV2(config)
 		documents = withoutDocuments(config)
 	}
-	if own != nil {
-		refuseWithoutRoom(config, own.Room)
-		if o.Workloads {
-			removeForgotten(ctx, own, o.Server.Etcd.StorageConfig.Prefix)
-		}
-		direct := storage.New(own.Client, o.compaction)
-		defer direct.Close()
-		if err := withoutConnections(config, direct, *o.Server.Etcd); err != nil {
+	if with.own != nil {
+		end, err := keepHere(ctx, config, o, with.own)
+		defer end()
+		if err != nil {
 			return err
 		}
 	}

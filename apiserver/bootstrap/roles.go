@@ -33,37 +33,34 @@ func Roles(ctx context.Context, client kubernetes.Interface) error {
 	return errors.Join(namespaceRoles(client), namespaceBindings(client))
 }
 
-// listed is a client that has read all objects at once: what is not among them is not there.
-type listed[T any] struct{ found map[string]T }
-
-// Get returns one of the objects.
-func (l listed[T]) Get(_, name string) (T, error) {
-	object, ok := l.found[name]
-	if !ok {
-		return object, apierrors.NewNotFound(rbacv1.Resource("roles"), name)
-	}
-	return object, nil
-}
-
-// listedRoles and listedBindings read from a list and write to the API.
+// listedRoles and listedBindings are clients that have read all objects at once: what is not found is
+// not there. They write to the API.
 type listedRoles struct {
 	reconciliation.ClusterRoleModifier
-	listed[reconciliation.RuleOwner]
+	found map[string]reconciliation.RuleOwner
 }
 
 // Get returns a role of the list.
-func (l listedRoles) Get(namespace, name string) (reconciliation.RuleOwner, error) {
-	return l.listed.Get(namespace, name)
+func (l listedRoles) Get(_, name string) (reconciliation.RuleOwner, error) {
+	return find(l.found, name)
 }
 
 type listedBindings struct {
 	reconciliation.ClusterRoleBindingClientAdapter
-	listed[reconciliation.RoleBinding]
+	found map[string]reconciliation.RoleBinding
 }
 
 // Get returns a binding of the list.
-func (l listedBindings) Get(namespace, name string) (reconciliation.RoleBinding, error) {
-	return l.listed.Get(namespace, name)
+func (l listedBindings) Get(_, name string) (reconciliation.RoleBinding, error) {
+	return find(l.found, name)
+}
+
+func find[T any](found map[string]T, name string) (T, error) {
+	object, ok := found[name]
+	if !ok {
+		return object, apierrors.NewNotFound(rbacv1.Resource("roles"), name)
+	}
+	return object, nil
 }
 
 func clusterRoles(ctx context.Context, client kubernetes.Interface) error {
@@ -76,9 +73,7 @@ func clusterRoles(ctx context.Context, client kubernetes.Interface) error {
 	for i := range list.Items {
 		found[list.Items[i].Name] = reconciliation.ClusterRoleRuleOwner{ClusterRole: &list.Items[i]}
 	}
-	modifier := listedRoles{
-		reconciliation.ClusterRoleModifier{Client: roles}, listed[reconciliation.RuleOwner]{found},
-	}
+	modifier := listedRoles{reconciliation.ClusterRoleModifier{Client: roles}, found}
 	wanted := append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...)
 	return each(wanted, func(role *rbacv1.ClusterRole) error {
 		return ensureRole(reconciliation.ClusterRoleRuleOwner{ClusterRole: role}, modifier)
@@ -95,9 +90,7 @@ func clusterBindings(ctx context.Context, client kubernetes.Interface) error {
 	for i := range list.Items {
 		found[list.Items[i].Name] = reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &list.Items[i]}
 	}
-	modifier := listedBindings{
-		reconciliation.ClusterRoleBindingClientAdapter{Client: bindings}, listed[reconciliation.RoleBinding]{found},
-	}
+	modifier := listedBindings{reconciliation.ClusterRoleBindingClientAdapter{Client: bindings}, found}
 	wanted := append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...)
 	return each(wanted, func(binding *rbacv1.ClusterRoleBinding) error {
 		return ensureBinding(reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: binding}, modifier)
