@@ -172,6 +172,10 @@ func inside(t *testing.T, a *env.Agent, name, container string, command ...strin
 	return out
 }
 
+// asked sends each request once, on a connection of its own. A client that keeps connections sends a
+// request again if its server ends while it answers, and the next instance would get it, too.
+var asked = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // ask sends a request to a server on a pod's address and returns the answer's body. Even if the pod
 // is ready, the server may not listen yet.
 func ask(t *testing.T, method string, p *corev1.Pod, path string) (string, error) {
@@ -185,10 +189,10 @@ func ask(t *testing.T, method string, p *corev1.Pod, path string) (string, error
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := asked.Do(req)
 	for errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
-		resp, err = http.DefaultClient.Do(req)
+		resp, err = asked.Do(req)
 	}
 	if err != nil {
 		return "", err
