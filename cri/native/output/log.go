@@ -223,11 +223,17 @@ func (l *log) write(begun write, lines []byte) error {
 func (l *log) done(s Stream, to int64) error {
 	l.at.Begun = write{}
 	l.at.Done[s] = to
-	if err := l.at.save(l.state); err != nil {
-		return err
+	return l.at.save(l.state)
+}
+
+// free gives back the space of what is done of a stream, once the position on the disk says so and
+// nobody reads it any more.
+func (l *log) free(s Stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.journals[s].free(l.at.Done[s])
 	}
-	l.journals[s].free(to)
-	return nil
 }
 
 // errLogClosed says that the container has ended, and so has its log.

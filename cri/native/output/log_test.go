@@ -241,6 +241,7 @@ func TestJournalIsFreed(t *testing.T) {
 	for range 4 * freeAfter / len(line) {
 		s.comes(l, Stdout, line)
 		s.add(l, Stdout, false)
+		l.free(Stdout)
 	}
 	info, err := l.journals[Stdout].file.Stat()
 	if err != nil {

@@ -162,10 +162,14 @@ func (o *Output) read(s Stream, pipe *os.File) {
 			return
 		}
 		failures = 0
-		if err := o.log.add(s, false); err != nil && !errors.Is(err, errLogClosed) {
+		err = o.log.add(s, false)
+		if err != nil && !errors.Is(err, errLogClosed) {
 			o.cfg.Logger.Warn("a container's output waits to be logged", "log", o.cfg.LogPath, "error", err)
 		}
 		o.give(s, n)
+		if err == nil {
+			o.log.free(s) // not before give, which reads the journal
+		}
 	}
 }
 

@@ -243,6 +243,39 @@ func TestGiveBesideGoneClients(t *testing.T) {
 	}
 }
 
+// A client that is attached gets every byte, also where the journal's space is given back.
+func TestGiveWhatIsFreed(t *testing.T) {
+	s := newScene(t)
+	o, shim := s.begin()
+	var got, want bytes.Buffer
+	o.Join(&Attached{Stdout: &got})
+	for i := 0; want.Len() < 8*freeAfter; i++ {
+		fmt.Fprintf(io.MultiWriter(&want, shim[Stdout]), "%0100d\n", i)
+	}
+	shim.end(t)
+	s.finish(o)
+	if i := differAt(got.Bytes(), want.Bytes()); i >= 0 {
+		t.Errorf("of %d bytes the client got %d; from byte %d on they are %q", want.Len(), got.Len(), i,
+			got.Bytes()[i:min(i+20, got.Len())])
+	}
+	if freed := o.log.journals[Stdout].freed; freed < freeAfter {
+		t.Errorf("of the journal %d bytes were freed", freed)
+	}
+}
+
+// differAt returns where two texts begin to differ, -1 if they are equal.
+func differAt(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	if len(a) == len(b) {
+		return -1
+	}
+	return min(len(a), len(b))
+}
+
 // counts checks that the lines of a stream are the numbers below n.
 func (s *scene) counts(stream Stream, n int) {
 	s.Helper()
