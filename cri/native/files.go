@@ -82,8 +82,8 @@ func makeShm(shm string, sb *sandbox) error {
 	if err != nil {
 		return fmt.Errorf("mount %s: %w", shm, err)
 	}
-	uid, gid := userns(sb.namespaces()).root()
-	return os.Chown(shm, uid, gid)
+	uid, gid := userns(sb.namespaces()).host(0, 0)
+	return os.Chown(shm, int(uid), int(gid))
 }
 
 // removeSandboxFiles removes the files and what is mounted there.

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -596,6 +597,17 @@ func (h *host) userNamespace(t *testing.T, r *Runtime, options func() *runtimeap
 	config.Linux.SecurityContext.NamespaceOptions = options()
 	if got, want := p.says(config), "0\n0 1000000 65536\n0\n1\n"; got != want {
 		t.Errorf("it said %q, want %q", got, want)
+	}
+	// its output is its own, as root and as anybody else
+	for name, uid := range map[string]int64{"root": 0, "other": 1000} {
+		config := p.container(name, "echo out >/dev/stdout; echo err >/dev/stderr; sh -c 'echo more >/dev/stdout'")
+		config.Linux.SecurityContext.NamespaceOptions = options()
+		config.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{Value: uid}
+		got := strings.Fields(p.says(config))
+		slices.Sort(got) // the two streams have no order
+		if want := []string{"err", "more", "out"}; !slices.Equal(got, want) {
+			t.Errorf("%s said %q, want %q", name, got, want)
+		}
 	}
 	p.remove()
 }

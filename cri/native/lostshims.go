@@ -18,10 +18,12 @@ import (
 // newTask makes a container's first process. It goes on when the caller gives up, and is then
 // undone: containerd would leave its shim alone, which nobody finds again (seen on 2.4.2, see
 // [Runtime.endLostShims]).
-func (r *Runtime) newTask(ctx context.Context, c client.Container, io cio.Creator) (client.Task, error) {
+func (r *Runtime) newTask(
+	ctx context.Context, c client.Container, io cio.Creator, opts ...client.NewTaskOpts,
+) (client.Task, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.RequestTimeout)
 	defer cancel()
-	return c.NewTask(ctx, io)
+	return c.NewTask(ctx, io, opts...)
 }
 
 // endLostShims ends the shims of this runtime that serve no task, and removes their bundles. A

@@ -65,7 +65,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 		return classify.As(errdefs.ErrFailedPrecondition,
 			fmt.Sprintf("container %s was started already: it is %s", id, record.state()))
 	}
-	if err := r.start(ctx, c); err != nil {
+	if err := r.start(ctx, sb, c); err != nil {
 		if undone := r.failStart(ctx, c, err); undone != nil {
 			err = fmt.Errorf("%w (and its end could not be recorded: %w)", err, undone)
 		}
@@ -74,7 +74,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-func (r *Runtime) start(ctx context.Context, c *container) error {
+func (r *Runtime) start(ctx context.Context, sb *sandbox, c *container) error {
 	made, err := r.client.LoadContainer(ctx, c.id)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (r *Runtime) start(ctx context.Context, c *container) error {
 	c.mu.Lock()
 	c.io = streams
 	c.mu.Unlock()
-	task, err := r.newTask(ctx, made, streams.create)
+	task, err := r.newTask(ctx, made, streams.create, userns(sb.namespaces()).task(c.snapshot().User)...)
 	if err != nil {
 		return err
 	}

@@ -31,17 +31,28 @@ func idMappings(in []*runtimeapi.IDMapping) []specs.LinuxIDMapping {
 // own reports whether there is a user namespace.
 func (m mappings) own() bool { return len(m.uids) > 0 }
 
-// root returns the node's IDs of the pod's root.
-func (m mappings) root() (uid, gid int) {
-	find := func(list []specs.LinuxIDMapping) int {
+// host returns the node's IDs of a user and a group of the pod, 0 for one that the pod does not
+// have.
+func (m mappings) host(uid, gid uint32) (hostUID, hostGID uint32) {
+	find := func(list []specs.LinuxIDMapping, id uint32) uint32 {
 		for _, one := range list {
-			if one.ContainerID == 0 {
-				return int(one.HostID)
+			if id >= one.ContainerID && id-one.ContainerID < one.Size {
+				return one.HostID + id - one.ContainerID
 			}
 		}
 		return 0
 	}
-	return find(m.uids), find(m.gids)
+	return find(m.uids, uid), find(m.gids, gid)
+}
+
+// task returns the options of a container's first process. Its user owns the pipes of its output,
+// else it could not open /dev/stdout: to the kernel the node's root is nobody in the namespace.
+func (m mappings) task(who user) []client.NewTaskOpts {
+	if !m.own() {
+		return nil
+	}
+	uid, gid := m.host(who.UID, who.GID)
+	return []client.NewTaskOpts{client.WithUIDOwner(uid), client.WithGIDOwner(gid)}
 }
 
 // snapshot returns what a snapshotter needs to give the files of an image the pod's IDs.
