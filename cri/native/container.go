@@ -80,6 +80,7 @@ type container struct {
 	task   client.Task   // nil without a process
 	io     *containerIO  // nil without a process
 	ended  chan struct{} // closed when the process has ended; nil without a process
+	layer  measuredLayer
 }
 
 func newContainer(record containerRecord, podUID string) *container {
