@@ -242,7 +242,7 @@ func (r *Runtime) checkSandbox(config *runtimeapi.PodSandboxConfig, handler stri
 }
 
 // takeDown undoes the steps of a sandbox from the last one down to one of them. It goes on when an
-// undo fails, but never forgets a sandbox of which something is left.
+// undo fails, but never forgets a sandbox of which something is left. That one is not ready.
 func (r *Runtime) takeDown(ctx context.Context, sb *sandbox, downTo int) error {
 	steps := r.steps()
 	var errs []error
@@ -253,6 +253,9 @@ func (r *Runtime) takeDown(ctx context.Context, sb *sandbox, downTo int) error {
 		if err := steps[i].undo(ctx, sb); err != nil {
 			errs = append(errs, fmt.Errorf("undo %q of sandbox %s: %w", steps[i].what, sb.id, err))
 		}
+	}
+	if len(errs) > 0 {
+		r.noteSandbox(sb, func(rec *sandboxRecord) { rec.Up = false })
 	}
 	return errors.Join(errs...)
 }
@@ -300,15 +303,15 @@ func (r *Runtime) stopSandbox(ctx context.Context, sb *sandbox) error {
 	if record, _ := sb.snapshot(); !record.Stopped {
 		r.plugins.StopPodSandbox(ctx, sb.id)
 	}
-	if err := r.takeDown(ctx, sb, stopDownTo); err != nil {
-		return err
-	}
 	_, ready := sb.snapshot()
-	r.noteSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true })
-	if ready {
-		r.emit(cri.ContainerStopped, sb.id, sb.uid()) // no process has said so
+	err := r.takeDown(ctx, sb, stopDownTo)
+	if err == nil {
+		r.noteSandbox(sb, func(rec *sandboxRecord) { rec.Stopped = true })
 	}
-	return nil
+	if ready && !sb.pause {
+		r.emit(cri.ContainerStopped, sb.id, sb.uid()) // no process says so
+	}
+	return err
 }
 
 // RemovePodSandbox implements [cri.SandboxRuntime]. It stops the sandbox if it runs, and removes
