@@ -5,8 +5,8 @@
 // containerd's CRI plugin, because everything is in a containerd namespace of its own. Plugins of
 // package nri may change containers.
 //
-//	record on the disk ─▶ files ─▶ namespaces ─┬▶ CNI ──────────────────────────┬▶ ready
-//	                                           └▶ pause container and task ─▶ ──┘
+//	record on the disk ─▶ files ─▶ namespaces ─┬▶ CNI ───────────────────────┬▶ sysctls ─▶ ready
+//	                                           └▶ pause container and task ──┘
 //
 // Namespaces are kept by mounts, and containers join them there. So a sandbox needs a pause process
 // only as the first process of a PID namespace that its containers share, or if the node's config

@@ -9,6 +9,7 @@ import (
 	introspectionapi "github.com/containerd/containerd/api/services/introspection/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/introspection"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -24,11 +25,16 @@ import (
 type fakeContainerd struct {
 	snapshotter snapshots.Snapshotter
 	services    []client.ServicesOpt
+	// networks has the configuration of the network and its plugins; empty for none.
+	networks string
 }
 
 // runtime returns a runtime on the fake, which has restored nothing.
 func (f fakeContainerd) runtime(t *testing.T) *Runtime {
 	t.Helper()
+	if f.snapshotter == nil {
+		f.snapshotter = noSnapshots{}
+	}
 	services := append([]client.ServicesOpt{
 		client.WithIntrospectionService(onePlugin{}),
 		client.WithSnapshotters(map[string]snapshots.Snapshotter{"overlayfs": f.snapshotter}),
@@ -41,7 +47,10 @@ func (f fakeContainerd) runtime(t *testing.T) *Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	network, err := cni.New(cni.Config{ConfDir: t.TempDir(), BinDirs: []string{t.TempDir()}, StateDir: t.TempDir()})
+	if f.networks == "" {
+		f.networks = t.TempDir()
+	}
+	network, err := cni.New(cni.Config{ConfDir: f.networks, BinDirs: []string{f.networks}, StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +82,11 @@ func (onePlugin) Plugins(context.Context, ...string) (*introspectionapi.PluginsR
 	}}}, nil
 }
 
+// noSnapshots is a snapshotter without snapshots.
+type noSnapshots struct{ snapshots.Snapshotter }
+
+func (noSnapshots) Remove(_ context.Context, key string) error { return notFound("snapshot", key) }
+
 // fakeTasks are containerd's tasks. Each call of theirs is a field.
 type fakeTasks struct {
 	tasksapi.TasksClient
@@ -83,6 +97,13 @@ func (f *fakeTasks) Metrics(
 	_ context.Context, request *tasksapi.MetricsRequest, _ ...grpc.CallOption,
 ) (*tasksapi.MetricsResponse, error) {
 	return f.metrics(request)
+}
+
+// noContainers is a containerd without containers.
+type noContainers struct{ containers.Store }
+
+func (noContainers) Get(_ context.Context, id string) (containers.Container, error) {
+	return containers.Container{}, notFound("container", id)
 }
 
 // fakeTask is the process of a container that runs.

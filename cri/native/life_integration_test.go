@@ -366,7 +366,10 @@ func TestSettings(t *testing.T) {
 func (h *host) settings(t *testing.T, r *Runtime) {
 	p := h.newPod(t, r, "settings", "", func(c *runtimeapi.PodSandboxConfig) {
 		c.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.9.8.7"}, Searches: []string{"x.local"}}
-		c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "7"}
+		c.Linux.Sysctls = map[string]string{
+			"net.ipv4.ip_unprivileged_port_start": "7", "net.ipv4.conf.eth0.accept_local": "1",
+			"net.ipv4.conf.default.shared_media": "0", // not for eth0, which is there by then
+		}
 	})
 	data := t.TempDir()
 	if err := os.WriteFile(filepath.Join(data, "file"), []byte("data\n"), 0o644); err != nil {
@@ -380,7 +383,10 @@ func (h *host) settings(t *testing.T, r *Runtime) {
 			"hostname; cat /etc/hostname; echo $HOSTNAME; cat /etc/resolv.conf",
 			"pod-settings\npod-settings\npod-settings\nsearch x.local\nnameserver 10.9.8.7\n", nil,
 		},
-		"sysctl": {"cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "7\n", nil},
+		"sysctl": {
+			"cd /proc/sys/net/ipv4; cat ip_unprivileged_port_start conf/eth0/accept_local conf/eth0/shared_media",
+			"7\n1\n1\n", nil,
+		},
 		"environment": {"echo $A $B; pwd", "2 3\n/tmp\n", func(
 			c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext,
 		) {

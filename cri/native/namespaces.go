@@ -130,9 +130,8 @@ func (m mappings) unshare(flags int, f func(pid int) error) error {
 	return err
 }
 
-// prepareNamespaces does in a sandbox's namespaces what an OCI runtime does in new ones. The
-// calling thread stays in them.
-func (r *Runtime) prepareNamespaces(sb *sandbox) error {
+// enterNamespaces puts the calling thread into the namespaces of a sandbox, where it stays.
+func (r *Runtime) enterNamespaces(sb *sandbox) error {
 	for _, kind := range sb.own() {
 		if kind == specs.UserNamespace {
 			continue // its owner need not enter it
@@ -140,6 +139,15 @@ func (r *Runtime) prepareNamespaces(sb *sandbox) error {
 		if err := enterNamespace(r.pin(sb.id, kind), cloneFlags[kind]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// prepareNamespaces does in a sandbox's namespaces what an OCI runtime does in new ones. The
+// calling thread stays in them.
+func (r *Runtime) prepareNamespaces(sb *sandbox) error {
+	if err := r.enterNamespaces(sb); err != nil {
+		return err
 	}
 	if !sb.hostNetwork() {
 		if err := raiseLoopback(); err != nil {
@@ -154,26 +162,56 @@ func (r *Runtime) prepareNamespaces(sb *sandbox) error {
 			return fmt.Errorf("set its host name: %w", err)
 		}
 	}
-	return setSysctls(sb)
+	return nil
 }
 
 // ipcSysctls are the sysctls of an IPC namespace, but those below fs.mqueue (ipc_namespaces(7)).
 const ipcSysctls = " kernel.msgmax kernel.msgmnb kernel.msgmni kernel.sem kernel.shmall kernel.shmmax kernel.shmmni " +
 	"kernel.shm_rmid_forced "
 
-// setSysctls sets a sandbox's sysctls in the namespaces of the calling thread. Those of the node
-// stay as they are.
-func setSysctls(sb *sandbox) error {
-	for name, value := range sb.config.GetLinux().GetSysctls() {
-		network := strings.HasPrefix(name, "net.") && !sb.hostNetwork()
-		ipc := strings.HasPrefix(name, "fs.mqueue.") || strings.Contains(ipcSysctls, " "+name+" ")
-		if !network && (!ipc || sb.hostIPC()) {
-			return classify.Invalidf("the pod has no sysctl %s of its own", name)
+// networkSysctls begins the names of the sysctls of a network namespace.
+const networkSysctls = "net."
+
+// hasNetworkSysctls reports whether the sandbox's config has sysctls of its network namespace.
+func (s *sandbox) hasNetworkSysctls() bool {
+	for name := range s.config.GetLinux().GetSysctls() {
+		if strings.HasPrefix(name, networkSysctls) {
+			return true
 		}
-		path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-			return fmt.Errorf("set the sysctl %s: %w", name, err)
+	}
+	return false
+}
+
+// setSysctls sets a sandbox's sysctls. Those of the node stay as they are. With a pause process,
+// its OCI runtime has set them.
+func (r *Runtime) setSysctls(_ context.Context, sb *sandbox) error {
+	sysctls := sb.config.GetLinux().GetSysctls()
+	if sb.pause || len(sysctls) == 0 {
+		return nil
+	}
+	return thread.Own(func() error {
+		if err := r.enterNamespaces(sb); err != nil {
+			return err
 		}
+		for name, value := range sysctls {
+			if err := sb.setSysctl(name, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// setSysctl sets a sysctl in the namespaces of the calling thread.
+func (s *sandbox) setSysctl(name, value string) error {
+	network := strings.HasPrefix(name, networkSysctls) && !s.hostNetwork()
+	ipc := strings.HasPrefix(name, "fs.mqueue.") || strings.Contains(ipcSysctls, " "+name+" ")
+	if !network && (!ipc || s.hostIPC()) {
+		return classify.Invalidf("the pod has no sysctl %s of its own", name)
+	}
+	path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("set the sysctl %s: %w", name, err)
 	}
 	return nil
 }

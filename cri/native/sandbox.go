@@ -138,17 +138,22 @@ type step struct {
 }
 
 // steps are what a sandbox has, in the order in which it is made. Its stop undoes them from the end
-// down to stopDownTo, and its removal all of them.
-func (r *Runtime) steps() []step {
+// down to stopDownTo, and its removal all of them. Sysctls of the network come after its devices,
+// which have some of their own, and take others from the namespace's defaults.
+func (r *Runtime) steps(sb *sandbox) []step {
 	return []step{
 		{"record the sandbox", r.recordSandbox, r.forgetSandbox, false},
 		{"make its files", r.makeSandboxFiles, r.removeSandboxFiles, false},
 		{"make its namespaces", r.makeNamespaces, r.removeNamespaces, false},
-		{"create its container", r.createPause, r.deletePause, false},
-		{"attach its network", r.attach, r.detach, true},
+		{"attach its network", r.attach, r.detach, false},
+		{"create its container", r.createPause, r.deletePause, !sb.hasNetworkSysctls()},
+		{"set its sysctls", r.setSysctls, nothing, false},
 		{"start its process", r.startPause, r.endPause, false},
 	}
 }
+
+// nothing is the undo of a step whose effect goes with that of another one.
+func nothing(context.Context, *sandbox) error { return nil }
 
 // stopDownTo is the first of the steps that a stop undoes: the namespaces, the network and the
 // process go, and what is needed to know about the sandbox stays until its removal.
@@ -156,7 +161,7 @@ const stopDownTo = 2
 
 // bringUp makes what a sandbox has.
 func (r *Runtime) bringUp(ctx context.Context, sb *sandbox) error {
-	steps := r.steps()
+	steps := r.steps(sb)
 	for len(steps) > 0 {
 		together := 1
 		for together < len(steps) && steps[together].beside {
@@ -244,7 +249,7 @@ func (r *Runtime) checkSandbox(config *runtimeapi.PodSandboxConfig, handler stri
 // takeDown undoes the steps of a sandbox from the last one down to one of them. It goes on when an
 // undo fails, but never forgets a sandbox of which something is left. That one is not ready.
 func (r *Runtime) takeDown(ctx context.Context, sb *sandbox, downTo int) error {
-	steps := r.steps()
+	steps := r.steps(sb)
 	var errs []error
 	for i := len(steps) - 1; i >= downTo; i-- {
 		if i == 0 && len(errs) > 0 {
