@@ -21,8 +21,12 @@ import (
 	"github.com/berthd/berth/cri/native/images"
 )
 
-// defaultPath is the PATH of an image that sets none, as in Docker and containerd.
-const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// defaultPath is the PATH of an image that sets none, and defaultTerm the TERM of a process with a
+// terminal, as in Docker and containerd.
+const (
+	defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	defaultTerm = "TERM=xterm"
+)
 
 // checkContainer returns an error for a config that cannot be carried out.
 func checkContainer(config *runtimeapi.ContainerConfig) error {
@@ -151,7 +155,7 @@ func withEnv(sb *sandbox, config *runtimeapi.ContainerConfig, img *images.Usable
 		}
 		s.Process.Env = []string{defaultPath, "HOSTNAME=" + name}
 		if config.GetTty() {
-			s.Process.Env = append(s.Process.Env, "TERM=xterm")
+			s.Process.Env = append(s.Process.Env, defaultTerm)
 		}
 		more := slices.Clone(img.Settings.Env)
 		for _, e := range config.GetEnvs() {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
@@ -134,11 +137,20 @@ func (r *Runtime) newExec(
 	if err != nil {
 		return nil, err
 	}
-	process := spec.Process
-	process.Args, process.Terminal = cmd.args, cmd.tty
+	cmd.runAs(spec.Process)
 	id := "exec-" + newID()[:16]
-	started, err := task.Exec(ctx, id, process, r.execIO(c, id, cmd, stdin))
+	started, err := task.Exec(ctx, id, spec.Process, r.execIO(c, id, cmd, stdin))
 	return started, foreign(err)
+}
+
+// runAs makes the process of a container that of a command in it. With a terminal it has a TERM,
+// also if the container has none.
+func (cmd *command) runAs(process *specs.Process) {
+	process.Args, process.Terminal = cmd.args, cmd.tty
+	isTerm := func(e string) bool { return strings.HasPrefix(e, "TERM=") }
+	if cmd.tty && !slices.ContainsFunc(process.Env, isTerm) {
+		process.Env = append(process.Env, defaultTerm)
+	}
 }
 
 // notStarted returns why a command was not started. If the call's deadline has passed and

@@ -520,6 +520,18 @@ func TestStreams(t *testing.T) {
 		t.Errorf("the command said %q and %q, and ended with %v", &stdout, &stderr, err)
 	}
 
+	// a command with a terminal knows one, though its container has none
+	if at, err = p.runtime.Exec(t.Context(), &runtimeapi.ExecRequest{
+		ContainerId: id, Cmd: []string{"sh", "-c", "echo $TERM"}, Tty: true, Stdout: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	stdout.Reset()
+	err = p.stream(at, remotecommand.StreamOptions{Stdout: &stdout, Tty: true})
+	if err != nil || stdout.String() != "xterm\r\n" {
+		t.Errorf("its terminal is %q, %v", &stdout, err)
+	}
+
 	// a client may send all that it has at once
 	large := strings.Repeat("0123456789abcdef", 200_000)
 	if at, err = p.runtime.Exec(t.Context(), &runtimeapi.ExecRequest{
