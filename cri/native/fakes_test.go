@@ -91,6 +91,21 @@ func (noSnapshots) Remove(_ context.Context, key string) error { return notFound
 type fakeTasks struct {
 	tasksapi.TasksClient
 	metrics func(*tasksapi.MetricsRequest) (*tasksapi.MetricsResponse, error)
+	get     func(*tasksapi.GetRequest) (*tasksapi.GetResponse, error)
+}
+
+func (f *fakeTasks) Get(
+	_ context.Context, request *tasksapi.GetRequest, _ ...grpc.CallOption,
+) (*tasksapi.GetResponse, error) {
+	return f.get(request)
+}
+
+// Wait waits for the end of a task, which comes with that of the caller.
+func (f *fakeTasks) Wait(
+	ctx context.Context, _ *tasksapi.WaitRequest, _ ...grpc.CallOption,
+) (*tasksapi.WaitResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 func (f *fakeTasks) Metrics(
@@ -104,6 +119,13 @@ type noContainers struct{ containers.Store }
 
 func (noContainers) Get(_ context.Context, id string) (containers.Container, error) {
 	return containers.Container{}, notFound("container", id)
+}
+
+// allContainers is a containerd that has every container.
+type allContainers struct{ containers.Store }
+
+func (allContainers) Get(_ context.Context, id string) (containers.Container, error) {
+	return containers.Container{ID: id}, nil
 }
 
 // fakeTask is the process of a container that runs.

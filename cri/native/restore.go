@@ -62,6 +62,14 @@ func (r *Runtime) restoreSandbox(ctx context.Context, sb *sandbox) error {
 	if err != nil || task == nil || !sb.record.Up {
 		return err
 	}
+	status, err := task.Status(ctx)
+	if err != nil {
+		return onlyIfNot(err, errdefs.IsNotFound)
+	}
+	if status.Status == client.Created { // berth was killed before it let the process go on
+		r.noteSandbox(sb, func(rec *sandboxRecord) { rec.Up = false })
+		return nil
+	}
 	return r.watchPause(sb, task)
 }
 
