@@ -224,7 +224,7 @@ func (r *Runtime) create(ctx context.Context, sb *sandbox, c *container) error {
 	if err != nil {
 		return err
 	}
-	ctx, release, err := r.keeping(ctx, c.config)
+	ctx, release, err := r.Leased(ctx) // until the container keeps its snapshots
 	if err != nil {
 		return err
 	}

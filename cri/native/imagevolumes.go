@@ -49,17 +49,6 @@ func hasImages(config *runtimeapi.ContainerConfig) bool {
 	return false
 }
 
-// keeping returns a context in which the snapshots of a container's images are kept until the
-// container itself keeps them, and what ends that.
-func (r *Runtime) keeping(
-	ctx context.Context, config *runtimeapi.ContainerConfig,
-) (context.Context, func(), error) {
-	if !hasImages(config) {
-		return ctx, func() {}, nil
-	}
-	return r.Leased(ctx)
-}
-
 // mount mounts the image of a mount on the node, and returns the path of what the container gets.
 func (v *imageVolumes) mount(ctx context.Context, m *runtimeapi.Mount) (string, error) {
 	name := m.GetImage().GetImage()

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
@@ -354,6 +355,30 @@ func TestLostRecords(t *testing.T) {
 		t.Errorf("the other sandbox is %v, %v", status, err)
 	}
 	kept.remove()
+}
+
+// Berth is killed while it has leases in containerd. The next start ends them, and no one else's.
+func TestLeasesOfKilledProcess(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "native-leases")
+	first := h.runtime(t)
+	ctx, cancel := first.bounded(t.Context())
+	defer cancel()
+	if _, _, err := first.Leased(ctx); err != nil { // as by a kill, nobody ends it
+		t.Fatal(err)
+	}
+	others, err := h.client.LeasesService().Create(ctx, leases.WithRandomID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	p := h.newPod(t, h.runtime(t), "leases", "", nil)
+	p.start(p.container("main", "sleep 1000"))
+	left, err := h.client.LeasesService().List(ctx)
+	if err != nil || len(left) != 1 || left[0].ID != others.ID {
+		t.Errorf("the leases are %v, %v, want %s", left, err, others.ID)
+	}
+	p.remove()
 }
 
 // What a pod's config and its containers' configs ask for is there.

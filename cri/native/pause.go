@@ -73,7 +73,12 @@ func (r *Runtime) createPause(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client.NewContainer(ctx, sb.id,
+	leased, release, err := r.Leased(ctx) // a task keeps its own things
+	if err != nil {
+		return err
+	}
+	defer release()
+	c, err := r.client.NewContainer(leased, sb.id,
 		client.WithImage(img),
 		client.WithSnapshotter(img.Snapshotter),
 		client.WithNewSnapshot(sb.id, img, userns(sb.namespaces()).snapshot()...),

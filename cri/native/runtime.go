@@ -116,7 +116,7 @@ var (
 // New returns the runtime of a containerd namespace, and looks what of the recorded sandboxes and
 // containers still runs. If there are records, containerd must answer; otherwise it may come later.
 // New also removes what containerd and the network have of pods without a record, as a power loss
-// may leave them.
+// may leave them, and what an earlier process of berth has kept from containerd's garbage collection.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -128,6 +128,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Images.Alone = true // the store has the lock
 	containerd, err := client.New(cfg.Containerd, client.WithDefaultNamespace(cfg.Namespace))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("reach containerd at %s: %w", cfg.Containerd, err), flock.Release(kept.lock))
@@ -152,8 +153,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		r.Close()
 		return nil, err
 	}
-	if err := errors.Join(r.endLostShims(ctx), r.removeForgotten(ctx)); err != nil {
-		cfg.Logger.Warn("what is left of forgotten pods could not be removed yet: the next start tries again", "error", err)
+	if err := errors.Join(r.endLostShims(ctx), r.removeForgotten(ctx), r.EndLeases(ctx)); err != nil {
+		cfg.Logger.Warn("what an earlier process has left could not be removed yet: the next start tries again", "error", err)
 	}
 	return r, nil
 }

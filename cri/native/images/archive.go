@@ -19,6 +19,11 @@ func (s *Service) Import(ctx context.Context, path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("import images from %s: %w", path, err)
 	}
+	ctx, release, err := s.Leased(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("import images from %s: %w", path, err)
+	}
+	defer release()
 	imported, err := store.Import(ctx, s.client, path, store.As{
 		Snapshotter: func(context.Context) string { return at.snapshotter },
 		Labels:      map[string]string{pinnedLabel: pinnedValue},

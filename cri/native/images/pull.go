@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
@@ -21,9 +20,6 @@ import (
 
 	"github.com/berthd/berth/cri/internal/classify"
 )
-
-// releaseTimeout bounds the end of a lease after a pull.
-const releaseTimeout = 10 * time.Second
 
 // PullImage pulls and unpacks an image, and returns its ID. Layers are downloaded in parallel, and
 // those that are there already are not downloaded again. The login is sent to the image's registry
@@ -103,21 +99,6 @@ func (s *Service) pull(ctx context.Context, ref reference.Named, auth *runtimeap
 		return "", fmt.Errorf("read what was pulled: %w", err)
 	}
 	return known.id.String(), nil
-}
-
-// Leased returns a context with a lease, and what ends the lease. The lease keeps what is
-// downloaded in this context from containerd's garbage collection. Ending it also works when the
-// caller has given up; if that fails, containerd ends the lease after a day.
-func (s *Service) Leased(ctx context.Context) (context.Context, func(), error) {
-	ctx, done, err := s.client.WithLease(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a containerd lease for the download: %w", err)
-	}
-	return ctx, func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-		defer cancel()
-		_ = done(ending)
-	}, nil
 }
 
 // pinOf returns the label of the pin if an image of this name is pinned. The pull replaces the

@@ -36,6 +36,9 @@ type Config struct {
 	Stall time.Duration
 	// Keep is the full name of an image that counts as pinned as soon as it is there.
 	Keep string
+	// Alone says that the caller holds a lock, so that only one such service of the namespace works at
+	// a time. It can end what an earlier one has left; see [Service.EndLeases].
+	Alone bool
 }
 
 // Service is the image service of one containerd namespace. Make one with [New], end it with

@@ -43,7 +43,7 @@ func (s *Service) Use(ctx context.Context, name string) (*Usable, error) {
 	// An unpack of what is unpacked would still write to containerd's database, and wait for the disk.
 	_, err = s.client.SnapshotService(at.snapshotter).Stat(ctx, identity.ChainID(found.layers).String())
 	if errdefs.IsNotFound(err) {
-		err = img.Unpack(ctx, at.snapshotter)
+		err = s.unpack(ctx, img, at.snapshotter)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unpack image %s: %w", name, err)
@@ -52,4 +52,13 @@ func (s *Service) Use(ctx context.Context, name string) (*Usable, error) {
 		Image: img, ID: found.id.String(), Snapshotter: at.snapshotter, Settings: found.settings,
 		Digests: slices.Sorted(slices.Values(found.digests)), layers: found.layers,
 	}, nil
+}
+
+func (s *Service) unpack(ctx context.Context, img client.Image, snapshotter string) error {
+	ctx, release, err := s.Leased(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return img.Unpack(ctx, snapshotter)
 }
