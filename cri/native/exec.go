@@ -108,7 +108,10 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd command) (int32, e
 	if err != nil {
 		return 0, r.notStarted(starting, err)
 	}
-	ended, err := started.Wait(context.WithoutCancel(ctx))
+	// Of a command that was never started, containerd may tell no end.
+	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended, err := started.Wait(waiting)
 	if err == nil {
 		err = started.Start(starting)
 	}

@@ -12,7 +12,10 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/introspection"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc"
 
 	"github.com/berthd/berth/cni"
@@ -131,8 +134,17 @@ func (allContainers) Get(_ context.Context, id string) (containers.Container, er
 // fakeTask is the process of a container that runs.
 type fakeTask struct {
 	client.Task
-	id  string
-	pid uint32
+	id      string
+	pid     uint32
+	command client.Process // what Exec returns
+}
+
+func (f *fakeTask) Spec(context.Context) (*oci.Spec, error) {
+	return &oci.Spec{Process: &specs.Process{}}, nil
+}
+
+func (f *fakeTask) Exec(context.Context, string, *specs.Process, cio.Creator) (client.Process, error) {
+	return f.command, nil
 }
 
 func (f *fakeTask) ID() string { return f.id }
