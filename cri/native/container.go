@@ -183,7 +183,7 @@ func (r *Runtime) CreateContainer(
 	if dir := sb.config.GetLogDirectory(); dir != "" && config.GetLogPath() != "" {
 		record.LogPath = filepath.Join(dir, config.GetLogPath())
 	}
-	if err := sb.turn.take(ctx); err != nil {
+	if err := r.store.takeSandbox(ctx, sb); err != nil {
 		return "", err
 	}
 	defer sb.turn.give()
@@ -281,8 +281,8 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	if err := r.stopContainer(ctx, c, 0); err != nil {
 		return err
 	}
-	if err := c.turn.take(ctx); err != nil {
-		return err
+	if err := r.store.takeContainer(ctx, c); err != nil {
+		return onlyIfNot(err, errdefs.IsNotFound)
 	}
 	defer c.turn.give()
 	if err := r.forgetContainer(ctx, c); err != nil {

@@ -109,7 +109,7 @@ func (r *Runtime) updateLimits(
 	ctx context.Context, c *container, asked *runtimeapi.LinuxContainerResources,
 	decide func() (*specs.LinuxResources, error),
 ) (now *specs.LinuxResources, err error) {
-	if err := c.turn.take(ctx); err != nil {
+	if err := r.store.takeContainer(ctx, c); err != nil {
 		return nil, err
 	}
 	defer c.turn.give()

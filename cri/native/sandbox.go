@@ -334,8 +334,8 @@ func (r *Runtime) withSandbox(ctx context.Context, id string, do func(context.Co
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	if err := sb.turn.take(ctx); err != nil {
-		return err
+	if err := r.store.takeSandbox(ctx, sb); err != nil {
+		return onlyIfNot(err, errdefs.IsNotFound)
 	}
 	defer sb.turn.give()
 	return do(ctx, sb)

@@ -51,12 +51,14 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	}
 	// While it starts, its sandbox cannot be stopped, and so nobody else gets the process ID of the
 	// sandbox's pause process.
-	for _, t := range []turn{sb.turn, c.turn} {
-		if err := t.take(ctx); err != nil {
-			return err
-		}
-		defer t.give()
+	if err := r.store.takeSandbox(ctx, sb); err != nil {
+		return foreign(err)
 	}
+	defer sb.turn.give()
+	if err := r.store.takeContainer(ctx, c); err != nil {
+		return err
+	}
+	defer c.turn.give()
 	if _, ready := sb.snapshot(); !ready {
 		return classify.As(errdefs.ErrFailedPrecondition,
 			fmt.Sprintf("start container %s: its sandbox %s is not ready", id, sb.id))

@@ -149,6 +149,24 @@ func (s *store) container(id string) (*container, error) {
 	return nil, notFound("container", id)
 }
 
+// takeSandbox waits for a sandbox's turn. It returns errdefs.ErrNotFound if the sandbox was removed
+// meanwhile.
+func (s *store) takeSandbox(ctx context.Context, sb *sandbox) error {
+	return sb.turn.takeIf(ctx, func() error {
+		_, err := s.sandbox(sb.id)
+		return err
+	})
+}
+
+// takeContainer waits for a container's turn. It returns errdefs.ErrNotFound if the container was
+// removed meanwhile.
+func (s *store) takeContainer(ctx context.Context, c *container) error {
+	return c.turn.takeIf(ctx, func() error {
+		_, err := s.container(c.id)
+		return err
+	})
+}
+
 // ids returns the IDs of all sandboxes and containers.
 func (s *store) ids() []string {
 	s.mu.Lock()
@@ -211,6 +229,18 @@ func (t turn) take(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// takeIf is take, but gives the turn back if check then returns an error.
+func (t turn) takeIf(ctx context.Context, check func() error) error {
+	if err := t.take(ctx); err != nil {
+		return err
+	}
+	if err := check(); err != nil {
+		t.give()
+		return err
+	}
+	return nil
 }
 
 func (t turn) give() { <-t }
