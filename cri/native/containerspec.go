@@ -191,18 +191,28 @@ func (r *Runtime) containerNamespaces(sb *sandbox, asked *runtimeapi.NamespaceOp
 	case runtimeapi.NamespaceMode_NODE:
 		opts = append(opts, oci.WithHostNamespace(specs.PIDNamespace))
 	case runtimeapi.NamespaceMode_TARGET:
-		target, err := r.store.container(asked.GetTargetId())
+		targetPID, err := r.target(sb, asked)
 		if err != nil {
 			return nil, err
-		}
-		targetPID := target.pid()
-		if targetPID == 0 || target.sandboxID != sb.id {
-			return nil, classify.As(errdefs.ErrFailedPrecondition,
-				"container "+asked.GetTargetId()+", whose processes are to be shared, does not run in this pod")
 		}
 		opts = append(opts, join(specs.PIDNamespace, processNamespace(targetPID, specs.PIDNamespace)))
 	}
 	return append(opts, userns(sb.namespaces()).namespace(r.namespace(sb, specs.UserNamespace))...), nil
+}
+
+// target returns the first process of the container whose processes another one is to share. It has
+// the same one as long as it runs; afterwards that process ID may be anybody's.
+func (r *Runtime) target(sb *sandbox, asked *runtimeapi.NamespaceOption) (uint32, error) {
+	target, err := r.store.container(asked.GetTargetId())
+	if err != nil {
+		return 0, foreign(err)
+	}
+	pid := target.pid()
+	if pid == 0 || target.sandboxID != sb.id {
+		return 0, classify.As(errdefs.ErrFailedPrecondition,
+			"container "+asked.GetTargetId()+", whose processes are to be shared, does not run in this pod")
+	}
+	return pid, nil
 }
 
 // withSecurity returns what a container may do.

@@ -95,6 +95,13 @@ type fakeTasks struct {
 	tasksapi.TasksClient
 	metrics func(*tasksapi.MetricsRequest) (*tasksapi.MetricsResponse, error)
 	get     func(*tasksapi.GetRequest) (*tasksapi.GetResponse, error)
+	create  func(*tasksapi.CreateTaskRequest) (*tasksapi.CreateTaskResponse, error)
+}
+
+func (f *fakeTasks) Create(
+	_ context.Context, request *tasksapi.CreateTaskRequest, _ ...grpc.CallOption,
+) (*tasksapi.CreateTaskResponse, error) {
+	return f.create(request)
 }
 
 func (f *fakeTasks) Get(

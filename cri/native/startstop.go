@@ -81,6 +81,12 @@ func (r *Runtime) start(ctx context.Context, sb *sandbox, c *container) error {
 	if err != nil {
 		return err
 	}
+	options := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if options.GetPid() == runtimeapi.NamespaceMode_TARGET {
+		if _, err := r.target(sb, options); err != nil { // it may have ended since the creation
+			return err
+		}
+	}
 	streams, err := r.openIO(c)
 	if err != nil {
 		return err
