@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/beneath"
 )
 
 const (
@@ -133,7 +135,7 @@ func (w *writer) removeAll(name string) error {
 		return err
 	}
 	defer dir.Close()
-	return removeTree(context.Background(), int(dir.Fd()), name)
+	return beneath.Remove(context.Background(), int(dir.Fd()), name)
 }
 
 // holds reports whether the directory of content has exactly these files and directories. Modes and

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/volumes/csi"
+	"github.com/berthd/berth/internal/beneath"
 )
 
 var (
@@ -21,7 +22,7 @@ var (
 	// ErrNotFound means that a ConfigMap, a Secret or a key in one is missing.
 	ErrNotFound = errors.New("not found")
 	// ErrMounted means that something is still mounted beneath a directory, so it was not deleted.
-	ErrMounted = errors.New("still mounted")
+	ErrMounted = beneath.ErrMounted
 )
 
 // VolumeError says why a volume of a pod is not up, or not up to date. Its text is that of the

@@ -11,6 +11,15 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/internal/beneath"
+)
+
+// Package beneath reads so many names of a directory at once, and names with this prefix what lies
+// too deep.
+const (
+	batch       = 512
+	movedPrefix = ".berth-deleting-"
 )
 
 func TestRemoveNothing(t *testing.T) {
@@ -149,7 +158,7 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	dir, err := os.Open(filepath.Join(root, "pods"))
 	must(t, err)
 	defer dir.Close()
-	if err := removeTree(t.Context(), int(dir.Fd()), "uid-1"); !errors.Is(err, ErrMounted) {
+	if err := beneath.Remove(t.Context(), int(dir.Fd()), "uid-1"); !errors.Is(err, ErrMounted) {
 		t.Errorf("error = %v, want still mounted", err)
 	}
 	if read(t, precious, "file") != "x" {
@@ -160,7 +169,7 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	must(t, os.MkdirAll(pod+"/b", 0o755))
 	write(t, pod+"/b/mnt", "")
 	mustMount(t, precious+"/file", pod+"/b/mnt", "", "bind")
-	if err := removeTree(t.Context(), int(dir.Fd()), "uid-1"); !errors.Is(err, ErrMounted) {
+	if err := beneath.Remove(t.Context(), int(dir.Fd()), "uid-1"); !errors.Is(err, ErrMounted) {
 		t.Errorf("error = %v, want still mounted", err)
 	}
 	if read(t, precious, "file") != "x" {

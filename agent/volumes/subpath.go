@@ -245,10 +245,13 @@ func hasNoDevice(file int) bool {
 	return err == nil && stat.Dev_major == 0
 }
 
+// maxUnmounts bounds how many mounts on one target are unmounted.
+const maxUnmounts = 16
+
 // clearTarget unmounts what an earlier call mounted at target. If that is still source, it stays,
 // and same is true.
 func (m *Manager) clearTarget(target string, source int) (same bool, err error) {
-	for range maxSweeps {
+	for range maxUnmounts {
 		mounted, err := isMountPoint(target)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil

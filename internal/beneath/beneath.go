@@ -1,7 +1,8 @@
 // Package beneath opens files beneath a directory: wherever symbolic links or renames lead, the
 // result is never outside of that directory (CVE-2017-1002101, CVE-2021-25741).
 //
-// Purpose: one way to open what containers can write to ([Open]), and one to walk over it ([Tree]).
+// Purpose: one way to open what containers can write to ([Open]), one to walk over it ([Tree]), and
+// one to delete it ([Remove]).
 // [Open] asks the kernel (openat2, Linux 5.6). On an older kernel it walks element by element, and
 // refuses what it cannot do safely there:
 //
