@@ -7,6 +7,7 @@ require (
 	github.com/containerd/cgroups/v3 v3.1.3 // what containerd's shims measure
 	github.com/containerd/containerd/api v1.11.1 // containerd's events, for runtimes whose CRI has none
 	github.com/containerd/containerd/v2 v2.3.7 // images, and containers without the CRI
+	github.com/containerd/continuity v0.5.0 // copies of directories of images
 	github.com/containerd/errdefs v1.0.0 // one classification of runtime errors
 	github.com/containerd/errdefs/pkg v0.3.0 // gRPC codes to errdefs
 	github.com/containerd/nri v0.12.5 // plugins that change containers
@@ -82,7 +83,6 @@ require (
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/containerd/continuity v0.5.0 // indirect
 	github.com/containerd/fifo v1.1.0 // indirect
 	github.com/containerd/log v0.2.0 // indirect
 	github.com/containerd/platforms v1.0.0-rc.5 // indirect

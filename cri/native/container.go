@@ -303,7 +303,7 @@ func (r *Runtime) forgetContainer(ctx context.Context, c *container) error {
 		}
 	}
 	c.closeIO()
-	if err := r.removeVolumes(ctx, c.id, c.config); err != nil {
+	if err := errors.Join(r.removeVolumes(ctx, c.id, c.config), r.removeDeclared(ctx, c.id)); err != nil {
 		return err
 	}
 	if err := removePipes(r.containerDir(c.id)); err != nil {

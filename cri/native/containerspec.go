@@ -72,7 +72,7 @@ func (r *Runtime) containerSpec(
 		withEnv(sb, config, img),
 	}
 	opts = append(opts, namespaces...)
-	opts = append(opts, mounts)
+	opts = append(opts, mounts, r.withDeclaredVolumes(sb, c, img, has))
 	opts = append(opts, withSecurity(config)...)
 	opts = append(opts, withCgroupNamespace(security.GetPrivileged())...)
 	return append(opts, withResources(config.GetLinux().GetResources()),

@@ -117,8 +117,8 @@ func (h *host) nothingLeft(t *testing.T) {
 		t.Errorf("left in containerd: %v, %v", left, err)
 	}
 	for _, dir := range []string{
-		"root/sandboxes", "root/containers", "state/sandboxes", "state/containers", "state/netns", "state/volumes",
-		"cni/attachments", "cni/results",
+		"root/sandboxes", "root/containers", "root/volumes", "state/sandboxes", "state/containers", "state/netns",
+		"state/volumes", "cni/attachments", "cni/results",
 	} {
 		entries, err := os.ReadDir(filepath.Join(h.Dir, "native", dir))
 		if err != nil && !os.IsNotExist(err) || len(entries) > 0 {

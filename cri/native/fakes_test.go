@@ -59,9 +59,9 @@ func (f fakeContainerd) runtime(t *testing.T) *Runtime {
 	}
 	r := &Runtime{
 		Service: images.New(images.Config{}, containerd), client: containerd, store: kept, groups: streams.New(),
-		events: broadcaster{boxes: map[*streams.Mailbox]bool{}},
+		events: broadcaster{boxes: map[*streams.Mailbox]bool{}}, selinux: nodeSELinux(),
 		cfg: Config{
-			Namespace: "test", StateDir: t.TempDir(), RequestTimeout: time.Minute, Network: network,
+			Namespace: "test", RootDir: t.TempDir(), StateDir: t.TempDir(), RequestTimeout: time.Minute, Network: network,
 			Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		},
 	}

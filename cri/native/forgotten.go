@@ -14,7 +14,7 @@ import (
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // removeForgotten removes what sandboxes and containers without a record have: in containerd, in
-// networks and in the state directory.
+// networks and in the directories of the runtime.
 func (r *Runtime) removeForgotten(ctx context.Context) error {
 	ids, err := r.forgotten(ctx)
 	if err != nil {
@@ -30,7 +30,7 @@ func (r *Runtime) removeForgotten(ctx context.Context) error {
 	for id := range ids {
 		errs = append(errs, unmountAndRemove(r.netns(id)), r.removeNamespaces(ctx, &sandbox{id: id}),
 			r.removeSandboxFiles(ctx, &sandbox{id: id}),
-			r.removeVolumes(ctx, id, nil), removePipes(r.containerDir(id)))
+			r.removeVolumes(ctx, id, nil), r.removeDeclared(ctx, id), removePipes(r.containerDir(id)))
 	}
 	return errors.Join(errs...)
 }
@@ -45,7 +45,9 @@ func (r *Runtime) forgotten(ctx context.Context) (map[string]bool, error) {
 	for _, c := range made {
 		found[c.ID] = true
 	}
-	for _, path := range []string{r.sandboxDir("x"), r.containerDir("x"), r.netns("x"), r.volumeDir("x")} {
+	for _, path := range []string{
+		r.sandboxDir("x"), r.containerDir("x"), r.netns("x"), r.volumeDir("x"), r.declaredDir("x"),
+	} {
 		entries, err := os.ReadDir(filepath.Dir(path))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("look for files without a record: %w", err)

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/cri/internal/classify"
+	"github.com/berthd/berth/cri/native/images"
 )
 
 // snapshotReference begins the label by which a container keeps a snapshot from containerd's
@@ -57,28 +58,39 @@ func (v *imageVolumes) mount(ctx context.Context, m *runtimeapi.Mount) (string, 
 		// The class of a missing image would say that the sandbox is missing.
 		return "", classify.As(errdefs.ErrFailedPrecondition, fmt.Sprintf("image %s: %v", name, err))
 	}
-	layers, err := img.RootFS(ctx)
-	if err != nil {
-		return "", err
-	}
 	n, key := v.count, volumeKey(v.id, v.count)
 	v.count++
-	mounts, err := v.runtime.client.SnapshotService(img.Snapshotter).View(ctx, key, identity.ChainID(layers).String())
-	if err != nil {
-		return "", foreign(fmt.Errorf("make a snapshot of image %s: %w", name, err))
+	at := filepath.Join(v.runtime.volumeDir(v.id), strconv.Itoa(n))
+	if err := v.mountView(ctx, img, key, at, m); err != nil {
+		return "", fmt.Errorf("image %s: %w", name, err)
 	}
 	v.labels[snapshotReference+img.Snapshotter+"/"+strconv.Itoa(n)] = key
-	at := filepath.Join(v.runtime.volumeDir(v.id), strconv.Itoa(n))
+	return inImage(at, m.GetImageSubPath())
+}
+
+// mountView makes a read-only snapshot of an image, and mounts it for a mount of the container, or
+// for nobody in it.
+func (v *imageVolumes) mountView(
+	ctx context.Context, img *images.Usable, key, at string, m *runtimeapi.Mount,
+) error {
+	layers, err := img.RootFS(ctx)
+	if err != nil {
+		return err
+	}
+	mounts, err := v.runtime.client.SnapshotService(img.Snapshotter).View(ctx, key, identity.ChainID(layers).String())
+	if err != nil {
+		return foreign(fmt.Errorf("make a snapshot of it: %w", err))
+	}
 	if err := v.makeDir(at, m); err != nil {
-		return "", err
+		return err
 	}
 	for i := range mounts {
 		mounts[i].Options = append(mounts[i].Options, "nosuid", "nodev")
 	}
 	if err := mount.All(mounts, at); err != nil {
-		return "", fmt.Errorf("mount image %s: %w", name, err)
+		return fmt.Errorf("mount it: %w", err)
 	}
-	return inImage(at, m.GetImageSubPath())
+	return nil
 }
 
 // makeDir makes the directory on which an image is mounted. Only root comes to it, who is another

@@ -86,12 +86,17 @@ func withMounts(asked []specs.Mount, rootPropagation string) oci.SpecOpts {
 		}
 		s.Mounts = slices.DeleteFunc(s.Mounts, func(m specs.Mount) bool { return slices.Contains(places, m.Destination) })
 		s.Mounts = append(s.Mounts, asked...)
-		slices.SortStableFunc(s.Mounts, func(a, b specs.Mount) int {
-			return cmp.Compare(strings.Count(a.Destination, "/"), strings.Count(b.Destination, "/"))
-		})
+		sortMounts(s.Mounts)
 		s.Linux.RootfsPropagation = rootPropagation
 		return nil
 	}
+}
+
+// sortMounts puts parents before what is below them.
+func sortMounts(list []specs.Mount) {
+	slices.SortStableFunc(list, func(a, b specs.Mount) int {
+		return cmp.Compare(strings.Count(a.Destination, "/"), strings.Count(b.Destination, "/"))
+	})
 }
 
 // bind returns a mount of the config. Its source must exist. An image is always read-only.

@@ -57,7 +57,8 @@ type Config struct {
 	CDISpecDirs []string
 	// SystemdCgroups says that systemd makes the cgroups, not the OCI runtime itself.
 	SystemdCgroups bool
-	// RootDir has the records. It outlives a restart of the machine.
+	// RootDir has the records, and the volumes that images declare. It outlives a restart of the
+	// machine.
 	RootDir string
 	// StateDir has what a restart of the machine takes: files and pipes of sandboxes and containers,
 	// and mounts. Its file system must allow mounts and pipes.
@@ -116,7 +117,8 @@ var (
 // New returns the runtime of a containerd namespace, and looks what of the recorded sandboxes and
 // containers still runs. If there are records, containerd must answer; otherwise it may come later.
 // New also removes what containerd and the network have of pods without a record, as a power loss
-// may leave them, and what an earlier process of berth has kept from containerd's garbage collection.
+// may leave them, and what an earlier process of berth has kept from containerd's garbage
+// collection.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
