@@ -13,6 +13,10 @@ type Capabilities struct {
 	IPs []string
 	// Aliases are further names of the pod in its network (capability aliases).
 	Aliases []string
+	// Annotations are the pod's annotations (capability io.kubernetes.cri.pod-annotations).
+	Annotations map[string]string
+	// CgroupPath is the pod's cgroup (capability cgroupPath). Empty means none.
+	CgroupPath string
 }
 
 // PortMapping leads a port of the node to a port of the pod.
@@ -57,6 +61,12 @@ func (c Capabilities) args() map[string]any {
 	}
 	if len(c.Aliases) > 0 {
 		args["aliases"] = c.Aliases
+	}
+	if len(c.Annotations) > 0 {
+		args["io.kubernetes.cri.pod-annotations"] = c.Annotations // containerd's CRI plugin has named it
+	}
+	if c.CgroupPath != "" {
+		args["cgroupPath"] = c.CgroupPath
 	}
 	return args
 }

@@ -49,7 +49,7 @@ func (h *host) list(version string, plugins ...string) {
 	var all []string
 	for _, p := range plugins {
 		all = append(all, fmt.Sprintf(`{"type":%q,"capabilities":{"portMappings":true,"bandwidth":true,"dns":true,`+
-			`"ips":true,"aliases":true}}`, p))
+			`"ips":true,"aliases":true,"io.kubernetes.cri.pod-annotations":true,"cgroupPath":true}}`, p))
 	}
 	h.config("10-test.conflist", fmt.Sprintf(`{"cniVersion":%q,"name":"pods","plugins":[%s]}`, version,
 		strings.Join(all, ",")))

@@ -75,6 +75,8 @@ func TestPluginsLearnThePodAndItsWishes(t *testing.T) {
 		DNS:          &DNS{Servers: []string{"10.0.0.10"}, Searches: []string{"svc"}, Options: []string{"ndots:5"}},
 		IPs:          []string{"10.1.2.3/24"},
 		Aliases:      []string{"web.local"},
+		Annotations:  map[string]string{"example.com/network": "blue"},
+		CgroupPath:   "/kubepods/pod1",
 	}
 	if _, err := h.network().Add(t.Context(), sandbox); err != nil {
 		t.Fatal(err)
@@ -89,6 +91,9 @@ func TestPluginsLearnThePodAndItsWishes(t *testing.T) {
 		},
 		"ips":     []any{"10.1.2.3/24"},
 		"aliases": []any{"web.local"},
+
+		"io.kubernetes.cri.pod-annotations": map[string]any{"example.com/network": "blue"},
+		"cgroupPath":                        "/kubepods/pod1",
 	}
 	if got := h.got("all", "ADD")["runtimeConfig"]; !reflect.DeepEqual(got, want) {
 		t.Errorf("the plugin got %v, want %v", got, want)

@@ -71,7 +71,7 @@ func unmountAndRemove(path string) error {
 
 // capabilities returns what the pod wishes of its network.
 func capabilities(config *runtimeapi.PodSandboxConfig) cni.Capabilities {
-	var out cni.Capabilities
+	out := cni.Capabilities{Annotations: config.GetAnnotations(), CgroupPath: config.GetLinux().GetCgroupParent()}
 	for _, p := range config.GetPortMappings() {
 		if p.GetHostPort() <= 0 {
 			continue // the CRI's way to say that the node has no port for it

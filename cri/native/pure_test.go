@@ -175,6 +175,7 @@ func TestNetworkWishes(t *testing.T) {
 			{HostPort: 53, ContainerPort: 5353, Protocol: runtimeapi.Protocol_UDP, HostIp: "1.2.3.4"},
 		},
 		Annotations: map[string]string{ingressAnnotation: "10M", egressAnnotation: "a lot"},
+		Linux:       &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/kubepods/pod1"},
 	})
 	if len(got.PortMappings) != 1 ||
 		got.PortMappings[0] != (cni.PortMapping{HostPort: 53, ContainerPort: 5353, Protocol: "udp", HostIP: "1.2.3.4"}) {
@@ -182,6 +183,9 @@ func TestNetworkWishes(t *testing.T) {
 	}
 	if got.Bandwidth == nil || *got.Bandwidth != (cni.Bandwidth{IngressRate: 10_000_000, IngressBurst: burst}) {
 		t.Errorf("bandwidth is %v", got.Bandwidth)
+	}
+	if got.CgroupPath != "/kubepods/pod1" || got.Annotations[ingressAnnotation] != "10M" {
+		t.Errorf("the cgroup is %q, the annotations are %v", got.CgroupPath, got.Annotations)
 	}
 	if got := capabilities(&runtimeapi.PodSandboxConfig{}); got.Bandwidth != nil || got.DNS != nil {
 		t.Errorf("without a wish: got %v", got)
