@@ -128,10 +128,14 @@ func pointOf(line []byte) []byte {
 }
 
 // readLine appends a line to line, and of each of its fields only so much that [shorten] sees that
-// it is too long: a container can make one of any length.
+// it is too long: a container can make one of any length. Nearly all lines come in one piece, which
+// is shorter than maxPath.
 func readLine(r *bufio.Reader, line []byte) ([]byte, error) {
-	for field := 0; ; {
-		part, err := r.ReadSlice('\n')
+	part, err := r.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return append(line, part...), err
+	}
+	for field := 0; ; part, err = r.ReadSlice('\n') {
 		for _, b := range part {
 			if b == ' ' {
 				field = 0
