@@ -117,7 +117,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 	}); err != nil {
 		return nil, err
 	}
-	deps.Node.SetDevices(b.allocation.Capacity)
+	deps.Node.SetDevices(b.allocation.Devices)
 	deps.Cgroups.SetPinned(b.allocation.Pinned)
 	b.room = room.New(room.Deps{
 		Occupants: occupants, Unallocated: b.allocation.Refused, Unresizable: b.allocation.Unresizable,
@@ -126,7 +126,7 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 			n.Pressures, n.ShuttingDown = b.pressure.Conditions(), b.gate.ShuttingDown()
 			return n
 		},
-		Allocatable: deps.Node.Allocatable, Wake: b.workers.Wake, Victims: preemptor.Victims, Leave: preemptor.Leave,
+		Allocatable: deps.Node.Countable, Wake: b.workers.Wake, Victims: preemptor.Victims, Leave: preemptor.Leave,
 	})
 	return b, nil
 }

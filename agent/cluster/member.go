@@ -322,7 +322,7 @@ func (m *Member) knownNode(n *v1.Node) {
 	if n == nil {
 		return
 	}
-	m.deps.Node.SetObject(n.Labels, n.Spec.Taints)
+	m.deps.Node.SetObject(n)
 	m.deps.Signals.Static.Notify()
 	m.attachedChanged(n)
 	m.csinode.Known(n)

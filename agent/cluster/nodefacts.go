@@ -45,7 +45,7 @@ func (m *Member) newRegistry(c clients) *noderegistry.Registry {
 	facts := &nodeFacts{deps: d, declared: d.Node.DeclaredFeatures()}
 	return noderegistry.New(cfg, noderegistry.Deps{
 		Nodes: c.heartbeats, Leases: c.leases, Facts: facts.now, Known: m.knownNode, Event: d.Events.Node,
-		Changed: d.Signals.Node, Logger: d.Logger,
+		Registered: d.Node.Devices().Registered, Changed: d.Signals.Node, Logger: d.Logger,
 	})
 }
 
@@ -64,7 +64,7 @@ func (n *nodeFacts) now(ctx context.Context) noderegistry.Facts {
 	d := n.deps
 	capacity, allocatable := d.Node.Published()
 	f := noderegistry.Facts{
-		Addresses: d.Node.HostIPs(), Capacity: capacity, Allocatable: allocatable,
+		Addresses: d.Node.HostIPs(), Capacity: capacity, Allocatable: allocatable, Fresh: d.Node.Devices().Fresh(),
 		Info: d.Node.Info(d.State.Release()), Faults: n.faults(ctx), Images: n.list(ctx), Port: d.Config.Kubelet.Port,
 		VolumesInUse: d.Volumes.CSI().InUse(), Declared: n.declared,
 	}

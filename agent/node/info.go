@@ -1,10 +1,8 @@
 package node
 
 import (
-	"maps"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -95,11 +93,11 @@ func swapTotal(meminfo string) int64 {
 	return 0
 }
 
-// SetObject sets the labels and taints that the node has in the API server, where pods select nodes
-// by them. Before the first call, and for nil, the labels are those of the config. Before the first
-// call there are no taints.
-func (n *Node) SetObject(labels map[string]string, taints []v1.Taint) {
+// SetObject sets the Node object that the API server has of the node: pods select nodes by its
+// labels, and its taints and extended resources count, too. Before the first call the labels are
+// those of the config, and there are no taints.
+func (n *Node) SetObject(object *v1.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.apiLabels, n.apiTaints = maps.Clone(labels), slices.Clone(taints)
+	n.object = object
 }

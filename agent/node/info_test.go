@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berthd/berth/configs"
 )
@@ -75,7 +76,10 @@ func TestLabelsOfTheAPIServer(t *testing.T) {
 	if taints := n.Admission().Taints; len(taints) != 0 {
 		t.Errorf("%v", taints)
 	}
-	n.SetObject(map[string]string{"zone": "a", v1.LabelHostname: "liar"}, []v1.Taint{{Key: "full"}})
+	n.SetObject(&v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "a", v1.LabelHostname: "liar"}},
+		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: "full"}}},
+	})
 	if taints := n.Admission().Taints; len(taints) != 1 || taints[0].Key != "full" {
 		t.Errorf("%v", taints)
 	}

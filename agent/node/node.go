@@ -50,12 +50,10 @@ type Node struct {
 	handlers map[string]Handler
 	// podSecurity is the Pod Security Standard that pods must meet.
 	podSecurity string
-	// apiLabels are the labels of the Node object; nil if there is no Node object.
-	apiLabels map[string]string
-	// apiTaints are the taints of the Node object. Nobody changes the list.
-	apiTaints []v1.Taint
-	// devices reads the node's devices; nil without device plugins.
-	devices func() (capacity, allocatable v1.ResourceList)
+	// object is the Node object; nil if there is none. Nobody changes it.
+	object *v1.Node
+	// devices are the devices of device plugins; nil without these.
+	devices Devices
 	// known says that the runtime has reported its features.
 	known  bool
 	read   time.Time
@@ -148,10 +146,14 @@ func (n *Node) UserNamespaces(handler string) bool {
 func (n *Node) Admission() admit.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	var taints []v1.Taint
+	if n.object != nil {
+		taints = n.object.Spec.Taints
+	}
 	return admit.Node{
 		Name:            n.Name,
 		Labels:          n.labels(),
-		Taints:          n.apiTaints,
+		Taints:          taints,
 		TaintComparison: n.cfg.GateEnabled("TaintTolerationComparisonOperators"),
 		AppArmor:        n.features.AppArmor,
 		NoStrictGroups:  n.known && !n.features.SupplementalGroupsPolicy,
@@ -164,7 +166,10 @@ func (n *Node) Admission() admit.Node {
 // labels returns the node's labels: those that every node has, and the config's or the API
 // server's.
 func (n *Node) labels() map[string]string {
-	out := maps.Clone(n.apiLabels)
+	var out map[string]string
+	if n.object != nil {
+		out = maps.Clone(n.object.Labels)
+	}
 	if out == nil {
 		out = maps.Clone(n.cfg.NodeLabels)
 	}
@@ -217,28 +222,6 @@ func (n *Node) MaxPods() int { return int(n.capacity.Pods().Value()) }
 
 // Capacity returns the machine's capacity.
 func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
-
-// SetDevices sets the reader of the devices that device plugins have.
-func (n *Node) SetDevices(read func() (capacity, allocatable v1.ResourceList)) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.devices = read
-}
-
-// Published returns what the node has, and what pods can request, devices included: others are told
-// so. Admission does not count devices, because their own manager gives them out.
-func (n *Node) Published() (capacity, allocatable v1.ResourceList) {
-	capacity, allocatable = n.Capacity(), n.Allocatable()
-	n.mu.Lock()
-	read := n.devices
-	n.mu.Unlock()
-	if read != nil {
-		all, healthy := read()
-		maps.Copy(capacity, all)
-		maps.Copy(allocatable, healthy)
-	}
-	return capacity, allocatable
-}
 
 // Allocatable returns what pods can request: the capacity without the config's reservations,
 // without what hard eviction keeps free, and without memory that is reserved for huge pages.

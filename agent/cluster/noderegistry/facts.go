@@ -15,7 +15,10 @@ type Facts struct {
 	Addresses []string
 	// Capacity is what the machine has, Allocatable the part that pods can have.
 	Capacity, Allocatable v1.ResourceList
-	Info                  v1.NodeSystemInfo
+	// Fresh says that the machine has not registered yet: what a Node object of its name has of
+	// other extended resources was another machine's.
+	Fresh bool
+	Info  v1.NodeSystemInfo
 	// Images are the images of the node, the largest first. The list is limited to those to report.
 	Images   []v1.ContainerImage
 	Handlers []v1.NodeRuntimeHandler

@@ -32,6 +32,9 @@ type Deps struct {
 	Facts func(ctx context.Context) Facts
 	// Known gets the Node object as the API server has it, nil if there is none.
 	Known func(*v1.Node)
+	// Registered is called when a machine whose facts are fresh has registered: from then on they
+	// are not. It may be nil if they never are.
+	Registered func()
 	// Event records an event about the node.
 	Event func(eventType, reason, message string)
 	// Changed notifies that a fact changed, so that the status is computed soon. nil if nobody else
@@ -216,7 +219,18 @@ func (r *Registry) sync(ctx context.Context) (time.Duration, error) {
 		return next, err
 	}
 	r.recordSchedulable(node)
-	return next, r.report(ctx, node, f)
+	if err := r.report(ctx, node, f); err != nil {
+		return next, err
+	}
+	r.settle(f)
+	return next, nil
+}
+
+// settle says that a fresh machine has registered.
+func (r *Registry) settle(f Facts) {
+	if f.Fresh && r.cfg.Register {
+		r.deps.Registered()
+	}
 }
 
 // register makes the Node. If there is one already, the follower receives it.
@@ -239,6 +253,7 @@ func (r *Registry) register(ctx context.Context, f Facts) error {
 	r.mu.Unlock()
 	r.know(node)
 	r.recordConditions(nil, want.Status.Conditions)
+	r.settle(f)
 	return nil
 }
 

@@ -97,6 +97,7 @@ func (n *someNode) start(cfg Config) {
 			defer n.mu.Unlock()
 			n.known = node
 		},
+		Registered: func() { n.change(func(f *Facts) { f.Fresh = false }) },
 		Event: func(_, reason, message string) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

@@ -9,7 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/apis/core/v1/helper"
 )
 
 // Status returns the node's own part of a Node's status. have is the Node as the API server has it.
@@ -28,9 +30,14 @@ func Status(cfg Config, f Facts, have *v1.Node, now time.Time) v1.NodeStatus {
 		DaemonEndpoints:  v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: f.Port}},
 	}
 	for name, amount := range have.Status.Capacity {
-		if _, own := s.Capacity[name]; !own && strings.Contains(string(name), "/") {
-			s.Allocatable[name] = amount // an extended resource that another client set
+		if _, own := s.Capacity[name]; own || !strings.Contains(string(name), "/") {
+			continue
 		}
+		if f.Fresh && cfg.Register && helper.IsExtendedResourceName(name) {
+			amount = *resource.NewQuantity(0, resource.DecimalSI)
+			s.Capacity[name] = amount
+		}
+		s.Allocatable[name] = amount // an extended resource that another client set
 	}
 	return s
 }

@@ -17,9 +17,9 @@ import (
 // resources in the order of upstream's NodeResourcesFit (fitsRequest): pods, cpu, memory,
 // ephemeral-storage, then huge pages and extended resources by name.
 //
-// A node whose allocatable names no huge pages has none. An extended resource that the node does
-// not have is not checked: the devices of device plugins are given out by their own manager, and a
-// request for a resource that no plugin has is without effect, as on a kubelet.
+// A node whose allocatable names no huge pages has none. An extended resource that allocatable does
+// not name is not checked: the devices of device plugins are given out by their own manager, and a
+// request for a resource that the node never had is without effect, as on a kubelet.
 func enoughRoom(in Input) *Rejection {
 	if in.Allocatable == nil {
 		return nil

@@ -391,6 +391,3 @@ func (m *Manager) Health(pod *v1.Pod) map[string][]v1.ResourceStatus {
 	}
 	return out
 }
-
-// Capacity returns what the node has of its devices, and how much of it pods can have.
-func (m *Manager) Capacity() (capacity, allocatable v1.ResourceList) { return m.Devices.Capacity() }

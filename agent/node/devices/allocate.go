@@ -314,16 +314,7 @@ func choose(q request, preferred, near, available []string) []string {
 // available returns the healthy devices that nobody has, and the reusable ones, sorted; m.mu is
 // held.
 func (m *Manager) available(q request) []string {
-	taken := map[string]bool{}
-	for _, resources := range m.pods {
-		for _, c := range resources {
-			if a := c[q.resource]; a != nil {
-				for _, id := range a.list() {
-					taken[id] = true
-				}
-			}
-		}
-	}
+	taken := m.taken(q.resource)
 	return slices.DeleteFunc(m.resources[q.resource].healthy(), func(id string) bool {
 		return taken[id] && !slices.Contains(q.reusable, id)
 	})

@@ -3,8 +3,11 @@ package devices
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,6 +18,7 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/kubernetes/pkg/apis/core/v1/helper"
 
 	"github.com/berthd/berth/agent/node/devices/checkpoint"
 	"github.com/berthd/berth/agent/node/topology"
@@ -69,6 +73,8 @@ type Manager struct {
 
 	mu        sync.Mutex
 	resources map[string]*resource
+	// fresh says that the directory had no checkpoint file, and has none yet.
+	fresh bool
 	// pods has what is allocated: by pod, container and resource.
 	pods map[types.UID]map[string]map[string]*allocation
 	// running is the context of the plugins' goroutines, nil while Run does not run.
@@ -106,6 +112,9 @@ func New(cfg Config, deps Deps) *Manager {
 	m := &Manager{
 		cfg: cfg, deps: deps, log: deps.Logger, recheck: notify.New(),
 		resources: map[string]*resource{}, pods: map[types.UID]map[string]map[string]*allocation{},
+	}
+	if _, err := os.Lstat(m.checkpointFile()); errors.Is(err, fs.ErrNotExist) {
+		m.fresh = true
 	}
 	if err := m.restore(); err != nil {
 		m.log.Error("which pods have which devices is not known: devices may be given to two pods", "err", err)
@@ -156,6 +165,9 @@ func (m *Manager) save() error {
 	entries, registered, err := m.content()
 	if err != nil {
 		return err
+	}
+	if err := os.MkdirAll(m.cfg.Dir, 0o750); err != nil {
+		return fmt.Errorf("making the directory of device plugins: %w", err)
 	}
 	return checkpoint.Write(m.checkpointFile(), entries, registered)
 }
@@ -227,6 +239,66 @@ func (m *Manager) Capacity() (capacity, allocatable v1.ResourceList) {
 		allocatable[v1.ResourceName(name)] = *apiresource.NewQuantity(int64(healthy), apiresource.DecimalSI)
 	}
 	return capacity, allocatable
+}
+
+// Counted returns the extended resources that admission counts, of those that the Node object has
+// for pods. It leaves out those whose devices this manager gives out, and has none of a resource
+// whose plugin was given up. But there is at least what containers have: they may go on.
+func (m *Manager) Counted(object v1.ResourceList) v1.ResourceList {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := v1.ResourceList{}
+	for name, amount := range object {
+		if helper.IsExtendedResourceName(name) {
+			out[name] = amount
+		}
+	}
+	for name, r := range m.resources {
+		if delete(out, v1.ResourceName(name)); r.gone() {
+			out[v1.ResourceName(name)] = *apiresource.NewQuantity(0, apiresource.DecimalSI)
+		}
+	}
+	for name, amount := range out {
+		if given := int64(len(m.taken(string(name)))); amount.CmpInt64(given) < 0 {
+			out[name] = *apiresource.NewQuantity(given, apiresource.DecimalSI)
+		}
+	}
+	return out
+}
+
+// taken returns the devices of a resource that containers have; m.mu is held.
+func (m *Manager) taken(name string) map[string]bool {
+	out := map[string]bool{}
+	for _, resources := range m.pods {
+		for _, c := range resources {
+			if a := c[name]; a != nil {
+				for _, id := range a.list() {
+					out[id] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Fresh reports whether this machine has not registered in a cluster yet: there was no checkpoint
+// file. What a Node object of its name has of extended resources was another machine's.
+func (m *Manager) Fresh() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fresh
+}
+
+// Registered says that the machine has registered in a cluster. It writes the checkpoint file, so
+// that later agents know.
+func (m *Manager) Registered() {
+	m.mu.Lock()
+	fresh := m.fresh
+	m.fresh = false
+	m.mu.Unlock()
+	if fresh {
+		m.saved()
+	}
 }
 
 // giveUp gives up the plugins that have been absent for too long, and returns when the next one
