@@ -160,6 +160,7 @@ func (n *Node) Admission() admit.Node {
 		Sysctls:         n.sysctls,
 		PodSecurity:     n.podSecurity,
 		Declared:        n.declared,
+		ByClaim:         n.cfg.GateEnabled("DRAExtendedResource"),
 	}
 }
 

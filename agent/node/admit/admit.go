@@ -58,6 +58,9 @@ type Node struct {
 	Declared *Declared
 	// ShuttingDown says that the machine shuts down.
 	ShuttingDown bool
+	// ByClaim says that a container may have an extended resource by a resource claim (feature gate
+	// DRAExtendedResource). Then it takes nothing of the node's amount.
+	ByClaim bool
 }
 
 // Rejection says why a pod may not run. Reason and Message go into the pod's status.

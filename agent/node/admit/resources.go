@@ -28,10 +28,10 @@ func enoughRoom(in Input) *Rejection {
 	if most, limited := in.Allocatable[v1.ResourcePods]; limited && int64(len(in.Others)) >= most.Value() {
 		short = append(short, *outOf(v1.ResourcePods, 1, int64(len(in.Others)), most.Value()))
 	}
-	wanted := requests(in.Pod)
+	wanted := in.requests(in.Pod)
 	held := make([]v1.ResourceList, len(in.Others))
 	for i, pod := range in.Others {
-		held[i] = requests(pod)
+		held[i] = in.requests(pod)
 	}
 	for _, name := range pods.ResourceNames(wanted) {
 		capacity, known := in.Allocatable[name]
@@ -45,7 +45,7 @@ func enoughRoom(in Input) *Rejection {
 		}
 		if most := amount(name, v1.ResourceList{name: capacity}); want > most-used {
 			r := outOf(name, want, used, most)
-			r.Detail = occupants(name, want, most, holding(name, in.Others))
+			r.Detail = occupants(name, want, most, holding(name, in.Others, held))
 			short = append(short, *r)
 		}
 	}
@@ -90,6 +90,14 @@ func requests(pod *v1.Pod) v1.ResourceList {
 	return resource.PodRequests(pod, resource.PodResourcesOptions{})
 }
 
+// requests returns what a pod requests of the node, without what it has by a resource claim.
+func (in Input) requests(pod *v1.Pod) v1.ResourceList {
+	if in.Node.ByClaim {
+		pod = pods.WithoutClaimed(pod)
+	}
+	return requests(pod)
+}
+
 // Requested returns how much of a resource a pod requests: thousandths of a core for cpu, whole
 // units for other resources. Each pod is one of the pods that a node can have.
 func Requested(pod *v1.Pod, name v1.ResourceName) int64 {
@@ -128,11 +136,12 @@ type holder struct {
 	amount int64
 }
 
-// holding returns the pods that have some of a resource; the pod with the most comes first.
-func holding(name v1.ResourceName, running []*v1.Pod) []holder {
+// holding returns the pods that have some of a resource; the pod with the most comes first. held is
+// what each of them has.
+func holding(name v1.ResourceName, running []*v1.Pod, held []v1.ResourceList) []holder {
 	var out []holder
-	for _, pod := range running {
-		if n := amount(name, requests(pod)); n > 0 {
+	for i, pod := range running {
+		if n := amount(name, held[i]); n > 0 {
 			out = append(out, holder{pod, n})
 		}
 	}

@@ -127,12 +127,15 @@ func New(cfg *configs.Config, deps Deps) (*Manager, error) {
 	m.rules = podlevel.Rules{
 		Managed: cfg.GateEnabled("PodLevelResourceManagers"), ByPod: m.topology.Aligns() && m.topology.ByPod,
 	}
-	m.Devices = devices.New(devices.Config{Dir: devicesDir(cfg.RootDir), Nodes: m.topology.Nodes}, devices.Deps{
+	byClaim := cfg.GateEnabled("DRAExtendedResource")
+	m.Devices = devices.New(devices.Config{
+		Dir: devicesDir(cfg.RootDir), Nodes: m.topology.Nodes, ByClaim: byClaim,
+	}, devices.Deps{
 		Holders: m.holders, Changed: m.changed, Affected: deps.Wake, Event: deps.Event, Metrics: deps.Metrics,
 		Logger: deps.Logger,
 	})
 	m.Claims = dra.New(dra.Config{
-		Root: cfg.RootDir, ExtendedResources: cfg.GateEnabled("DRAExtendedResource"), Health: m.health,
+		Root: cfg.RootDir, ExtendedResources: byClaim, Health: m.health,
 		HealthMessages: cfg.GateEnabled("ResourceHealthStatusMessage"),
 	}, dra.Deps{
 		API: deps.ResourceAPI, Present: deps.Present, Known: deps.Known, Wake: deps.Wake, Event: deps.Event,

@@ -30,18 +30,21 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for c := range pods.Starting(pod) {
-		if len(m.wanted(c)) > 0 {
+		if len(m.wanted(pod, c)) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// wanted returns how many devices of which resources a container wants; m.mu is held. A plugin's
-// resource cannot be overcommitted: its limit is its request.
-func (m *Manager) wanted(c *v1.Container) map[string]int {
+// wanted returns how many devices of which resources a container of a pod wants; m.mu is held. A
+// plugin's resource cannot be overcommitted: its limit is its request.
+func (m *Manager) wanted(pod *v1.Pod, c *v1.Container) map[string]int {
 	out := map[string]int{}
 	for name, amount := range c.Resources.Limits {
+		if m.cfg.ByClaim && pods.Claimed(pod, c.Name, name) {
+			continue
+		}
 		if r := m.resources[string(name)]; amount.Value() > 0 && (r != nil && !r.gone() || m.allocated(string(name))) {
 			out[string(name)] = int(amount.Value())
 		}
@@ -80,7 +83,7 @@ func (m *Manager) Begin(pod *v1.Pod, running func(container string) bool) *Pod {
 // caller calls [Manager.Release].
 func (p *Pod) Allocate(ctx context.Context, c *v1.Container, ends bool, hint topology.Hint) error {
 	m := p.m
-	wanted := m.wantedBy(c)
+	wanted := m.wantedBy(p.pod, c)
 	changed := false
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		q := request{

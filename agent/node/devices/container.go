@@ -27,7 +27,7 @@ type Given struct {
 // that, and returns what the plugins want the container to have. A container that has no devices
 // yet, because its pod was admitted before the plugin registered, gets them now.
 func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) (Given, error) {
-	wanted := m.wantedBy(c)
+	wanted := m.wantedBy(pod, c)
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		if err := m.preStart(ctx, pod.UID, c.Name, name); err != nil {
 			return Given{}, err
@@ -83,10 +83,10 @@ func (m *Manager) prepared(uid types.UID, container, name string) (*plugin, []st
 }
 
 // wantedBy is wanted without the lock.
-func (m *Manager) wantedBy(c *v1.Container) map[string]int {
+func (m *Manager) wantedBy(pod *v1.Pod, c *v1.Container) map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.wanted(c)
+	return m.wanted(pod, c)
 }
 
 // given puts the answers of the plugins together, in the order of their resources. Where two

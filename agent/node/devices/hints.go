@@ -7,6 +7,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 
 	"github.com/berthd/berth/agent/node/topology"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // Hints returns on which NUMA nodes a container can get its devices. Resources whose devices are on
@@ -15,7 +16,7 @@ func (p *Pod) Hints(c *v1.Container) [][]topology.Hint {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	var out [][]topology.Hint
-	for name, count := range p.m.wanted(c) {
+	for name, count := range p.m.wanted(p.pod, c) {
 		if !p.m.aligned(name) {
 			continue
 		}
@@ -32,10 +33,14 @@ func (p *Pod) Hints(c *v1.Container) [][]topology.Hint {
 func (p *Pod) PodHints() [][]topology.Hint {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	limits := helpers.PodLimits(p.pod, helpers.PodResourcesOptions{ExcludeOverhead: true})
+	pod := p.pod
+	if p.m.cfg.ByClaim {
+		pod = pods.WithoutClaimed(pod)
+	}
+	limits := helpers.PodLimits(pod, helpers.PodResourcesOptions{ExcludeOverhead: true})
 	all := v1.Container{Resources: v1.ResourceRequirements{Limits: limits}}
 	var out [][]topology.Hint
-	for name, count := range p.m.wanted(&all) {
+	for name, count := range p.m.wanted(p.pod, &all) {
 		if !p.m.aligned(name) {
 			continue
 		}

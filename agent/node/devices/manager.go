@@ -37,6 +37,9 @@ type Config struct {
 	AllocateTimeout time.Duration
 	// Nodes are the machine's NUMA nodes, if the topology manager wants to know those of devices.
 	Nodes topology.Mask
+	// ByClaim says that a container may have an extended resource by a resource claim (feature gate
+	// DRAExtendedResource). Then it gets none of a plugin.
+	ByClaim bool
 }
 
 // Metrics are the manager's metrics.
