@@ -12,19 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
 	"k8s.io/utils/cpuset"
 
+	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/configs"
 )
-
-// evictionResources maps each signal of hard eviction to the resource of which hard eviction keeps
-// some free.
-func evictionResources() map[string]v1.ResourceName {
-	return map[string]v1.ResourceName{
-		"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage,
-	}
-}
 
 // capacity reads the capacity of the machine, for an agent with this config.
 func capacity(cfg *configs.Config) (v1.ResourceList, error) {
@@ -223,24 +215,10 @@ func online(reserved, list string) error {
 	return nil
 }
 
-// take subtracts from list what hard eviction keeps free: an amount, or a percentage of the
-// capacity. A kubelet has percentages in single precision.
-func take(list, capacity v1.ResourceList, thresholds map[string]string) {
-	for signal, name := range evictionResources() {
-		threshold, ok := thresholds[signal]
-		if !ok {
-			continue
-		}
-		if percent, ok := strings.CutSuffix(threshold, "%"); ok {
-			share, err := strconv.ParseFloat(percent, 32)
-			whole := capacity[name]
-			if err == nil {
-				kept := int64(float64(whole.Value()) * float64(float32(share)/100))
-				subtract(list, name, *resource.NewQuantity(kept, resource.BinarySI))
-			}
-		} else if q, err := resource.ParseQuantity(threshold); err == nil {
-			subtract(list, name, q)
-		}
+// take subtracts several amounts from list.
+func take(list, amounts v1.ResourceList) {
+	for name, amount := range amounts {
+		subtract(list, name, amount)
 	}
 }
 
@@ -271,7 +249,7 @@ func maxPods(cfg *configs.Config, cpus int) int64 {
 // reservations, and what hard eviction keeps free.
 func (n *Node) Amounts() (capacity, withheld v1.ResourceList) {
 	left := n.Enforced()
-	take(left, n.capacity, n.cfg.Kubelet.EvictionHard)
+	take(left, eviction.Kept(n.cfg.Kubelet.EvictionHard, n.capacity))
 	memory := n.capacity[v1.ResourceMemory].DeepCopy()
 	memory.Sub(left[v1.ResourceMemory])
 	return n.capacity.DeepCopy(), v1.ResourceList{v1.ResourceMemory: memory}

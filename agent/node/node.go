@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berthd/berth/agent/node/admit"
+	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/agent/pod/generate"
 	"github.com/berthd/berth/configs"
 )
@@ -229,7 +230,7 @@ func (n *Node) Capacity() v1.ResourceList { return n.capacity.DeepCopy() }
 func (n *Node) Allocatable() v1.ResourceList {
 	out := n.Enforced()
 	delete(out, resourcePids) // no pod requests them
-	take(out, n.capacity, n.cfg.Kubelet.EvictionHard)
+	take(out, eviction.Kept(n.cfg.Kubelet.EvictionHard, n.capacity))
 	for name, pages := range n.capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			subtract(out, v1.ResourceMemory, pages)
@@ -256,12 +257,8 @@ func (n *Node) Enforced() v1.ResourceList {
 	if _, kubePids := kube[resourcePids]; systemPids || kubePids {
 		out[resourcePids] = *resource.NewQuantity(maxPids("/proc/sys/kernel"), resource.DecimalSI)
 	}
-	for name, amount := range system {
-		subtract(out, name, amount)
-	}
-	for name, amount := range kube {
-		subtract(out, name, amount)
-	}
+	take(out, system)
+	take(out, kube)
 	return out
 }
 

@@ -220,7 +220,7 @@ func TestAmounts(t *testing.T) {
 	cfg := &configs.Config{}
 	n := &Node{cfg: cfg, capacity: v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi")}}
 	for threshold, want := range map[string]string{
-		"": "1536Mi", "100Mi": "1636Mi", "5%": "2040109472", "50%": "5632Mi",
+		"": "1536Mi", "0%": "1536Mi", "100%": "1536Mi", "100Mi": "1636Mi", "5%": "2040109472", "50%": "5632Mi",
 	} {
 		cfg.Kubelet.SystemReserved = map[string]string{"memory": "1Gi"}
 		cfg.Kubelet.KubeReserved = map[string]string{"memory": "512Mi", "cpu": "1"}

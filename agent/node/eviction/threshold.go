@@ -137,8 +137,8 @@ func parse(field string, amounts, graces map[string]string) ([]Threshold, error)
 		if !slices.Contains(order(), Signal(name)) {
 			return fail(fmt.Errorf("unsupported eviction signal %s", name))
 		}
-		if amounts[name] == "0%" || amounts[name] == "100%" {
-			continue // the kubelet's way to switch a threshold off
+		if off(amounts[name]) {
+			continue
 		}
 		t := Threshold{Signal: Signal(name)}
 		var err error
@@ -157,6 +157,25 @@ func parse(field string, amounts, graces map[string]string) ([]Threshold, error)
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// off reports whether an amount switches its threshold off, as with a kubelet.
+func off(amount string) bool { return amount == "0%" || amount == "100%" }
+
+// Kept returns what the thresholds of evictionHard keep free of a capacity: pods cannot have it. An
+// amount that cannot be read keeps nothing.
+func Kept(hard map[string]string, capacity v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for _, s := range []Signal{MemoryAvailable, NodeFsAvailable} {
+		amount, ok := hard[string(s)]
+		if !ok || off(amount) {
+			continue
+		}
+		if v, err := value(amount); err == nil {
+			out[s.resource()] = v.of(capacity[s.resource()])
+		}
+	}
+	return out
 }
 
 // value reads a quantity or a percentage.
