@@ -16,7 +16,7 @@ import (
 
 // full makes an agent's node one that has too little disk, whatever the machine has.
 func full(cfg *configs.Config) {
-	cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "1Ei"}
+	cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": "99.9999%"}
 }
 
 // evictedEvent returns the event about a pod's eviction; nil if there is none.
@@ -29,7 +29,7 @@ func evictedEvent(a *Agent, name string) *v1.Event {
 	return nil
 }
 
-const lowOnDisk = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Ei, available: "
+const lowOnDisk = "The node was low on resource: ephemeral-storage. Threshold quantity: "
 
 // A node without a cluster evicts its static pods, but not a critical one. Once the node has enough
 // again, the pod runs again; so it does with the next agent.

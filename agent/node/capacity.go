@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/agent/node/eviction"
 	"github.com/berthd/berth/configs"
+	"github.com/berthd/berth/internal/pods"
 )
 
 // capacity reads the capacity of the machine, for an agent with this config.
@@ -213,6 +214,29 @@ func online(reserved, list string) error {
 		return fmt.Errorf("reservedSystemCPUs: %s is not a subset of this machine's CPUs (%s)", reserved, have)
 	}
 	return nil
+}
+
+// reservable returns an error if the config keeps more of a resource from the pods than the machine
+// has.
+func (n *Node) reservable() error {
+	system, kube := n.Reserved()
+	var wrong []string
+	for _, name := range pods.ResourceNames(n.capacity) {
+		have, kept := n.capacity[name], resource.Quantity{}
+		for _, amounts := range []v1.ResourceList{
+			system, kube, eviction.Kept(n.cfg.Kubelet.EvictionHard, n.capacity),
+		} {
+			kept.Add(amounts[name])
+		}
+		if kept.Cmp(have) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s of %s, of which this machine has %s", kept.String(), name, have.String()))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("systemReserved, kubeReserved and evictionHard keep together %s: lower them",
+		strings.Join(wrong, "; "))
 }
 
 // take subtracts several amounts from list.

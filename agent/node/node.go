@@ -103,6 +103,9 @@ func New(cfg *configs.Config, log *slog.Logger) (*Node, error) {
 		masked:      masked,
 		podSecurity: string(cfg.Berth.PodSecurity),
 	}
+	if err := n.reservable(); err != nil {
+		return nil, err
+	}
 	n.features = generate.Features{
 		AppArmor: enabled("/sys/module/apparmor/parameters/enabled"), SELinux: exists("/sys/fs/selinux/enforce"),
 	}

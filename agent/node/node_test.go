@@ -235,6 +235,38 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
+// What is kept from the pods may be all that the machine has, and no more.
+func TestReservable(t *testing.T) {
+	cfg := &configs.Config{}
+	n := &Node{cfg: cfg, capacity: v1.ResourceList{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),
+		"ephemeral-storage": resource.MustParse("100Gi"),
+	}}
+	for _, c := range []struct{ system, kube, hard map[string]string }{
+		{},
+		{
+			map[string]string{"memory": "4Gi"},
+			map[string]string{"memory": "3Gi"},
+			map[string]string{"memory.available": "1Gi"},
+		},
+		{map[string]string{"pid": "999999999"}, nil, map[string]string{"memory.available": "100%"}},
+	} {
+		cfg.Kubelet.SystemReserved, cfg.Kubelet.KubeReserved, cfg.Kubelet.EvictionHard = c.system, c.kube, c.hard
+		if err := n.reservable(); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	cfg.Kubelet.SystemReserved = map[string]string{"memory": "4Gi", "cpu": "4"}
+	cfg.Kubelet.KubeReserved = map[string]string{"memory": "3Gi", "ephemeral-storage": "95Gi", "cpu": "1m"}
+	cfg.Kubelet.EvictionHard = map[string]string{"memory.available": "1025Mi", "nodefs.available": "4%"}
+	err := n.reservable()
+	const want = "systemReserved, kubeReserved and evictionHard keep together 4001m of cpu, of which this machine has " +
+		"4; 8193Mi of memory, of which this machine has 8Gi: lower them"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 func TestReservedCPUs(t *testing.T) {
 	cfg := &configs.Config{}
 	n := &Node{cfg: cfg, capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("8")}}
@@ -434,7 +466,12 @@ func TestNew(t *testing.T) {
 		!strings.Contains(err.Error(), "allowedUnsafeSysctls: the sysctls") {
 		t.Errorf("a sysctl of the whole node was taken: %v", err)
 	}
-	cfg.HostnameOverride, cfg.Kubelet.AllowedUnsafeSysctls = "not a name", nil
+	cfg.Kubelet.AllowedUnsafeSysctls, cfg.Kubelet.SystemReserved = nil, map[string]string{"memory": "1Ei"}
+	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "1Ei of memory, of which this machine has") {
+		t.Errorf("more was reserved than the machine has: %v", err)
+	}
+	cfg.HostnameOverride, cfg.Kubelet.SystemReserved = "not a name", nil
 	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a bad node name was taken")
 	}
