@@ -205,9 +205,6 @@ func (s *Set) Step(step, outcome string, d time.Duration) {
 	s.pods.steps.WithLabelValues(step, outcome).Observe(d.Seconds())
 }
 
-// Rejected counts a pod that admission refused.
-func (s *Set) Rejected(reason string) { s.pods.rejections.WithLabelValues(reason).Inc() }
-
 // Operation counts a call to the runtime. operation is its name as in the Config.Observe of
 // cri/remote.
 func (s *Set) Operation(operation string, d time.Duration, err error) {

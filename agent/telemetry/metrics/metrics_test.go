@@ -46,7 +46,7 @@ func TestEveryMethodIsGathered(t *testing.T) {
 	s := New("node1", "v1.2.3")
 	s.Synced("sync", time.Second)
 	s.Step("sandbox", "done", time.Second)
-	s.Rejected("NodePorts")
+	s.Rejected("OutOfcpu")
 	s.Operation("run_podsandbox", time.Second, nil)
 	s.Operation("run_podsandbox", time.Second, errors.New("no"))
 	s.Operation("list_containers", time.Second, nil)
@@ -102,7 +102,7 @@ func TestEveryMethodIsGathered(t *testing.T) {
 		"berth_build_info{version=v1.2.3} 1",
 		"kubelet_pod_worker_duration_seconds{operation_type=sync} 1",
 		"berth_step_duration_seconds{outcome=done,step=sandbox} 1",
-		"kubelet_admission_rejections_total{reason=NodePorts} 1",
+		"kubelet_admission_rejections_total{reason=OutOfcpu} 1",
 		"kubelet_runtime_operations_total{operation_type=run_podsandbox} 2",
 		"kubelet_runtime_operations_errors_total{operation_type=run_podsandbox} 1",
 		"kubelet_runtime_operations_duration_seconds{operation_type=list_containers} 1",
@@ -243,8 +243,8 @@ func TestForgetPod(t *testing.T) {
 
 func TestSetsAreApart(t *testing.T) {
 	a, b := New("a", "v"), New("b", "v")
-	a.Rejected("x")
-	if strings.Contains(strings.Join(gather(t, b), "\n"), "reason=x") {
+	a.Rejected("OutOfcpu")
+	if strings.Contains(strings.Join(gather(t, b), "\n"), "reason=OutOfcpu") {
 		t.Error("two sets share their counters")
 	}
 }
