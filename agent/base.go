@@ -126,7 +126,8 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 			n.Pressures, n.ShuttingDown = b.pressure.Conditions(), b.gate.ShuttingDown()
 			return n
 		},
-		Allocatable: deps.Node.Countable, Wake: b.workers.Wake, Victims: preemptor.Victims, Leave: preemptor.Leave,
+		Reread: deps.Node.Reread, Allocatable: deps.Node.Countable, Wake: b.workers.Wake,
+		Victims: preemptor.Victims, Leave: preemptor.Leave,
 	})
 	return b, nil
 }

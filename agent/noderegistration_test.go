@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,28 @@ func TestLabelsOfTheNodeObjectCount(t *testing.T) {
 		j.bind("a", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "a"} })
 		time.Sleep(5 * time.Second)
 		j.wantRuns("labelled by somebody", "a Running")
+	})
+}
+
+// A pod that is bound for a label of which the node has not heard yet runs.
+func TestLabelsThatTheNodeHasNotHeardOfCount(t *testing.T) {
+	join(t, "", func(t *testing.T, j *joined) {
+		time.Sleep(5 * time.Second)
+		j.api.Fail(func(r *http.Request) *apifake.Fault {
+			if strings.HasSuffix(r.URL.Path, "/nodes") {
+				return &apifake.Fault{Code: http.StatusServiceUnavailable} // no list and no watch
+			}
+			return nil
+		})
+		j.api.BreakWatches()
+		time.Sleep(5 * time.Second)
+		node := j.api.Get(apifake.Nodes, "", "node").(*v1.Node)
+		node.Labels["zone"] = "a"
+		j.api.Put(apifake.Nodes, node)
+		j.bind("a", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "a"} })
+		j.bind("b", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} })
+		time.Sleep(time.Minute)
+		j.wantRuns("labelled a moment ago", "a Running, b Failed")
 	})
 }
 

@@ -133,6 +133,7 @@ func Join(conn *Connection, deps Deps) (Side, error) {
 		return nil, err
 	}
 	m.registry = m.newRegistry(clients)
+	deps.Node.SetReread(m.registry.Reread)
 	m.csinode = csinode.New(csinode.Deps{
 		Nodes: clients.nodes, Objects: clients.csiNodes, Node: m.registry.Node, Drivers: deps.Drivers.List,
 		Changed: deps.Signals.Drivers, Logger: deps.Logger,

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -100,4 +101,21 @@ func (n *Node) SetObject(object *v1.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.object = object
+}
+
+// SetReread sets what reads the Node object anew and gives it to [Node.SetObject].
+func (n *Node) SetReread(reread func(ctx context.Context)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reread = reread
+}
+
+// Reread reads the Node object anew. Without a cluster there is none.
+func (n *Node) Reread(ctx context.Context) {
+	n.mu.Lock()
+	reread := n.reread
+	n.mu.Unlock()
+	if reread != nil {
+		reread(ctx)
+	}
 }

@@ -10,6 +10,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -53,6 +54,8 @@ type Node struct {
 	podSecurity string
 	// object is the Node object; nil if there is none. Nobody changes it.
 	object *v1.Node
+	// reread reads the Node object anew; nil without a cluster.
+	reread func(ctx context.Context)
 	// devices are the devices of device plugins; nil without these.
 	devices Devices
 	// known says that the runtime has reported its features.

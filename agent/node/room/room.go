@@ -12,6 +12,7 @@
 package room
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -39,6 +40,9 @@ type Deps struct {
 	// node's resources for pods. Both are read at each decision.
 	Node        func() admit.Node
 	Allocatable func() v1.ResourceList
+	// Reread reads the Node object anew, which may be newer in the API server than here. It may be
+	// nil.
+	Reread func(ctx context.Context)
 	// Unallocated returns why a pod's containers cannot have the devices that they want; nil if they
 	// have them, or if it is nil itself.
 	Unallocated func(uid types.UID) *admit.Rejection
@@ -90,7 +94,16 @@ type Decision struct {
 
 // Admit decides whether the pod may run. Admit gives the decision to record before it decides on
 // the next pod. If record fails, the decision is undone. A decision to wait is not recorded.
-func (r *Room) Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (Decision, error) {
+//
+// A pod of the API server that the node does not match may have been bound for a label of which the
+// node has not heard: the Node object is read anew before the decision. Others are decided on
+// meanwhile.
+func (r *Room) Admit(
+	ctx context.Context, pod *v1.Pod, record func(refused *admit.Rejection) error,
+) (Decision, error) {
+	if r.deps.Reread != nil && pods.FromAPI(pod) && !admit.Matches(pod, r.deps.Node()) {
+		r.deps.Reread(ctx)
+	}
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
 	r.setWaiting(pod.UID, true) // set before the look, so that no end is missed

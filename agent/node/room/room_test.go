@@ -55,7 +55,7 @@ func newNode(victims func(admit.Input, *admit.Rejection) ([]*v1.Pod, *admit.Reje
 // "waits".
 func (n *node) admit(t *testing.T, pod *v1.Pod) string {
 	t.Helper()
-	d, err := n.Admit(pod, func(*admit.Rejection) error { return nil })
+	d, err := n.Admit(t.Context(), pod, func(*admit.Rejection) error { return nil })
 	switch {
 	case err != nil:
 		t.Fatal(err)
@@ -149,7 +149,8 @@ func TestADecisionThatIsNotRecordedDoesNotCount(t *testing.T) {
 	n := newNode(nil)
 	full := errors.New("disk full")
 	pod := podOf("a", "600m")
-	if _, err := n.Admit(pod, func(*admit.Rejection) error { return full }); !errors.Is(err, full) || n.Admitted("a") {
+	_, err := n.Admit(t.Context(), pod, func(*admit.Rejection) error { return full })
+	if !errors.Is(err, full) || n.Admitted("a") {
 		t.Errorf("error %v, admitted %t", err, n.Admitted("a"))
 	}
 	n.admit(t, pod)

@@ -24,7 +24,7 @@ const leavingRetry = time.Minute
 type Admit struct {
 	// Room decides. A decision is recorded before the next pod is decided on.
 	Room interface {
-		Admit(pod *v1.Pod, record func(refused *admit.Rejection) error) (room.Decision, error)
+		Admit(ctx context.Context, pod *v1.Pod, record func(refused *admit.Rejection) error) (room.Decision, error)
 	}
 	// Allocation gives the pod's containers their devices before the room decides.
 	Allocation Allocation
@@ -53,7 +53,7 @@ func (Admit) Name() string { return "admit" }
 // Ensure returns a [Rejection] for a pod that is refused now or was refused before. A refusal is
 // for good, and so is an admission, but for devices that are lost. If only pods that are ending
 // stand in the pod's way, the pod waits until they are gone.
-func (a Admit) Ensure(_ context.Context, p *Sync) (Outcome, error) {
+func (a Admit) Ensure(ctx context.Context, p *Sync) (Outcome, error) {
 	if p.Record.Admitted && a.again(p) {
 		p.Record.Admitted = false
 	}
@@ -61,7 +61,7 @@ func (a Admit) Ensure(_ context.Context, p *Sync) (Outcome, error) {
 		if out := a.allocate(p); out.Halt {
 			return out, nil
 		}
-		if out, err := a.decide(p); err != nil || out.Halt {
+		if out, err := a.decide(ctx, p); err != nil || out.Halt {
 			return out, err
 		}
 	}
@@ -96,8 +96,8 @@ func (a Admit) allocate(p *Sync) Outcome {
 }
 
 // decide lets the room decide, and records the decision.
-func (a Admit) decide(p *Sync) (Outcome, error) {
-	decision, err := a.Room.Admit(p.Pod, func(refused *admit.Rejection) error {
+func (a Admit) decide(ctx context.Context, p *Sync) (Outcome, error) {
+	decision, err := a.Room.Admit(ctx, p.Pod, func(refused *admit.Rejection) error {
 		p.Record.Admitted = refused == nil
 		if refused != nil {
 			p.Record.Rejected = &checkpoint.Rejected{
