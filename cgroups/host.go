@@ -142,7 +142,11 @@ func (h hierarchies) resources(l Limits, pageSizes []string) *cgroups.Resources 
 	} else {
 		r.CpuShares = l.CPUShares
 	}
-	if l.Pids > 0 {
+	if l.Memory == lifted && h.version == V2 {
+		r.Memory = 0 // the library would lift the limit of swap, too
+		r.Unified = map[string]string{"memory.max": "max"}
+	}
+	if l.Pids != 0 {
 		r.PidsLimit = &l.Pids
 	}
 	if !h.has("hugetlb") {

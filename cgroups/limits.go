@@ -75,9 +75,9 @@ type Limits struct {
 	// CPUQuota is the CPU time per CPUPeriod, both in microseconds; -1 means no limit.
 	CPUQuota  int64
 	CPUPeriod uint64
-	// Memory is in bytes.
+	// Memory is in bytes, or [lifted].
 	Memory int64
-	// Pids is the largest number of processes.
+	// Pids is the largest number of processes, or [lifted].
 	Pids int64
 	// HugePages is the largest number of bytes for each page size (in bytes). A size that is not
 	// listed gets none, unless AnyHugePages is true.

@@ -179,14 +179,15 @@ func (m *Manager) Setup(ctx context.Context) error {
 	return nil
 }
 
-// limitNode sets the limits of all pods together, unless they are set already.
+// limitNode sets the limits of all pods together, unless they are set already, and takes back those
+// of an earlier run.
 func (m *Manager) limitNode() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.nodeLimited {
 		return
 	}
-	err := m.set(m.layout.PodsPath(), nodeLimits(m.config.Allocatable, runtime.NumCPU()))
+	err := m.set(m.layout.PodsPath(), m.lift(nodeLimits(m.config.Allocatable, runtime.NumCPU())))
 	m.limited(err)
 	if err != nil {
 		m.log.Warn("The limits of all pods together are not in force, will try again", "cgroup", m.layout.PodsPath(),

@@ -61,6 +61,11 @@ func TestNode(t *testing.T) {
 		if pods := n.SystemContainers[0]; pods.Name != "pods" || *pods.Memory.AvailableBytes != 15<<20 {
 			t.Errorf("the pods have %d bytes left of their limit", *pods.Memory.AvailableBytes)
 		}
+		m.unlimited = true
+		if pods := c.Node(t.Context()).SystemContainers[0]; pods.Memory.AvailableBytes == nil ||
+			*pods.Memory.AvailableBytes != 1000<<10 {
+			t.Errorf("without a limit the pods have %v bytes left", pods.Memory.AvailableBytes)
+		}
 		if n.Fs == nil || n.Runtime.ImageFs == nil || n.Runtime.ContainerFs == nil {
 			t.Errorf("file systems %v %v", n.Fs, n.Runtime)
 		}

@@ -42,9 +42,11 @@ func (c *Collector) nodeStats(n *nodeReading, onlyCPUAndMemory bool) statsapi.No
 	at := metav1.NewTime(n.at)
 	used, working := n.usedMemory()
 	pods := memory(n.pods, n.at)
-	if n.podsMemoryLimit > 0 {
-		pods.AvailableBytes = new(n.podsMemoryLimit - min(n.podsMemoryLimit, n.pods.WorkingSet))
+	most := n.podsMemoryLimit
+	if most == 0 {
+		most = n.memory["MemTotal"] // all of the machine's
 	}
+	pods.AvailableBytes = new(most - min(most, n.pods.WorkingSet))
 	out := statsapi.NodeStats{
 		NodeName: c.cfg.Node, StartTime: metav1.NewTime(n.boot),
 		CPU: &statsapi.CPUStats{Time: at, UsageNanoCores: n.nanoCores, UsageCoreNanoSeconds: new(uint64(n.cpu))},
