@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/agent/node/topology"
+	"github.com/berthd/berth/configs"
 )
 
 // fakeShare is a share with the same hints for each container, and others for the pod.
@@ -98,11 +100,31 @@ func TestApart(t *testing.T) {
 // guarantees counts what was put on one NUMA node, and what could not be.
 type guarantees struct {
 	metrics
-	scopes []string
+	alignable bool
+	scopes    []string
 }
+
+func (g *guarantees) Alignable() { g.alignable = true }
 
 func (g *guarantees) Guaranteed(scope string, failed bool) {
 	g.scopes = append(g.scopes, fmt.Sprintf("%s:%t", scope, !failed))
+}
+
+// The counts are there from the start, if the policy aligns.
+func TestCountsExistFromTheStart(t *testing.T) {
+	for policy, want := range map[string]bool{
+		topology.None: false, topology.BestEffort: true, topology.SingleNUMANode: true,
+	} {
+		cfg := &configs.Config{}
+		cfg.RootDir, cfg.Kubelet.CPUManagerPolicy, cfg.Kubelet.TopologyManagerPolicy = t.TempDir(), "none", policy
+		counts := &guarantees{}
+		_, err := New(cfg, Deps{
+			Event: func(string, string, string) {}, Metrics: counts, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil || counts.alignable != want {
+			t.Errorf("%s: %t, %v", policy, counts.alignable, err)
+		}
+	}
 }
 
 // A container counts when it has its pieces, a pod when all its containers have them. Whoever gets

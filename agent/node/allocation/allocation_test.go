@@ -43,6 +43,8 @@ func (metrics) Assigned(v1.ResourceName, string)        {}
 func (metrics) CPUsShared(int, int)         {}
 func (metrics) CPUsOnNode(int, int)         {}
 func (metrics) CPUsAligned(string, bool)    {}
+func (metrics) CPUsAlignable()              {}
+func (metrics) Alignable()                  {}
 func (metrics) Aligned(bool, time.Duration) {}
 func (metrics) Guaranteed(string, bool)     {}
 

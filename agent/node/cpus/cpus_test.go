@@ -37,6 +37,7 @@ type bed struct {
 	updates   []string
 	events    []string
 	counted   string
+	alignable bool
 	aligned   []string
 	whole     []string
 	onNodes   map[int]int
@@ -50,6 +51,8 @@ func (b *bed) CPUsOnNode(node, exclusive int) {
 	}
 	b.onNodes[node] = exclusive
 }
+
+func (b *bed) CPUsAlignable() { b.alignable = true }
 
 func (b *bed) CPUsAligned(boundary string, failed bool) {
 	b.aligned = append(b.aligned, fmt.Sprintf("%s:%t", boundary, !failed))
@@ -336,11 +339,16 @@ func TestMoves(t *testing.T) {
 
 func TestPolicyNone(t *testing.T) {
 	b := &bed{}
+	if newManager(t, b, filepath.Join(t.TempDir(), "state")); !b.alignable {
+		t.Error("the policy static: the counts of aligned CPUs are not there from the start")
+	}
+	b.alignable = false
 	m := newManager(t, b, filepath.Join(t.TempDir(), "state"), func(c *Config) {
 		*c = Config{Policy: policyNone, File: c.File}
 	})
 	pod := podOf("one", "app 2")
-	if m.Wants(pod) || b.give(m, pod) != nil || set(t, m, pod, "app") != "" || m.Allocatable() != nil {
+	if m.Wants(pod) || b.give(m, pod) != nil || set(t, m, pod, "app") != "" || m.Allocatable() != nil ||
+		b.alignable {
 		t.Error("the policy none gives CPUs")
 	}
 }

@@ -27,6 +27,8 @@ type Metrics interface {
 	CPUsShared(exclusive, shared int)
 	// CPUsOnNode says how many CPUs of a NUMA node containers have for themselves.
 	CPUsOnNode(node, exclusive int)
+	// CPUsAlignable makes the counts of CPUsAligned exist before there is anything to count.
+	CPUsAlignable()
 	// CPUsAligned counts a container that got whole cores ("physical_cpu") or CPUs of one last-level
 	// cache ("uncore_cache"), or that could not get them so, although the config demands it.
 	CPUsAligned(boundary string, failed bool)
@@ -83,6 +85,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 			}
 		}
 		m.shared = m.usable()
+		deps.Metrics.CPUsAlignable()
 	}
 	err := m.restore()
 	if err != nil {

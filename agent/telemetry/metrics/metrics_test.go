@@ -204,6 +204,35 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// What can be aligned is counted from the start, with 0.
+func TestAlignable(t *testing.T) {
+	s := New("n", "v")
+	const name = "kubelet_container_aligned_compute_resources"
+	aligned := func() (out []string) {
+		for _, series := range gather(t, s) {
+			if short, ok := strings.CutPrefix(series, name); ok {
+				out = append(out, short)
+			}
+		}
+		return out
+	}
+	if got := aligned(); len(got) > 0 {
+		t.Errorf("without a policy: %q", got)
+	}
+	s.Alignable()
+	s.CPUsAlignable()
+	s.CPUsAligned("physical_cpu", true)
+	want := []string{
+		"_count{boundary=numa_node,scope=container} 0", "_count{boundary=numa_node,scope=pod} 0",
+		"_count{boundary=physical_cpu,scope=container} 0", "_count{boundary=uncore_cache,scope=container} 0",
+		"_failure_count{boundary=numa_node,scope=container} 0", "_failure_count{boundary=numa_node,scope=pod} 0",
+		"_failure_count{boundary=physical_cpu,scope=container} 1",
+	}
+	if got := aligned(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestForgetPod(t *testing.T) {
 	s := New("n", "v")
 	for _, pod := range []string{"p", "q"} {

@@ -58,11 +58,34 @@ func (s *Set) Aligned(failed bool, took time.Duration) {
 	s.devices.topology.took.Observe(float64(took) / float64(time.Millisecond))
 }
 
+// The words of the kubelet's metrics for what is within which boundary.
+const (
+	scopeContainer, scopePod = "container", "pod"
+	numaNode                 = "numa_node"
+	physicalCPU, uncoreCache = "physical_cpu", "uncore_cache"
+)
+
+// Alignable makes the counters of [Set.Guaranteed] exist, which are 0 until something is counted.
+func (s *Set) Alignable() {
+	for _, scope := range []string{scopeContainer, scopePod} {
+		s.devices.topology.aligned.WithLabelValues(numaNode, scope)
+		s.devices.topology.apart.WithLabelValues(numaNode, scope)
+	}
+}
+
+// CPUsAlignable makes the counters of [Set.CPUsAligned] exist, which are 0 until something is
+// counted. That CPUs are not of one last-level cache is no failure.
+func (s *Set) CPUsAlignable() {
+	s.devices.topology.aligned.WithLabelValues(physicalCPU, scopeContainer)
+	s.devices.topology.apart.WithLabelValues(physicalCPU, scopeContainer)
+	s.devices.topology.aligned.WithLabelValues(uncoreCache, scopeContainer)
+}
+
 // Guaranteed counts what was put on one NUMA node, or could not be: a container or a pod.
-func (s *Set) Guaranteed(scope string, failed bool) { s.within("numa_node", scope, failed) }
+func (s *Set) Guaranteed(scope string, failed bool) { s.within(numaNode, scope, failed) }
 
 // CPUsAligned counts a container that got, or could not get, CPUs within a boundary.
-func (s *Set) CPUsAligned(boundary string, failed bool) { s.within(boundary, "container", failed) }
+func (s *Set) CPUsAligned(boundary string, failed bool) { s.within(boundary, scopeContainer, failed) }
 
 func (s *Set) within(boundary, scope string, failed bool) {
 	counter := s.devices.topology.aligned
