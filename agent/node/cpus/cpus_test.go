@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berthd/berth/agent/node/cpus/choose"
+	"github.com/berthd/berth/agent/node/cpus/state"
 	"github.com/berthd/berth/agent/node/topology"
 	"github.com/berthd/berth/configs"
 )
@@ -284,6 +285,41 @@ func TestStateFile(t *testing.T) {
 		newManager(t, b, file)
 		if got := strings.Join(b.events, ""); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: events %q, want %s", text, got, want)
+		}
+	}
+}
+
+// Pods that have ended lose their CPUs when somebody looks, at the latest at the next
+// reconciliation: in the state file, in the metrics, and for those who share, too.
+func TestEndedPodsAreForgotten(t *testing.T) {
+	for name, look := range map[string]func(*Manager){
+		"reconciliation": func(m *Manager) { m.reconcile(t.Context()) },
+		"another pod":    func(m *Manager) { m.Begin(podOf("two", "app 500m")) },
+	} {
+		b, file := &bed{}, filepath.Join(t.TempDir(), "state")
+		m := newManager(t, b, file)
+		if err := b.give(m, podOf("one", "app 2")); err != nil {
+			t.Fatal(err)
+		}
+		<-m.changed
+		delete(b.holders, "one")
+		look(m)
+		if s, err := state.Read(file); err != nil || len(s.Assigned) > 0 || s.Shared.String() != "0-7" {
+			t.Errorf("%s: the state file has %+v, %v", name, s, err)
+		}
+		if b.counted != "0 7" {
+			t.Errorf("%s: counted %s", name, b.counted)
+		}
+		select {
+		case <-m.changed:
+		default:
+			t.Errorf("%s: nobody gives the CPUs to those who share", name)
+		}
+		look(m)
+		select {
+		case <-m.changed:
+			t.Errorf("%s: a change although nothing has changed", name)
+		default:
 		}
 	}
 }

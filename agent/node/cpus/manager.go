@@ -250,16 +250,20 @@ func (m *Manager) Leaving() bool {
 	return !m.leaving(holders).IsEmpty()
 }
 
-// forgetEnded takes the CPUs from the pods that have ended, except one pod, and returns the others;
-// m.mu is held, so that no pod gets CPUs that the list of pods does not have yet.
-func (m *Manager) forgetEnded(but types.UID) (holders map[types.UID]bool) {
+// forgetEnded takes the CPUs from the pods that have ended, except one pod; m.mu is held, so that
+// no pod gets CPUs that the list of pods does not have yet.
+func (m *Manager) forgetEnded(but types.UID) {
 	holders, known := m.deps.Holders()
+	ended := false
 	for uid := range m.assigned {
 		if _, holds := holders[uid]; known && !holds && uid != but {
-			m.free(uid)
+			ended = m.free(uid) || ended
 		}
 	}
-	return holders
+	if ended {
+		m.changed.Notify()
+		m.saved()
+	}
 }
 
 // free gives the CPUs of a pod back to those who share; m.mu is held. It reports whether the pod
