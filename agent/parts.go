@@ -293,6 +293,7 @@ func (b *base) newGC(p *parts, disks *volumes.Manager) *gc.Collector {
 		Event:       b.deps.Events.Node,
 		Repairer:    b.deps.Capabilities.Repairer,
 		PodLogsDir:  b.cfg.Kubelet.PodLogsDir,
+		LinksDir:    b.cfg.Berth.ContainerLogsDir,
 		Marks:       b.pruning,
 		Changed:     b.signals.pods,
 		Interrupted: b.signals.interrupted,

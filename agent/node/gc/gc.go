@@ -15,8 +15,6 @@ package gc
 import (
 	"context"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -78,8 +76,8 @@ type Deps struct {
 	// Repairer removes leftovers of which the runtime has lost track; nil if the runtime leaves
 	// none.
 	Repairer cri.Repairer
-	// PodLogsDir is the directory of all pods' logs.
-	PodLogsDir string
+	// PodLogsDir is the directory of all pods' logs, LinksDir that of the links to them.
+	PodLogsDir, LinksDir string
 	// Marks has the pods whose leftovers are being removed.
 	Marks *Marks
 	// Changed says that the set of pods has changed. Interrupted says that an operation was cut off
@@ -97,9 +95,9 @@ type Collector struct {
 	// removing has a place for each removal of a pod's leftovers, and removals counts them.
 	removing chan struct{}
 	removals sync.WaitGroup
-	// shims, paths and mounts limit the log lines about what cannot be cleared; only rounds uses
-	// them.
-	shims, paths, mounts loglimit.Limiter
+	// shims, paths, mounts and links limit the log lines about what cannot be cleared; only rounds
+	// uses them.
+	shims, paths, mounts, links loglimit.Limiter
 }
 
 // New returns a collector; it does nothing before [Collector.Run].
@@ -157,6 +155,7 @@ func (c *Collector) rounds(ctx context.Context) error {
 			tick.Reset(period)
 			c.clearForgotten(ctx)
 			c.trimDead(ctx)
+			c.clearLinks(ctx)
 			if time.Since(tidied) >= imageTidyPeriod {
 				c.deps.Images.Tidy(ctx)
 				tidied = time.Now()
@@ -225,7 +224,7 @@ func (c *Collector) warn(ctx context.Context, limiter *loglimit.Limiter, text st
 // runtime. prune looks for workers only after it has looked at the disk, so that it does not take
 // the new directory of a new pod for a leftover. A pod's directory is made before the pod's cgroup,
 // and shows that the pod was this agent's. prune leaves a cgroup without such a directory alone,
-// because other agents, or a kubelet, may have pods below the same root.
+// because other agents, or a kubelet, may have pods below the same root. It is the same with logs.
 //
 // prune waits for places, and not for removals: one that hangs in the kernel keeps its place, and
 // the others go on.
@@ -281,26 +280,13 @@ func (c *Collector) prunePod(ctx context.Context, uid types.UID) {
 	}
 	if err := c.deps.Cgroups.RemovePod(ctx, uid); err != nil {
 		c.report(uid, "cgroup", err)
-		return // the directory shows who owns the cgroup
+		return // the directory shows who owns the cgroup, and the logs
 	}
-	c.report(uid, "directory", c.deps.Volumes.Remove(ctx, uid))
-	c.pruneLogs(ctx, uid)
-}
-
-// pruneLogs removes the log directories of a pod whose own directory was a leftover. It leaves the
-// logs of other agents' pods alone, because agents may share this directory.
-func (c *Collector) pruneLogs(ctx context.Context, uid types.UID) {
-	root := c.deps.PodLogsDir
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		c.log.Warn("log directories not listed; leftovers stay", "err", err)
+	if err := c.pruneLogs(ctx, uid); err != nil {
+		c.report(uid, "logs", err)
 		return
 	}
-	for _, e := range entries {
-		if id, ok := cri.ParsePodLogDir(e.Name()); ok && id.UID == uid {
-			c.report(uid, "log directory", volumes.RemoveDir(ctx, filepath.Join(root, e.Name())))
-		}
-	}
+	c.report(uid, "directory", c.deps.Volumes.Remove(ctx, uid))
 }
 
 func (c *Collector) report(uid types.UID, what string, err error) {

@@ -32,8 +32,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-// bare is a node without pods. updated says that the QoS cgroups were brought up to date, and
-// removed has the pods whose cgroups were removed.
+// bare is a node without pods but one, wanted. updated says that the QoS cgroups were brought up to
+// date, and removed has the pods whose cgroups were removed.
 type bare struct {
 	updated notify.Signal
 	removed chan types.UID
@@ -41,7 +41,7 @@ type bare struct {
 
 func newBare() *bare { return &bare{updated: notify.New(), removed: make(chan types.UID, 8)} }
 
-func (*bare) Has(types.UID) bool                       { return false }
+func (*bare) Has(uid types.UID) bool                   { return uid == "wanted" }
 func (*bare) Known() map[types.UID]bool                { return nil }
 func (*bare) Wake(types.UID)                           {}
 func (*bare) Tidy(context.Context)                     {}
@@ -66,7 +66,8 @@ func (b *bare) deps(root string, drivers *csi.Drivers, log *slog.Logger) Deps {
 		Observer:    observe.New(fake.New(fake.Config{})),
 		Volumes:     volumes.New(volumes.Config{RootDir: root}, volumes.Deps{CSI: csi.Deps{Drivers: drivers}}),
 		Event:       func(string, string, string) {},
-		PodLogsDir:  root,
+		PodLogsDir:  filepath.Join(root, "logs"),
+		LinksDir:    filepath.Join(root, "links"),
 		Marks:       NewMarks(),
 		Changed:     notify.New(),
 		Interrupted: notify.New(),
