@@ -369,6 +369,10 @@ func TestBadInput(t *testing.T) {
 		"enforcement without qos": {
 			node{file: header + "cgroupsPerQOS: false\n"}, `enforceNodeAllocatable[0]: "pods" needs cgroupsPerQOS`,
 		},
+		"options of no CPU manager": {
+			node{file: header + "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n"},
+			`config.yaml:3: cpuManagerPolicyOptions: the policy "none" has no options`,
+		},
 		"reserved resource": {node{file: header + "systemReserved: {gpu: 1}\n"}, "systemReserved[gpu]"},
 		"reserved memory of another kind": {
 			node{file: header + "reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]\n"},

@@ -63,6 +63,8 @@ func (c checker) cgroups(k *kubeletconfigv1beta1.KubeletConfiguration) {
 
 func (c checker) reserved(k *kubeletconfigv1beta1.KubeletConfiguration) {
 	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
+	c.that(k.CPUManagerPolicy != "none" || len(k.CPUManagerPolicyOptions) == 0, "cpuManagerPolicyOptions",
+		`the policy "none" has no options: set cpuManagerPolicy`)
 	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubeletconfigv1beta1.NoneMemoryManagerPolicy,
 		kubeletconfigv1beta1.StaticMemoryManagerPolicy)
 	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy,
