@@ -129,6 +129,10 @@ func (f Face) Node(ctx context.Context) api.NodeStatus {
 // systemd watchdog and /healthz/syncloop ask this question.
 func (f Face) Healthy(limit time.Duration) error { return f.parts.reconciler.Healthy(limit) }
 
+// DevicePluginsServed returns an error while device plugins cannot register. The agent tries again:
+// the systemd watchdog does not ask this question, because a restart would not help.
+func (f Face) DevicePluginsServed() error { return f.parts.allocation.Devices.Served() }
+
 // Drain begins to stop all pods of the node; see [drain.Drainer.Drain].
 func (f Face) Drain(req api.DrainRequest) error {
 	return f.parts.drainer.Drain(drain.Request{GraceSeconds: req.GraceSeconds, Hold: req.Hold})

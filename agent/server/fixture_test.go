@@ -54,6 +54,7 @@ type fixture struct {
 	results   []source.Result
 	pulls     []api.Pull
 	sick      error
+	unserved  error
 	node      api.NodeStatus
 
 	// block, if not nil, holds every runtime call until it is closed.
@@ -168,6 +169,7 @@ func (f *fixture) WatchEvents() (kept []v1.Event, following <-chan v1.Event, sto
 func (f *fixture) Validated() []source.Result       { return f.results }
 func (f *fixture) Pulls(context.Context) []api.Pull { return f.pulls }
 func (f *fixture) Healthy(time.Duration) error      { return f.sick }
+func (f *fixture) DevicePluginsServed() error       { return f.unserved }
 
 // wait holds a runtime call.
 func (f *fixture) wait(ctx context.Context) error {

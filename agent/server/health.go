@@ -23,6 +23,7 @@ func (s *Server) checks() []check {
 		{"ping", ok},
 		{"log", ok}, // the agent logs to standard error, so no buffer can be stuck
 		{"syncloop", func() error { return s.backend.Healthy(syncLimit) }},
+		{"device-plugin", s.backend.DevicePluginsServed},
 	}
 }
 

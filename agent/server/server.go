@@ -116,6 +116,8 @@ type Backend interface {
 	Notes(ctx context.Context) api.Notes
 	// Healthy returns an error if the agent's main loop was silent for longer than limit.
 	Healthy(limit time.Duration) error
+	// DevicePluginsServed returns an error while device plugins cannot register.
+	DevicePluginsServed() error
 }
 
 // PodBackend knows the pods.

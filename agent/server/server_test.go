@@ -39,7 +39,8 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/healthz", 200, "ok"},
 		{"GET", "/healthz/ping", 200, "ok"},
 		{"GET", "/healthz/syncloop?verbose", 200, "[+]syncloop ok"},
-		{"GET", "/healthz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed"},
+		{"GET", "/healthz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed"},
+		{"GET", "/healthz/device-plugin", 200, "ok"},
 		{"GET", "/healthz/nope", 404, "no health check"},
 		{"GET", "/pods", 200, `"kind":"PodList"`},
 		{"GET", "/pods/", 200, `"name":"web-node"`},
@@ -144,6 +145,19 @@ func TestSickAgent(t *testing.T) {
 	}
 	if code, _ := r.ask(t, "GET", "/healthz?exclude=syncloop", nil); code != 200 {
 		t.Errorf("without syncloop: %d", code)
+	}
+}
+
+func TestUnservedDevicePlugins(t *testing.T) {
+	r := start(t, &fixture{unserved: errors.New("no room for a socket")})
+	for _, path := range []string{"/healthz", "/healthz/device-plugin"} {
+		if code, text := r.ask(t, "GET", path, nil); code != 500 ||
+			!strings.Contains(text, "[-]device-plugin failed: no room for a socket") {
+			t.Errorf("%s: %d %q", path, code, text)
+		}
+	}
+	if code, _ := r.ask(t, "GET", "/healthz/syncloop", nil); code != 200 {
+		t.Errorf("syncloop: %d", code)
 	}
 }
 

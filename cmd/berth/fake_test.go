@@ -381,6 +381,7 @@ func (f *fakeAgent) Pulls(context.Context) []api.Pull {
 }
 
 func (f *fakeAgent) Healthy(time.Duration) error { return nil }
+func (f *fakeAgent) DevicePluginsServed() error  { return nil }
 
 func (f *fakeAgent) Version(context.Context) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{RuntimeName: "fake", RuntimeVersion: "1.0"}, nil

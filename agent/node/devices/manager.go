@@ -83,6 +83,8 @@ type Manager struct {
 	// running is the context of the plugins' goroutines, nil while Run does not run.
 	running context.Context //nolint:containedctx // the life of Run: plugins outlive their registration
 	plugins sync.WaitGroup
+	// unserved is why plugins cannot register; nil if they can, or if nobody has tried to serve them.
+	unserved error
 }
 
 // resource is one resource of the node, of which a plugin has or had devices.

@@ -88,6 +88,7 @@ func (m *Manager) serve(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		m.noteServing(err)
 		m.log.Error("device plugins cannot register; this is tried again", "socket", path,
 			"in", listening.Delay(failures), "err", err)
 		if failures == 1 {
@@ -107,11 +108,29 @@ func (m *Manager) serveAt(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("listening for device plugins: %w", err)
 	}
+	m.noteServing(nil)
 	server := grpc.NewServer()
 	pluginapi.RegisterRegistrationServer(server, registration{m: m})
 	defer context.AfterFunc(ctx, server.Stop)()
 	if err := server.Serve(listener); err != nil {
 		return fmt.Errorf("serving device plugins: %w", err)
+	}
+	return nil
+}
+
+// noteServing notes why device plugins cannot register; nil if they can.
+func (m *Manager) noteServing(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unserved = err
+}
+
+// Served returns an error while device plugins cannot register, because the socket is not served.
+func (m *Manager) Served() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unserved != nil {
+		return fmt.Errorf("device plugins cannot register: %w", m.unserved)
 	}
 	return nil
 }
