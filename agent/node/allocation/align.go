@@ -39,20 +39,37 @@ func (*later) Error() string {
 // give gives the containers of a pod their pieces: container by container, as a kubelet does. If
 // the pieces have to be on the same NUMA nodes, one pod comes after the other, so that nobody takes
 // what was just found to be free. A device plugin that hangs then holds up all pods that want
-// pieces, until its time limit.
-func (m *Manager) give(ctx context.Context, pod *v1.Pod, running func(container string) bool) error {
-	if !m.topology.Aligns() {
-		return m.share(ctx, pod, m.shares(pod, running))
+// pieces, until its time limit. took is the time without that of the pods before.
+func (m *Manager) give(
+	ctx context.Context, pod *v1.Pod, running func(container string) bool,
+) (took time.Duration, err error) {
+	if m.topology.Aligns() {
+		m.aligning.Lock()
+		defer m.aligning.Unlock()
 	}
-	m.aligning.Lock()
-	defer m.aligning.Unlock()
 	began := time.Now()
-	err := m.share(ctx, pod, m.shares(pod, running))
-	m.deps.Metrics.Aligned(err != nil, time.Since(began))
+	err = m.share(ctx, pod, m.shares(pod, running))
+	took = time.Since(began)
 	if apart := (*topology.Error)(nil); errors.As(err, &apart) && m.leaving() {
-		return &later{}
+		return took, &later{}
 	}
-	return err
+	return took, err
+}
+
+// count counts a pod on which admission has decided, once, as a kubelet does: under each policy,
+// and also a pod that was not asked about because it wants no pieces. Without pieces, nothing is
+// apart.
+func (m *Manager) count(pod *v1.Pod, a answer, asked bool) {
+	m.deps.Metrics.Aligned(m.topology.Aligns() && a.refused != nil, a.took)
+	switch {
+	case asked: // share has counted the containers
+	case m.topology.ByPod:
+		m.guaranteed(true)
+	default:
+		for range pods.Starting(pod) {
+			m.guaranteed(true)
+		}
+	}
 }
 
 // shares returns what gives out the pieces, in a kubelet's order.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -102,6 +103,12 @@ type guarantees struct {
 	metrics
 	alignable bool
 	scopes    []string
+	// pods are the pods on which admission has decided.
+	pods []string
+}
+
+func (g *guarantees) Aligned(failed bool, _ time.Duration) {
+	g.pods = append(g.pods, fmt.Sprintf("pod:%t", !failed))
 }
 
 func (g *guarantees) Alignable() { g.alignable = true }
@@ -156,6 +163,43 @@ func TestGuaranteesCount(t *testing.T) {
 		err := m.share(t.Context(), pod, shares)
 		if text := strings.Join(counts.scopes, " "); text != c.want {
 			t.Errorf("%+v: %s, want %s (%v)", c.policy, text, c.want, err)
+		}
+	}
+}
+
+// Each pod counts once under each policy, when admission has decided, as with a kubelet: also one
+// that wants no pieces. Under the policy none, nothing fails because of the topology.
+func TestAdmissionsCount(t *testing.T) {
+	plain := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "init"}}, Containers: []v1.Container{{Name: "app"}},
+	}}
+	for _, c := range []struct {
+		policy topology.Policy
+		pod    *v1.Pod
+		want   string
+	}{
+		{topology.Policy{Name: topology.None}, plain, "[pod:true] []"},
+		{topology.Policy{Name: topology.None}, podOf("api", "api"), "[pod:true] []"},
+		{topology.Policy{Name: topology.BestEffort}, plain, "[pod:true] []"},
+		{topology.Policy{Name: topology.BestEffort}, podOf("api", "api"), "[pod:false] []"},
+		{topology.Policy{Name: topology.SingleNUMANode}, plain, "[pod:true] [container:true container:true]"},
+		{topology.Policy{Name: topology.SingleNUMANode, ByPod: true}, plain, "[pod:true] [pod:true]"},
+	} {
+		m, _ := newManager(t, nil)
+		counts := &guarantees{}
+		m.deps.Metrics, m.topology = counts, &c.policy
+		m.topology.Nodes = topology.MaskOf(0, 1)
+		for _, waits := range []bool{true, false} {
+			if m.Wants(c.pod) {
+				if err := m.Allocate(t.Context(), c.pod, never); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.Decided(c.pod, m.Refused(c.pod.UID) == nil, waits)
+		}
+		m.Forget(c.pod.UID)
+		if got := fmt.Sprint(counts.pods, " ", counts.scopes); got != c.want {
+			t.Errorf("%+v, pod %s: %s, want %s", c.policy, c.pod.Name, got, c.want)
 		}
 	}
 }

@@ -47,8 +47,8 @@ type Metrics interface {
 	cpus.Metrics
 	memory.Metrics
 	podresources.Metrics
-	// Aligned counts a pod that wanted single pieces under a policy of the topology manager, and how
-	// long the decision took.
+	// Aligned counts a pod that was admitted or refused, and how long it took to give it its pieces.
+	// It failed if it did not get them under a policy that aligns.
 	Aligned(failed bool, took time.Duration)
 	// Alignable makes the counts of Guaranteed exist before there is anything to count.
 	Alignable()
@@ -111,8 +111,12 @@ type Manager struct {
 	waiting map[types.UID]bool
 }
 
-// answer says how an allocation ended: nil if the pod has its pieces.
-type answer struct{ refused *admit.Rejection }
+// answer says how an allocation ended, and how long it took.
+type answer struct {
+	// refused is nil if the pod has its pieces.
+	refused *admit.Rejection
+	took    time.Duration
+}
 
 // New returns a manager. It reads the state files of an earlier agent.
 func New(cfg *configs.Config, deps Deps) (*Manager, error) {
@@ -220,7 +224,7 @@ func (m *Manager) Lost(pod *v1.Pod) bool { return m.Devices.Lost(pod) }
 // [Manager.Answer]. running says which containers run already. The error is only that of a context
 // that has ended.
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error {
-	err := m.give(ctx, pod, running)
+	took, err := m.give(ctx, pod, running)
 	if ctx.Err() != nil {
 		m.release(pod.UID)
 		return context.Cause(ctx)
@@ -232,7 +236,7 @@ func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, running func(contai
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.answers[pod.UID] = answer{rejection(err)}
+	m.answers[pod.UID] = answer{rejection(err), took}
 	return nil
 }
 
@@ -285,21 +289,31 @@ func (m *Manager) Refused(uid types.UID) *admit.Rejection {
 }
 
 // Decided notes how the admission of a pod was decided. A pod that is not admitted has no pieces
-// any more. If it waits, it is woken when the node has other amounts, to ask again.
-func (m *Manager) Decided(uid types.UID, admitted, waits bool) {
+// any more. If it waits, it is woken when the node has other amounts, to ask again; it counts when
+// it waits no more.
+func (m *Manager) Decided(pod *v1.Pod, admitted, waits bool) {
+	if last, asked := m.settle(pod.UID, admitted, waits); !waits {
+		m.count(pod, last, asked)
+	}
+}
+
+// settle drops and returns the answer to a pod.
+func (m *Manager) settle(uid types.UID, admitted, waits bool) (last answer, asked bool) {
 	if !admitted {
 		m.release(uid)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	last, asked = m.answers[uid]
 	delete(m.answers, uid)
 	if delete(m.waiting, uid); waits {
 		m.waiting[uid] = true
 	}
+	return last, asked
 }
 
 // Forget drops all that is known of a pod that is gone, and takes its pieces.
-func (m *Manager) Forget(uid types.UID) { m.Decided(uid, false, false) }
+func (m *Manager) Forget(uid types.UID) { m.settle(uid, false, false) }
 
 // Given is what a container gets at its start.
 type Given struct {

@@ -108,7 +108,7 @@ func TestAnswers(t *testing.T) {
 		r.Message != want {
 		t.Errorf("%+v", r)
 	}
-	m.Decided("api", false, false)
+	m.Decided(podOf("api", "api"), false, false)
 	if m.Answered("api") {
 		t.Error("the answer outlives the decision")
 	}
@@ -118,12 +118,12 @@ func TestAnswers(t *testing.T) {
 	if r := m.Refused("file"); r == nil || !r.Later || !strings.Contains(r.Detail, "waiting for the device plugin") {
 		t.Errorf("%+v", r)
 	}
-	m.Decided("file", false, true)
+	m.Decided(podOf("file", "file"), false, true)
 	m.changed()
 	if uid := <-woken; uid != "file" {
 		t.Errorf("woke %s", uid)
 	}
-	m.Decided("file", true, false)
+	m.Decided(podOf("file", "file"), true, false)
 	m.changed()
 	if len(woken) > 0 {
 		t.Errorf("woke %s", <-woken)

@@ -41,7 +41,7 @@ type Allocation interface {
 	// Allocate asks for the pieces. The room learns the answer.
 	Allocate(ctx context.Context, pod *v1.Pod, running func(container string) bool) error
 	// Decided says how the room has decided.
-	Decided(uid types.UID, admitted, waits bool)
+	Decided(pod *v1.Pod, admitted, waits bool)
 }
 
 // allocateTask is the key of an allocation under way.
@@ -112,7 +112,7 @@ func (a Admit) decide(ctx context.Context, p *Sync) (Outcome, error) {
 		}
 		return err
 	})
-	a.Allocation.Decided(p.Pod.UID, p.Record.Admitted, err != nil || decision.Waits != nil)
+	a.Allocation.Decided(p.Pod, p.Record.Admitted, err != nil || decision.Waits != nil)
 	switch {
 	case err != nil:
 		return Outcome{}, err

@@ -19,7 +19,7 @@ func (s *Set) newTopology() topologyMetrics {
 	m := topologyMetrics{
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubelet_topology_manager_admission_requests_total",
-			Help: "Pods whose devices, CPUs or memory were to be on the same NUMA nodes.",
+			Help: "Pods that were admitted or refused.",
 		}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubelet_topology_manager_admission_errors_total",
@@ -27,7 +27,7 @@ func (s *Set) newTopology() topologyMetrics {
 		}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kubelet_topology_manager_admission_duration_ms",
-			Help:    "Milliseconds in which a pod got its devices, CPUs and memory on the same NUMA nodes.",
+			Help:    "Milliseconds in which a pod got its devices, CPUs and memory; 0 if it wants none.",
 			Buckets: prometheus.ExponentialBuckets(0.05, 2, 15),
 		}),
 		aligned: s.counters("kubelet_container_aligned_compute_resources_count",
@@ -49,7 +49,8 @@ func (s *Set) newTopology() topologyMetrics {
 	return m
 }
 
-// Aligned counts a pod that wanted devices, CPUs or memory under a policy of the topology manager.
+// Aligned counts a pod that was admitted or refused, and how long it took to give it its devices,
+// CPUs and memory. It failed if it did not get them under a policy that aligns.
 func (s *Set) Aligned(failed bool, took time.Duration) {
 	s.devices.topology.requests.Inc()
 	if failed {
