@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berthd/berth/agent/cluster"
@@ -112,7 +113,8 @@ func newBase(ctx context.Context, cfg *configs.Config, deps Deps) (*base, error)
 	if b.allocation, err = allocation.New(cfg, allocation.Deps{
 		Reserved: deps.Node.Reserved, Amounts: deps.Node.Amounts, Runtime: deps.Runtime, Status: b.records.Status.Get,
 		Present: b.workers.Known, ResourceAPI: cluster.ResourceAPI(deps.Cluster, deps.Node.Name),
-		Occupants: occupants, Known: b.desired.AllReady, Changed: b.signals.Node.Notify, Wake: b.workers.Wake,
+		Listed: func() []*v1.Pod { return pod.Listed(b.workers) }, Occupants: occupants, Known: b.desired.AllReady,
+		Changed: b.signals.Node.Notify, Wake: b.workers.Wake,
 		Event: deps.Events.Node, Metrics: deps.Metrics, KernelNotices: deps.KernelNotices, Logger: deps.Logger,
 	}); err != nil {
 		return nil, err

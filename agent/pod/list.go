@@ -127,6 +127,18 @@ func (e *Engine) Live() []*v1.Pod {
 	return out
 }
 
+// Listed returns the pods that have a worker or wait for one, also those that have ended: all but
+// those of which only the runtime knows.
+func Listed(workers *worker.Pool) []*v1.Pod {
+	var out []*v1.Pod
+	for _, entry := range workers.List() {
+		if !pods.RuntimeOnly(entry.Pod) {
+			out = append(out, entry.Pod)
+		}
+	}
+	return out
+}
+
 // Kill cuts the grace of every pod short: containers that still run are killed after the least time
 // that containers get.
 func (e *Engine) Kill() {

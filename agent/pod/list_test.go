@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"log/slog"
 	"slices"
 	"testing"
 
@@ -8,8 +9,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/agent/pod/worker"
 	"github.com/berthd/berth/internal/pods"
 )
+
+// Every pod with a spec is listed, whatever has become of it.
+func TestListed(t *testing.T) {
+	pool := worker.New(t.Context(), worker.Config{}, slog.New(slog.DiscardHandler))
+	defer pool.Close()
+	pool.Start(hangingSyncs{})
+	found := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "found", Namespace: "ns", Name: "found"}}
+	ended := found.DeepCopy()
+	ended.UID, ended.Name, ended.Spec.Containers = "ended", "ended", []v1.Container{{Name: "a"}}
+	pool.Adopt(found, worker.State{})
+	pool.Adopt(ended, worker.State{Phase: worker.Terminated})
+	if got := Listed(pool); len(got) != 1 || got[0].UID != "ended" {
+		t.Errorf("%v", got)
+	}
+}
 
 // Commands take the first pod of a name: the static one, and of those the one that stays.
 func TestOrderOfPodsWithOneName(t *testing.T) {

@@ -62,8 +62,10 @@ type Deps struct {
 	// Occupants returns the pods that have not ended. Known reports whether all of them are known.
 	Occupants func() []room.Occupant
 	Known     func() bool
-	// Present returns the pods that have a worker or wait for one.
+	// Present returns the pods that have a worker or wait for one; Listed those of them whose spec is
+	// known, whether or not they have ended.
 	Present func() map[types.UID]bool
+	Listed  func() []*v1.Pod
 	// ResourceAPI has the API server's objects for package dra; nil without a cluster.
 	ResourceAPI dra.API
 	// Reserved returns what the config keeps from the pods.

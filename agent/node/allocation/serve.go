@@ -22,7 +22,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		return lifecycle.Idle(ctx)
 	}
 	asked := podresources.New(podResourcesDir(m.root), podresources.Deps{
-		Pods: m.pods, Pieces: pieces{m.Devices, m.Claims, m.cpus, m.memory}, Metrics: m.deps.Metrics, Logger: m.deps.Logger,
+		Pods: m.pods, Listed: m.deps.Listed, Pieces: pieces{m.Devices, m.Claims, m.cpus, m.memory}, Metrics: m.deps.Metrics,
+		Logger: m.deps.Logger,
 	})
 	return lifecycle.Run(ctx, []lifecycle.Loop{
 		{Name: "device plugins", Run: m.Devices.Run},

@@ -58,8 +58,9 @@ type Metrics interface {
 
 // Deps are what a server asks.
 type Deps struct {
-	// Pods returns the pods that have not ended.
+	// Pods returns the pods that have not ended, Listed also those that have.
 	Pods    func() []*v1.Pod
+	Listed  func() []*v1.Pod
 	Pieces  Pieces
 	Metrics Metrics
 	Logger  *slog.Logger
@@ -100,11 +101,12 @@ func (s *Server) List(
 	return out, nil
 }
 
-// Get returns what one pod has.
+// Get returns what one pod has, also a pod that has ended, as with a kubelet. Of two pods of one
+// name, the one that has not ended counts.
 func (s *Server) Get(
 	_ context.Context, r *resourcesapi.GetPodResourcesRequest,
 ) (*resourcesapi.GetPodResourcesResponse, error) {
-	list := s.deps.Pods()
+	list := slices.Concat(s.deps.Pods(), s.deps.Listed())
 	at := slices.IndexFunc(list, func(pod *v1.Pod) bool {
 		return pod.Namespace == r.GetPodNamespace() && pod.Name == r.GetPodName()
 	})

@@ -72,8 +72,11 @@ func serve(t *testing.T) (*grpc.ClientConn, *counts, string) {
 			Containers: []v1.Container{{Name: "app"}},
 		},
 	}
+	earlier, ended := pod.DeepCopy(), pod.DeepCopy()
+	earlier.UID, ended.UID, ended.Name = "0", "9", "ended"
 	s := New(dir, Deps{
-		Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Pieces: pieces{}, Metrics: asked,
+		Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Listed: func() []*v1.Pod { return []*v1.Pod{earlier, ended, pod} },
+		Pieces: pieces{}, Metrics: asked,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	return localrpctest.Serve(t, s.Run, filepath.Join(dir, socketName)), asked, dir
@@ -98,6 +101,13 @@ func TestAnswers(t *testing.T) {
 	if err != nil || one.GetPodResources().GetName() != "one" || len(one.GetPodResources().GetContainers()) != 2 {
 		t.Errorf("%v, %v", one, err)
 	}
+	if got := one.GetPodResources().GetContainers()[1].GetDevices()[0].GetDeviceIds()[0]; got != "1-app" {
+		t.Errorf("of two pods of one name, the one that has ended is told of: %s", got)
+	}
+	late, err := client.Get(t.Context(), &resourcesapi.GetPodResourcesRequest{PodNamespace: "ns", PodName: "ended"})
+	if err != nil || late.GetPodResources().GetName() != "ended" {
+		t.Errorf("a pod that has ended: %v, %v", late, err)
+	}
 	_, err = client.Get(t.Context(), &resourcesapi.GetPodResourcesRequest{PodNamespace: "ns", PodName: "two"})
 	if err == nil || !strings.Contains(err.Error(), "pod two in namespace ns not found") {
 		t.Error(err)
@@ -114,7 +124,7 @@ func TestAnswers(t *testing.T) {
 	if len(app) != 1 || fmt.Sprint(app[0].GetDevices()[0].GetDeviceIds()) != "[1-app]" {
 		t.Errorf("%v, %v", first, err)
 	}
-	const want = "[v1 list false v1 get false v1 get true v1 get_allocatable false v1alpha1  false]"
+	const want = "[v1 list false v1 get false v1 get false v1 get true v1 get_allocatable false v1alpha1  false]"
 	if fmt.Sprint(asked.seen) != want {
 		t.Errorf("counted %v, want %s", asked.seen, want)
 	}
