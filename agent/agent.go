@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/agent/node/iptables"
 	"github.com/berthd/berth/agent/node/lock"
 	"github.com/berthd/berth/agent/node/oom"
+	"github.com/berthd/berth/agent/node/plugins"
 	"github.com/berthd/berth/agent/node/podsapi"
 	"github.com/berthd/berth/agent/node/stats"
 	"github.com/berthd/berth/agent/pod"
@@ -185,6 +186,9 @@ func (a *Agent) Run(ctx context.Context) error {
 // prepare makes everything that must exist before the first pod.
 func (a *Agent) prepare(ctx context.Context) error {
 	if err := makeDirs(a.cfg); err != nil {
+		return err
+	}
+	if err := plugins.MakeDirs(a.cfg.RootDir, a.log); err != nil {
 		return err
 	}
 	if err := a.deps.Cgroups.Setup(ctx); err != nil {

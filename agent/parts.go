@@ -380,7 +380,7 @@ func (b *base) newPlugins() func(context.Context) error {
 		return lifecycle.Idle
 	}
 	return plugins.New(plugins.Config{
-		Dir: filepath.Join(b.cfg.RootDir, "plugins_registry"), Logger: b.deps.Logger,
+		Dir: filepath.Join(b.cfg.RootDir, plugins.RegistryDir), Logger: b.deps.Logger,
 		Handlers: map[string]plugins.Handler{
 			registerapi.CSIPlugin: b.drivers, registerapi.DevicePlugin: b.allocation.Devices,
 			registerapi.DRAPlugin: b.allocation.Claims,

@@ -10,6 +10,8 @@
 //	                    ▲        │ failed
 //	                    └─ later ┘
 //
+// [MakeDirs] makes the directories in which plugins have their sockets.
+//
 // A plugin whose type has no handler gets an error and is not asked again.
 //
 // Truth owned: which sockets exist. It is read from the disk when the kernel reports a change, and
