@@ -172,8 +172,8 @@ func inside(t *testing.T, a *env.Agent, name, container string, command ...strin
 	return out
 }
 
-// asked sends each request once, on a connection of its own. A client that keeps connections sends a
-// request again if its server ends while it answers, and the next instance would get it, too.
+// asked sends each request once, on a connection of its own. A client that keeps connections sends
+// a request again if its server ends while it answers, and the next instance would get it, too.
 var asked = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // ask sends a request to a server on a pod's address and returns the answer's body. Even if the pod
