@@ -24,6 +24,7 @@ require (
 	k8s.io/client-go v0.36.3
 	k8s.io/cluster-bootstrap v0.36.3
 	k8s.io/component-base v0.36.3
+	k8s.io/component-helpers v0.36.3 // upstream's way of reconciling RBAC roles and bindings
 	k8s.io/controller-manager v0.36.3
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kube-aggregator v0.36.3 // the type of the server that newChain makes
@@ -32,8 +33,6 @@ require (
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2 // the clock that the compaction takes
 	sigs.k8s.io/yaml v1.6.0 // the test of the printed manifests
 )
-
-require k8s.io/component-helpers v0.36.3
 
 require (
 	cel.dev/expr v0.25.1 // indirect
