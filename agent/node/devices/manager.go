@@ -259,7 +259,8 @@ func (m *Manager) Counted(object v1.ResourceList) v1.ResourceList {
 		}
 	}
 	for name, r := range m.resources {
-		if delete(out, v1.ResourceName(name)); r.gone() {
+		delete(out, v1.ResourceName(name))
+		if r.gone() {
 			out[v1.ResourceName(name)] = *apiresource.NewQuantity(0, apiresource.DecimalSI)
 		}
 	}
