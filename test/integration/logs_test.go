@@ -215,10 +215,14 @@ containers:
 			t.Errorf("of instance %d %d lines were seen", i, strings.Count(text, "\n"))
 		}
 	}
-	out, errOut, code := a.CLI("logs", "-p", "loop")
-	if code != 0 || !strings.HasSuffix(out, "end\n") {
-		t.Errorf("the previous instance's log: %d %q, ends %q", code, errOut, out[max(0, len(out)-20):])
-	}
+	// The instance that is the previous one may be removed before its log is read.
+	env.Eventually(t, "the previous instance's log", func() error {
+		out, errOut, code := a.CLI("logs", "-p", "loop")
+		if code != 0 || !strings.HasSuffix(out, "end\n") {
+			return fmt.Errorf("%d %q, ends %q", code, errOut, out[max(0, len(out)-20):])
+		}
+		return nil
+	})
 	// while the container writes more logs
 	env.Eventually(t, "its logs to be within their bounds", func() error {
 		if names, size := du(t, logDir(t, a, "loop")); size > 400<<10 {
